@@ -32,7 +32,6 @@ Others cross files of the worker and become a result or one of the above there:
     ├── Failure                  the retries of the model's client: one attempt failed
     │   └── BrokenStream         its response is not a stream of JSON events
     ├── ServerUnavailable        the run: an MCP server cannot be used
-    ├── ValidationTimeout        a tool's arguments took too long to validate
     ├── NotPlain                 the policy: a command line is not plain, so it needs approval
     ├── CallSyntaxError          a tool call in XML cannot be parsed
     ├── SourceUnreadable         a file cannot be copied into the workspace
@@ -41,7 +40,8 @@ Others cross files of the worker and become a result or one of the above there:
     ├── NotDelegated             the worker: there is no control group for the commands of its runs
     └── CannotApply              a file cannot take a run's change without losing other work
     ValueError
-    └── InvalidSchema            a tool's parameters are not a valid JSON Schema
+    ├── InvalidSchema            a tool's parameters are not a valid JSON Schema
+    └── TooManySteps             a tool's arguments would take too long to validate
     ConnectError
     └── ForbiddenTarget          ``web_fetch`` must not connect to that address
 

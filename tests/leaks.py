@@ -50,7 +50,7 @@ browsers: set[int] = set()
 """Browsers that several tests share. What they start is theirs, and ends with them."""
 _PARTS = (
     *("deputize.orchestrator.supervisor", "-m deputize.worker", "deputize.orchestrator.serve", "valkey-server"),
-    *("worker/standby/program.py", "worker/schemas/validation.py"),
+    "worker/standby/program.py",
 )
 """What a stack consists of, in the command lines of its processes; all else below it is looked at."""
 

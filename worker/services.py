@@ -37,7 +37,6 @@ from .policy import Rule
 from .policy.known_tools import Known
 from .policy.rule_file import load_rules
 from .sandbox.worker_bounds import WorkerBounds
-from .schemas.pool import ValidatorPool
 from .standby.process import Standby
 from .threads import run_in_thread
 from .toolkit.discovery import Discovery
@@ -67,7 +66,6 @@ class Services:
     leases: Leases
     fleet: Fleet
     progress: ProgressEvents
-    validators: ValidatorPool
     sandbox_problem: str | None
     tools: Sequence[AnyTool]
     """The tools that this worker offers to every run."""
@@ -99,7 +97,7 @@ class Services:
         self.outages = Outages(self.pipe, self.settings.model_retry_seconds)
         self.prefixes = SharedPrefixes(self.pipe)
         setup = setup_cache(self.settings, self.bounds, self.network)
-        kit = self.tools, self.sources, self.default_kit, self.validators
+        kit = self.tools, self.sources, self.default_kit
         own = RunOffer(self.settings, self.settings, setup, *kit, self.bounds, self.sandbox_problem, self.network)
         self.offers = Offers(own)
 
@@ -210,12 +208,11 @@ async def open_services(
         connect(redis_url) as listening,
         Pipe(writing, WRITING) as pipe,
         Bus(listening) as bus,
-        ValidatorPool(keep=True) as validators,
         open_leases(redis_url, bus, settings.lease_seconds, standby) as leases,
     ):
         store = RunStore(redis, settings.retention_seconds)
         presence = Presence(store, bus, name)
-        parts = store, pipe, leases, Fleet(redis), progress, validators
+        parts = store, pipe, leases, Fleet(redis), progress
         sources = (Discovery(settings.tools, tools), *McpServers.of(settings))
         kit = available_tools(settings, tools), sources, default_kit(settings, tools), send, waiting
         own, shared = (settings, name, presence.owner, concurrency), bounds or WorkerBounds(settings.sandbox)

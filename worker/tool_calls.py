@@ -83,7 +83,7 @@ class ToolCalls:
             if call.problem:
                 raise ToolError(ErrorType.INVALID_TOOL_PARAMS, call.problem)
             tool = find_tool(self.run_tools.kit, call.name)
-            params = await tool.accept(self.run_tools.context, call.arguments)
+            params = tool.parse(call.arguments)
         except ToolError as error:
             return ToolResult.failed(error)
         if earlier := self.ledger.finished(call.key):

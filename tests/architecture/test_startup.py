@@ -21,7 +21,7 @@ COMMAND = (
 """What ``deputize run`` imports, where it starts a stack."""
 SERVERS = {"fastapi", "starlette", "uvicorn"}
 QUEUE = {"celery", "kombu", "redis", "opentelemetry"}
-OF_RUNS = {"anthropic", "mcp", "aiohttp", "jsonschema", "tiktoken", "rapidfuzz", "deputize.worker"}
+OF_RUNS = {"anthropic", "mcp", "aiohttp", "jsonschema", "jsonschema_rs", "tiktoken", "rapidfuzz", "deputize.worker"}
 
 LEFT_OUT = [
     (COMMAND, SERVERS | QUEUE | OF_RUNS | {"rich"}),
@@ -29,7 +29,7 @@ LEFT_OUT = [
     (("deputize.orchestrator.serve",), OF_RUNS | {"rich", "httpx2", "celery.worker", "celery.apps"}),
     (
         ("deputize.worker.__main__",),
-        SERVERS | {"rich", "mcp", "anthropic", "aiohttp", "jsonschema", "deputize.orchestrator"},
+        SERVERS | {"rich", "mcp", "anthropic", "aiohttp", "jsonschema", "jsonschema_rs", "deputize.orchestrator"},
     ),
 ]
 

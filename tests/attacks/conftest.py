@@ -29,7 +29,7 @@ async def opened(user: str) -> AsyncIterator[Stage]:
             for door in DOORS:  # the first run by each starts what later ones share
                 assert "agent" in (await stage.shell("id", door=door))[0]
             kept.update(started := descendants() - before)
-            stacks.add(stage.pid)  # it may start its standby and its validators anew
+            stacks.add(stage.pid)  # it may start its standby anew
             yield stage
         kept.difference_update(started)
         stacks.remove(stage.pid)

@@ -145,7 +145,7 @@ async def test_wrong_arguments_do_not_reach_the_server(
         "errors": [
             (
                 "mcp__greeting__greet: invalid arguments for mcp__greeting__greet: name: 7 is not of type "
-                "'string'. Known parameters: name."
+                '"string". Known parameters: name.'
             ),
         ],
         "toolCallCount": 1,

@@ -171,7 +171,7 @@ class Turnstile(Tool[Params]):
         self.begun: list[str] = []
         self.second_ended = asyncio.Event()
 
-    async def accept(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> Params:
+    def parse(self, arguments: Mapping[str, Any]) -> Params:
         return Params()
 
     async def run(self, ctx: ToolContext, params: Params) -> ToolResult:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from ...shared.errors import ErrorType, Invalid, Misconfigured, ToolError
-from ..schemas.arguments import check, valid_schema
+from ..schemas.arguments import ArgumentSchema
 from ..toolkit.registry import Registry
 from ..tools import base
 from ..tools.base import Effect, Kind
@@ -70,7 +70,7 @@ class BaseTool(ABC):
         """Returns the error for missing, unknown or ill-typed arguments, or None."""
         try:
             schema = {"additionalProperties": False, **json_schema(self.get_parameters())}
-            check(self.name, valid_schema(self.name, schema), params)
+            ArgumentSchema(self.name, schema, closed=False).check(params)
         except ToolError as error:
             return error.message
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
-from ..schemas.arguments import check, valid_schema
+from ..schemas.arguments import ArgumentSchema
 from ..text.display import AnsiOutput, Display, FileDiff, TodoList
 from ..tools import base
 from ..tools.base import Effect, Kind
@@ -115,7 +115,7 @@ class BaseDeclarativeTool(DeclarativeTool[P]):
     def validate_tool_params(self, params: P) -> str | None:
         """Returns the error message for invalid arguments, or None."""
         try:
-            check(self.name, valid_schema(self.name, self.parameter_schema), params)
+            ArgumentSchema(self.name, self.parameter_schema, closed=False).check(params)
         except ToolError as error:
             return error.message
         return self.validate_tool_param_values(params)

@@ -255,5 +255,5 @@ async def _result(
     tool = await find_tool(kit, id).ready(init)
     if tool is None:
         raise unknown_tool(id, kit)
-    result = await tool.run(ctx, await tool.accept(ctx, arguments))
+    result = await tool.run(ctx, tool.parse(arguments))
     return await bounded(result, tool, ctx)

@@ -22,7 +22,6 @@ from ...shared.wire import now
 from ..sandbox.base import NoSandbox
 from ..sandbox.bubblewrap import Bubblewrap
 from ..sandbox.environment import MOUNT, owner
-from ..schemas.pool import ValidatorPool
 from ..threads import run_in_thread
 from ..toolkit.registry import tool_cards
 from ..toolkit.sources import Source, ToolSourceContext
@@ -39,7 +38,6 @@ class WorkerProcess(Protocol):
     concurrency: int
     fleet: Fleet
     leases: Leases
-    validators: ValidatorPool
     sandbox_problem: str | None
     tools: Sequence[AnyTool]
     sources: Sequence[Source]
@@ -85,9 +83,7 @@ class WorkerStatus:
         """
         worker = self._worker
         try:
-            self._source_tools += await _tools_of_sources(
-                worker.settings, worker.sources, worker.sandbox_problem, worker.validators
-            )
+            self._source_tools += await _tools_of_sources(worker.settings, worker.sources, worker.sandbox_problem)
             await self._announce()
         except (*REDIS_ERRORS, DeputizeError, OSError, ValueError, RecursionError) as error:
             log.warning("the further tools of this worker cannot be announced", exc_info=error)
@@ -121,7 +117,7 @@ def _touch(path: Path) -> None:
 
 
 async def _tools_of_sources(
-    settings: Settings, sources: Sequence[Source], sandbox_problem: str | None, validators: ValidatorPool
+    settings: Settings, sources: Sequence[Source], sandbox_problem: str | None
 ) -> list[ToolCard]:
     """Opens every source over an empty workspace and closes it again; returns the tools they offered."""
     found: list[AnyTool] = []
@@ -135,7 +131,7 @@ async def _tools_of_sources(
         sandbox = NoSandbox(sandbox_problem) if sandbox_problem else opened.enter_context(Bubblewrap(folder))
         files = opened.enter_context(Files(folder, MOUNT, owner()))
         mask = SecretMask(settings.secrets)
-        context = ToolSourceContext("", None, files, sandbox, _warn, mask.add, validators=validators)
+        context = ToolSourceContext("", None, files, sandbox, _warn, mask.add)
         for source in sources:
             found += await opened.enter_async_context(source.open(context))
         cards = await asyncio.to_thread(tool_cards, found)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import mcp_types as types
 
+from ..threads import run_in_thread
 from .connection import Connection, ServerUnavailable
 from .entry import Server
 from .tools import McpTool, tools_of
@@ -44,7 +45,7 @@ async def serving(servers: Sequence[Server], caller: RunScope, seconds: float) -
                 served.problems.append(f"the MCP server {link.server.name!r} is left out: {listed}")
                 served.down.append(link.server.name)
                 continue
-            tools, problems = await tools_of(link, listed, taken, caller.validators)
+            tools, problems = await run_in_thread(tools_of, link, listed, taken)
             served.tools += tools
             served.problems += [f"the MCP server {link.server.name!r}: {each}" for each in link.left_out] + problems
         yield served

@@ -88,7 +88,7 @@ class McpServers:
         await asyncio.to_thread(import_module, "deputize.worker.mcp.servers")
         from .servers import RunScope, serving  # now that the SDK is loaded, off the event loop
 
-        caller = RunScope(context.files, context.sandbox, self._environ, context.validators, context.read_only)
+        caller = RunScope(context.files, context.sandbox, self._environ, context.read_only)
         served = await opened.enter_async_context(serving(wanted, caller, self._seconds))
         for server in served.down:
             context.add_missing(prefix(server))

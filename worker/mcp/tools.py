@@ -16,8 +16,6 @@ import mcp_types as types
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.text import clip
-from ..schemas.arguments import ArgumentSchema
-from ..schemas.pool import ValidatorPool
 from ..text.output import MAX_ERROR_CHARS
 from ..threads import run_in_thread
 from ..toolkit.schema_tool import SchemaTool
@@ -103,14 +101,14 @@ class _ResultWriter:
 class McpTool(SchemaTool):
     """One tool of one server. Raises ``Misconfigured`` for an invalid declaration."""
 
-    def __init__(self, link: Connection, spec: types.Tool, name: str, schema: ArgumentSchema) -> None:
+    def __init__(self, link: Connection, spec: types.Tool, name: str) -> None:
         hints = spec.annotations or types.ToolAnnotations()
         effect = (
             Effect.PURE if hints.read_only_hint else Effect.IDEMPOTENT if hints.idempotent_hint else Effect.EFFECTFUL
         )
         kind = Kind.READ if hints.read_only_hint else Kind.OTHER
         words = clip(spec.description or spec.title or spec.name, MAX_DESCRIPTION)
-        super().__init__(name, words, schema, kind=kind, effect=effect)
+        super().__init__(name, words, spec.input_schema, kind=kind, effect=effect)
         self.origin = Origin("mcp", link.server.name, spec.name)
         self._called = spec.name
         self.trusted = link.server.trusts(spec.name)
@@ -136,9 +134,7 @@ class McpTool(SchemaTool):
         return await result_of(answer, ctx, self._title)
 
 
-async def tools_of(
-    link: Connection, listed: Iterable[types.Tool], taken: set[str], validators: ValidatorPool
-) -> tuple[list[McpTool], list[str]]:
+def tools_of(link: Connection, listed: Iterable[types.Tool], taken: set[str]) -> tuple[list[McpTool], list[str]]:
     """Returns the allowed and valid tools, and the problems of the others. Adds their names to ``taken``."""
     tools: dict[str, McpTool] = {}
     listed = [*listed]
@@ -150,8 +146,7 @@ async def tools_of(
             if spec.name in tools:
                 raise Misconfigured("the server names it twice")
             name = exposed(link.server.name, spec.name, taken)
-            schema = await ArgumentSchema.untrusted(name, spec.input_schema, validators)
-            tools[spec.name] = tool = McpTool(link, spec, name, schema)
+            tools[spec.name] = tool = McpTool(link, spec, name)
             taken.add(tool.name)
         except Misconfigured as error:
             problems.append(f"the tool {spec.name[:100]!r} of the MCP server {link.server.name!r} is left out: {error}")

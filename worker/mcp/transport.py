@@ -20,7 +20,6 @@ from ..sandbox.bubblewrap import Bubblewrap
 from ..sandbox.buffers import BoundedBuffer
 from ..sandbox.command import Command
 from ..sandbox.environment import MOUNT, BindMount, program_mounts, search_path
-from ..schemas.pool import ValidatorPool
 from ..threads import run_in_thread
 from ..workspace.files import Files
 from .entry import Server
@@ -111,7 +110,6 @@ class RunScope:
     files: Files
     sandbox: Sandbox
     environ: Mapping[str, str]
-    validators: ValidatorPool = field(default_factory=ValidatorPool)
     read_only: bool = False
 
 

@@ -119,7 +119,7 @@ class Approval:
     async def _modified(self, asked: Asked, answer: PermissionAnswer, context: ToolContext) -> Prepared | ToolResult:
         arguments = answer.arguments or {}
         try:
-            params = await asked.tool.accept(context, arguments)
+            params = asked.tool.parse(arguments)
         except ToolError as error:
             detail = f"a person changed the arguments of this call, and they are wrong: {error.message}"
             return ToolResult.failed(ToolError(error.type, f"not executed: {detail}"))

@@ -122,7 +122,7 @@ async def _opened(context: ToolContext, path: str) -> list[str]:
     found: list[str] = []
     for tool, arguments in _TOOLS:
         try:
-            await tool.run(context, await tool.accept(context, {"path": path, **arguments}))
+            await tool.run(context, tool.parse({"path": path, **arguments}))
         except ToolError as error:
             if error.type is ErrorType.PATH_NOT_ALLOWED:
                 continue

@@ -1,1 +1,1 @@
-"""Untrusted JSON Schemas: bounded when declared, and validated in processes that can be killed."""
+"""The JSON Schemas of tools: bounds for foreign ones, and validation against them."""

@@ -3,112 +3,181 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import regex
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.text import did_you_mean
-from . import validation
-from .pool import ValidationTimeout, ValidatorPool
-from .validation import InvalidSchema
+from ..strict_json import check_depth
+from ..text.patterns import ComputeLimit, search
+from .bounds import Bounds, InvalidSchema, TooManySteps
+
+if TYPE_CHECKING:
+    from jsonschema_rs import ValidationError
 
 Arguments = Mapping[str, Any]
-MAX_STEPS = 10_000
-"""Steps of a validation on the event loop: about 20 ms. A slower one runs in a separate process."""
-MAX_TEXT = 64 * 1024
-"""Characters of arguments that are validated on the event loop."""
-MAX_OVERRUNS = 3
-"""Validation timeouts after which a tool cannot be called any more."""
+MAX_ARGUMENTS = 1024 * 1024
+PATTERN_SECONDS = 0.1
+"""For all patterns of one validation that need the slower engine."""
 CHOICES = ("allOf", "anyOf", "oneOf")
 """Choices between whole sets of arguments."""
 _APPLICATORS = {*CHOICES, "$ref", "if", "patternProperties"}
 """Keywords with which a schema has properties outside of ``properties``."""
+_LINEAR_BYTES = 16 * 1024
+"""The size of a compiled pattern for the linear engine, whose time per character grows with it."""
+_MAX_SLOW_PATTERN = 1000
+"""Characters of a pattern for the slower engine."""
+_MAX_EXPLAINED = 20_000
+"""Steps of a validation whose mistakes are all collected: each takes 40 microseconds."""
+_MAX_COPIED = 10_000_000
+"""The product of steps and bytes up to which they are: each mistake may hold a copy of all arguments."""
+_MAX_MISTAKES = 5
+_MAX_DETAIL = 500
+"""Characters of one mistake; the middle of a longer one is left out, as it ends with what was expected."""
 _MAX_DETAILS = 2000
 """Characters of the mistakes in one message."""
 _MAX_NAME = 100
 """Characters of an unknown tool name that are repeated to the model."""
+_SLOW_PATTERN = "slowPattern"
+"""The keyword in place of ``pattern`` where the linear engine refuses a pattern: for look-around, or its size."""
 
 
 class ArgumentSchema:
-    """A valid schema. Validating one value takes at most ``cost`` steps, or an unknown number if None."""
+    """A valid schema. Unknown parameters are forbidden, unless it allows them or is not ``closed``.
 
-    def __init__(self, tool: str, schema: Mapping[str, Any], cost: int | None) -> None:
-        self.schema = schema
+    Raises ``Misconfigured`` that names the tool. Large foreign schemas take tenths of a second: check them in a thread.
+    """
+
+    def __init__(self, tool: str, schema: Mapping[str, Any], *, closed: bool = True) -> None:
+        self.schema = _complete(schema) if closed else dict(schema)
         self._tool = tool
-        self._cost = cost
-        self._overruns = 0
-
-    @classmethod
-    async def untrusted(cls, tool: str, schema: Mapping[str, Any], validators: ValidatorPool) -> ArgumentSchema:
-        """Checks an untrusted schema off the event loop. Raises ``Misconfigured`` that names the tool."""
-        whole = _complete(schema)
         try:
-            return cls(tool, whole, await validators.cost(whole))
-        except InvalidSchema as error:
-            raise _misconfigured(tool, error) from None
+            self._validator = _compiled(json.dumps(self.schema))
+        except (InvalidSchema, RecursionError) as error:
+            why = error if isinstance(error, InvalidSchema) else "they are nested too deep"
+            raise Misconfigured(f"the parameters of tool {tool!r} are not a valid JSON Schema: {why}") from None
 
-    @classmethod
-    def trusted(cls, tool: str, schema: Mapping[str, Any]) -> ArgumentSchema:
-        """Checks a trusted schema at once. Raises ``Misconfigured`` that names the tool."""
-        whole = _complete(schema)
-        return cls(tool, whole, _cost(tool, whole))
+    def check(self, arguments: Arguments) -> None:
+        """Validates arguments. Raises ``ToolError(INVALID_TOOL_PARAMS)`` with the mistakes and the known parameters."""
+        try:
+            mistakes = self._validator.mistakes(dict(arguments))
+        except TooManySteps:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                f"{self._tool} cannot be called with these arguments: validating them against its schema takes too "
+                "long. Use fewer, shorter or less nested ones, or continue without it.",
+            ) from None
+        if mistakes:
+            raise invalid_arguments(self._tool, mistakes, self.schema.get("properties", {}))
 
-    def is_cheap(self, arguments: Arguments) -> bool:
-        """Whether these arguments can be validated on the event loop."""
-        return self._cost is not None and _is_small(arguments, MAX_STEPS // self._cost)
 
-    async def judge(self, arguments: Arguments, validators: ValidatorPool) -> None:
-        """Validates arguments in a separate process, with a time limit. Raises ``ToolError`` as ``check`` does."""
-        if self._overruns < MAX_OVERRUNS:
+class _Validator:
+    """Validates against one schema. Raises ``InvalidSchema`` for one that is invalid or could take too long."""
+
+    def __init__(self, text: str) -> None:
+        from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
+
+        schema = json.loads(text)
+        self._bounds = Bounds(schema)
+        self._limit = ComputeLimit(PATTERN_SECONDS)
+        validator = partial(
+            Draft202012Validator,
+            pattern_options=RegexOptions(size_limit=_LINEAR_BYTES),
+            validate_formats=False,
+            offline=True,
+            keywords={_SLOW_PATTERN: partial(_SlowPattern, lambda: self._limit)},  # pyright: ignore[reportArgumentType]
+        )
+
+        def is_slow(pattern: str) -> bool:
             try:
-                with _schema_errors(self._tool):
-                    found = await validators.mistakes(self.schema, arguments, slow=self._overruns > 0)
-            except ValidationTimeout:
-                self._overruns += 1
-            else:
-                _refuse(self._tool, found, self.schema)
-                return
-        advice = (
-            "Continue without it"
-            if self._overruns >= MAX_OVERRUNS
-            else "Use other, shorter ones, or continue without it"
-        )
-        raise ToolError(
-            ErrorType.INVALID_TOOL_PARAMS,
-            f"{self._tool} cannot be called with these arguments: they cannot be validated against its schema within "
-            f"{validators.seconds:g} seconds. {advice}.",
-        )
+                validator({"pattern": pattern})
+            except ValidationError:
+                return True
+            return False
+
+        for pattern in filter(is_slow, self._bounds.name_patterns):
+            raise InvalidSchema(f"in patternProperties, {pattern[:200]!r} is invalid, large or looks around; change it")
+        if slow := set(filter(is_slow, self._bounds.patterns)):
+            for pattern in slow:
+                _slow_regex(pattern)
+            schema = json.loads(text, object_hook=partial(_replace_patterns, slow))
+        try:
+            self._validator = validator(schema)
+        except (ValidationError, ValueError) as error:
+            path = "".join(f"{each}: " for each in ["/".join(map(str, getattr(error, "instance_path", [])))] if each)
+            why = _detail(error) if isinstance(error, ValidationError) else str(error)
+            raise InvalidSchema(path + _shortened(why)) from None
+
+    def mistakes(self, arguments: dict[str, Any]) -> list[dict[str, str]]:
+        """Returns the first mistakes, as pointer and detail; empty for valid arguments. Raises ``TooManySteps``."""
+        try:
+            size = len(json.dumps(check_depth(arguments)))
+        except ValueError as error:
+            return [{"pointer": "", "detail": str(error)}]
+        if size > MAX_ARGUMENTS:
+            return [{"pointer": "", "detail": f"they are longer than {MAX_ARGUMENTS} bytes of JSON"}]
+        steps = self._bounds.steps(arguments)
+        self._limit = ComputeLimit(PATTERN_SECONDS)
+        if self._validator.is_valid(arguments):
+            return []
+        if steps <= _MAX_EXPLAINED and steps * size <= _MAX_COPIED:
+            errors = self._validator.iter_errors(arguments)
+        elif not self._bounds.has_choices:
+            errors = self._first(arguments)
+        else:  # a mistake consists of those of each choice
+            return [{"pointer": "", "detail": "they do not match the schema; with fewer values, the mistake is named"}]
+        found = sorted(errors, key=lambda error: list(map(str, error.instance_path)))
+        return [
+            {"pointer": "/".join(map(str, error.instance_path)), "detail": _shortened(_detail(error))}
+            for error in found[:_MAX_MISTAKES]
+        ]
+
+    def _first(self, arguments: Arguments) -> Iterator[ValidationError]:
+        from jsonschema_rs import ValidationError
+
+        try:
+            self._validator.validate(arguments)
+        except ValidationError as error:
+            yield error
 
 
-def check(tool: str, schema: Mapping[str, Any], arguments: Arguments) -> None:
-    """Validates arguments. Raises ``ToolError(INVALID_TOOL_PARAMS)`` with each mistake and the known parameters."""
-    with _schema_errors(tool):
-        found = validation.mistakes(schema, arguments)
-    _refuse(tool, found, schema)
+class _SlowPattern:
+    """A pattern with a time limit, which it shares with the other ones of a validation."""
+
+    def __init__(self, limit: Callable[[], ComputeLimit], parent: Any, pattern: str, path: Any) -> None:
+        self._limit = limit
+        self._pattern = _slow_regex(pattern)
+
+    def validate(self, value: Any) -> None:
+        """Raises ValueError with the reason."""
+        if not isinstance(value, str):
+            return
+        shown, pattern = (json.dumps(each, ensure_ascii=False) for each in (value, self._pattern.pattern))
+        try:
+            found = search(self._pattern, value, self._limit())
+        except TimeoutError:
+            raise ValueError(f"{shown} takes too long to match against {pattern}; use a shorter value") from None
+        if not found:
+            raise ValueError(f"{shown} does not match {pattern}")
 
 
-def valid_schema(tool: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the schema. Raises ``Misconfigured`` that names the tool if it is not a valid JSON Schema."""
-    _cost(tool, schema)
-    return schema
-
-
-def _cost(tool: str, schema: Mapping[str, Any]) -> int | None:
+def _slow_regex(pattern: str) -> regex.Pattern[str]:
+    """Raises ``InvalidSchema`` for a pattern that is invalid, or so long that compiling it takes long."""
+    if len(pattern) > _MAX_SLOW_PATTERN:
+        raise InvalidSchema(f"the pattern {pattern[:200]!r}… is too large; simplify it")
     try:
-        cost = validation.cost(schema, text := json.dumps(schema))
-        if wrong := _schema_error(text):
-            raise InvalidSchema(wrong)
-    except InvalidSchema as error:
-        raise _misconfigured(tool, error) from None
-    return cost
+        return regex.compile(pattern)
+    except (regex.error, RecursionError, OverflowError) as error:
+        raise InvalidSchema(f"the pattern {pattern[:200]!r} is not a valid regular expression: {error}") from None
 
 
 @lru_cache(maxsize=256)
-def _schema_error(schema: str) -> str | None:
-    """Cached per worker: it takes milliseconds, and all runs have the same tools."""
-    return validation.schema_error(json.loads(schema))
+def _compiled(text: str) -> _Validator:
+    """Cached per worker: all runs have the same tools."""
+    return _Validator(text)
 
 
 def _complete(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,41 +186,26 @@ def _complete(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {}, **closed, **schema}
 
 
-def _is_small(arguments: Arguments, values: int) -> bool:
-    """Whether the arguments have at most that many values and are short."""
-    room, waiting = MAX_TEXT, list[Any]([arguments])
-    while waiting:
-        value = waiting.pop()
-        values -= 1
-        if isinstance(value, dict):
-            room -= sum(map(len, value))
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
-        else:
-            room -= len(value) if isinstance(value, str) else 8
-        if room < 0 or len(waiting) > values:
-            return False
-    return True
+def _replace_patterns(slow: set[str], part: dict[str, Any]) -> dict[str, Any]:
+    pattern = part.get("pattern")
+    if isinstance(pattern, str) and pattern in slow:
+        return {_SLOW_PATTERN if key == "pattern" else key: value for key, value in part.items()}
+    return part
 
 
-@contextmanager
-def _schema_errors(tool: str) -> Generator[None]:
-    try:
-        yield
-    except InvalidSchema as error:
-        raise ToolError(
-            ErrorType.INVALID_TOOL_PARAMS, f"{tool} cannot be called, its own parameter schema is invalid: {error}"
-        ) from None
+def _detail(error: ValidationError) -> str:
+    """Returns the message, with the choices and alternatives that the library leaves out."""
+    if options := getattr(error.kind, "options", None):
+        value, *choices = (json.dumps(each, ensure_ascii=False) for each in [error.instance, *options])
+        return f"{value} is not one of {', '.join(choices)}"
+    if alternatives := [each[0] for each in getattr(error.kind, "context", []) if each]:
+        return f"{error.message}: {', or '.join(dict.fromkeys(map(_detail, alternatives)))}"
+    return error.message
 
 
-def _refuse(tool: str, mistakes: Sequence[Mapping[str, str]], schema: Mapping[str, Any]) -> None:
-    if mistakes:
-        raise invalid_arguments(tool, mistakes, schema.get("properties", {}))
-
-
-def _misconfigured(tool: str, why: InvalidSchema) -> Misconfigured:
-    return Misconfigured(f"the parameters of tool {tool!r} are not a valid JSON Schema: {why}")
+def _shortened(detail: str) -> str:
+    half = _MAX_DETAIL // 2 - 1
+    return detail if len(detail) <= _MAX_DETAIL else f"{detail[:half]} … {detail[-half:]}"
 
 
 def unknown_tool(name: str, known: Iterable[str]) -> ToolError:

@@ -40,7 +40,7 @@ _REFERENCE_KEYWORDS = {"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recu
 """Keywords that change reference resolution in ways not analysed here."""
 
 
-class InvalidSchema(ValueError):
+class _InvalidSchema(ValueError):
     """The schema itself is invalid."""
 
 
@@ -51,10 +51,10 @@ class _Overrun(BaseException):
 def cost(schema: Mapping[str, Any], text: str) -> int | None:
     """Returns the most steps that validating one value can take; None if unknown. ``text`` is the schema as JSON.
 
-    Raises ``InvalidSchema`` for a schema that is too large, too deep or applies too many subschemas to one value.
+    Raises ``_InvalidSchema`` for a schema that is too large, too deep or applies too many subschemas to one value.
     """
     if len(text) > MAX_BYTES:
-        raise InvalidSchema(f"they are longer than {MAX_BYTES} bytes of JSON")
+        raise _InvalidSchema(f"they are longer than {MAX_BYTES} bytes of JSON")
     parts = _parts(schema)
     analysis = _SchemaAnalysis(schema)
     try:
@@ -64,7 +64,7 @@ def cost(schema: Mapping[str, Any], text: str) -> int | None:
                 analysis.fan_out(part)
         steps = analysis.steps(schema)
     except RecursionError:
-        raise InvalidSchema("their references follow each other without end, or nearly so") from None
+        raise _InvalidSchema("their references follow each other without end, or nearly so") from None
     slow = any(isinstance(part, dict) and (part.keys() & _SLOW or part.keys() & _REFERENCE_KEYWORDS) for part in parts)
     return None if slow or analysis.endless else steps
 
@@ -76,12 +76,12 @@ def _parts(schema: Any) -> list[Any]:
     for _ in range(MAX_DEPTH + 1):
         found += level
         if len(found) > MAX_PARTS:
-            raise InvalidSchema(f"they have more than {MAX_PARTS} parts")
+            raise _InvalidSchema(f"they have more than {MAX_PARTS} parts")
         inner = [part for part in level if isinstance(part, dict | list)]
         if not inner:
             return found
         level = list(chain.from_iterable(part.values() if isinstance(part, dict) else part for part in inner))
-    raise InvalidSchema(f"they are nested more than {MAX_DEPTH} deep")
+    raise _InvalidSchema(f"they are nested more than {MAX_DEPTH} deep")
 
 
 class _SchemaAnalysis:
@@ -106,7 +106,7 @@ class _SchemaAnalysis:
             same += self._target(part)
             known = self._fans[id(part)] = 1 + sum(map(self.fan_out, same))
             if known > MAX_FAN_OUT:
-                raise InvalidSchema(f"one value would be checked against more than {MAX_FAN_OUT} subschemas")
+                raise _InvalidSchema(f"one value would be checked against more than {MAX_FAN_OUT} subschemas")
         return known
 
     def steps(self, part: Any) -> int:
@@ -152,7 +152,7 @@ def schema_error(schema: Mapping[str, Any]) -> str | None:
 
 
 def mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Returns the first mistakes, as pointer and detail; empty for valid arguments. Raises ``InvalidSchema``."""
+    """Returns the first mistakes, as pointer and detail; empty for valid arguments. Raises ``_InvalidSchema``."""
     from jsonschema import Draft202012Validator
     from referencing import Registry
     from referencing.exceptions import Unresolvable
@@ -161,9 +161,9 @@ def mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[di
     try:
         found = list(islice(validator.iter_errors(dict(arguments)), _MAX_COLLECTED))
     except RecursionError:  # a schema may refer to itself for ever
-        raise InvalidSchema("its schema refers to itself without end") from None
+        raise _InvalidSchema("its schema refers to itself without end") from None
     except (Unresolvable, re.error) as error:  # or to what is not there
-        raise InvalidSchema(str(error)[:500]) from None
+        raise _InvalidSchema(str(error)[:500]) from None
     found.sort(key=lambda error: list(map(str, error.absolute_path)))
     return [
         {"pointer": "/".join(map(str, error.absolute_path)), "detail": error.message[:500]}
@@ -182,7 +182,7 @@ def _answer(asked: bytes) -> dict[str, Any]:
         steps = cost(schema, json.dumps(schema))
         wrong = schema_error(schema)
         return {"wrong": wrong} if wrong else {"cost": steps}
-    except InvalidSchema as error:
+    except _InvalidSchema as error:
         return {"wrong": str(error)}
 
 

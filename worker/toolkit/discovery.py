@@ -22,8 +22,6 @@ from ...shared.text import clip
 from ..sandbox import command_output
 from ..sandbox.base import Sandbox
 from ..sandbox.command import Command
-from ..schemas.arguments import ArgumentSchema
-from ..schemas.pool import ValidatorPool
 from ..text.output import OutputLimit
 from ..threads import run_in_thread
 from ..tools.base import AnyTool, Effect, Recoverable, ToolResult
@@ -58,11 +56,9 @@ class DiscoveredTool(SchemaTool, Recoverable[Any]):
     needs_sandbox = True
     output = OutputLimit(keep="head_tail")
 
-    def __init__(
-        self, name: str, declaration: ToolDeclaration, command: str, schema: ArgumentSchema | None = None
-    ) -> None:
+    def __init__(self, name: str, declaration: ToolDeclaration, command: str) -> None:
         description = declaration.description or f"The tool {declaration.name}."
-        super().__init__(name, description, schema or declaration.parameters or {}, effect=Effect.EFFECTFUL)
+        super().__init__(name, description, declaration.parameters or {}, effect=Effect.EFFECTFUL)
         self.origin = Origin("discovered", remote=declaration.name)
         self._argv = (f'{command} "$@"', "call", declaration.name)
 
@@ -115,7 +111,7 @@ class Discovery:
         try:
             output = await _run_discovery(command, context.sandbox)
             declarations = await run_in_thread(_parse_output, output)
-            tools, warnings = await _create_tools(declarations, self._call, self._reserved, context.validators)
+            tools, warnings = await run_in_thread(_create_tools, declarations, self._call, self._reserved)
         except ToolError as error:
             tools, warnings = [], [f"there are no discovered tools: {error.message}"]
             context.add_missing("")  # discovered tools may have any name
@@ -154,8 +150,8 @@ def _parse_output(output: bytes) -> list[ToolDeclaration | str]:
     return declarations
 
 
-async def _create_tools(
-    declarations: Sequence[ToolDeclaration | str], command: str, reserved: set[str], validators: ValidatorPool
+def _create_tools(
+    declarations: Sequence[ToolDeclaration | str], command: str, reserved: set[str]
 ) -> tuple[list[AnyTool], list[str]]:
     """Returns the tools, and warnings about invalid or renamed ones."""
     tools: dict[str, DiscoveredTool] = {}
@@ -170,8 +166,7 @@ async def _create_tools(
             if any(tool.origin.remote == declaration.name for tool in tools.values()):
                 raise Misconfigured(f"{declaration.name!r} is declared twice")
             name = _unique_name(declaration.name, reserved | tools.keys())
-            schema = await ArgumentSchema.untrusted(name, declaration.parameters or {}, validators)
-            tools[name] = DiscoveredTool(name, declaration, command, schema)
+            tools[name] = DiscoveredTool(name, declaration, command)
         except Misconfigured as error:
             warnings.append(f"discovered tool {number} is left out: {clip(str(error), 500)}")
         else:

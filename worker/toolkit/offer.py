@@ -16,7 +16,6 @@ from ..sandbox.bubblewrap import Bubblewrap
 from ..sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
 from ..sandbox.setup_command import SetupCache
 from ..sandbox.worker_bounds import WorkerBounds
-from ..schemas.pool import ValidatorPool
 from ..threads import run_in_thread
 from ..tools.base import AnyTool
 from ..web.dial import Network
@@ -39,7 +38,6 @@ class RunOffer:
     tools: Sequence[AnyTool]
     sources: Sequence[Source]
     default_kit: Sequence[str]
-    validators: ValidatorPool
     bounds: WorkerBounds
     sandbox_problem: str | None
     network: Network | None = None

@@ -14,12 +14,10 @@ from typing import Any, Self, cast
 
 from ...shared.errors import ErrorType, ToolError
 from ..models.base import ToolSpec
-from ..schemas.arguments import ArgumentSchema
-from ..tools.base import AnyTool, Effect, Kind, ToolResult
+from ..tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from ..tools.context import ToolContext
 from ..tools.traits import Origin, Source
 from .registry import Registry
-from .schema_tool import SchemaTool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +45,28 @@ class PinnedTool:
         return Origin(cast(Source, self.source), self.server, self.remote)
 
 
-class UnavailableTool(SchemaTool):
-    """Stands for a pinned tool that this worker does not have; every call fails."""
+class UnavailableTool(Tool[Any]):
+    """Stands for a pinned tool that this worker does not have; every call fails, whatever its arguments are."""
+
+    params = Params
 
     def __init__(self, pinned: PinnedTool) -> None:
         # The kind is READ, so that no rule asks for approval of a call that only fails. The effect is the real tool's,
         # because it decides about calls that were running when an earlier attempt ended.
-        schema = ArgumentSchema(pinned.name, pinned.schema, None)  # checked by an earlier attempt
-        super().__init__(pinned.name, pinned.description, schema, kind=Kind.READ, effect=Effect(pinned.effect))
+        self.name, self.kind, self.effect = pinned.name, Kind.READ, Effect(pinned.effect)
         self.origin = pinned.origin
+        self._pinned = pinned
+
+    @property
+    def description(self) -> str:
+        return self._pinned.description
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return self._pinned.schema
+
+    def parse(self, arguments: Mapping[str, Any]) -> Any:
+        return arguments
 
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
         source = f"the MCP server {self.origin.server!r}" if self.origin.server else "its source"

@@ -14,7 +14,6 @@ from ..models.base import ToolSpec
 from ..sandbox.base import Sandbox
 from ..sandbox.environment import owner
 from ..sandbox.project_tools import ProjectTools
-from ..schemas.pool import ValidatorPool
 from ..tools.base import AnyTool
 from ..tools.context import InitContext, ToolContext
 from ..tools.get_skill import skills_of
@@ -68,7 +67,7 @@ async def open_tools(
         pinned = None if claim.tools is None else pinned_tools.loads(claim.tools)
         patterns = claim.request.tools if pinned is None else [each.name for each in pinned]
         source_context = ToolSourceContext(
-            claim.id, patterns, workspace.files, sandbox, warn, hide, offer.validators, read_only=read_only
+            claim.id, patterns, workspace.files, sandbox, warn, hide, read_only=read_only
         )
         registry = Registry(offer.tools)
         for source in offer.sources:
@@ -80,14 +79,12 @@ async def open_tools(
         chosen = registry.kit(claim.request.tools, offer.default_kit, source_context.may_be_missing)
         kit = await prepare_kit(chosen, InitContext(claim.id, skills_of(offer.tools), depth_left=depth_left), warn)
         shown = [opened.enter_context(ShownFiles(root, owner())) for root in project.shown]
-        context = _call_context(claim, workspace, sandbox, offer.validators, shown)
+        context = _call_context(claim, workspace, sandbox, shown)
         kept = {"tools": pinned_tools.dumps(kit)} if pinned is None else {}
         yield RunTools(kit, _specs_of(kit, pinned or ()), context, kept)
 
 
-def _call_context(
-    claim: Claim, workspace: Workspace, sandbox: Sandbox, validators: ValidatorPool, shown: Sequence[ShownFiles]
-) -> ToolContext:
+def _call_context(claim: Claim, workspace: Workspace, sandbox: Sandbox, shown: Sequence[ShownFiles]) -> ToolContext:
     return ToolContext(
         delegation_id=claim.id,
         call_id="",
@@ -95,7 +92,6 @@ def _call_context(
         sandbox=sandbox,
         session_id=claim.request.session_id,
         message_id=claim.request.message_id,
-        validators=validators,
         shown=shown,
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...shared.errors import Misconfigured
 from ...shared.text import clip
-from ..schemas.arguments import CHOICES, Arguments, ArgumentSchema, check
+from ..schemas.arguments import CHOICES, Arguments, ArgumentSchema
 from ..tools.base import Effect, Kind, Params, Tool, ToolResult
 from ..tools.context import ToolContext
 
@@ -25,8 +25,8 @@ class SchemaTool(Tool[Any]):
     """A tool with name, description and schema per instance.
 
     Arguments are validated against the schema and passed on unchanged; unknown parameters are rejected unless the
-    schema allows them. Raises Misconfigured for a schema that is invalid or that models do not accept. An untrusted
-    schema must be passed as ``ArgumentSchema``, which is checked off the event loop.
+    schema allows them. Raises Misconfigured for a schema that is invalid or that models do not accept. Foreign schemas
+    take time to check: such tools are made in a thread.
     """
 
     params = Params
@@ -35,7 +35,7 @@ class SchemaTool(Tool[Any]):
         self,
         name: str,
         description: str,
-        schema: Mapping[str, Any] | ArgumentSchema,
+        schema: Mapping[str, Any],
         *,
         kind: Kind = Kind.OTHER,
         effect: Effect,
@@ -43,7 +43,7 @@ class SchemaTool(Tool[Any]):
         self.name = name
         self.kind = kind
         self.effect = effect
-        self._argument_schema = schema if isinstance(schema, ArgumentSchema) else ArgumentSchema.trusted(name, schema)
+        self._argument_schema = ArgumentSchema(name, schema)
         whole = self._argument_schema.schema
         if invalid := [key for key in whole["properties"] if not _PARAMETER_NAME.fullmatch(key)]:
             raise Misconfigured(f"models do not accept the parameter name {invalid[0][:100]!r}")
@@ -62,16 +62,9 @@ class SchemaTool(Tool[Any]):
         """Returns the schema for models; the description contains what it omits."""
         return self._model_schema
 
-    async def accept(self, ctx: ToolContext, arguments: Arguments) -> Any:
-        if self._argument_schema.is_cheap(arguments):
-            return self.parse(arguments)
-        with self.explain_errors():
-            await self._argument_schema.judge(arguments, ctx.validators)
-            return self.convert(dict(arguments))
-
     def parse(self, arguments: Arguments) -> Any:
         with self.explain_errors():
-            check(self.name, self._argument_schema.schema, arguments)
+            self._argument_schema.check(arguments)
             return self.convert(dict(arguments))
 
     def convert(self, arguments: dict[str, Any]) -> Any:

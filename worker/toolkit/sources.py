@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from ..sandbox.base import Sandbox
-from ..schemas.pool import ValidatorPool
 from ..tools.base import AnyTool
 from ..workspace.files import Files
 
@@ -27,8 +26,6 @@ class ToolSourceContext:
     """Publishes a warning; the run continues."""
     hide: Callable[[Sequence[str]], None] = lambda values: None
     """Masks these secrets in everything that the run publishes or stores."""
-    validators: ValidatorPool = field(default_factory=ValidatorPool)
-    """Checks untrusted schemas, and arguments against them."""
     read_only: bool = False
     """Whether processes of the tools must not change the run's files."""
     missing: list[str] = field(default_factory=list[str])

@@ -81,10 +81,6 @@ class Tool(ABC, Generic[P]):
         except ValidationError as error:
             raise invalid_arguments(self.name, explain(error, self.params), self.params.model_fields) from None
 
-    async def accept(self, ctx: ToolContext, arguments: Mapping[str, Any]) -> P:
-        """Like ``parse``, for a call of a run. Overridden where validation may be slow, to run off the event loop."""
-        return self.parse(arguments)
-
     def title(self, params: P) -> str:
         """Returns a one-line description of the call for users."""
         return self.name

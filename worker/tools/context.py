@@ -11,7 +11,6 @@ from ...shared.delegation import ToolAgentResult
 from ...shared.errors import ToolError
 from ...shared.request import DelegationRequest
 from ..sandbox.base import Sandbox
-from ..schemas.pool import ValidatorPool
 from ..workspace.files import Files
 from ..workspace.shown_files import ShownFiles
 
@@ -64,8 +63,6 @@ class ToolContext:
     subagents: Subagents | None = None
     """None if the run may have none."""
     on_metadata: Callable[[str | None, Mapping[str, Any]], None] = lambda title, fields: None
-    validators: ValidatorPool = field(default_factory=ValidatorPool)
-    """For arguments whose validation may be slow."""
     shown: Sequence[ShownFiles] = ()
     """The directories outside of the workspace that may be read."""
 

@@ -46,7 +46,7 @@ async def test_it_runs_in_the_loop_like_one_of_ours(theatre: Theatre) -> None:
     assert (none.status, none.error) == ("failed", "nothing about z")
     assert misspelt.error is not None
     assert "'qery' was unexpected" in misspelt.error
-    assert "'query' is a required property" in misspelt.error
+    assert '"query" is a required property' in misspelt.error
     assert play.result.success
 
 
@@ -78,7 +78,7 @@ async def test_calling_it_validates_and_then_executes() -> None:
     refused = await tool(qery="three")
     assert (refused.success, refused.error) == (False, tool.validate_params({"qery": "three"}))
     assert refused.error is not None
-    assert "'query' is a required property" in refused.error
+    assert '"query" is a required property' in refused.error
     assert "'qery' was unexpected" in refused.error
 
 

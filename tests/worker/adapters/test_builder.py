@@ -104,7 +104,7 @@ async def test_a_builder_declares_and_an_invocation_holds_one_calls_arguments() 
     assert (one.params, two.params) == ({"input": "1"}, {"input": "2"})
     assert one.tool_locations() == ()
     assert await one.should_confirm_execute(AbortSignal()) is False
-    with pytest.raises(ValueError, match="'input' is a required property"):
+    with pytest.raises(ValueError, match='"input" is a required property'):
         tool.build({})  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"^input must not be empty$"):
         AskingTool().build({"input": ""})

@@ -77,7 +77,7 @@ async def test_a_text_that_tells_of_an_error_is_a_failure(desk: Toolbench) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "'text' is a required property"),
+        ({}, '"text" is a required property'),
         ({"text": "ab", "time": 2}, "'time' was unexpected"),
         ({"text": "ab", "times": 0}, "times: 0 is less than the minimum of 1"),
         ({"text": "aba"}, "text: it reads the same both ways"),

@@ -87,7 +87,7 @@ async def test_an_async_tool_runs_in_the_loop(theatre: Theatre) -> None:
     play = await theatre.play([adapt(Tool.define("late", {"name": "Late"}, init))], {"what": "now"}, {"waht": 1})
     assert [step.title for step in play.steps] == ["Told of now", "late"]
     assert play.steps[1].error is not None
-    assert "'what' is a required property" in play.steps[1].error
+    assert '"what" is a required property' in play.steps[1].error
 
 
 @pytest.mark.requirement("S002-017", "S002-018", "S002-019", "S002-020", "S002-021", "S002-038", "S002-041", "S002-045")
@@ -195,4 +195,4 @@ def test_a_definition_with_listed_parameters_becomes_a_tool() -> None:
     with pytest.raises(ToolError) as caught:
         tool.parse({"what": "c", "more": 1})
     assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS
-    assert "what: 'c' is not one of ['a', 'b']" in caught.value.message
+    assert 'what: "c" is not one of "a", "b"' in caught.value.message

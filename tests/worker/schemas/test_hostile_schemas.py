@@ -1,30 +1,19 @@
-"""Schemas of strangers: none is judged for long, and none at the cost of what else runs on the event loop."""
+"""Foreign schemas: one that could take long is refused, as are arguments whose validation could take long."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+import time
 from functools import reduce
 from typing import Any
 
 import pytest
 
 from deputize.shared.errors import ErrorType, Misconfigured, ToolError
-from deputize.worker.schemas.arguments import MAX_OVERRUNS, ArgumentSchema
-from deputize.worker.schemas.pool import ValidatorPool
-from deputize.worker.toolkit.schema_tool import SchemaTool
-from deputize.worker.tools.base import Effect, ToolResult
-from deputize.worker.tools.context import ToolContext
-from tests.lag import lag_probe
-from tests.toolbench import Toolbench
+from deputize.worker.schemas.arguments import PATTERN_SECONDS, ArgumentSchema
 
-JSON = dict[str, Any]
+from .corpus import JSON, NODE, one
+
 pytestmark = pytest.mark.requirement("P-10")
-
-
-class Sample(SchemaTool):
-    async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
-        return ToolResult(str(params))
 
 
 def referring(levels: int, form: str = "allOf") -> JSON:
@@ -37,133 +26,150 @@ def nested(key: str, levels: int) -> JSON:
     return reduce(lambda inner, _: {key: [inner] if key == "allOf" else inner}, range(levels), {})
 
 
-TREE: JSON = {
-    "properties": {"tree": {"$ref": "#/$defs/node"}},
-    "$defs": {"node": {"allOf": [{"properties": {"x": {"$ref": "#/$defs/node"}}, "minProperties": 0}] * 2}},
+def chain(levels: int) -> JSON:
+    return reduce(lambda inner, _: {"x": inner}, range(levels), {})
+
+
+def recursive(body: JSON) -> JSON:
+    return {**one(NODE), "$defs": {"node": body}}
+
+
+OPEN = {"additionalProperties": True}
+NOT_DECLARED: dict[str, tuple[JSON, str]] = {
+    "26 levels of allOf": (referring(26), "checked against .* subschemas; use fewer"),
+    "26 levels of anyOf": (referring(26, "anyOf"), "checked against .* subschemas; use fewer"),
+    "2000 levels of references": (referring(2000), "more than 10000 parts"),
+    "900 references in a row": (
+        {"$ref": "#/$defs/d0", "$defs": {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(900)} | {"d900": {}}},
+        "too many references follow each other",
+    ),
+    "not, 300 deep": (nested("not", 300), "nested more than 100 deep"),
+    "allOf, 300 deep": (nested("allOf", 300), "nested more than 100 deep"),
+    "deeper than an encoder follows": (nested("not", 5000), "nested too deep"),
+    "a list of 500,000 choices": (one({"enum": list(range(500_000))}), "more than 10000 parts"),
+    "9,000 parameters with choices": ({"properties": {f"p{n}": {"enum": [n]} for n in range(9000)}}, "more than 10000"),
+    "a description of a megabyte": ({"description": "x" * 1_000_000}, "longer than 131072 bytes"),
+    "201 patterns": ({"properties": {f"p{n}": {"pattern": f"^{n}$"} for n in range(201)}}, "more than 200 patterns"),
+    "no regular expression": (one({"pattern": "("}), r"the pattern '\(' is not a valid regular expression: missing"),
+    "a long pattern with look-around": (one({"pattern": "(?=a)" * 300}), "too large; simplify it"),
+    "a name with look-around": ({"patternProperties": {"(?=a)": {}}}, r"in patternProperties, '\(\?=a\)' is invalid"),
+    "itself": ({"$ref": "#"}, "a reference leads back to itself without end"),
+    "itself through others": (recursive({"allOf": [NODE]}), "a reference leads back to itself without end"),
+    "another machine": (one({"$ref": "http://127.0.0.1:9/s"}), "nothing is fetched for the reference 'http://127"),
+    "a file": (one({"$ref": "file:///etc/passwd"}), "nothing is fetched for the reference 'file:///etc/passwd'"),
+    "a file beside it": (one({"$ref": "s.json#/a"}), "nothing is fetched for the reference 's.json#/a'; use one that"),
+    "nothing": (
+        one({"$ref": "#/$defs/gone"}),
+        "the reference '#/\\$defs/gone' leads to nothing in them; add its target",
+    ),
+    "a dynamic reference": (one({"$dynamicRef": "#a"}), r"\$dynamicRef is not supported; use \$ref"),
+    "an address in it": ({"$defs": {"a": {"$id": "https://example.org/"}}}, r"an inner \$id is not supported"),
 }
-A_TREE: JSON = reduce(lambda inner, _: {"x": inner}, range(28), {})
-NOT_DECLARED: dict[str, JSON] = {
-    "26 levels of allOf": referring(26),
-    "26 levels of anyOf": referring(26, "anyOf"),
-    "2000 levels of references": referring(2000),
-    "not, 300 deep": nested("not", 300),
-    "allOf, 300 deep": nested("allOf", 300),
-    "a list of 500,000 choices": {"properties": {"a": {"enum": list(range(500_000))}}},
-    "9,000 parameters with choices": {"properties": {f"p{n}": {"enum": [n]} for n in range(9000)}},
-    "a description of a megabyte": {"description": "x" * 1_000_000},
-}
-A: JSON = {"$defs": {"a": {}}}
+TWICE = {"allOf": [{"properties": {"x": NODE}}] * 2}
 NOT_JUDGED: dict[str, tuple[JSON, JSON]] = {
-    "nested quantifiers": ({"properties": {"a": {"pattern": "^(a+)+$"}}}, {"a": "a" * 41 + "!"}),
-    "alternatives that overlap": ({"properties": {"a": {"pattern": "^(a|a)*$"}}}, {"a": "a" * 41 + "!"}),
-    "names of parameters": ({"patternProperties": {"^(a+)+$": {}}}, {"a" * 41 + "!": 1}),
-    "names, one by one": ({"propertyNames": {"pattern": "^(x?a+)+$"}, "$ref": "#/$defs/a", **A}, {"a" * 41 + "!": 1}),
+    "a tree, each level twice": (recursive(TWICE), {"a": chain(28)}),
+    "a tree, one of two": (
+        recursive({"anyOf": [{"properties": {"x": NODE}, "minProperties": 1}] * 2}),
+        {"a": chain(28)},
+    ),
+    "names and others": (recursive({"patternProperties": {"x": NODE, "^x": NODE}}), {"a": chain(28)}),
+    "what depends": (recursive({"dependentSchemas": {"x": {"properties": {"x": NODE}}}, **TWICE}), {"a": chain(28)}),
+    "levels of definitions": (
+        {
+            "$ref": "#/$defs/d0",
+            "$defs": {f"d{n}": {"properties": {"x": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2}}} for n in range(30)}
+            | {"d30": {}},
+        },
+        chain(30),
+    ),
+    "choices for each of many": (one({"items": {"enum": list(range(5000))}}), {"a": list(range(-5000, 0))}),
+    "patterns for many names": (
+        {"patternProperties": {f"a{n}": {} for n in range(200)}},
+        {f"name_{n}": 1 for n in range(1000)},
+    ),
+    "a long text": (one({"pattern": "[ab]*a[ab]{100}c"}), {"a": "ab" * 500_001}),
+    "many values": (one({"items": {"items": {"type": "integer"}}}), {"a": [[*range(1000)] for _ in range(200)]}),
+}
+SLOW = "takes too long to match against .*; use a shorter value"
+JUDGED: dict[str, tuple[JSON, JSON, str]] = {
+    "nested quantifiers": (one({"pattern": "^(a+)+$"}), {"a": "a" * 50_000 + "!"}, "does not match"),
+    "alternatives that overlap": (one({"pattern": "^(a|a)*$"}), {"a": "a" * 50_000 + "!"}, "does not match"),
+    "names of parameters": (
+        {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False},
+        {"a" * 5000 + "!": 1},
+        "was unexpected",
+    ),
+    "names, one by one": ({"propertyNames": {"pattern": "^(x?a+)+$"}, **OPEN}, {"a" * 5000 + "!": 1}, "does not match"),
     "different ones of many": (
-        {"properties": {"a": {"uniqueItems": True}}},
-        {"a": [{"x": number} for number in range(20_000)]},
+        one({"uniqueItems": True}),
+        {"a": [{"x": number} for number in [*range(20_000), 7]]},
+        "has non-unique elements",
     ),
-    "a tree, each level twice": (TREE, {"tree": A_TREE}),
     "unevaluated, level by level": (
-        {**referring(11, "anyOf"), "unevaluatedProperties": False},
-        {f"p{number}": number for number in range(1000)},
+        {**referring(8, "anyOf"), "unevaluatedProperties": False},
+        {f"p{number}": number for number in range(100)},
+        "they do not match the schema; with fewer values, the mistake is named",
     ),
+    "look-around": (one({"pattern": "^(?=a)(a|a)*$"}), {"a": "a" * 50 + "!"}, SLOW),
+    "look-around, many times": (one({"items": {"pattern": "^(?=a)(a|a)*$"}}), {"a": ["a" * 50 + "!"] * 1000}, SLOW),
+    "back-references": (one({"pattern": r"^(a+)+\1+\1+$"}), {"a": "a" * 5000 + "!"}, SLOW),
+    "a deep value": (one({}), {"a": chain(5000)}, "nested more than 64 deep"),
+    "a long value": (one({}), {"a": "x" * 5_000_000}, "longer than 1048576 bytes"),
 }
 
 
-@pytest.fixture
-async def validators() -> AsyncIterator[ValidatorPool]:
-    async with ValidatorPool(keep=True, seconds=0.3) as pool:
-        yield pool
-
-
-def context(desk: Toolbench, validators: ValidatorPool) -> ToolContext:
-    return ToolContext("dlg_01k00000000000000000000000", "c", desk.files, desk.sandbox, validators=validators)
-
-
-async def sample(schema: JSON, validators: ValidatorPool) -> Sample:
-    return Sample("sample", "", await ArgumentSchema.untrusted("sample", schema, validators), effect=Effect.PURE)
-
-
-@pytest.mark.parametrize("schema", NOT_DECLARED.values(), ids=NOT_DECLARED)
-async def test_a_schema_that_nobody_can_judge_is_refused_when_it_is_declared(
-    schema: JSON, validators: ValidatorPool
-) -> None:
-    async with lag_probe() as lag:
-        with pytest.raises(Misconfigured, match="the parameters of tool 'sample' are not a valid JSON Schema: "):
-            await sample(schema, validators)
-    assert lag.longest < 1
-    with pytest.raises(Misconfigured):
-        ArgumentSchema.trusted("sample", schema)
+@pytest.mark.parametrize(("schema", "reason"), NOT_DECLARED.values(), ids=NOT_DECLARED)
+def test_a_schema_that_could_take_long_is_refused_when_it_is_declared(schema: JSON, reason: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(Misconfigured, match=f"the parameters of tool 'sample' are not a valid JSON Schema: .*{reason}"):
+        ArgumentSchema("sample", schema)
+    assert time.process_time() - begun < 1
 
 
 @pytest.mark.parametrize(("schema", "arguments"), NOT_JUDGED.values(), ids=NOT_JUDGED)
-async def test_arguments_that_take_for_ever_are_an_answer_while_the_loop_goes_on(
-    schema: JSON, arguments: JSON, validators: ValidatorPool, bare_desk: Toolbench
-) -> None:
-    tool = await sample(schema, validators)
-    async with lag_probe() as lag:
-        with pytest.raises(
-            ToolError, match=r"cannot be validated against its schema within 0\.3 seconds\. Use other, shorter ones"
-        ) as caught:
-            await tool.accept(context(bare_desk, validators), arguments)
+def test_arguments_that_could_take_long_are_an_error(schema: JSON, arguments: JSON) -> None:
+    tool = ArgumentSchema("sample", schema)
+    begun = time.process_time()
+    with pytest.raises(ToolError, match=r"validating them against its schema takes too long\. Use fewer") as caught:
+        tool.check(arguments)
     assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS
-    assert lag.longest < 1
+    assert time.process_time() - begun < 1
+    tool.check({})
 
 
-async def test_the_same_schema_judges_what_is_easily_judged(validators: ValidatorPool, bare_desk: Toolbench) -> None:
-    tool = await sample({"properties": {"a": {"pattern": "^(a+)+$"}}}, validators)
-    ctx = context(bare_desk, validators)
-    assert await tool.accept(ctx, {"a": "aaa"}) == {"a": "aaa"}
-    with pytest.raises(ToolError, match=r"invalid arguments for sample: a: 'b' does not match .* Known parameters: a"):
-        await tool.accept(ctx, {"a": "b"})
-    with pytest.raises(ToolError, match="'b' was unexpected"):
-        await tool.accept(ctx, {"b": "aaa"})
+@pytest.mark.parametrize(("schema", "arguments", "reason"), JUDGED.values(), ids=JUDGED)
+def test_what_is_slow_elsewhere_is_validated_in_time(schema: JSON, arguments: JSON, reason: str) -> None:
+    tool = ArgumentSchema("sample", schema)
+    begun = time.process_time()
+    with pytest.raises(ToolError, match=reason):
+        tool.check(arguments)
+    assert time.process_time() - begun < 1 + 2 * PATTERN_SECONDS
 
 
-async def test_a_tool_that_cannot_be_judged_again_and_again_is_given_up(
-    validators: ValidatorPool, bare_desk: Toolbench
-) -> None:
-    tool = await sample({"properties": {"a": {"pattern": "^(a+)+$"}}}, validators)
-    ctx = context(bare_desk, validators)
-    for _ in range(MAX_OVERRUNS):
-        with pytest.raises(ToolError):
-            await tool.accept(ctx, {"a": "a" * 41 + "!"})
-    await validators.__aexit__()
-    with pytest.raises(ToolError, match="Continue without it"):
-        await tool.accept(ctx, {"a": "aaa"})
-    assert not any(lane.is_running for lane in validators.lanes)
+def test_a_deep_value_of_a_recursive_schema_is_validated() -> None:
+    tree = recursive({"properties": {"x": NODE, "y": NODE}, "additionalProperties": False})
+    tool = ArgumentSchema("sample", tree)
+    tool.check({"a": chain(60)})
+    with pytest.raises(ToolError, match="'z' was unexpected"):
+        tool.check({"a": {"x": {"y": {"z": {}}}}})
 
 
-async def test_slow_judgements_of_many_runs_hold_up_no_quick_one(
-    validators: ValidatorPool, bare_desk: Toolbench
-) -> None:
-    ctx = context(bare_desk, validators)
-    slow = await sample({"properties": {"a": {"pattern": "^(a+)+$"}}}, validators)
-    quick = await sample({"properties": {"a": {"pattern": "^[a-z]+$"}}}, validators)
-    judging = [asyncio.create_task(slow.accept(ctx, {"a": "a" * 41 + "!"})) for _ in range(10)]
-    await asyncio.sleep(0)
-    assert await quick.accept(ctx, {"a": "aaa"}) == {"a": "aaa"}
-    assert not any(each.done() for each in judging[5:])
-    for each in judging:
-        each.cancel()
-    await asyncio.wait(judging)
+def test_of_many_mistakes_in_many_values_one_is_named() -> None:
+    rows: Any = {"a": ["x" * 100] * 1500}
+    with pytest.raises(ToolError, match=r"a/\d+: \"x+\" is not of type \"integer\"\. Known") as caught:
+        ArgumentSchema("sample", one({"items": {"type": "integer"}})).check(rows)
+    assert caught.value.message.count("not of type") == 1
 
 
-async def test_a_judgement_that_is_cancelled_leaves_no_process_and_the_next_one_is_made(
-    validators: ValidatorPool, bare_desk: Toolbench
-) -> None:
-    ctx = context(bare_desk, validators)
-    tool = await sample({"properties": {"a": {"pattern": "^(a+)+$"}}}, validators)
-    judging = asyncio.create_task(tool.accept(ctx, {"a": "a" * 41 + "!"}))
-    await asyncio.wait([judging], timeout=0.05)
-    judging.cancel()
-    await asyncio.wait([judging])
-    assert await tool.accept(ctx, {"a": "aaa"}) == {"a": "aaa"}
+def test_a_mistake_in_a_long_value_ends_with_what_was_expected() -> None:
+    with pytest.raises(ToolError, match=r"a: \"x+ … x+\" does not match \"\^y\"\. Known parameters: a\.") as caught:
+        ArgumentSchema("sample", one({"pattern": "^y"})).check({"a": "x" * 10_000})
+    assert len(caught.value.message) < 600
 
 
-async def test_a_judge_that_is_killed_is_replaced(validators: ValidatorPool, bare_desk: Toolbench) -> None:
-    ctx = context(bare_desk, validators)
-    tool = await sample({"properties": {"a": {"pattern": "b"}}}, validators)
-    for lane in validators.lanes:
-        await lane.close()
-    assert await tool.accept(ctx, {"a": "b"}) == {"a": "b"}
+def test_all_choices_are_named() -> None:
+    with pytest.raises(ToolError, match='a: "w" is not one of "x", "y", "z"'):
+        ArgumentSchema("sample", one({"enum": ["x", "y", "z"]})).check({"a": "w"})
+    either = one({"anyOf": [{"type": "string"}, {"type": "object", "required": ["x"]}]})
+    with pytest.raises(ToolError, match=r'a: .*: {} is not of type "string", or "x" is a required property'):
+        ArgumentSchema("sample", either).check({"a": {}})

@@ -46,7 +46,7 @@ async def test_a_run_is_offered_what_the_command_announces_and_calls_it(redis_ur
     assert [step.result for step in steps] == ['hello {"who": "Ada"}', None, None]
     [error] = result.errors
     assert error.startswith("greet: invalid arguments for greet: arguments: Additional properties are not allowed")
-    assert error.endswith("arguments: 'who' is a required property. Known parameters: who.")
+    assert error.endswith('arguments: "who" is a required property. Known parameters: who.')
     assert result.files_modified == ["stored.json"]
 
 
