@@ -27,7 +27,8 @@ CHOICES = ("allOf", "anyOf", "oneOf")
 _APPLICATORS = {*CHOICES, "$ref", "if", "patternProperties"}
 """Keywords with which a schema has properties outside of ``properties``."""
 _LINEAR_BYTES = 16 * 1024
-"""The size of a compiled pattern for the linear engine, whose time per character grows with it."""
+_LINEAR_NAME_BYTES = 128 * 1024
+"""The size of a compiled pattern of values or names for the linear engine: its time per character grows with it."""
 _MAX_SLOW_PATTERN = 1000
 """Characters of a pattern for the slower engine."""
 _MAX_EXPLAINED = 20_000
@@ -85,36 +86,31 @@ class _Validator:
         self._limit = ComputeLimit(PATTERN_SECONDS)
         validator = partial(
             Draft202012Validator,
-            pattern_options=RegexOptions(size_limit=_LINEAR_BYTES),
+            pattern_options=RegexOptions(size_limit=_LINEAR_NAME_BYTES),
             validate_formats=False,
             offline=True,
             keywords={_SLOW_PATTERN: partial(_SlowPattern, lambda: self._limit)},  # pyright: ignore[reportArgumentType]
         )
 
-        def is_slow(pattern: str) -> bool:
-            try:
-                validator({"pattern": pattern})
-            except ValidationError:
-                return True
-            return False
-
-        for pattern in filter(is_slow, self._bounds.name_patterns):
-            raise InvalidSchema(f"in patternProperties, {pattern[:200]!r} is invalid, large or looks around; change it")
-        if slow := set(filter(is_slow, self._bounds.patterns)):
+        for pattern in self._bounds.name_patterns:
+            if not _is_linear(pattern, _LINEAR_NAME_BYTES):
+                raise InvalidSchema(
+                    f"in patternProperties, {pattern[:200]!r} is invalid, large or looks around; change it"
+                )
+        if slow := {each for each in self._bounds.patterns if not _is_linear(each, _LINEAR_BYTES)}:
             for pattern in slow:
                 _slow_regex(pattern)
             schema = json.loads(text, object_hook=partial(_replace_patterns, slow))
         try:
             self._validator = validator(schema)
-        except (ValidationError, ValueError) as error:
-            path = "".join(f"{each}: " for each in ["/".join(map(str, getattr(error, "instance_path", [])))] if each)
-            why = _detail(error) if isinstance(error, ValidationError) else str(error)
-            raise InvalidSchema(path + _shortened(why)) from None
+        except ValidationError as error:
+            path = "/".join(map(str, error.instance_path))
+            raise InvalidSchema(f"{path or 'the schema'}: {_shortened(_detail(error))}") from None
 
     def mistakes(self, arguments: dict[str, Any]) -> list[dict[str, str]]:
         """Returns the first mistakes, as pointer and detail; empty for valid arguments. Raises ``TooManySteps``."""
         try:
-            size = len(json.dumps(check_depth(arguments)))
+            size = len(json.dumps(check_depth(arguments), ensure_ascii=False).encode())
         except ValueError as error:
             return [{"pointer": "", "detail": str(error)}]
         if size > MAX_ARGUMENTS:
@@ -162,6 +158,17 @@ class _SlowPattern:
             raise ValueError(f"{shown} takes too long to match against {pattern}; use a shorter value") from None
         if not found:
             raise ValueError(f"{shown} does not match {pattern}")
+
+
+def _is_linear(pattern: str, size: int) -> bool:
+    """Returns whether the linear engine supports the pattern, with this size at most."""
+    from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
+
+    try:
+        Draft202012Validator({"pattern": pattern}, pattern_options=RegexOptions(size_limit=size))
+    except ValidationError:
+        return False
+    return True
 
 
 def _slow_regex(pattern: str) -> regex.Pattern[str]:

@@ -29,6 +29,8 @@ _MAX_PAIRS = 50_000
 """Pairs of subschema and value that are looked at to count the steps."""
 _BYTES_PER_STEP = 16
 """Of the values that one is compared with."""
+_STEPS_PER_CHARACTER = 4
+"""Of a name: the patterns of names may be larger."""
 _CHOICES = ("allOf", "anyOf", "oneOf")
 _BRANCHES = ("not", "if", "then", "else")
 _FURTHER = ("additionalProperties", "unevaluatedProperties")
@@ -153,9 +155,9 @@ class Bounds:
 
 
 def _matched(part: Mapping[str, Any], value: Any) -> int:
-    """Returns the characters that are matched against patterns."""
+    """Returns the steps of the part's patterns: one for each character, and some for each one of a name."""
     if isinstance(value, dict) and "patternProperties" in part:
-        return len(part["patternProperties"]) * (len(value) + sum(map(len, value)))
+        return _STEPS_PER_CHARACTER * len(part["patternProperties"]) * (len(value) + sum(map(len, value)))
     return len(value) if isinstance(value, str) and "pattern" in part else 0
 
 
@@ -198,5 +200,9 @@ def _check_size(schema: Any) -> None:
         level = list(chain.from_iterable(part.values() if isinstance(part, dict) else part for part in inner))
     else:
         raise InvalidSchema(f"they are nested more than {MAX_DEPTH} deep")
-    if len(json.dumps(schema)) > MAX_BYTES:
+    try:
+        size = len(json.dumps(schema, ensure_ascii=False).encode())
+    except UnicodeEncodeError:
+        raise InvalidSchema("they contain half of a character, a lone surrogate; remove it") from None
+    if size > MAX_BYTES:
         raise InvalidSchema(f"they are longer than {MAX_BYTES} bytes of JSON")

@@ -62,6 +62,7 @@ NOT_DECLARED: dict[str, tuple[JSON, str]] = {
         one({"$ref": "#/$defs/gone"}),
         "the reference '#/\\$defs/gone' leads to nothing in them; add its target",
     ),
+    "half of a character": (one({"pattern": "\ud800"}), "half of a character, a lone surrogate; remove it"),
     "a dynamic reference": (one({"$dynamicRef": "#a"}), r"\$dynamicRef is not supported; use \$ref"),
     "an address in it": ({"$defs": {"a": {"$id": "https://example.org/"}}}, r"an inner \$id is not supported"),
 }
@@ -114,6 +115,7 @@ JUDGED: dict[str, tuple[JSON, JSON, str]] = {
     "look-around, many times": (one({"items": {"pattern": "^(?=a)(a|a)*$"}}), {"a": ["a" * 50 + "!"] * 1000}, SLOW),
     "back-references": (one({"pattern": r"^(a+)+\1+\1+$"}), {"a": "a" * 5000 + "!"}, SLOW),
     "a deep value": (one({}), {"a": chain(5000)}, "nested more than 64 deep"),
+    "half of a character": (one({}), {"a": "\ud800"}, "surrogates not allowed"),
     "a long value": (one({}), {"a": "x" * 5_000_000}, "longer than 1048576 bytes"),
 }
 
