@@ -12,7 +12,7 @@ from ..shared.fleet import Fleet
 from ..shared.runs import permissions
 
 if TYPE_CHECKING:
-    from jsonschema import ValidationError
+    from jsonschema_rs import ValidationError
 
 MAX_MISTAKES = 20
 
@@ -32,11 +32,11 @@ async def check_arguments(redis: Any, fleet: Fleet, id: str, arguments: Mapping[
 
 
 def _mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[dict[str, str]]:
-    from jsonschema import Draft202012Validator  # imported late: most services never need it
+    from jsonschema_rs import Draft202012Validator  # imported late: most services never need it
 
-    found = islice(Draft202012Validator(schema).iter_errors(arguments), MAX_MISTAKES)
+    found = islice(Draft202012Validator(dict(schema), offline=True).iter_errors(dict(arguments)), MAX_MISTAKES)
     return [{"pointer": f"/arguments{_pointer(error)}", "detail": error.message[:500]} for error in found]
 
 
 def _pointer(error: ValidationError) -> str:
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.instance_path)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 
 from deputize.shared.errors import ErrorType
@@ -225,7 +225,7 @@ def test_name_description_and_schema_are_there_for_the_model(tool: AnyTool) -> N
     assert tool.name.isidentifier()
     assert len(tool.name) <= 64
     assert len(tool.description) > 100
-    jsonschema.Draft202012Validator.check_schema(tool.schema)
+    jsonschema_rs.meta.validate(tool.schema)
     assert tool.schema["type"] == "object"
     assert tool.schema["additionalProperties"] is False
     assert set(tool.schema.get("required", [])) <= set(tool.schema["properties"])
@@ -233,7 +233,7 @@ def test_name_description_and_schema_are_there_for_the_model(tool: AnyTool) -> N
         assert len(schema["description"]) > 10, name
         assert "title" not in schema
     assert "$ref" not in json.dumps(tool.schema)
-    jsonschema.validate(SAMPLES[tool.name], tool.schema)
+    jsonschema_rs.validate(tool.schema, SAMPLES[tool.name])
 
 
 @each_tool

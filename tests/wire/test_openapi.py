@@ -11,7 +11,7 @@ import pytest
 from fastapi import APIRouter
 from fastapi.openapi.models import OpenAPI
 from fastapi.routing import APIRoute
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 from deputize.orchestrator.app import create_app
 from deputize.orchestrator.mcp.arguments import UNSUPPORTED, UNSUPPORTED_WORKSPACES
