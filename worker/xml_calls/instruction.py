@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from ..models.base import ToolSpec
-from .coercion import declared_types
 
 FORM = """\
 <tool_call>
@@ -20,6 +20,17 @@ FORM = """\
 </tool_call>"""
 """The form of a call, for instructions and error messages."""
 
+JSON_TYPES = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+    NoneType: "null",
+}
+_COMBINATIONS = ("anyOf", "oneOf", "allOf")
+_MAX_REFERENCES = 8
 _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _INTRODUCTION = f"""\
 # Calling tools
@@ -142,6 +153,38 @@ def _parameters(tool: ToolSpec) -> list[tuple[str, Mapping[str, Any]]]:
 
 def _required(tool: ToolSpec) -> set[str]:
     return set(tool.schema.get("required") or ())
+
+
+def declared_types(schema: Mapping[str, Any], name: str) -> frozenset[str]:
+    """Returns the JSON types a schema allows for a parameter; empty where it declares none."""
+    properties = schema.get("properties")
+    part = properties.get(name) if isinstance(properties, Mapping) else None
+    return frozenset(_types(part, schema, _MAX_REFERENCES))
+
+
+def _types(part: Any, root: Mapping[str, Any], references: int) -> set[str]:
+    if not isinstance(part, Mapping) or not references:
+        return set()
+    found: set[str] = set()
+    if isinstance(reference := part.get("$ref"), str):
+        found |= _types(_resolve(reference, root), root, references - 1)
+    type_ = part.get("type")
+    found |= {name for name in (type_ if isinstance(type_, list) else [type_]) if isinstance(name, str)}
+    for key in _COMBINATIONS:
+        for entry in part.get(key) or ():
+            found |= _types(entry, root, references - 1)
+    if not found:
+        examples = [part["const"]] if "const" in part else part.get("enum") or ()
+        found = {JSON_TYPES.get(type(example), "null") for example in examples}
+    return found
+
+
+def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
+    """Returns the schema that ``#/$defs/Name`` references, or None."""
+    part: Any = root
+    for key in reference.removeprefix("#/").split("/"):
+        part = part.get(key) if isinstance(part, Mapping) else None
+    return part
 
 
 def _json(value: Any) -> str:

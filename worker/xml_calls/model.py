@@ -67,7 +67,7 @@ class XmlCalls:
 
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part]:
         """Yields deltas without the XML of calls, then the reply with its calls. Raises ModelUnavailable."""
-        deltas = _DeltaFilter(prompt.tools)
+        deltas = _DeltaFilter()
         async with aclosing(self._model.reply(self.translate(prompt))) as parts:
             async for part in parts:
                 match part:
@@ -81,7 +81,7 @@ class XmlCalls:
                         yield reply
                     case _:
                         if isinstance(part, Retrying):
-                            deltas = _DeltaFilter(prompt.tools)
+                            deltas = _DeltaFilter()
                         yield part
 
     def _system(self, prompt: Prompt) -> str:
@@ -105,12 +105,11 @@ class XmlCalls:
 class _DeltaFilter:
     """Passes text deltas on as long as they cannot be part of a call.
 
-    From the first ``<tool_call`` or tag with a tool's name on, everything is withheld until the reply is complete, and
-    so are leading and trailing blanks.
+    From the first ``<tool_call`` on, everything is withheld until the reply is complete, and so are leading and
+    trailing blanks.
     """
 
-    def __init__(self, tools: Sequence[ToolSpec] = ()) -> None:
-        self._openings = (_OPENING, *(f"<{tool.name}>" for tool in tools))
+    def __init__(self) -> None:
         self._passed = 0
         self._withheld = ""
         self._in_call = False
@@ -120,9 +119,9 @@ class _DeltaFilter:
         if self._in_call:
             return ""
         text = self._withheld + delta
-        starts = [at for opening in self._openings if (at := text.find(opening)) >= 0]
-        self._in_call = bool(starts)
-        visible = text[: min(starts) if starts else _safe_length(text, self._openings)].rstrip()
+        start = text.find(_OPENING)
+        self._in_call = start >= 0
+        visible = text[: start if self._in_call else _safe_length(text)].rstrip()
         self._withheld = text[len(visible) :]
         visible = visible if self._passed else visible.lstrip()
         self._passed += len(visible)
@@ -133,10 +132,10 @@ class _DeltaFilter:
         return text[self._passed :]
 
 
-def _safe_length(text: str, openings: Sequence[str]) -> int:
+def _safe_length(text: str) -> int:
     """Returns the length of the text without an end that may be the beginning of a call."""
     tag = text.rfind("<")
-    return tag if tag >= 0 and any(opening.startswith(text[tag:]) for opening in openings) else len(text)
+    return tag if tag >= 0 and _OPENING.startswith(text[tag:]) else len(text)
 
 
 def _parse_reply(reply: Reply, prompt: Prompt) -> Reply:

@@ -1,4 +1,4 @@
-"""Parses the tool calls in a model's text: strictly as XML, else with repairs."""
+"""Parses the tool calls in a model's text, and repairs those that deviate from the form in one possible reading."""
 
 from __future__ import annotations
 
@@ -6,96 +6,32 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
 from typing import Any
 from xml.etree import ElementTree
 
 from ..models.base import ToolSpec
-from .coercion import coerce, declared_types
-from .instruction import FORM, example_call
-from .repair import (
-    SECTION_MARK,
-    CallSyntaxError,
-    ParsedCall,
-    ToolParameters,
-    cdata_warning,
-    escape_invalid,
-    parameter_name,
-    repair_call,
-    unescape_invalid,
-)
-from .scanner import CallElement, find_call_elements
+from ..strict_json import loads
+from .instruction import FORM, JSON_TYPES, cdata, declared_types, example_call
+from .scanner import TAG_NAME, CallElement, find_call_elements, value_end
 
-_BLANKS = " \t\r\n"
-_SECTION = re.compile(r"(<!\[CDATA\[.*?\]\]>)", re.DOTALL)
-_NAME = re.compile(r"\s*+<name>\s*+(?:<!\[CDATA\[)?([\w.:-]{1,100})(?:\]\]>)?\s*+</name>")
+MAX_PARAMETERS = 100
 _UNKNOWN_NAME = "tool_call"
-
-
-class _NotStrictError(Exception):
-    """The call does not have exactly the documented form."""
-
-
-def parse_call(raw: str, tools: ToolParameters) -> ParsedCall:
-    """Parses one call, from its ``<tool_call>`` to its ``</tool_call>``. Raises CallSyntaxError."""
-    try:
-        parsed = _parse_strictly(raw)
-    except (ElementTree.ParseError, _NotStrictError):
-        parsed = repair_call(raw, tools)
-    if not parsed.name:
-        raise CallSyntaxError("its <name> is empty")
-    duplicates = [name for name, count in Counter(name for name, _ in parsed.values).items() if count > 1]
-    if duplicates:
-        raise CallSyntaxError(f"{', '.join(duplicates)} occurs more than once")
-    return parsed
-
-
-def _parse_strictly(raw: str) -> ParsedCall:
-    """Parses with ElementTree. Raises its ParseError, _NotStrictError, and CallSyntaxError for certain mistakes."""
-    parts = _SECTION.split(raw)
-    root = ElementTree.fromstring(_strip_layout(parts))  # noqa: S314 - begins with its root, so it cannot have a DTD
-    if any("<!" in outside or "<?" in outside for outside in parts[::2]):
-        raise _NotStrictError
-    if _has_mixed_value(parts):
-        raise CallSyntaxError("a value has text both inside and outside of its CDATA section")
-    if [child.tag for child in root] not in (["name"], ["name", "params"]) or root.attrib or len(root[0]):
-        raise _NotStrictError
-    params = root[1] if len(root) > 1 else ElementTree.Element("params")
-    around = (root.text, params.text, *(child.tail for part in (root, params) for child in part))
-    if any(text and unescape_invalid(text).strip() for text in around):
-        raise CallSyntaxError("there is text between its tags")
-    values = [_parse_parameter(element) for element in params]
-    without_cdata = [name for name, text in values if text.strip() and not text.startswith(SECTION_MARK)]
-    return ParsedCall(
-        name=unescape_invalid(root[0].text or "").strip(),
-        values=tuple((name, unescape_invalid(text)) for name, text in values),
-        warnings=(cdata_warning(without_cdata),) if without_cdata else (),
-    )
-
-
-def _parse_parameter(element: ElementTree.Element) -> tuple[str, str]:
-    if len(element):
-        raise _NotStrictError
-    attributes = {name: unescape_invalid(value) for name, value in element.attrib.items()}
-    return parameter_name(element.tag, attributes), element.text or ""
-
-
-def _has_mixed_value(parts: list[str]) -> bool:
-    """Returns whether a CDATA section has text other than blanks beside it."""
-    for at in range(1, len(parts), 2):
-        before, after = parts[at - 1], parts[at + 1]
-        if before and not before.rstrip(_BLANKS).endswith(">"):
-            return True
-        if after and not after.lstrip(_BLANKS).startswith("<"):
-            return True
-    return False
-
-
-def _strip_layout(parts: list[str]) -> str:
-    """Returns the call without the blanks around its sections: only the content of a section is the value."""
-    outside = [escape_invalid(part.strip(_BLANKS)) for part in parts[::2]]
-    inside = [escape_invalid(part).replace("<![CDATA[", f"<![CDATA[{SECTION_MARK}", 1) for part in parts[1::2]]
-    return "".join(chain.from_iterable(zip_longest(outside, inside, fillvalue="")))
+_BEGIN = re.compile(
+    r"<tool_call\s*+>\s*+<name\s*+>\s*+(?:<!\[CDATA\[)?\s*+([^<>\[\]&\s]{1,128}+)\s*+(?:\]\]>)?\s*+</name\s*+>"
+)
+_END = re.compile(r"</tool_call\s*+>\Z")
+_OPEN_PARAMS = re.compile(r"\s*+<params\s*+(/?)>")
+_CLOSE_PARAMS = re.compile(r"\s*+</params\s*+>")
+_OPEN_PARAMETER = re.compile(rf"\s*+<({TAG_NAME})([^<>]*+)>")
+_OPEN_SECTION = re.compile(r"\s*+<!\[CDATA\[")
+_REFERENCE = re.compile(r"&(?:lt|gt|amp|quot|apos|#\d++|#x[0-9a-fA-F]++);")
+_UNESCAPED = re.compile(rf"<|&(?!{_REFERENCE.pattern[1:]})")
+_STRUCTURE = re.compile(r"</?(?:tool_call|params)\b|<!\[CDATA\[")
+_ESCAPE = "\U0010fffd"
+_PRIVATE_USE = 0x100000
+_INVALID = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010fffc\U0010fffe-\U0010ffff]")
+_ESCAPED = re.compile(f"{_ESCAPE}(.)", re.DOTALL)
+_LOOKS_TYPED = re.compile(r"true|false|-?(?:0|[1-9]\d*+)(?:\.\d++)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +61,6 @@ class XMLToolCallParser:
 
     def __init__(self, tools: Sequence[ToolSpec] = ()) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._parameters = {tool.name: frozenset(tool.schema.get("properties") or ()) for tool in tools}
 
     def parse_tool_calls(self, text: str) -> list[ToolCall]:
         """Returns the executable calls, in order. Never raises."""
@@ -136,7 +71,7 @@ class XMLToolCallParser:
         texts: list[str] = []
         calls: list[ToolCall] = []
         at = 0
-        for element in find_call_elements(text, self._tools):
+        for element in find_call_elements(text):
             call = self._call(text[element.start : element.end], element)
             if call is None or (call.problem and not problems):
                 continue
@@ -154,38 +89,22 @@ class XMLToolCallParser:
                 f"it is not complete: {element.missing} is missing, probably because the reply was cut off. Nothing "
                 "after its beginning was executed, either",
             )
-        if element.tool_tag:
-            return self._call_by_tag(raw, element.tool_tag)
+        parsed = _CallReader(raw)
         try:
-            parsed = parse_call(raw, self._parameters)
+            parsed.read()
         except CallSyntaxError as error:
             return None if element.fenced else self._invalid_call(raw, str(error))
-        if element.fenced and (parsed.repaired or (self._tools and parsed.name not in self._tools)):
-            return None
-        warnings = ("The call was in a code fence; write calls outside of code fences.",) if element.fenced else ()
-        return self._typed_call(parsed, raw, warnings)
-
-    def _typed_call(self, parsed: ParsedCall, raw: str, warnings: tuple[str, ...]) -> ToolCall:
+        if element.fenced:
+            if parsed.warnings or (self._tools and parsed.name not in self._tools):
+                return None
+            parsed.warnings.append("The call was in a code fence; write calls outside of code fences.")
         tool = self._tools.get(parsed.name)
         schema = tool.schema if tool else {}
         params = {name: coerce(text, declared_types(schema, name)) for name, text in parsed.values}
-        return ToolCall(parsed.name, params, raw, (*warnings, *parsed.warnings))
-
-    def _call_by_tag(self, raw: str, name: str) -> ToolCall | None:
-        """Returns the call for an element named like a tool, or None unless it holds only parameters of the tool, and
-        all required ones."""
-        try:
-            parsed = parse_call(f"<tool_call>{raw}</tool_call>", self._parameters)
-        except CallSyntaxError:
-            return None
-        names = {parameter for parameter, _ in parsed.values}
-        required = set(self._tools[name].schema.get("required") or ())
-        if parsed.name != name or not names <= self._parameters[name] or not required <= names:
-            return None
-        return self._typed_call(parsed, raw, ("<tool_call> was missing around the call.",))
+        return ToolCall(parsed.name, params, raw, tuple(parsed.warnings))
 
     def _invalid_call(self, raw: str, reason: str) -> ToolCall:
-        found = _NAME.match(raw, raw.find(">") + 1)
+        found = _BEGIN.match(raw)
         name = found[1] if found else _UNKNOWN_NAME
         tool = self._tools.get(name)
         problem = (
@@ -198,3 +117,149 @@ class XMLToolCallParser:
 def parse_tool_calls(text: str, tools: Sequence[ToolSpec] = ()) -> list[ToolCall]:
     """Returns the executable calls of a text, in order. Never raises."""
     return XMLToolCallParser(tools).parse_tool_calls(text)
+
+
+def coerce(text: str, types: frozenset[str]) -> Any:
+    """Returns the value of a text.
+
+    A string stays verbatim, blanks included; all other types are JSON. A text that matches no declared type stays a
+    string, so that the tool's validation reports it. Without a declared type, booleans, integers and decimals are
+    inferred.
+    """
+    if not types:
+        types = frozenset(("boolean", "number") if _LOOKS_TYPED.fullmatch(text) else ("string",))
+    if "string" in types:
+        types &= {"array", "object"}
+    try:
+        value = loads(text) if types else text
+    except ValueError:
+        return text
+    name = JSON_TYPES[type(value)]
+    return value if name in types or (name == "integer" and "number" in types) else text
+
+
+class CallSyntaxError(Exception):
+    """The call cannot be parsed, or is ambiguous. The message names the place."""
+
+
+class _CallReader:
+    """Reads one call, from its ``<tool_call>`` to its ``</tool_call>``, with a warning for each repair.
+
+    ElementTree parses each parameter. Repaired is what has a single possible reading: values outside of CDATA, a
+    ``]]>`` in a value, and a missing ``<params>``.
+    """
+
+    def __init__(self, raw: str) -> None:
+        self.name = ""
+        self.values: list[tuple[str, str]] = []
+        self.warnings: list[str] = []
+        self._raw = raw
+        self._at = 0
+        self._without_cdata: list[str] = []
+
+    def read(self) -> None:
+        """Reads the name and the values. Raises CallSyntaxError."""
+        begin, end = self._match(_BEGIN), _END.search(self._raw)
+        if begin is None or end is None:
+            raise CallSyntaxError("it does not begin with <tool_call> and <name>TOOL</name>")
+        self.name, self._raw = begin[1], self._raw[: end.start()]
+        self._read_params()
+        counts = Counter(name for name, _ in self.values)
+        if duplicates := [name for name, count in counts.items() if count > 1]:
+            raise CallSyntaxError(f"{', '.join(duplicates)} occurs more than once")
+        if self._without_cdata:
+            names = ", ".join(self._without_cdata)
+            self.warnings.append(f"{names}: not in CDATA, so taken verbatim. Write every value as <![CDATA[value]]>.")
+
+    def _read_params(self) -> None:
+        opened = self._match(_OPEN_PARAMS)
+        closed = opened is not None and opened[1] == "/"
+        while not closed and (found := self._match(_OPEN_PARAMETER)):
+            if len(self.values) == MAX_PARAMETERS:
+                raise CallSyntaxError(f"it has more than {MAX_PARAMETERS} parameters")
+            self.values.append(self._parameter(found[1], found[2]))
+        closed = closed or self._match(_CLOSE_PARAMS) is not None
+        if rest := self._raw[self._at :].strip():
+            raise CallSyntaxError(f"it cannot be parsed from here on: {rest[:200]}")
+        if not opened and (self.values or closed):
+            self.warnings.append("<params> was missing around the parameters.")
+        elif opened and not closed:
+            self.warnings.append("</params> was missing after the parameters.")
+
+    def _parameter(self, tag: str, attributes: str) -> tuple[str, str]:
+        if attributes.endswith("/"):
+            content, attributes = "", attributes.removesuffix("/")
+        else:
+            label = f"{tag}{attributes[:100]}"
+            content = self._section(tag, label) if self._match(_OPEN_SECTION) else self._text(tag, label)
+        try:
+            element = ElementTree.fromstring(_escaped(f"<{tag}{attributes}>{content}</{tag}>"))  # noqa: S314 - no DTD
+        except ElementTree.ParseError as error:
+            raise CallSyntaxError(f"<{tag}{attributes[:100]}> is not valid XML: {error}") from None
+        name = tag
+        if element.attrib:
+            if tag != "param" or [*element.attrib] != ["name"]:
+                raise CallSyntaxError(f"<{tag}> has attributes")
+            name = _unescaped(element.attrib["name"])  # the form for names that are not valid tags
+        return name, _unescaped(element.text or "")
+
+    def _section(self, tag: str, label: str) -> str:
+        """Returns a value in CDATA. It ends at the ``]]>`` before its closing tag, so it may contain others."""
+        end = value_end(self._raw, self._at, tag)
+        if end is None:
+            raise CallSyntaxError(f"<{tag}> is not closed by ]]></{tag}>")
+        sections = self._raw[self._at : end.start()].split("]]><![CDATA[")
+        self._at = end.end()
+        for section in sections:
+            _, stray, rest = section.partition("]]>")
+            if stray and _STRUCTURE.search(rest):
+                raise CallSyntaxError(
+                    f"the end of {label} is ambiguous: the value contains ]]>; write that as ]]]]><![CDATA[>"
+                )
+            if stray:
+                self.warnings.append(f"{label}: ]]> was read as part of the value; write that as ]]]]><![CDATA[>.")
+        return cdata("".join(sections))
+
+    def _text(self, tag: str, label: str) -> str:
+        """Returns a value outside of CDATA: as it is where it has character references, else as CDATA."""
+        closing = re.compile(rf"</{re.escape(tag)}\s*+>")
+        end = closing.search(self._raw, self._at)
+        if end is None:
+            raise CallSyntaxError(f"<{tag}> is not closed by </{tag}>")
+        text, self._at = self._raw[self._at : end.start()], end.end()
+        if "<![CDATA[" in text or "]]>" in text:
+            raise CallSyntaxError(f"only part of {label} is in CDATA")
+        unescaped, reference = _UNESCAPED.search(text), _REFERENCE.search(text)
+        if unescaped and reference:
+            raise CallSyntaxError(
+                f"{label} is only partly escaped: it contains both {reference[0]} and an unescaped {unescaped[0]}"
+            )
+        if unescaped and closing.search(self._raw, self._at):
+            raise CallSyntaxError(f"the end of {label} is ambiguous: there are several </{tag}>, and no CDATA")
+        if unescaped:
+            self.warnings.append(
+                f"{label}: {unescaped[0]} outside of CDATA was taken verbatim; write the value as <![CDATA[value]]>."
+            )
+        elif text.strip():
+            self._without_cdata.append(label)
+        return text if reference else cdata(text)
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self._raw, self._at)
+        if found:
+            self._at = found.end()
+        return found
+
+
+def _escaped(text: str) -> str:
+    """Returns the text with each character that XML forbids or changes escaped by two private-use characters."""
+    return _INVALID.sub(lambda invalid: _ESCAPE + chr(_PRIVATE_USE + ord(invalid[0]) % _PRIVATE_USE), text)
+
+
+def _unescaped(text: str) -> str:
+    """Returns the original of a text from ``_escaped``."""
+    return _ESCAPED.sub(_original, text)
+
+
+def _original(escaped: re.Match[str]) -> str:
+    return _ESCAPE if escaped[1] == _ESCAPE else chr(ord(escaped[1]) - _PRIVATE_USE)

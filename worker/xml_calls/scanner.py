@@ -8,9 +8,9 @@ value, so it is not a call of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 
+TAG_NAME = r"[^\W\d][\w.-]*+"
 OPENING_TAG = r"<tool_call(?=[\s>])[^<>]*+>"
 _MARK = r"(?:`{3,}+|~{3,}+)"
 _OUTSIDE = re.compile(
@@ -19,13 +19,11 @@ _OUTSIDE = re.compile(
 )
 _INSIDE = re.compile(
     rf"(?P<open>{OPENING_TAG})|(?P<close></tool_call\s*+>)|(?P<fence>^[ \t]*+(?P<mark>{_MARK})[ \t]*+$)"
-    r"|(?P<section>(?:<(?P<tag>[A-Za-z_][\w.-]*+)[^<>]*+>\s*+)?<!\[CDATA\[)",
+    rf"|(?P<section>(?:<(?P<tag>{TAG_NAME})[^<>]*+>\s*+)?<!\[CDATA\[)",
     re.MULTILINE,
 )
 _IN_FENCE = re.compile(rf"(?P<open>{OPENING_TAG})|(?P<fence>^[ \t]*+(?P<mark>{_MARK})[ \t]*+$)", re.MULTILINE)
-SECTION_END = re.compile(r"\]\]>\s*+</([A-Za-z_][\w.-]*+)\s*+>")
-_UNCLOSED_SECTION_END = re.compile(r"\]\]>\s*+<(?:([A-Za-z_][\w.-]*+)>|/(?:params|tool_call)\b)")
-_LINE_END = re.compile(r"[ \t]*+$", re.MULTILINE)
+_SECTION_END = re.compile(rf"\]\]>\s*+</({TAG_NAME})\s*+>")
 _MAX_INDENT = 100
 """How many characters before a tag are searched for the beginning of its line."""
 _CONTENT = re.compile(r"\s*+(?:<[A-Za-z]|\{|<?\Z)")
@@ -35,29 +33,20 @@ _CONTENT = re.compile(r"\s*+(?:<[A-Za-z]|\{|<?\Z)")
 class CallElement:
     """The position of a tool call in a text. ``missing`` is the closing tag or mark it lacks, or "".
 
-    ``fenced``: it fills a code fence, alone or with other calls. ``tool_tag``: the tool whose name is the tag of the
-    element, where that is not ``<tool_call>``.
+    ``fenced``: it fills a code fence, alone or with other calls.
     """
 
     start: int
     end: int
     missing: str = ""
     fenced: bool = False
-    tool_tag: str = ""
 
 
-def find_call_elements(text: str, tools: Collection[str] = ()) -> list[CallElement]:
-    """Returns the tool calls of a text, in order, without those in inline code or in a fence with other content.
-
-    In a text without any ``<tool_call>``, an element named like one of the ``tools``, on lines of its own, is a call.
-    """
-    pattern = _OUTSIDE
+def find_call_elements(text: str) -> list[CallElement]:
+    """Returns the tool calls of a text, in order, without those in inline code or in a fence with other content."""
     if "<tool_call" not in text:
-        names = "|".join(re.escape(tool) for tool in tools if f"<{tool}>" in text)
-        if not names:
-            return []
-        pattern = re.compile(rf"{_OUTSIDE.pattern}|^[ \t]*+(?P<element><(?P<tool>{names})>)", re.MULTILINE)
-    tokens = list(pattern.finditer(text))
+        return []
+    tokens = list(_OUTSIDE.finditer(text))
     code_ends = _code_ends(tokens)
     found: list[CallElement] = []
     at = 0
@@ -73,21 +62,9 @@ def find_call_elements(text: str, tools: Collection[str] = ()) -> list[CallEleme
             case "open" if _begins_call(text, token):
                 at, missing = _call_end(text, token.end())
                 found.append(CallElement(token.start(), at, missing))
-            case "element" if end := _element_end(text, token.end(), f"</{token['tool']}>"):
-                found.append(CallElement(token.start("element"), end, tool_tag=token["tool"]))
-                at = end
             case _:
                 pass
     return found
-
-
-def _element_end(text: str, at: int, closing: str) -> int:
-    """Returns the end of the first closing tag that ends its line; 0 if there is none."""
-    while (start := text.find(closing, at)) >= 0:
-        at = start + len(closing)
-        if _LINE_END.match(text, at):
-            return at
-    return 0
 
 
 def _code_ends(tokens: list[re.Match[str]]) -> dict[int, int]:
@@ -148,21 +125,13 @@ def _section_end(text: str, at: int, tag: str | None) -> tuple[str, int]:
     if tag is None:
         end = text.find("]]>", at)
         return ("]]>", len(text)) if end < 0 else ("", end + 3)
-    for end in SECTION_END.finditer(text, at):
-        if end[1] == tag:
-            return "", end.end()
-    # Without the closing tag, the section ends before the next tag if only one end is possible.
-    call_end = text.find("</tool_call>", at)
-    unclosed = [*_UNCLOSED_SECTION_END.finditer(text, at, call_end + 1)] if call_end >= 0 else []
-    if unclosed and unclosed[0].start() == text.find("]]>", at) and _is_closed(text, unclosed[0], call_end):
-        return "", unclosed[0].start() + 3
-    return f"]]></{tag}>", len(text)
+    closing = value_end(text, at, tag)
+    return ("", closing.end()) if closing else (f"]]></{tag}>", len(text))
 
 
-def _is_closed(text: str, section_end: re.Match[str], call_end: int) -> bool:
-    """Returns whether the tag after a section is closed itself, or is the end of the parameters."""
-    tag = section_end[1]
-    return tag is None or text.find(f"</{tag}>", section_end.end(), call_end) >= 0
+def value_end(text: str, at: int, tag: str) -> re.Match[str] | None:
+    """Returns the end of the section that begins at ``at`` together with the closing tag of its value, or None."""
+    return next((end for end in _SECTION_END.finditer(text, at) if end[1] == tag), None)
 
 
 def _closes_fence(mark: str, fence: str) -> bool:

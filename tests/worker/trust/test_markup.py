@@ -127,10 +127,9 @@ def test_every_text_of_a_value_is_made_harmless() -> None:
 
 def test_a_quoted_call_is_none_for_the_parser_of_xml_calls() -> None:
     parser = XMLToolCallParser((SPEC,))
-    element = "<write_file>\n<path>b.txt</path>\n<content>x</content>\n</write_file>"
-    for text in (format_tool_call("write_file", WRITE), element):
-        assert [each.name for each in parser.parse_reply(f"It says:\n{text}").calls] == ["write_file"]
-        assert parser.parse_reply(f"It says:\n{harmless(text, ['write_file']).text}").calls == []
+    text = format_tool_call("write_file", WRITE)
+    assert [each.name for each in parser.parse_reply(f"It says:\n{text}").calls] == ["write_file"]
+    assert parser.parse_reply(f"It says:\n{harmless(text).text}").calls == []
 
 
 def test_the_places_of_a_result_are_counted_and_noted_for_its_reader() -> None:

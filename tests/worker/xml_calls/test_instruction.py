@@ -9,7 +9,12 @@ import pytest
 
 from deputize.worker.models.base import ToolSpec
 from deputize.worker.tools import BUILTIN
-from deputize.worker.xml_calls.instruction import FORM, format_tool_result, generate_tool_instruction
+from deputize.worker.xml_calls.instruction import (
+    FORM,
+    declared_types,
+    format_tool_result,
+    generate_tool_instruction,
+)
 from deputize.worker.xml_calls.parser import ToolCall, parse_tool_calls
 
 
@@ -143,3 +148,31 @@ def test_the_form_itself_is_a_call_with_its_value_in_cdata() -> None:
     [call] = parse_tool_calls(FORM)
     assert (call.name, call.params, call.warnings) == ("tool_name", {"parameter_name": "value"}, ())
     assert "<parameter_name><![CDATA[value]]></parameter_name>" in FORM
+
+
+@pytest.mark.parametrize(
+    ("part", "types"),
+    [
+        ({"type": "string"}, {"string"}),
+        ({"type": ["integer", "null"]}, {"integer", "null"}),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, {"string", "null"}),
+        ({"oneOf": [{"enum": ["a"]}, {"const": 1}]}, {"string", "integer"}),
+        ({"enum": ["a", 1, None]}, {"string", "integer", "null"}),
+        ({"$ref": "#/$defs/Item"}, {"object"}),
+        ({"allOf": [{"$ref": "#/$defs/Circle"}]}, set()),
+        ({"$ref": "#/nowhere"}, set()),
+        ({"$ref": "https://elsewhere"}, set()),
+        ({"description": "anything"}, set()),
+        ({"type": 5, "anyOf": "nonsense"}, set()),
+        (True, set()),
+        (None, set()),
+    ],
+)
+def test_the_types_of_a_schema(part: Any, types: set[str]) -> None:
+    definitions = {"Item": {"type": "object"}, "Circle": {"$ref": "#/$defs/Circle"}}
+    assert declared_types({"properties": {"value": part}, "$defs": definitions}, "value") == types
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": None}, {"properties": {"other": {"type": "string"}}}])
+def test_what_is_not_declared_has_no_type(schema: dict[str, Any]) -> None:
+    assert declared_types(schema, "value") == frozenset()

@@ -1,4 +1,4 @@
-"""Calls in a text: what is one, what it says, and that nothing else is ever one."""
+"""Calls in a text: their form, the types of their values, and what is repaired and refused."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deputize.worker.models.base import ToolSpec
-from deputize.worker.xml_calls.instruction import format_tool_call
-from deputize.worker.xml_calls.parser import ToolCall, XMLToolCallParser, parse_tool_calls
+from deputize.worker.xml_calls.instruction import FORM, format_tool_call
+from deputize.worker.xml_calls.parser import ToolCall, XMLToolCallParser, coerce, parse_tool_calls
 
 TOOL = ToolSpec(
     "tool",
@@ -91,7 +91,7 @@ def test_what_stands_in_cdata_stays_as_it_is(value: str) -> None:
 
 def test_blanks_and_lines_around_a_section_are_layout() -> None:
     value = "<text>\r\n  <![CDATA[ x ]]>\n </text>"
-    text = f"<tool_call>\r\n <name> tool </name>\r\n <params>\r\n{value}\n</params></tool_call >"
+    text = f"<tool_call>\r\n <name > tool </name >\r\n <params>\r\n{value}\n</params></tool_call >"
     assert params_of(text, TOOL) == {"text": " x "}
 
 
@@ -191,3 +191,190 @@ def test_where_problems_do_not_count_their_words_stay() -> None:
     text = "Use <tool_call><name> at the beginning."
     parsed = XMLToolCallParser([TOOL]).parse_reply(text, problems=False)
     assert (parsed.text, parsed.calls) == (text, [])
+
+
+# Types
+
+
+@pytest.mark.requirement("S003-029")
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("false", False),
+        ("123", 123),
+        ("-5", -5),
+        ("0", 0),
+        ("3.14", 3.14),
+        *((text, text) for text in ("text", "", "007", "1.2.3", " 1", "True", "nan", "1e5", "٣")),
+        *((text, text) for text in ("9" * 400 + ".0", "9" * 5000)),
+    ],
+)
+def test_a_value_without_a_declared_type_has_the_type_it_looks_like(text: str, value: Any) -> None:
+    found = coerce(text, frozenset())
+    assert (type(found), found) == (type(value), value)
+
+
+@pytest.mark.requirement("S003-029")
+@pytest.mark.parametrize("text", ["123", "true", "3.14", " x \n", "null", "", '{"a": 1}', "[1]"])
+def test_a_string_stays_verbatim(text: str) -> None:
+    assert coerce(text, frozenset({"string"})) == text
+    assert coerce(text, frozenset({"string", "null", "integer", "boolean"})) == text
+
+
+DEEP = "[" * 65 + "]" * 65
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "value"),
+    [
+        (" 7\n", ["integer"], 7),
+        ("7", ["number"], 7),
+        ("7.5", ["number"], 7.5),
+        (" true", ["boolean"], True),
+        ("null", ["integer", "null"], None),
+        ('["a", 1]', ["array"], ["a", 1]),
+        ('\n{"a": [true]} ', ["object"], {"a": [True]}),
+        ('["a"]', ["string", "array"], ["a"]),
+        ('{"a": 1}', ["string", "array"], '{"a": 1}'),
+        ('["\\ud83d\\ude42", "\\ud83d"]', ["array"], ["🙂", "\ufffd"]),
+    ],
+)
+def test_a_value_has_its_declared_type(text: str, types: list[str], value: Any) -> None:
+    found = coerce(text, frozenset(types))
+    assert (type(found), found) == (type(value), value)
+
+
+def test_a_structure_may_be_as_deep_as_encoders_accept() -> None:
+    assert isinstance(coerce(DEEP[1:-1], frozenset({"array"})), list)
+
+
+@pytest.mark.parametrize(
+    ("text", "type"),
+    [
+        *((text, "integer") for text in ("7.5", "seven", "true", "+7", "9" * 5000)),
+        *((text, "number") for text in ("1e999", "NaN", "Infinity", ".5", "true")),
+        *((text, "boolean") for text in ("yes", "TRUE", "null", "1", "")),
+        *((text, "array") for text in ("[1,", "[NaN]", "[1e999]", "{}", "[" * 100_000, DEEP)),
+        ("[]", "object"),
+    ],
+)
+def test_a_value_that_does_not_fit_stays_a_text_for_the_tool_to_refuse(text: str, type: str) -> None:
+    assert coerce(text, frozenset({type})) == text
+
+
+# Repairs and refusals
+
+EDIT = ToolSpec(
+    "edit",
+    "",
+    {"type": "object", "properties": {name: {"type": "string"} for name in ("a", "b")}, "required": ["a"]},
+)
+NESTED = "<tool_call><name>bash</name><params><c><![CDATA[rm -rf x]]></c></params></tool_call>"
+SECTION = "<a><![CDATA[x]]></a>"
+
+
+def edit(*values: str) -> str:
+    return f"<tool_call><name>edit</name><params>{''.join(values)}</params></tool_call>"
+
+
+def the_call(text: str) -> ToolCall:
+    (call,) = XMLToolCallParser([EDIT]).parse_reply(text).calls
+    return call
+
+
+@pytest.mark.requirement("S003-030")
+@pytest.mark.parametrize(
+    ("text", "params", "warning"),
+    [
+        (edit("<a>plain</a>"), {"a": "plain"}, "a: not in CDATA"),
+        (edit("<a> 1\n</a>"), {"a": " 1\n"}, "a: not in CDATA"),
+        (edit("<a>x &lt; y &amp;&#38; z\r\n</a>"), {"a": "x < y && z\r\n"}, "a: not in CDATA"),
+        (edit("<a>x && y\r\n</a>"), {"a": "x && y\r\n"}, "a: & outside of CDATA"),
+        (edit("<a>f(x&y;)</a>"), {"a": "f(x&y;)"}, "a: & outside of CDATA"),
+        (edit("<a>if x < y: \x00</a>"), {"a": "if x < y: \x00"}, "a: < outside of CDATA"),
+        (edit("<a><p>hi <b>you</b></p></a>"), {"a": "<p>hi <b>you</b></p>"}, "a: < outside of CDATA"),
+        (edit("<a>x <!-- kept --> y</a>"), {"a": "x <!-- kept --> y"}, "a: < outside of CDATA"),
+        (edit("<a><?php echo 1 ?></a>"), {"a": "<?php echo 1 ?>"}, "a: < outside of CDATA"),
+        (edit("<a>x.svg</a>", "<b><![CDATA[<a></a>]]></b>"), {"a": "x.svg", "b": "<a></a>"}, "a: not in CDATA"),
+        (edit("<a><![CDATA[x[y[0]]>1]]></a>"), {"a": "x[y[0]]>1"}, "a: ]]> was read"),
+        (edit("<a><![CDATA[1]]>2]]></a>", "<b><![CDATA[3]]></b>"), {"a": "1]]>2", "b": "3"}, "a: ]]> was read"),
+        (edit("<a><![CDATA[x]]]]><![CDATA[>y]]>z]]></a>"), {"a": "x]]>y]]>z"}, "a: ]]> was read"),
+        (edit("<a>x & y</a>", "<b><![CDATA[ & ]]></b>"), {"a": "x & y", "b": " & "}, "a: & outside of CDATA"),
+        (edit('<param name="a">x & y</param>', "<b/>"), {"a": "x & y", "b": ""}, 'param name="a": & outside'),
+        (edit(SECTION).replace("</params>", ""), {"a": "x"}, "</params> was missing"),
+        (edit(SECTION).replace("<params>", ""), {"a": "x"}, "<params> was missing"),
+        (f"<tool_call><name>edit</name>{SECTION}</tool_call>", {"a": "x"}, "<params> was missing"),
+        (f"```xml\n{edit(SECTION)}\n```", {"a": "x"}, "The call was in a code fence"),
+    ],
+)
+def test_a_call_with_one_possible_reading_is_repaired_with_a_warning(
+    text: str, params: dict[str, str], warning: str
+) -> None:
+    call = the_call(text)
+    assert (call.problem, call.params) == (None, params)
+    (only,) = call.warnings
+    assert only.startswith(warning)
+
+
+@pytest.mark.requirement("S003-030")
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (edit("<a>x &lt; y && z</a>"), "a is only partly escaped: it contains both &lt; and an unescaped &"),
+        (edit("<a>&#0;</a>"), "<a> is not valid XML"),
+        (edit("<a>1 < 2 </a> 3</a>"), "the end of a is ambiguous"),
+        (edit("<a>1 </a> 3</a>"), "cannot be parsed from here on: 3"),
+        (edit("<a>begun<![CDATA[x]]></a>"), "only part of a is in CDATA"),
+        (edit("<a><![CDATA[x]]>y<![CDATA[z]]></a>"), "the end of a is ambiguous: the value contains ]]>"),
+        (edit("<a><![CDATA[x]]> <![CDATA[z]]></a>"), "the end of a is ambiguous: the value contains ]]>"),
+        (edit("<a>forgot the beginning]]></a>"), "only part of a is in CDATA"),
+        (edit(f"<a><![CDATA[{NESTED}]]></a>"), "the end of a is ambiguous: the value contains ]]>"),
+        (edit(SECTION, SECTION), "a occurs more than once"),
+        (edit("<a>x & y</b>"), "<a> is not closed by </a>"),
+        (edit("<a>x", "<b>y</b>"), "<a> is not closed by </a>"),
+        (edit("<a><![CDATA[x]]>", "<b>y</b>"), "]]></a> is missing"),
+        (edit("<a><![CDATA[x]]></b>"), "]]></a> is missing"),
+        (edit('<a kind="text"><![CDATA[x]]></a>'), "<a> has attributes"),
+        (edit("<a kind><![CDATA[x]]></a>"), "<a kind> is not valid XML"),
+        (edit("some words", SECTION), "cannot be parsed from here on: some words"),
+        (edit(SECTION, "some & words"), "cannot be parsed from here on: some & words"),
+        (edit(*(f"<a{n}>&</a{n}>" for n in range(101))), "more than 100 parameters"),
+        ("<tool_call><name> </name><params></params></tool_call>", "does not begin with"),
+        ("<tool_call><name>ed&#105;t</name></tool_call>", "does not begin with"),
+        ("<tool_call><tool>edit</tool></tool_call>", "does not begin with"),
+        ('<tool_call>{"name": "edit"}</tool_call>', "does not begin with"),
+        ("<tool_call>\nedit(a='x')</tool_call>", "does not begin with"),
+        (f'<tool_call name="edit"><params>{SECTION}</params></tool_call>', "does not begin with"),
+        (f"<tool_call><name=edit</name><params>{SECTION}</params></tool_call>", "does not begin with"),
+        (f"<tool_call><name>edit<params>{SECTION}</params></tool_call>", "does not begin with"),
+        (f"<tool_call><edit>{SECTION}</edit></tool_call>", "does not begin with"),
+        (f"```\nprint()\n{edit(SECTION)}", "``` is missing"),
+        (f"```\n{edit('<a><![CDATA[x')}", "is missing"),
+    ],
+)
+def test_any_other_form_is_refused_with_the_right_one(text: str, why: str) -> None:
+    call = the_call(text)
+    assert why in (call.problem or "")
+    assert call.params == {}
+    assert ("<a><![CDATA[your_a_here]]></a>" if call.name == "edit" else FORM) in (call.problem or "")
+    assert parse_tool_calls(text, [EDIT]) == []
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        '<!DOCTYPE tool_call [<!ENTITY lol "lol"><!ENTITY lots "&lol;&lol;&lol;">]>',
+        '<!DOCTYPE tool_call [<!ENTITY file SYSTEM "file:///etc/hostname">]>',
+    ],
+)
+def test_entities_that_a_text_declares_are_not_expanded(declared: str) -> None:
+    inside = f"<tool_call>{declared}<name>edit</name><params><a>&lots;&file;</a></params></tool_call>"
+    assert "does not begin with" in (the_call(inside).problem or "")
+    call = the_call(declared + edit("<a>&lots;&file;</a>"))
+    assert call.params == {"a": "&lots;&file;"}
+
+
+def test_a_refused_call_keeps_its_name_where_that_is_certain() -> None:
+    assert the_call(edit("<a>&lt; &</a>")).name == "edit"
+    assert the_call("<tool_call>\nnothing</tool_call>").name == "tool_call"

@@ -31,6 +31,9 @@ MANY = 300_000
         "```\n<tool_call>\n<name>tool</name>\n…\n```\nThat is all.",
         f"```\n{PROPER.replace('<![CDATA[x]]>', 'a & b')}\n```",
         f"```\n{PROPER}\nAnd more.\n{MARKDOWN}\n```\n",
+        f"```\n{LINE.replace('</params>', '')}\n```",
+        "<tool>\n<a>x</a>\n</tool>",
+        "Use <tool></tool> to look.",
     ],
 )
 def test_a_call_that_is_only_spoken_of_is_none(text: str) -> None:
