@@ -31,10 +31,11 @@ LEFT_OUT = [
         ("deputize.worker.__main__",),
         SERVERS | {"rich", "mcp", "anthropic", "aiohttp", "jsonschema", "jsonschema_rs", "deputize.orchestrator"},
     ),
+    (("deputize.worker.__main__", "deputize.worker.models.anthropic"), SERVERS | {"rich", "mcp", "anthropic"}),
 ]
 
 
-@pytest.mark.parametrize(("modules", "left_out"), LEFT_OUT, ids=["run", "supervisor", "serve", "worker"])
+@pytest.mark.parametrize(("modules", "left_out"), LEFT_OUT, ids=["run", "supervisor", "serve", "worker", "model"])
 def test_a_program_of_a_stack_imports_only_what_it_needs(modules: tuple[str, ...], left_out: set[str]) -> None:
     imports = "\n".join(f"import {each}" for each in modules)
     script = f"import json, sys\n{imports}\nprint(json.dumps(list(sys.modules)))"

@@ -8,15 +8,12 @@ from importlib import import_module
 
 from ...shared.settings import Settings
 from .base import Model
-from .deferred_package import defer_package
-
-defer_package("anthropic", "anthropic.types")
 
 MODELS: Mapping[str, str] = {
     "anthropic": "deputize.worker.models.anthropic:AnthropicModel",
     "scripted": "deputize.worker.models.scripted:ScriptedModel",
 }
-"""Import path of the class for each kind. Imported on demand, because importing the SDK is slow."""
+"""Import path of the class for each kind. Imported on demand, because importing an HTTP client is slow."""
 
 
 def open_model(name: str, settings: Settings) -> Model:

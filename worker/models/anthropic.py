@@ -10,11 +10,12 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import cache, lru_cache
+from importlib import import_module
 from importlib.resources import files
 from typing import Any, Self
 
+import aiohttp
 import httpx2
-from anthropic import AnthropicError
 from pydantic import SecretStr
 
 from ...shared.errors import ContextFull, ModelUnavailable
@@ -23,15 +24,15 @@ from ...shared.text import visible
 from ..web.dial import trust_store
 from .base import Part, Price, Prompt, Retrying, ToolSpec
 from .caching import encode_prefix, with_breakpoints
-from .endpoint import Credentials, Endpoint, endpoint_of
-from .reasons import error_in, output_maximum
+from .endpoint import Credentials, Endpoint, classify_transport_error, endpoint_of
 from .retry import (
     Failure,
     RetryPolicy,
     RetryState,
     classify_error,
     classify_response,
-    classify_transport_error,
+    error_in,
+    output_maximum,
     with_full_stop,
 )
 from .stream import BYTES_PER_TOKEN, EventDecoder, ReplyAssembler
@@ -77,6 +78,8 @@ class AnthropicModel:
     def open(cls, name: str, settings: Settings) -> Self:
         """Returns the model of that name at the configured endpoint. The first call blocks; run it in a thread."""
         trust_store()
+        if Credentials.from_variables(settings.model_endpoint, RetryPolicy()).from_sdk:
+            import_module("anthropic")
         retry_policy = RetryPolicy(seconds=settings.model_retry_seconds)
         return cls(name, settings.model_endpoint, retry_policy, settings.prices, settings.cache_diagnostics)
 
@@ -122,7 +125,7 @@ class AnthropicModel:
                         if assembler.done:
                             await stream.drain()
                             break
-            except (Failure, httpx2.HTTPError, AnthropicError) as error:
+            except (Failure, aiohttp.ClientError) as error:
                 failure = self._to_failure(error, endpoint.route)
             if assembler.done or (assembler.stop_reason and not assembler.failure):
                 yield assembler.finish()
@@ -149,7 +152,7 @@ class AnthropicModel:
     def _endpoint(self) -> Endpoint:
         try:
             endpoint = endpoint_of(self._credentials)
-        except (AnthropicError, httpx2.InvalidURL, ValueError, TypeError) as error:
+        except (httpx2.InvalidURL, ValueError) as error:
             reason = self._credentials.masked(str(error))
             raise ModelUnavailable(f"the model's endpoint is misconfigured: {reason}") from None
         if not endpoint.has_credentials:
@@ -159,14 +162,8 @@ class AnthropicModel:
             )
         return endpoint
 
-    def _to_failure(self, error: Failure | httpx2.HTTPError | AnthropicError, url: str) -> Failure:
-        match error:
-            case Failure():
-                return error
-            case httpx2.HTTPError():
-                return classify_transport_error(error, url, self._retry_policy)
-            case _:  # the SDK only resolves credentials here: profiles and identity tokens
-                return Failure(f"no credentials for {url}: {error}", retryable=False)
+    def _to_failure(self, error: Failure | aiohttp.ClientError, route: str) -> Failure:
+        return error if isinstance(error, Failure) else classify_transport_error(error, route, self._retry_policy)
 
     def _final_error(self, failure: Failure, retries: RetryState, url: str) -> ModelUnavailable:
         reason = self._credentials.masked(str(failure))
@@ -219,14 +216,14 @@ def _setting_advice(seconds: float | None) -> str:
     return f" DEPUTIZE_MODEL_RETRY_SECONDS ({seconds:g}) is how long failures are retried."
 
 
-async def _check_response(response: httpx2.Response, model: str, url: str) -> None:
+async def _check_response(response: aiohttp.ClientResponse, model: str, url: str) -> None:
     """Raises Failure unless the response is an event stream."""
     kind = response.headers.get("content-type", "text/event-stream")
-    if response.status_code == 200 and kind.startswith("text/event-stream"):
+    if response.status == 200 and kind.startswith("text/event-stream"):
         return
-    body = await response.aread()
-    if response.status_code != 200:
-        raise classify_response(response.status_code, response.headers, body, model, url)
+    body = await response.read()
+    if response.status != 200:
+        raise classify_response(response.status, response.headers, body, model, url)
     if (error := error_in(body)).get("message"):
         raise classify_error(error, f"from {url}, with status 200", unknown_passes=False)
     raise Failure(

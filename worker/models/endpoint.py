@@ -1,45 +1,47 @@
 """HTTP client of the model's endpoint: one per event loop, shared by all runs.
 
-The SDK provides credentials, headers, TLS and redirects; the request body is encoded here, so that nothing is copied,
-validated or encoded twice.
+It stands on aiohttp, whose parser is in C. The provider's SDK is imported only where no key and no token is configured,
+for its other credentials (profiles, identity tokens): importing it costs each worker process a second and 30 MB.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from base64 import b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import cast
+from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
 import aiohttp
 import httpx2
-from anthropic import AsyncAnthropic, DefaultAioHttpClient
 from pydantic import SecretStr
 
+from ...shared.fleet import own_version
 from ...shared.masking import SecretMask
 from ...shared.settings import header_pairs, secrets_of
 from ..web.dial import trust_store
-from .retry import RetryPolicy
+from .retry import Failure, RetryPolicy
 
 DRAIN_SECONDS = 1.0
 """How long to read for the end of the HTTP body after the last event, so that the connection can be reused."""
-MAX_CONNECTIONS = 100_000
-"""Not a limit: the number of runs bounds the connections."""
+CHUNK_BYTES = 16 * 1024
 IDLE_SECONDS = 30.0
 """How long an idle connection is kept open: longer than most tools run between two turns."""
 ANTHROPIC_HOST = "api.anthropic.com"
+API_VERSION = "2026-10-21"
 MAX_PORT = 65_535
+PROXY_REFUSALS = {401, 403, 407}
 PROXY_ADVICE = "Set HTTPS_PROXY, HTTP_PROXY or ALL_PROXY to an HTTP proxy, or add the endpoint's host to NO_PROXY."
 INVALID_HEADER_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The endpoint's address and credentials. The SDK resolves fields that are None (profiles, identity tokens)."""
+    """The endpoint's address and credentials. Without a key and a token, the SDK looks for others."""
 
     api_key: SecretStr | None = None
     auth_token: SecretStr | None = None
@@ -58,6 +60,11 @@ class Credentials:
             headers=variables.get("ANTHROPIC_CUSTOM_HEADERS"),
             retry_policy=retry_policy,
         )
+
+    @property
+    def from_sdk(self) -> bool:
+        """Whether the SDK looks for credentials."""
+        return not (self.api_key or self.auth_token)
 
     def digest(self, model: str) -> str:
         """Returns a name for this address, these credentials and a model that reveals none of them."""
@@ -80,77 +87,107 @@ class Credentials:
 class StreamedResponse:
     """The response to one request: status and headers, and the body in chunks as received."""
 
-    response: httpx2.Response
-    chunks: AsyncGenerator[bytes, None]
+    response: aiohttp.ClientResponse
+    chunks: AsyncIterator[bytes]
 
     async def drain(self) -> None:
         """Reads to the end of the body; after DRAIN_SECONDS the connection is closed instead of reused."""
-        with suppress(TimeoutError, httpx2.HTTPError):
+        with suppress(TimeoutError, aiohttp.ClientError):
             async with asyncio.timeout(DRAIN_SECONDS):
                 async for _ in self.chunks:
                     pass
 
 
 class Endpoint:
-    """The client of one endpoint on one event loop."""
+    """The client of one endpoint on one event loop. Raises ValueError where it is misconfigured."""
 
     def __init__(self, credentials: Credentials) -> None:
-        self._http = _http_client()
-        client = AsyncAnthropic(
-            api_key=_reveal(credentials.api_key),
-            auth_token=_reveal(credentials.auth_token),
-            base_url=_reveal(credentials.base_url),
-            default_headers=dict(header_pairs(_reveal(credentials.headers) or "")),
-            http_client=self._http,
-            max_retries=0,
-        )
-        if client.custom_auth:
-            self._http.auth = client.custom_auth
-        self._headers = httpx2.Headers({k: v for k, v in client.default_headers.items() if isinstance(v, str)})
+        self._auth, base, self._headers = _resolved(credentials)
         if any(INVALID_HEADER_CHARACTERS.search(value) for value in self._headers.values()):
             raise ValueError(
                 "a header cannot be sent: look for line ends or control characters in ANTHROPIC_API_KEY, "
                 "ANTHROPIC_AUTH_TOKEN and ANTHROPIC_CUSTOM_HEADERS."
             )
+        public = base.copy_with(userinfo=b"")
+        if base.scheme not in ("http", "https") or not base.host:
+            raise ValueError(f"ANTHROPIC_BASE_URL is {str(public)!r}, but must begin with http:// or https://.")
+        if base.userinfo and not self._auth:
+            self._headers["authorization"] = _basic(base.username, base.password)
         # Compression delays small events until a block is full.
         self._headers["accept-encoding"] = "identity"
-        self._url = client.base_url.join("v1/messages")
-        if self._url.scheme not in ("http", "https") or not self._url.host:
-            public = client.base_url.copy_with(userinfo=b"")
-            raise ValueError(f"ANTHROPIC_BASE_URL is {str(public)!r}, but must begin with http:// or https://.")
-        timeout = httpx2.Timeout(
-            credentials.retry_policy.read_timeout, connect=credentials.retry_policy.connect_timeout
-        )
-        self._timeouts = {"timeout": timeout.as_dict()}
-        self.url = str(self._url.copy_with(userinfo=b""))
-        proxy = _proxy(self._http, self._url)
-        self.route = f"{self.url} through the proxy {proxy}" if proxy else self.url
+        self.url = str(public.join("v1/messages"))
+        self._proxy = _proxy(base)
+        self.route = f"{self.url} through the proxy {self._proxy.copy_with(userinfo=b'')}" if self._proxy else self.url
         """The address and how it is reached, for errors of the connection."""
-        self.is_anthropic = self._url.host == ANTHROPIC_HOST
-        self.has_credentials = bool(
-            client.custom_auth
-            or self._headers.get("authorization")
-            or self._headers.get("x-api-key")
-            or credentials.base_url
+        self.is_anthropic = base.host == ANTHROPIC_HOST
+        given = self._headers.get("authorization") or self._headers.get("x-api-key")
+        self.has_credentials = bool(self._auth or given or credentials.base_url)
+        # The number of runs bounds the connections.
+        connector = aiohttp.TCPConnector(ssl=trust_store(), limit=0, keepalive_timeout=IDLE_SECONDS)
+        retry_policy = credentials.retry_policy
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=retry_policy.connect_timeout, sock_read=retry_policy.read_timeout
         )
+        self._http = aiohttp.ClientSession(connector=connector, timeout=timeout)
 
     @asynccontextmanager
     async def post(self, body: bytes) -> AsyncGenerator[StreamedResponse]:
-        """Sends one request; the response is closed on exit, even if it was not read. Raises httpx2.HTTPError."""
-        request = httpx2.Request("POST", self._url, headers=self._headers, content=body, extensions=self._timeouts)
-        try:
-            response = await self._http.send(request, stream=True)
-            chunks = _chunks(response)
-            try:
-                yield StreamedResponse(response, chunks)
-            finally:
-                await chunks.aclose()
-                await response.aclose()
-        except aiohttp.ClientError as error:  # the SDK's transport does not translate all of them
-            raise httpx2.RemoteProtocolError(str(error)) from error
+        """Sends one request; the response is closed on exit, even if it was not read.
+
+        Raises aiohttp.ClientError, and Failure where the SDK has no token.
+        """
+        headers = await _signed(self._auth, self.url, self._headers) if self._auth else self._headers
+        proxy = str(self._proxy) if self._proxy else None
+        async with self._http.post(self.url, data=body, headers=headers, proxy=proxy) as response:
+            yield StreamedResponse(response, response.content.iter_chunked(CHUNK_BYTES))
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        await self._http.close()
+
+
+def _resolved(credentials: Credentials) -> tuple[httpx2.Auth | None, httpx2.URL, dict[str, str]]:
+    """Returns what signs requests (None: the headers do), the base URL and the headers by their names in lower case."""
+    custom = dict(header_pairs(_reveal(credentials.headers) or ""))
+    auth, base = None, _reveal(credentials.base_url)
+    headers = {
+        "authorization": f"Bearer {_reveal(credentials.api_key or credentials.auth_token)}",
+        "anthropic-version": API_VERSION,
+        "accept": "application/json",
+        "content-type": "application/json",
+        "user-agent": f"deputize/{own_version()}",
+    }
+    if credentials.from_sdk:
+        auth, base, headers = _of_sdk(base)
+    base = base or f"https://{ANTHROPIC_HOST}"
+    url = httpx2.URL(base if base.endswith("/") else f"{base}/")
+    return auth, url, {name.lower(): value for name, value in {**headers, **custom}.items()}
+
+
+def _of_sdk(base: str | None) -> tuple[httpx2.Auth | None, str, dict[str, str]]:
+    """Returns what the SDK finds: a profile, or an identity token of the environment. Raises ValueError."""
+    from anthropic import AnthropicError, AsyncAnthropic
+
+    try:
+        client = AsyncAnthropic(base_url=base)
+    except AnthropicError as error:
+        raise ValueError(str(error)) from None
+    headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
+    return client.custom_auth, str(client.base_url), headers
+
+
+async def _signed(auth: httpx2.Auth, url: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """Returns the headers with the SDK's token. Raises Failure."""
+    from anthropic import AnthropicError
+
+    try:
+        request = httpx2.Request("POST", url, headers=dict(headers))
+        async with aclosing(auth.async_auth_flow(request)) as requests:
+            signed = (await anext(requests)).headers
+        return {name: value for name, value in signed.items() if name not in ("host", "content-length")}
+    except AnthropicError as error:
+        raise Failure(f"no credentials for {url}: {error}", retryable=False) from None
+    except httpx2.HTTPError as error:
+        raise Failure(f"no credentials for {url}: {str(error) or type(error).__name__}", retryable=True) from None
 
 
 _endpoints: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Credentials, Endpoint]] = WeakKeyDictionary()
@@ -170,40 +207,56 @@ async def close_endpoints() -> None:
         await client.aclose()
 
 
-def _chunks(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
-    if "content-encoding" in response.headers:
-        return response.aiter_bytes()
-    # The raw stream: httpx2's own iterators decode, re-chunk and count.
-    return cast(AsyncGenerator[bytes, None], cast(httpx2.AsyncByteStream, response.stream).__aiter__())
-
-
-def _http_client() -> httpx2.AsyncClient:
-    """Returns the SDK's aiohttp client: its parser is in C, which halves the CPU time of a turn.
-
-    Raises ``ValueError`` for a proxy of the environment that is neither an HTTP nor a SOCKS proxy.
-    """
-    limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=IDLE_SECONDS)
-    try:
-        return DefaultAioHttpClient(limits=limits, verify=trust_store())
-    except ValueError as error:
-        raise ValueError(f"{error}. {PROXY_ADVICE}") from None
-
-
-def _proxy(http: httpx2.AsyncClient, url: httpx2.URL) -> httpx2.URL | None:
+def _proxy(url: httpx2.URL) -> httpx2.URL | None:
     """Returns the proxy of the environment for an address, or None where it is reached directly.
 
-    Raises ``ValueError`` for one that cannot be used: aiohttp would speak HTTP to a SOCKS proxy, and ignore one
-    without a host.
+    Raises ``ValueError`` for one that cannot be used: only HTTP is spoken to proxies.
     """
-    transport = http._transport_for_url(url)  # pyright: ignore[reportPrivateUsage] - there is no public way to ask
-    proxy = cast(httpx2.Proxy | None, getattr(transport, "proxy", None))
-    if proxy is None:
+    proxies = getproxies()
+    address = proxies.get(url.scheme) or proxies.get("all")
+    if not address or proxy_bypass(url.netloc.decode()):
         return None
-    if proxy.url.scheme not in ("http", "https"):
-        raise ValueError(f"{proxy.url} is a SOCKS proxy, which is not supported. {PROXY_ADVICE}")
-    if not proxy.url.host or (proxy.url.port or 0) > MAX_PORT:
-        raise ValueError(f"{str(proxy.url)!r} is not the address of a proxy. {PROXY_ADVICE}")
-    return proxy.url
+    proxy = httpx2.URL(address if "://" in address else f"http://{address}")
+    public = proxy.copy_with(userinfo=b"")
+    if proxy.scheme not in ("http", "https"):
+        raise ValueError(f"{public} is not an HTTP proxy, so it is not supported. {PROXY_ADVICE}")
+    if not proxy.host or (proxy.port or 0) > MAX_PORT:
+        raise ValueError(f"{str(public)!r} is not the address of a proxy. {PROXY_ADVICE}")
+    return proxy
+
+
+def classify_transport_error(error: aiohttp.ClientError, url: str, retry_policy: RetryPolicy) -> Failure:
+    """Returns the failure for a connection error. All are temporary but those that the configuration causes.
+
+    ``url``: the endpoint, and the proxy that it is reached through.
+    """
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return Failure(
+            f"the certificate of {url} is not trusted: {error}. Check ANTHROPIC_BASE_URL, or name the certificate "
+            "authority in SSL_CERT_FILE.",
+            retryable=False,
+        )
+    reason = str(error) or type(error).__name__
+    match error:
+        case aiohttp.SocketTimeoutError():
+            reason = f"the stream stalled: no byte for {retry_policy.read_timeout:g} s"
+        case aiohttp.ConnectionTimeoutError():
+            reason = f"no connection to {url} within {retry_policy.connect_timeout:g} s"
+        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            refused = isinstance(error, aiohttp.ClientHttpProxyError) and error.status in PROXY_REFUSALS
+            advice = " Check the user and password in HTTPS_PROXY, and what the proxy allows." if refused else ""
+            return Failure(f"no connection to {url}: it answered {reason}.{advice}", retryable=not refused)
+        case aiohttp.InvalidURL() | aiohttp.TooManyRedirects():
+            return Failure(f"{reason} Check ANTHROPIC_BASE_URL ({url}).", retryable=False)
+        case aiohttp.ClientConnectionError():
+            reason = f"no connection to {url}: {reason}"
+        case _:
+            reason = f"the connection to {url} broke: {reason}"
+    return Failure(reason, retryable=True)
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 def _reveal(secret: SecretStr | None) -> str | None:

@@ -1,18 +1,16 @@
-"""Retry policy of model requests: which failures are temporary, how long to wait, and their error messages."""
+"""Failed requests: the reasons that endpoints give, which failures are temporary, and how long to wait."""
 
 from __future__ import annotations
 
 import email.utils
+import json
 import math
 import random
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import httpx2
-
-from .reasons import error_in, error_of, is_overflow
 
 RETRYABLE_STATUS = {408, 409, 425, 429}
 """HTTP statuses below 500 after which the same request may succeed."""
@@ -25,13 +23,35 @@ PERMANENT_ERROR_TYPES = {
     "request_too_large",
 }
 """Error types of the API for which retrying the same request is useless; unknown types are retried."""
-PROXY_REFUSALS = {401, 403, 407}
 TEMPORARY_ERROR_TYPES = {"overloaded_error", "rate_limit_error", "api_error", "timeout_error"}
 OVERFLOW_STATUS = {400, 422}
 """HTTP statuses below 500 with which endpoints refuse a conversation that is too long; 413 means nothing else."""
 SPEND_LIMIT_CODE = "enforced_spend_limit_reached"
 TIMER_SECONDS = 0.001
 """What a timer may be early by: less retry time than that is none."""
+_SUBJECT = r"\b(prompt|input|conversation|history|messages?|text|context|token count|(?<!per )tokens)\b"
+_OVERFLOW = re.compile(
+    r"context[ _-]?(window|length|limit|size|overflow)|maximum context|too many (input |prompt )?tokens"
+    r"|request[ _](is )?too[ _](large|long)|range of input length|max(imum)?[ _](prompt|input)[ _](length|size|tokens)"
+    r"|(model|input|prompt|max|maximum) token limit|token limit (is |was )?exceeded"
+    rf"|{_SUBJECT}[^.;]{{0,60}}\b(too (long|large|big|many)|exceed(s|ed|ing)?|(longer|more) than)\b"
+    r"|\bexceed(s|ed|ing)?\b[^.;]{0,60}\b(input|prompt|context|maximum number of tokens)\b"
+    r"|\breduce the (length|size|number) of (the |your )?(input|prompt|message|conversation|context|tokens)",
+    re.IGNORECASE,
+)
+"""What endpoints say of a conversation that is longer than the context window."""
+_OTHER_LIMIT = re.compile(
+    r"per[ -](minute|hour|day|second)\b|\b[tr]p[md]\b|rate.?limit|\b(image|header|cookie)s?\b", re.IGNORECASE
+)
+"""What is too long or too many here is not the conversation."""
+_OF_OUTPUT = re.compile(
+    r"max\w*[ _]?tokens|max_new|(output|completion) tokens|in the (output|completion)", re.IGNORECASE
+)
+_REQUESTED = re.compile(r"requested\D{0,12}(\d[\d,]*\d)")
+_NUMBER = re.compile(r"(?<![\w.-])(?:\d{1,3}(?:,\d{3})+|\d+)(?![\w-]|\.\d)")
+_EXCLUSIVE = re.compile(r"\b(lower|less|smaller) than(?! or equal)|exclusive\)", re.IGNORECASE)
+LEAST_OUTPUT = 256
+"""Output tokens below which the conversation is shortened instead of the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,36 +180,6 @@ def classify_error(value: Any, where: str, *, unknown_passes: bool) -> Failure:
     return failure
 
 
-def classify_transport_error(error: httpx2.HTTPError, url: str, retry_policy: RetryPolicy) -> Failure:
-    """Returns the failure for a connection error. All are temporary but those that the configuration causes.
-
-    ``url``: the endpoint, and the proxy that it is reached through.
-    """
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return Failure(
-            f"the certificate of {url} is not trusted: {error}. Check ANTHROPIC_BASE_URL, or name the certificate "
-            "authority in SSL_CERT_FILE.",
-            retryable=False,
-        )
-    reason = str(error) or type(error).__name__
-    match error:
-        case httpx2.ReadTimeout():
-            reason = f"the stream stalled: no byte for {retry_policy.read_timeout:g} s"
-        case httpx2.ConnectTimeout():
-            reason = f"no connection to {url} within {retry_policy.connect_timeout:g} s"
-        case httpx2.ConnectError():
-            reason = f"no connection to {url}: {reason}"
-        case httpx2.ProxyError():
-            refused = getattr(error.__cause__, "status", None) in PROXY_REFUSALS
-            advice = " Check the user and password in HTTPS_PROXY, and what the proxy allows." if refused else ""
-            return Failure(f"no connection to {url}: it answered {reason}.{advice}", retryable=not refused)
-        case httpx2.UnsupportedProtocol() | httpx2.TooManyRedirects():
-            return Failure(f"{reason} Check ANTHROPIC_BASE_URL ({url}).", retryable=False)
-        case _:
-            reason = f"the connection to {url} broke: {reason}"
-    return Failure(reason, retryable=True)
-
-
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Returns the seconds of a ``retry-after-ms`` or ``retry-after`` header (a number or a date), or None."""
     try:
@@ -202,6 +192,53 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     except ValueError:
         date = email.utils.parsedate_tz(value)
         return None if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
+
+
+def error_in(body: bytes) -> dict[str, Any]:
+    """Returns the error in a response, as ``error_of``; {} where it is not JSON."""
+    try:
+        return error_of(json.loads(body))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def error_of(value: Any) -> dict[str, Any]:
+    """Returns an error, in whichever form it was sent, as an object whose ``message`` is a text; {} for none."""
+    if isinstance(value, list):
+        return error_of(value[0]) if value else {}
+    if not isinstance(value, dict):
+        return {"message": value} if isinstance(value, str) else {}
+    if inner := next((value[key] for key in ("error", "errors", "detail") if value.get(key)), None):
+        return error_of(inner)
+    reasons = [str(value[key]) for key in ("message", "msg", "error_message") if value.get(key)][:1]
+    if isinstance(metadata := value.get("metadata"), dict) and metadata.get("raw"):
+        reasons.append(str(metadata["raw"]))  # a gateway's name for the reason of the provider behind it
+    return {**value, "message": ": ".join(reasons)}
+
+
+def is_overflow(error: Mapping[str, Any]) -> bool:
+    """Returns whether the error is that the conversation exceeds the context window."""
+    reason = " ".join(str(error.get(key) or "")[:4000] for key in ("message", "code", "type"))
+    return _OVERFLOW.search(reason) is not None and not _OTHER_LIMIT.search(reason)
+
+
+def output_maximum(reason: str, asked: int) -> tuple[int, bool] | None:
+    """Returns how many output tokens are allowed, where ``asked`` of them are too many, and whether that is lasting.
+
+    It is lasting as the model's maximum, and not as what the prompt leaves of the context window.
+    """
+    if not _OF_OUTPUT.search(reason):
+        return None
+    numbers = {int(number.replace(",", "")) for number in _NUMBER.findall(reason[:4000])} - {asked, 0, 1}
+    requested = _REQUESTED.search(reason)
+    totals = {int(requested[1].replace(",", ""))} if requested else {number + asked for number in numbers}
+    prompts = {total - asked for total in totals & numbers}
+    window, *others = sorted(numbers - totals - prompts, reverse=True) or [0]
+    if (_OVERFLOW.search(reason) or "inputs" in reason) and (prompts or others):
+        left = window - max(prompts or others)
+        return (left, False) if LEAST_OUTPUT <= left < asked else None
+    most = max((number for number in numbers if number < asked), default=0) - bool(_EXCLUSIVE.search(reason))
+    return (most, True) if most > 0 else None
 
 
 _ADVICE = {

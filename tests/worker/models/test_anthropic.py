@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -24,7 +25,7 @@ from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Reply
 from deputize.worker.models.endpoint import Credentials
 from tests.fake_model import FakeModel, Fault, Turn, call, refuse, text
-from tests.worker.models.asking import IMPATIENT, model_of, parts_of, prompt_of
+from tests.worker.models.asking import IMPATIENT, model_of, parts_of, prompt_of, reply_of
 
 
 @pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"x" * 100_000])
@@ -122,6 +123,52 @@ async def test_without_a_key_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, tm
     with pytest.raises(ModelUnavailable, match="Set ANTHROPIC_API_KEY"):
         await parts_of(AnthropicModel("m", {}, IMPATIENT), "hello")
     await close_models()
+
+
+async def test_a_profile_of_the_sdk_signs_requests(
+    fake: FakeModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))
+    for kind, content in (
+        ("configs", {"authentication": {"type": "user_oauth"}}),
+        ("credentials", {"access_token": fake.key}),
+    ):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "default.json").write_text(json.dumps(content))
+        (tmp_path / kind / "default.json").chmod(0o600)
+    model = AnthropicModel("m", {"ANTHROPIC_BASE_URL": SecretStr(fake.url)}, IMPATIENT)
+    assert (await reply_of(model, "hello")).text == "Hello from the fake model."
+    (tmp_path / "credentials" / "default.json").unlink()
+    await close_models()
+    with pytest.raises(ModelUnavailable, match="no credentials for"):
+        await parts_of(model, "hello")
+
+
+async def test_a_user_and_a_password_in_the_address_are_sent_as_basic_authorization() -> None:
+    heads: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://deputy:pass-word-9@127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        endpoint = {
+            "ANTHROPIC_API_KEY": SecretStr("sk-key-x"),
+            "ANTHROPIC_BASE_URL": SecretStr(url),
+            "ANTHROPIC_CUSTOM_HEADERS": SecretStr("X-Team: red\nUser-Agent: mine"),
+        }
+        with pytest.raises(ModelUnavailable) as error:
+            await parts_of(AnthropicModel("m", endpoint, IMPATIENT), "hello")
+        await close_models()
+    assert "pass-word-9" not in str(error.value)
+    (head,) = (head.decode().lower() for head in heads)
+    assert head.startswith("post /v1/v1/messages http/1.1\r\n")
+    for line in ("authorization: basic zgvwdxr5onbhc3mtd29yzc05", "x-team: red", "user-agent: mine"):
+        assert f"\r\n{line}\r\n" in head
+    assert "\r\nanthropic-version: " in head
 
 
 async def test_a_certificate_nobody_vouches_for_is_told(tmp_path: Path) -> None:

@@ -83,7 +83,6 @@ async def test_a_plain_endpoint_is_reached_through_the_proxy(
     assert len(proxy.heads) == 1
 
 
-@pytest.mark.filterwarnings("ignore:.*(BasicAuth|proxy_auth).* deprecated")  # the SDK's transport uses them
 @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "ALL_PROXY"])
 async def test_a_tls_endpoint_is_asked_for_by_connect(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, variable: str
@@ -132,9 +131,12 @@ async def test_other_proxies_are_refused_before_anything_is_sent(
     assert proxy.heads == []
 
 
-async def test_hosts_of_no_proxy_are_reached_directly(fake: FakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("excepted", ["127.0.0.1", "*", ""])
+async def test_hosts_of_no_proxy_are_reached_directly(
+    fake: FakeModel, monkeypatch: pytest.MonkeyPatch, excepted: str
+) -> None:
     fake.script("", [Turn([text("done")])])
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("NO_PROXY", excepted or fake.url.removeprefix("http://"))
     model = model_of(fake)
     assert (await reply_of(model, "hello")).text == "done"

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import ContextFull, ModelUnavailable
-from deputize.worker.models.reasons import error_in, is_overflow, output_maximum
-from deputize.worker.models.retry import classify_error
+from deputize.worker.models.retry import classify_error, error_in, is_overflow, output_maximum
 from tests.fake_model import FakeModel, Turn, refuse, text
 from tests.worker.models.asking import model_of, parts_of, prompt_of, reply_of, retries
 
