@@ -16,8 +16,7 @@ from deputize.shared.errors import ErrorType, ModelUnavailable, ToolError
 from deputize.worker.conversation import Conversation
 from deputize.worker.models import MODELS, close_models
 from deputize.worker.models.base import Model, Part, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
-from deputize.worker.models.script import Script
-from deputize.worker.models.scripted import ScriptedModel
+from deputize.worker.models.scripted import Script, ScriptedModel
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.xml_calls.instruction import format_tool_call
 from deputize.worker.xml_calls.model import XmlCalls

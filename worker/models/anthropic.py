@@ -61,6 +61,7 @@ class AnthropicModel:
         name: str,
         variables: Mapping[str, SecretStr],
         retry_policy: RetryPolicy | None = None,
+        *,
         prices: Mapping[str, ModelPrice] | None = None,
         cache_diagnostics: bool | None = None,
     ) -> None:
@@ -81,7 +82,13 @@ class AnthropicModel:
         if Credentials.from_variables(settings.model_endpoint, RetryPolicy()).from_sdk:
             import_module("anthropic")
         retry_policy = RetryPolicy(seconds=settings.model_retry_seconds)
-        return cls(name, settings.model_endpoint, retry_policy, settings.prices, settings.cache_diagnostics)
+        return cls(
+            name,
+            settings.model_endpoint,
+            retry_policy,
+            prices=settings.prices,
+            cache_diagnostics=settings.cache_diagnostics,
+        )
 
     @property
     def name(self) -> str:
@@ -138,7 +145,7 @@ class AnthropicModel:
             if delay is None:
                 raise self._final_error(failure, retries, endpoint.url)
             error = self._credentials.masked(str(failure))
-            yield Retrying(error, delay, assembler.usage, failure.retry_after, retries.left)
+            yield Retrying(error, delay, wasted=assembler.usage, retry_after=failure.retry_after, most=retries.left)
 
     def _with_shorter_reply(self, prompt: Prompt, failure: Failure) -> Prompt | None:
         """Returns the prompt with fewer output tokens, where it was refused because of them; notes the maximum."""
@@ -239,7 +246,13 @@ def _price_set(prices: Mapping[str, ModelPrice], model: str) -> Price | None:
     if price is None:
         return None
     cache_read, cache_write = (price.input if each is None else each for each in (price.cache_read, price.cache_write))
-    return Price(price.input, price.output, cache_read, cache_write, write_1h=price.cache_write_1h)
+    return Price(
+        input=price.input,
+        output=price.output,
+        cache_read=cache_read,
+        cache_write=cache_write,
+        write_1h=price.cache_write_1h,
+    )
 
 
 def price_of(model: str, day: date | None = None) -> Price | None:

@@ -345,7 +345,8 @@ def _finish_block(block: _Block, *, cut: bool) -> tuple[dict[str, Any], Call | N
                 problem = CUT_CALL
             name = str(block.start.get("name") or "")
             content = {**block.start, "name": name, "input": arguments}
-            return content, Call(str(block.start.get("id") or ""), name, arguments, problem)
+            call = Call(id=str(block.start.get("id") or ""), name=name, arguments=arguments, problem=problem)
+            return content, call
         case _:
             return ({**block.start, "input": _parse_arguments(block)[0]} if block.pieces else block.start), None
 

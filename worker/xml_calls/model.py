@@ -154,7 +154,7 @@ def _parse_reply(reply: Reply, prompt: Prompt) -> Reply:
         calls=[
             *reply.calls,
             *(
-                Call(block["id"], call.name, call.params, call.problem)
+                Call(id=block["id"], name=call.name, arguments=call.params, problem=call.problem)
                 for call, block in zip(parsed.calls, blocks, strict=True)
             ),
         ],

@@ -16,8 +16,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.conversation import Conversation
 from deputize.worker.models import open_model
 from deputize.worker.models.base import Call, Price, Prompt, Reply, Retrying, TextPart
-from deputize.worker.models.script import LABEL, Script, TemplateContext, render
-from deputize.worker.models.scripted import ScriptedModel
+from deputize.worker.models.scripted import LABEL, Script, ScriptedModel, TemplateContext, render
 from deputize.worker.tools.base import ToolResult
 from tests.worker.models.asking import READ, parts_of, prompt_of, reply_of
 

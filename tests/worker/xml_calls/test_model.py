@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from deputize.worker.conversation import Conversation
 from deputize.worker.models.base import Model, Reply, TextPart
-from deputize.worker.models.script import Script
-from deputize.worker.models.scripted import ScriptedModel
+from deputize.worker.models.scripted import Script, ScriptedModel
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.xml_calls.instruction import format_tool_call, format_tool_result, generate_tool_instruction
 from deputize.worker.xml_calls.model import XmlCalls
