@@ -57,21 +57,49 @@ def split(cache: PromptCache, request: Mapping[str, Any]) -> dict[str, int]:
     return bill.usage["cache_creation"]
 
 
-def test_an_entry_is_written_at_a_breakpoint_only_and_read_there() -> None:
-    cache = PromptCache()
-    marked = body([words(2000), words(1000) | MARK, words(300)])
-    assert ask(cache, body([words(2000), words(1000), words(300)])) == (0, 0, 3300)
-    assert ask(cache, marked) == (0, 3000, 300)
-    assert ask(cache, marked) == (3000, 0, 300)
-    assert ask(cache, body([words(2000) | MARK, words(1000), words(300)])) == (0, 2000, 1300), "no entry lay there"
+LATER = [words(2000), *[words(10)] * 19, words(10) | MARK, *[words(10)] * 5]
+TURNS = [words(2000), words(50), words(100), words(60), words(200)]
+TWO_MARKS = body([words(2000) | MARK, words(100) | MARK])
+REQUESTS = {
+    "an entry is written at a breakpoint only, and read there": [
+        (0, body([words(2000), words(1000), words(300)]), (0, 0, 3300)),
+        (0, body([words(2000), words(1000) | MARK, words(300)]), (0, 3000, 300)),
+        (0, body([words(2000), words(1000) | MARK, words(300)]), (3000, 0, 300)),
+        (0, body([words(2000) | MARK, words(1000), words(300)]), (0, 2000, 1300)),
+    ],
+    "a growing conversation reads what it wrote and writes what is new": [
+        (0, body(*TURNS[:1], **MARK), (0, 2000, 0)),
+        (0, body(*TURNS[:3], **MARK), (2000, 150, 0)),
+        (0, body(*TURNS, **MARK), (2150, 260, 0)),
+    ],
+    "each breakpoint looks back, and the longest match is read": [
+        (0, body(words(2000) | MARK), (0, 2000, 0)),
+        (0, body([words(2000) | MARK, *LATER[1:]]), (2000, 200, 50)),
+        (0, body(LATER), (2200, 0, 50)),
+        (0, body([words(2000) | MARK, *LATER[1:]]), (2200, 0, 50)),
+    ],
+    "what is read is not written again, and an entry keeps its own time": [
+        (0, body([words(2000), words(100) | MARK]), (0, 2100, 0)),
+        (0, body([words(2000) | HOUR, words(100) | HOUR]), (2100, 0, 0)),
+        (0, body([words(2000) | MARK, words(10)]), (0, 2000, 10)),
+        (300, body([words(2000), words(100) | MARK]), (0, 2100, 0)),
+    ],
+    "a breakpoint before the longest match refreshes its entry too": [
+        (0, TWO_MARKS, (0, 2100, 0)),
+        (200, TWO_MARKS, (2100, 0, 0)),
+        (400, TWO_MARKS, (2100, 0, 0)),
+        (600, body([words(2000) | MARK, words(90)]), (2000, 0, 90)),
+    ],
+}
 
 
-def test_a_growing_conversation_reads_what_it_wrote_and_writes_what_is_new() -> None:
-    cache = PromptCache()
-    turns = [words(2000), words(50), words(100), words(60), words(200)]
-    assert ask(cache, body(*turns[:1], **MARK)) == (0, 2000, 0)
-    assert ask(cache, body(*turns[:3], **MARK)) == (2000, 150, 0)
-    assert ask(cache, body(*turns, **MARK)) == (2150, 260, 0)
+@pytest.mark.parametrize("requests", REQUESTS.values(), ids=REQUESTS)
+def test_requests_one_after_another(requests: list[tuple[int, dict[str, Any], tuple[int, int, int]]]) -> None:
+    """Each request has its second, its content, and the tokens read, written and after the last breakpoint."""
+    clock = Clock()
+    cache = PromptCache(clock)
+    for clock.now, request, expected in requests:
+        assert ask(cache, request) == expected
 
 
 @pytest.mark.parametrize(("back", "read"), [(0, 2000), (19, 2000), (20, 0)])
@@ -79,15 +107,6 @@ def test_twenty_positions_are_looked_at_the_breakpoint_included(back: int, read:
     cache = PromptCache()
     ask(cache, body(words(2000) | MARK))
     assert ask(cache, body([words(2000), *[words(10)] * back], **MARK)) == (read, 2000 - read + 10 * back, 0)
-
-
-def test_each_breakpoint_looks_back_and_the_longest_match_is_read() -> None:
-    cache = PromptCache()
-    ask(cache, body(words(2000) | MARK))
-    later = [words(2000), *[words(10)] * 19, words(10) | MARK, *[words(10)] * 5]
-    assert ask(cache, body([words(2000) | MARK, *later[1:]])) == (2000, 200, 50)
-    assert ask(cache, body(later)) == (2200, 0, 50)
-    assert ask(cache, body([words(2000) | MARK, *later[1:]])) == (2200, 0, 50)
 
 
 @pytest.mark.parametrize(
@@ -129,26 +148,6 @@ def test_an_entry_expires_after_its_own_time_which_a_read_begins_anew(mark: dict
         assert ask(cache, body(words(2000) | MARK)) == (2000, 0, 0)
     clock.now += lasts
     assert ask(cache, body(words(2000) | MARK)) == (0, 2000, 0)
-
-
-def test_what_is_read_is_not_written_again() -> None:
-    clock = Clock()
-    cache = PromptCache(clock)
-    ask(cache, body([words(2000), words(100) | MARK]))
-    assert ask(cache, body([words(2000) | HOUR, words(100) | HOUR])) == (2100, 0, 0)
-    assert ask(cache, body([words(2000) | MARK, words(10)])) == (0, 2000, 10), "no request was billed for this entry"
-    clock.now = 300
-    assert ask(cache, body([words(2000), words(100) | MARK])) == (0, 2100, 0), "an entry keeps its own time"
-
-
-def test_a_breakpoint_before_the_longest_match_refreshes_its_entry_too() -> None:
-    clock = Clock()
-    cache = PromptCache(clock)
-    request = body([words(2000) | MARK, words(100) | MARK])
-    for _ in range(3):
-        ask(cache, request)
-        clock.now += 200
-    assert ask(cache, body([words(2000) | MARK, words(90)])) == (2000, 0, 90)
 
 
 def test_of_two_writes_at_once_the_longer_time_counts() -> None:
