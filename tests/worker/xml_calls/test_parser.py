@@ -164,23 +164,11 @@ def test_a_call_that_is_cut_anywhere_is_never_carried_out(value: str, cut: int) 
     assert all("is not complete" in (call.problem or "") for call in parsed.calls)
 
 
-def test_a_call_that_is_cut_is_told_the_right_form_of_its_tool() -> None:
-    (call,) = XMLToolCallParser([TOOL]).parse_reply(PROPER.removesuffix("</tool_call>")).calls
-    assert (call.name, call.params) == ("tool", {})
-    assert "</tool_call> is missing" in (call.problem or "")
-    assert "<text><![CDATA[your_text_here]]></text>" in (call.problem or "")
-
-
 def test_nothing_after_a_call_that_never_ends_is_taken_for_a_call() -> None:
     """It may be the content of a file that the model was writing."""
     for unfinished in ("<tool_call><name>tool</name><params><text>", "<tool_call><name>a</name><b><![CDATA["):
         parsed = XMLToolCallParser([TOOL]).parse_reply(f"{unfinished}\n{PROPER}\n{PROPER}")
         assert [call.problem is None for call in parsed.calls] == [False]
-
-
-def test_calls_before_one_that_is_cut_are_carried_out() -> None:
-    parsed = XMLToolCallParser([TOOL]).parse_reply(f"{PROPER}\n{PROPER[:-5]}")
-    assert [call.problem is None for call in parsed.calls] == [True, False]
 
 
 def test_an_unknown_tool_is_a_call_that_others_answer() -> None:
@@ -351,6 +339,7 @@ def test_a_call_with_one_possible_reading_is_repaired_with_a_warning(
         (f"<tool_call><edit>{SECTION}</edit></tool_call>", "does not begin with"),
         (f"```\nprint()\n{edit(SECTION)}", "``` is missing"),
         (f"```\n{edit('<a><![CDATA[x')}", "is missing"),
+        (edit(SECTION).removesuffix("</tool_call>"), "</tool_call> is missing"),
     ],
 )
 def test_any_other_form_is_refused_with_the_right_one(text: str, why: str) -> None:
