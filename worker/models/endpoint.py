@@ -13,7 +13,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from urllib.request import getproxies, proxy_bypass
+from ipaddress import ip_address, ip_network
+from urllib.request import getproxies
 from weakref import WeakKeyDictionary
 
 import aiohttp
@@ -214,7 +215,7 @@ def _proxy(url: httpx2.URL) -> httpx2.URL | None:
     """
     proxies = getproxies()
     address = proxies.get(url.scheme) or proxies.get("all")
-    if not address or proxy_bypass(url.netloc.decode()):
+    if not address or any(_excepts(entry.strip().lower(), url) for entry in proxies.get("no", "").split(",")):
         return None
     proxy = httpx2.URL(address if "://" in address else f"http://{address}")
     public = proxy.copy_with(userinfo=b"")
@@ -223,6 +224,25 @@ def _proxy(url: httpx2.URL) -> httpx2.URL | None:
     if not proxy.host or (proxy.port or 0) > MAX_PORT:
         raise ValueError(f"{str(public)!r} is not the address of a proxy. {PROXY_ADVICE}")
     return proxy
+
+
+def _excepts(entry: str, url: httpx2.URL) -> bool:
+    """Returns whether an entry of NO_PROXY covers an address.
+
+    Entries are ``*``, a host with its subdomains, ``.domain``, ``*.domain``, or a network; all but the last may have a
+    port, and a scheme.
+    """
+    scheme, _, name = entry.rpartition("://")
+    if scheme not in ("", "all", url.scheme):
+        return False
+    with suppress(ValueError):
+        return ip_address(url.host) in ip_network(name, strict=False)
+    port = url.port or {"http": 80, "https": 443}[url.scheme]
+    host_name = name.removeprefix("*").replace("[", "").replace("]", "")
+    return name == "*" or any(
+        host == host_name or (host_name != "" and host.endswith(f".{host_name.removeprefix('.')}"))
+        for host in (url.host, f"{url.host}:{port}")
+    )
 
 
 def classify_transport_error(error: aiohttp.ClientError, url: str, retry_policy: RetryPolicy) -> Failure:

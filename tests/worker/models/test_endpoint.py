@@ -15,6 +15,7 @@ from deputize.shared.errors import ModelUnavailable
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Reply, Retrying
+from deputize.worker.models.endpoint import Credentials, Endpoint
 from deputize.worker.models.retry import RetryPolicy
 from tests.fake_model import (
     FakeModel,
@@ -140,6 +141,28 @@ async def test_other_proxies_are_refused_before_anything_is_sent(
     assert "ALL_PROXY" in message
     assert "hidden" not in message
     assert proxy.heads == []
+
+
+@pytest.mark.parametrize(
+    ("url", "entries", "direct"),
+    [
+        *(("https://api.model.example", e, True) for e in ("*", "x, *", "model.example", "api.model.example:443")),
+        *(("https://api.model.example", e, True) for e in (".model.example", "*.model.example", "API.Model.example")),
+        *(("https://api.model.example", e, False) for e in ("", ",", "el.example", "api.model.example:80", "api")),
+        *(("http://model.example:8080", e, False) for e in (".model.example", "*.model.example", "model.example:80")),
+        *(("http://model.example:8080", e, True) for e in ("model.example:8080", "http://model.example", "all://*")),
+        *(("http://model.example:8080", e, False) for e in ("https://model.example", "10.0.0.0/8")),
+        *(("http://10.1.2.3", e, True) for e in ("10.1.2.3", "10.0.0.0/8")),
+        ("http://10.1.2.3", "10.2.0.0/16", False),
+        *(("http://[::1]:8080", e, True) for e in ("::1", "[::1]", "[::1]:8080")),
+    ],
+)
+async def test_entries_of_no_proxy(monkeypatch: pytest.MonkeyPatch, url: str, entries: str, direct: bool) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", entries)
+    endpoint = Endpoint(Credentials(api_key=SecretStr("k"), base_url=SecretStr(url)))
+    await endpoint.aclose()
+    assert (endpoint.route == endpoint.url) == direct
 
 
 @pytest.mark.parametrize("excepted", ["127.0.0.1", "*", ""])
