@@ -74,7 +74,6 @@ NOT_A_RULE = (
     "__main__",
     "base",
     "commands",
-    "decision",
     "explanation",
     "known_tools",
     "matchers",

@@ -15,7 +15,7 @@ from ...shared.runs.permissions import KeptRequest
 from ...shared.text import clip
 from ..models.base import Call
 from ..policy import PolicyCall, PolicyContext, Verdict, denial, judge
-from ..policy.decision import Decision
+from ..policy.shell import Decision
 from ..steps import StepLog
 from ..tools.base import AnyTool, ToolContext, ToolResult
 from ..trust.sources import ReadSources

@@ -15,10 +15,9 @@ from .allow_reads import allow_reads
 from .allow_trusted import allow_trusted
 from .ask_before_changes import ask_before_changes
 from .base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
-from .decision import strictest
 from .forbid_commands import forbid_commands
 from .require_sandbox import require_sandbox
-from .shell import SubCommand
+from .shell import SubCommand, strictest
 
 SAFETY: tuple[Rule, ...] = (require_sandbox, forbid_commands)
 RULES: tuple[Rule, ...] = (

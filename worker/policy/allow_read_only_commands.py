@@ -5,8 +5,7 @@ Also in a read-only run, where the sandbox mounts the workspace read-only.
 
 from __future__ import annotations
 
-from .base import PolicyCall, PolicyContext, Verdict
-from .decision import Decision
+from .base import Decision, PolicyCall, PolicyContext, Verdict
 
 
 def allow_read_only_commands(call: PolicyCall, _: PolicyContext) -> Verdict | None:

@@ -15,8 +15,7 @@ from ...shared.facts import Trust
 from ...shared.request import ApprovalMode
 from ..tools.base import AnyTool, Kind
 from ..tools.context import Touches
-from .decision import Decision
-from .shell import Classified, SubCommand, classify_line
+from .shell import Classified, Decision, SubCommand, classify_line
 
 
 @dataclass(frozen=True, slots=True)

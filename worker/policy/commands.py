@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from .shell import Classified, SubCommand
-from .shell.forbidden import name_of
-from .shell.text_search import Words
+from .shell.forbidden import Words, name_of
 
 _NOT_PLAIN = re.compile(r"[;&|<>()`$\n\r\0]")
 """What is not part of the words of one command."""

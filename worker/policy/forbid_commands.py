@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ...shared.errors import ErrorType
 from ...shared.text import clip
-from .base import PolicyCall, PolicyContext, Verdict
-from .decision import Decision
+from .base import Decision, PolicyCall, PolicyContext, Verdict
 
 _INSTEAD = "it was blocked, and nothing ran. Do the task without it, or report in your answer what a person has to run"
 

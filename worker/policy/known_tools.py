@@ -21,8 +21,7 @@ from ..tools import BUILTIN
 from ..tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult
 from ..tools.context import Touches
 from ..tools.traits import Origin, Source
-from .base import PolicyCall, PolicyContext
-from .decision import Decision
+from .base import Decision, PolicyCall, PolicyContext
 from .matchers import MATCHERS, is_named
 from .rule_fields import RuleFields
 from .rule_file import FileRule

@@ -17,11 +17,11 @@ from deputize.shared.settings import Settings
 from deputize.worker.models.base import Call
 from deputize.worker.permission.approval import Approval, Asked, Prepared
 from deputize.worker.policy import PolicyContext, Rule
-from deputize.worker.policy.decision import Decision
 from deputize.worker.policy.explanation import Explainer, Situation
 from deputize.worker.policy.known_tools import KnownTools
 from deputize.worker.policy.replay import Replay
 from deputize.worker.policy.rule_file import by_priority
+from deputize.worker.policy.shell import Decision
 from deputize.worker.toolkit.registry import tool_traits
 from deputize.worker.toolkit.schema_tool import SchemaTool
 from deputize.worker.tools.base import AnyTool, Effect, Kind, ToolContext, ToolResult

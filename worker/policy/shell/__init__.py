@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ..decision import Decision, strictest
-from .classified import Classified, SubCommand
-from .forbidden import name_of, removes_root
+from .classified import Classified, Decision, SubCommand, strictest
+from .forbidden import name_of, removes_root, words_why_forbidden
 from .judge import READ_COMMANDS, judged
 from .plain_line import NotPlain, Simple, commands_of
-from .text_search import words_why_forbidden
 
-__all__ = ["PLAINLY", "Classified", "SubCommand", "classify_line"]
+__all__ = ["PLAINLY", "Classified", "Decision", "SubCommand", "classify_line", "strictest"]
 
 PLAINLY = (
     "where a line is not plain, each word of it counts; write it plainly: literal words joined by ; && || |, and files "

@@ -1,11 +1,24 @@
-"""What classification finds out about a command line."""
+"""The three decisions of the policy, and what classification finds out about a command line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
-from ..decision import Decision
+
+class Decision(StrEnum):
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+_STRICTNESS = (Decision.ALLOW, Decision.ASK, Decision.DENY)
+
+
+def strictest(decisions: Iterable[Decision]) -> Decision:
+    """Returns the strictest of the decisions; without any, ALLOW."""
+    return max(decisions, key=_STRICTNESS.index, default=Decision.ALLOW)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..decision import Decision
-from .classified import SubCommand
-from .forbidden import name_of, why_forbidden, written_device
-from .options import Arguments, Argv, Program, elsewhere, options
-from .plain_line import NotPlain, Simple
-from .programs import NAMES_ONLY, PROGRAMS
-from .text_search import words_why_forbidden
+from .classified import Decision, SubCommand
+from .forbidden import name_of, why_forbidden, words_why_forbidden, written_device
+from .plain_line import Argv, NotPlain, Simple
+from .programs import NAMES_ONLY, PROGRAMS, Arguments, Program, elsewhere, options
 
 _OF_SYSTEM = re.compile(r"(?:/usr(?:/local)?)?/s?bin/(?!git$)([^/]+)")
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish", "yash", "posh"))

@@ -57,6 +57,10 @@ class Word:
     """Whether it begins with a pattern, so that a file may be named like an option."""
 
 
+Argv = Sequence[Word]
+"""A command with its arguments."""
+
+
 @dataclass(frozen=True, slots=True)
 class Simple:
     """A command."""

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from deputize.worker.policy.decision import Decision
-from deputize.worker.policy.shell import Classified, classify_line
+from deputize.worker.policy.shell import Classified, Decision, classify_line
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from tests.worker.policy.shell.bash_grammar import PROGRAMS, random_line
 from tests.worker.sandbox.sandboxes import bash, sandbox_over

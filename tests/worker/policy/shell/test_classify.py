@@ -7,8 +7,7 @@ import tracemalloc
 
 import pytest
 
-from deputize.worker.policy.decision import Decision
-from deputize.worker.policy.shell import Classified, SubCommand, classify_line
+from deputize.worker.policy.shell import Classified, Decision, SubCommand, classify_line
 from deputize.worker.policy.shell.plain_line import MAX_CHARS
 from tests.worker.policy.shell.bash_grammar import THAT_CHANGED_FILES
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.policy.decision import Decision, strictest
-from deputize.worker.policy.shell import classify_line
+from deputize.worker.policy.shell import Decision, classify_line, strictest
 
 FOLDER = Path(__file__).parents[3] / "corpus"
 ROWS: list[dict[str, Any]] = [

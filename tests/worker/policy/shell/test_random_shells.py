@@ -10,8 +10,7 @@ from random import Random
 
 import pytest
 
-from deputize.worker.policy.decision import Decision
-from deputize.worker.policy.shell import classify_line
+from deputize.worker.policy.shell import Decision, classify_line
 from tests.worker.policy.shell.random_shells import PROGRAMS, random_line
 
 SEED = 20
