@@ -27,7 +27,7 @@ class Recordings:
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     async def newest(self, number: int) -> AsyncGenerator[list[dict[str, Any]]]:
-        """Yields pages of at most ``number`` runs in all, as questions for ``Replay`` (``worker/policy/replay.py``)."""
+        """Yields pages of at most ``number`` runs in all, for ``Replay`` (``worker/policy/explanation.py``)."""
         cursor = None
         while number > 0:
             page = await self._client.list(limit=min(PAGE, number), cursor=cursor)

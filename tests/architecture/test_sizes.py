@@ -17,21 +17,8 @@ ROOFS = {
     "worker/tool_calls.py": 150,
     "worker/tools/base.py": 120,
     "worker/tools/*.py": 150,
-    "worker/policy/*.py": 80,
 }
-NOT_ONE_OF_MANY = {
-    "worker/tools/__init__.py",
-    "worker/policy/__init__.py",
-    "worker/policy/__main__.py",
-    "worker/policy/base.py",
-    "worker/policy/commands.py",
-    "worker/policy/explanation.py",
-    "worker/policy/known_tools.py",
-    "worker/policy/matchers.py",
-    "worker/policy/replay.py",
-    "worker/policy/rule_fields.py",
-    "worker/policy/rule_file.py",
-}
+NOT_ONE_OF_MANY = {"worker/tools/__init__.py"}
 
 
 def roof(path: str) -> int:
@@ -54,8 +41,7 @@ def test_no_file_is_longer_than_its_roof() -> None:
         ("worker/run.py", 450),
         ("worker/tools/grep.py", 150),
         ("worker/tools/base.py", 120),
-        ("worker/policy/kind.py", 80),
-        ("worker/policy/commands.py", 450),
+        ("worker/tools/__init__.py", 450),
         ("tests/worker/tools/test_grep.py", 450),
     ],
 )

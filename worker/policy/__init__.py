@@ -1,4 +1,4 @@
-"""The policy: what a tool call may do. One file per rule, one entry per rule in RULES, evaluated in this order.
+"""The policy: what a tool call may do. The first rule with a verdict counts.
 
 The rules of the operator's files come after those of SAFETY, which no file can widen, and before the others.
 """
@@ -10,23 +10,9 @@ from dataclasses import replace
 
 from ...shared.request import DelegationRequest
 from ..threads import run_in_thread
-from .allow_read_only_commands import allow_read_only_commands
-from .allow_reads import allow_reads
-from .allow_trusted import allow_trusted
-from .ask_before_changes import ask_before_changes
 from .base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
-from .forbid_commands import forbid_commands
-from .require_sandbox import require_sandbox
+from .rules import RULES, SAFETY
 from .shell import SubCommand, strictest
-
-SAFETY: tuple[Rule, ...] = (require_sandbox, forbid_commands)
-RULES: tuple[Rule, ...] = (
-    *SAFETY,
-    allow_reads,
-    allow_trusted,
-    allow_read_only_commands,
-    ask_before_changes,
-)
 
 __all__ = [
     "RULES",

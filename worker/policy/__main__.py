@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from .questions import answer
+from .explanation import answer
 
 
 def main() -> int:

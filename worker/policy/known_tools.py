@@ -23,8 +23,7 @@ from ..tools.context import Touches
 from ..tools.traits import Origin, Source
 from .base import Decision, PolicyCall, PolicyContext
 from .matchers import MATCHERS, is_named
-from .rule_fields import RuleFields
-from .rule_file import FileRule
+from .rule_file import FileRule, RuleFields
 
 MCP_NAME = re.compile("mcp__.+__.+")
 

@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from deputize.shared.request import ApprovalMode
-from deputize.worker.policy.rule_fields import RuleFields
-from deputize.worker.policy.rule_file import FileRule
+from deputize.worker.policy.rule_file import FileRule, RuleFields
 from deputize.worker.policy.shell import Decision
 
 CALLS: list[tuple[str, dict[str, Any]]] = [

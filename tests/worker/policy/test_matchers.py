@@ -11,7 +11,7 @@ import pytest
 from deputize.shared.facts import Trust
 from deputize.worker.policy import PolicyCall
 from deputize.worker.policy.matchers import MATCHERS, argument_text, real_path
-from deputize.worker.policy.rule_fields import RuleFields
+from deputize.worker.policy.rule_file import RuleFields
 from deputize.worker.tools.context import Touches
 from tests.worker.policy.rule_files import TOOLS, call_of, matches, verdict_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.policy.questions import answer
+from deputize.worker.policy.explanation import answer
 
 DENIED = """
 [[rule]]

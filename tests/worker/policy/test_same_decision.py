@@ -17,9 +17,8 @@ from deputize.shared.settings import Settings
 from deputize.worker.models.base import Call
 from deputize.worker.permission.approval import Approval, Asked, Prepared
 from deputize.worker.policy import PolicyContext, Rule
-from deputize.worker.policy.explanation import Explainer, Situation
+from deputize.worker.policy.explanation import Explainer, Replay, Situation
 from deputize.worker.policy.known_tools import KnownTools
-from deputize.worker.policy.replay import Replay
 from deputize.worker.policy.rule_file import by_priority
 from deputize.worker.policy.shell import Decision
 from deputize.worker.toolkit.registry import tool_traits
