@@ -31,6 +31,7 @@ from .models.caching import Retention
 from .permission.approval import Approval
 from .permission.requests import PermissionRequests
 from .policy import PolicyContext, within
+from .policy.trust import ReadSources
 from .prompt import first_message, system_prompt
 from .sandbox.base import Sandbox
 from .sandbox.bubblewrap import MOUNT
@@ -43,7 +44,6 @@ from .subagents.runner import SlotRelease, SubagentRunner
 from .tool_calls import ToolCalls
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
-from .trust.sources import ReadSources
 from .workspace.workspace import Workspace
 from .xml_calls.model import XmlCalls
 

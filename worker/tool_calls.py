@@ -15,13 +15,13 @@ from .limits import Meter
 from .linux.machine import exhausted
 from .models.base import Call
 from .permission.approval import Approval, Asked, Prepared
+from .policy.trust import ReadSources
 from .steps import StepLog, in_doubt, not_executed
 from .threads import EXIT_EXCEPTIONS
 from .toolkit.registry import find_tool, own_call
 from .toolkit.run_tools import RunTools
 from .tools.base import Effect, ToolContext, ToolResult
 from .tools.bounded_result import bounded
-from .trust.sources import ReadSources
 
 Judged = Prepared | Asked | ToolResult
 """A call that may be executed, one that a person is asked about, or the result of one that is not executed."""

@@ -26,8 +26,8 @@ from deputize.worker.emit import FRAME_SECONDS, Emitter
 from deputize.worker.limits import Meter
 from deputize.worker.outcome import RunOutcome
 from deputize.worker.parts import RunState
+from deputize.worker.policy.trust import ReadSources
 from deputize.worker.steps import StepLog
-from deputize.worker.trust.sources import ReadSources
 from tests.orchestrator.fake_permissions import STEP, question
 from tests.waiting import until
 

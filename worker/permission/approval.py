@@ -1,25 +1,35 @@
-"""The effect of an answer: the call that may be executed, or the result that the model gets instead."""
+"""What a person is asked about a call, and the effect of the answer: the call may be executed, or gets a result."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...shared.delegation import Step, StepStatus
 from ...shared.errors import ErrorType, ToolError
-from ...shared.permission import NOT_ANSWERED, PermissionAnswer, PermissionOutcome
+from ...shared.grants import PermissionSubject
+from ...shared.permission import (
+    NOT_ANSWERED,
+    CommandDetails,
+    EditDetails,
+    ExecuteDetails,
+    InfoDetails,
+    McpDetails,
+    PermissionAnswer,
+    PermissionDetails,
+    PermissionOutcome,
+)
 from ...shared.runs.permissions import KeptRequest
 from ...shared.text import clip
 from ..models.base import Call
 from ..policy import PolicyCall, PolicyContext, Verdict, denial, judge
-from ..policy.shell import Decision
+from ..policy.shell import Classified, Decision, SubCommand
+from ..policy.trust import ReadSources
 from ..steps import StepLog
-from ..tools.base import AnyTool, ToolContext, ToolResult
-from ..trust.sources import ReadSources
-from .details import details_of, subject_of
+from ..tools.base import AnyTool, Kind, ToolContext, ToolResult
 from .requests import PermissionRequests, Question
 
 MAX_SHOWN = 2000
@@ -142,3 +152,54 @@ def _refusal(answer: PermissionAnswer) -> ToolError:
             "or end with what you would need."
         )
     return ToolError(ErrorType.PERMISSION_DENIED, text)
+
+
+def details_of(call: PolicyCall, arguments: Mapping[str, Any], diff: str = "") -> PermissionDetails:
+    """Returns the details of a call, by what it does. Its command line is classified already, by the rule that asks."""
+    tool, touches = call.tool, call.touches
+    if touches.command is not None:
+        return ExecuteDetails(command=touches.command, **_parts(touches.command, call.classified))
+    if tool.origin.server is not None:
+        return McpDetails(server=tool.origin.server, tool=tool.origin.remote or tool.name, arguments=dict(arguments))
+    if tool.kind in (Kind.EDIT, Kind.DELETE, Kind.MOVE):
+        return EditDetails(paths=list(touches.paths), diff=diff)
+    urls = [text for text in arguments.values() if isinstance(text, str) and text.startswith(("http://", "https://"))]
+    return InfoDetails(urls=urls, arguments=dict(arguments))
+
+
+def _parts(text: str, line: Classified | None) -> dict[str, Any]:
+    if line is None:
+        return {}
+    commands = [
+        CommandDetails(command=" ".join(each.words), decision=each.decision.value, reason=each.reason)
+        for each in sorted(line.commands, key=lambda each: _position(text, each))
+    ]
+    return {"commands": commands, "effects": list(line.effects)}
+
+
+def _position(text: str, command: SubCommand) -> int:
+    """Returns where the command begins in the line; one that is spelled otherwise there comes last."""
+    found = text.find(" ".join(command.words))
+    return len(text) if found < 0 else found
+
+
+def subject_of(call: PolicyCall, lacking: tuple[SubCommand, ...]) -> PermissionSubject:
+    """Returns the subject of a call; ``lacking`` are the commands of its line that no rule allows."""
+    line = call.classified
+    return PermissionSubject(
+        tool=call.tool.name,
+        server=call.tool.origin.server,
+        commands=command_patterns(replace(line, commands=lacking)) if line else [],
+        is_command=line is not None,
+        hosts=list(call.touches.hosts),
+    )
+
+
+def command_patterns(line: Classified) -> list[list[str]]:
+    """Returns the patterns of the commands of a plain line that need permission.
+
+    Empty where an answer about one of them is not remembered: it starts programs, forces, writes elsewhere or works on
+    what another command prints; then only the line as it is can be permitted, once.
+    """
+    patterns = [command.pattern for command in line.asking]
+    return [list(pattern) for pattern in dict.fromkeys(patterns)] if all(patterns) else []

@@ -1,7 +1,8 @@
-"""The permission requests of one run: all of a turn are published at once, and each call waits when its turn comes.
+"""The permission requests of one run, and those of its children in its stream.
 
-A request is kept in Redis with its run, under an id that is the same in every attempt: an attempt that finds it there
-waits for the same answer until the same time, and publishes nothing twice.
+All of a turn are published at once, and each call waits when its turn comes. A request is kept in Redis with its run,
+under an id that is the same in every attempt: an attempt that finds it there waits for the same answer until the same
+time, and publishes nothing twice. Who follows a run sees what any run below it asks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,7 +19,7 @@ from typing import Any
 from ...shared.bus import RECHECK_SECONDS, Bus, Inbox
 from ...shared.connection import retried
 from ...shared.delegation import Step
-from ...shared.events import PermissionAnswered, PermissionRequested, ResumedWaiting, Waiting
+from ...shared.events import Envelope, PermissionAnswered, PermissionRequested, ResumedWaiting, Waiting
 from ...shared.grants import PermissionSubject, covered_by, remembered
 from ...shared.permission import (
     NOT_ANSWERED,
@@ -33,14 +34,17 @@ from ...shared.runs.permissions import (
     KeptRequest,
     answer_field,
     by_grant,
+    pending,
     permission_id,
     reported_mark,
+    requested_mark,
     subject_field,
     write_answer,
 )
 from ...shared.runs.record import Claim
 from ...shared.text import plain_number
 from ..emit import Emitter
+from ..limits import Meter
 from ..policy import Verdict
 
 
@@ -182,3 +186,79 @@ async def _news(inbox: Inbox, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await inbox.get()
+
+
+class ChildPermissions:
+    """The permission events of all children of one run, each published once in the run's own stream.
+
+    While a child waits for a person, the run's time stands still, too: it waits for the child.
+    """
+
+    def __init__(self, claim: Claim, redis: Any, emit: Emitter, meter: Meter) -> None:
+        self._claim = claim
+        self._redis = redis
+        self._emit = emit
+        self._meter = meter
+        self._published: set[str] | None = None
+        """The marks of the events that this run has published; None until those of earlier attempts were read."""
+        self._open: dict[str, PermissionRequested] = {}
+        self._paused = ExitStack()
+
+    def hear(self, message: str) -> None:
+        """Takes a message of a child's channel."""
+        if '"permission_' in message and self._published is not None:
+            event = Envelope.from_json(message).event
+            if isinstance(event, PermissionRequested):
+                self._request(event)
+            elif isinstance(event, PermissionAnswered):
+                self._report(event)
+
+    async def catch_up(self, child: str) -> None:
+        """Publishes what was not heard: messages may be lost, and this may be a later attempt."""
+        if self._published is None:
+            found = await retried(partial(self._redis.hkeys, permissions_key(self._claim.id)))
+            self._published = self._published or set(found)
+        for kept in await retried(partial(pending, self._redis, child)):
+            fields = dict(kept.request)
+            del fields["delegation_id"]
+            self._request(PermissionRequested(**fields))
+        for id, event in [*self._open.items()]:
+            place = permissions_key(event.path[-1])
+            if child in event.path and (text := await retried(partial(self._redis.hget, place, answer_field(id)))):
+                self._report(report_of(event, PermissionAnswer.model_validate_json(text)))
+
+    def close(self, child: str) -> None:
+        """Forgets what a child that has ended was waiting for."""
+        for id in [id for id, event in self._open.items() if child in event.path]:
+            del self._open[id]
+        self._set_clock()
+
+    def _request(self, event: PermissionRequested) -> None:
+        id = event.permission_id
+        if self._is_published(reported_mark(id)):
+            return
+        if not self._is_published(requested_mark(id)):
+            self._publish(event, requested_mark(id))
+        self._open[id] = event
+        self._set_clock()
+
+    def _report(self, event: PermissionAnswered) -> None:
+        id = event.permission_id
+        if self._is_published(requested_mark(id)) and not self._is_published(reported_mark(id)):
+            self._publish(event, reported_mark(id))
+        self._open.pop(id, None)
+        self._set_clock()
+
+    def _is_published(self, mark: str) -> bool:
+        return self._published is not None and mark in self._published
+
+    def _publish(self, event: PermissionRequested | PermissionAnswered, mark: str) -> None:
+        assert self._published is not None
+        self._published.add(mark)
+        self._emit.emit_marked(event, mark)
+
+    def _set_clock(self) -> None:
+        if self._open and self._meter.paused_at is None:
+            self._paused.enter_context(self._meter.paused())
+        elif not self._open:
+            self._paused.close()

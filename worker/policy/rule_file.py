@@ -31,10 +31,10 @@ from ...shared.toml_lines import KeyPath, line_numbers, line_of, syntax_error
 from ...shared.wire import explain
 from ..search.glob_pattern import GlobPattern
 from ..tools.traits import Kind
-from ..trust.sources import TAINTING
 from .base import Decision, PolicyCall, PolicyContext, Verdict
 from .matchers import MATCHERS, Matches, comparison, prefix_words
 from .shell import PLAINLY
+from .trust import TAINTING
 
 _LEAVES = "a delegation with approvalMode auto may do it"
 _STAYS = "a delegation with approvalMode sandboxed or auto may do it"

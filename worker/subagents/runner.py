@@ -26,7 +26,7 @@ from ...shared.runs.record import Claim
 from ..emit import Emitter
 from ..limits import LimitReached, Meter
 from ..models.base import Call
-from ..permission.bubbling import ChildPermissions
+from ..permission.requests import ChildPermissions
 from ..services import Services
 from ..threads import run_in_thread
 from ..tools.base import AnyTool

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.delegation import Status
@@ -15,12 +12,6 @@ from tests.asking import WRITE, answered, asking_bench, begun, questions, until_
 from tests.nesting import by_task, carrying_out, delegate
 from tests.running import Bench, say
 from tests.waiting import until
-
-
-@pytest.fixture
-async def asking(redis_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
-    async with asking_bench(redis_url, tmp_path / "home") as bench:
-        yield bench
 
 
 def two_levels(folder: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,13 @@ from deputize.shared.grants import PermissionSubject, covered_by, grants_of, rem
 from deputize.shared.permission import PermissionOutcome
 from deputize.shared.runs.keys import grants_key
 from deputize.shared.runs.permissions import pending
-from deputize.worker.permission.patterns import command_patterns
+from deputize.worker.permission.approval import command_patterns
 from deputize.worker.policy.shell import classify_line
-from tests.asking import WRITE, answered, asking_bench, begun, questions
+from tests.asking import WRITE, answered, begun, questions
 from tests.nesting import by_task, carrying_out, delegate
 from tests.running import Bench, call, say, script
 
 ALWAYS = PermissionOutcome.PROCEED_ALWAYS
-
-
-@pytest.fixture
-async def asking(redis_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
-    async with asking_bench(redis_url, tmp_path / "home") as bench:
-        yield bench
 
 
 def subject(line: str) -> PermissionSubject:

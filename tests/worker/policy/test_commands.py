@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deputize.worker.permission.details import subject_of
+from deputize.worker.permission.approval import subject_of
 from tests.worker.policy.rule_files import call_of, matches, verdict_of
 
 PREFIX = 'command_prefix = ["git push", "ls"]'

@@ -21,11 +21,11 @@ from deputize.worker.policy.explanation import Explainer, Replay, Situation
 from deputize.worker.policy.known_tools import KnownTools
 from deputize.worker.policy.rule_file import by_priority
 from deputize.worker.policy.shell import Decision
+from deputize.worker.policy.trust import ReadSources
 from deputize.worker.toolkit.registry import tool_traits
 from deputize.worker.toolkit.schema_tool import SchemaTool
 from deputize.worker.tools.base import AnyTool, Effect, Kind, ToolContext, ToolResult
 from deputize.worker.tools.traits import Origin
-from deputize.worker.trust.sources import ReadSources
 from tests.worker.policy.rule_files import TOOLS
 from tests.worker.policy.strategies import CALLS, RULES, file_rules
 

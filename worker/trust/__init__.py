@@ -1,1 +1,0 @@
-"""Where the words of a conversation come from."""
