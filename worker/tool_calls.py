@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 
+from ..shared.delegation import Step
 from ..shared.errors import ErrorType, Fenced, ToolError
 from ..shared.log import log
 from .ledger import Ledger
 from .limits import Meter
 from .linux.machine import exhausted
 from .models.base import Call
-from .permission.approval import Approval, Asked, Prepared
+from .permission.approval import Approval, Asked, Judged, Permitted
+from .policy import PolicyCall
 from .policy.trust import ReadSources
 from .steps import StepLog, in_doubt, not_executed
 from .threads import EXIT_EXCEPTIONS
@@ -22,9 +24,6 @@ from .toolkit.registry import find_tool, own_call
 from .toolkit.run_tools import RunTools
 from .tools.base import Effect, ToolContext, ToolResult
 from .tools.bounded_result import bounded
-
-Judged = Prepared | Asked | ToolResult
-"""A call that may be executed, one that a person is asked about, or the result of one that is not executed."""
 
 
 @dataclass(slots=True)
@@ -51,31 +50,30 @@ class ToolCalls:
         calls = [own_call(self.run_tools.kit, call) for call in calls]
         self.results, self._calls = {}, calls
         await self.ledger.record_retry(calls)
-        judged = await self._ask([(call, await self._judge(call)) for call in calls])
-        for concurrent, group in groupby(judged, lambda pair: _runs_concurrently(pair[1])):
+        judged = await self._judge(calls)
+        for concurrent, group in groupby(calls, lambda call: _runs_concurrently(judged[call.key])):
             if concurrent:
                 async with asyncio.TaskGroup() as tasks:
-                    for call, verdict in group:
-                        tasks.create_task(self._process(call, verdict))
+                    for call in group:
+                        tasks.create_task(self._process(call, judged[call.key]))
             else:
-                for call, verdict in group:
-                    await self._process(call, verdict)
+                for call in group:
+                    await self._process(call, judged[call.key])
         return [self.results[call.key] for call in calls]
 
     def known(self, call: str) -> ToolResult | None:
         """Returns the result of a call of the current turn, or what an earlier attempt left of it, or None."""
         return self.results.get(call) or self.ledger.left(call)
 
-    async def _ask(self, judged: Sequence[tuple[Call, Judged]]) -> Sequence[tuple[Call, Judged]]:
-        """Publishes the permission requests of the turn, all at once."""
-        asked = [verdict for _, verdict in judged if isinstance(verdict, Asked)]
-        if not asked:
-            return judged
-        published = iter(await self.approval.ask(asked, self.run_tools.context))
-        return [(call, next(published) if isinstance(verdict, Asked) else verdict) for call, verdict in judged]
+    async def _judge(self, calls: Sequence[Call]) -> Mapping[str, Judged]:
+        """Returns what becomes of each call, by its key."""
+        checked = [(call, await self._check(call)) for call in calls]
+        refused = {call.key: each for call, each in checked if isinstance(each, ToolResult)}
+        accepted = [(call, each) for call, each in checked if isinstance(each, PolicyCall)]
+        return refused | await self.approval.judge(accepted, self.run_tools.context)
 
-    async def _judge(self, call: Call) -> Judged:
-        """Returns the call ready for execution, or asked about, or the result that states why it is not executed."""
+    async def _check(self, call: Call) -> PolicyCall | ToolResult:
+        """Returns the policy's input, or the result that states why the call is not executed."""
         if not self.meter.take_call():
             return not_executed(f"limit reached (maxToolCalls {self.meter.limits.max_tool_calls})")
         try:
@@ -86,52 +84,54 @@ class ToolCalls:
             params = tool.parse(call.arguments)
         except ToolError as error:
             return ToolResult.failed(error)
-        if earlier := self.ledger.finished(call.key):
-            return earlier
-        return await self.approval.judge(call, tool, params)
+        return self.ledger.finished(call.key) or PolicyCall.of(tool, params, call.arguments)
 
-    async def _process(self, call: Call, verdict: Judged) -> None:
-        """Executes one judged call and records its result; its step ends in every case."""
-        if isinstance(verdict, ToolResult):
-            self.results[call.key] = verdict
-            self.steps.refuse(call, verdict)
-            return
-        step = verdict.step or self.steps.start(call, verdict.tool, verdict.tool.title(verdict.params))
-        result = not_executed("the run was stopped while it waited for permission")
-        prepared: Prepared | None = None
+    async def _process(self, call: Call, judged: Judged) -> None:
+        """Executes one judged call, where it may be; records its result. Its step ends in every case."""
+        if isinstance(judged, ToolResult):
+            self.results[call.key] = judged
+            self.steps.refuse(call, judged)
+        elif isinstance(judged, Asked):
+            await self._wait(judged)
+        else:
+            await self._execute(judged, self.steps.start(call, judged.call.tool, judged.call.title))
+
+    async def _wait(self, asked: Asked) -> None:
+        """Executes a call if a person permits it."""
+        answered: Permitted | ToolResult = not_executed("the run was stopped while it waited for permission")
+        waiting = partial(self.ledger.waiting, [each.key for each in self._calls if each.key not in self.results])
         try:
-            context = replace(self.run_tools.context, call_id=call.key, on_metadata=self.steps.updates(step))
-            settled = await self._settled(verdict, context)
-            if isinstance(settled, ToolResult):
-                result = settled
-            else:
-                prepared, result = settled, in_doubt("the run was stopped while this call was under way")
-                result = await self._run(prepared, context)
+            answered = await self.approval.answered(asked, self._context(asked.step), waiting)
         finally:
-            self.results[call.key] = result
-            if prepared:
-                self.reading.note(prepared.tool, prepared.params, result)
-            self.steps.end(step, result, executed=prepared is not None)
-            self.ledger.finish(call.key, result)
+            if isinstance(answered, ToolResult):
+                self._record(asked.step, answered, executed=False)
+        if isinstance(answered, Permitted):
+            await self._execute(answered, asked.step)
 
-    async def _settled(self, verdict: Prepared | Asked, context: ToolContext) -> Prepared | ToolResult:
-        """Returns the call when it may be executed, or the result of one that may not, after the person's answer."""
-        if isinstance(verdict, Prepared):
-            return verdict
-        return await self.approval.settle(verdict, context, partial(self.ledger.waiting, self._not_begun))
+    async def _execute(self, permitted: Permitted, step: Step) -> None:
+        result = in_doubt("the run was stopped while this call was under way")
+        try:
+            result = await self._run(permitted, self._context(step))
+        finally:
+            self.reading.note(permitted.call.tool, permitted.call.params, result)
+            self._record(step, result, executed=True)
 
-    @property
-    def _not_begun(self) -> list[str]:
-        return [call.key for call in self._calls if call.key not in self.results]
+    def _record(self, step: Step, result: ToolResult, *, executed: bool) -> None:
+        self.results[step.id] = result
+        self.steps.end(step, result, executed=executed)
+        self.ledger.finish(step.id, result)
 
-    async def _run(self, prepared: Prepared, context: ToolContext) -> ToolResult:
+    def _context(self, step: Step) -> ToolContext:
+        return replace(self.run_tools.context, call_id=step.id, on_metadata=self.steps.updates(step))
+
+    async def _run(self, permitted: Permitted, context: ToolContext) -> ToolResult:
         """Runs the tool, unless an earlier attempt did. An unexpected exception is logged and fails the call."""
-        tool, params = prepared.tool, prepared.params
+        tool, params = permitted.call.tool, permitted.call.params
         try:
             result = await self.ledger.resolve(context.call_id, tool, params, context)
             if result is None:
                 await self.ledger.start(context.call_id, tool, params, context)
-                result = await tool.run(replace(context, reads=prepared.reads), params)
+                result = await tool.run(replace(context, reads=permitted.call.reads), params)
         except ToolError as error:
             result = ToolResult.failed(error)
         except (Fenced, *EXIT_EXCEPTIONS):
@@ -143,8 +143,8 @@ class ToolCalls:
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, why))
         if tool.effect is not Effect.PURE:
             await self.after_effects()
-        return prepared.noted(await bounded(result, tool, context, clean=self.reading.harmless))
+        return permitted.noted(await bounded(result, tool, context, clean=self.reading.harmless))
 
 
-def _runs_concurrently(verdict: Judged) -> bool:
-    return isinstance(verdict, Prepared) and verdict.tool.side_by_side
+def _runs_concurrently(judged: Judged) -> bool:
+    return isinstance(judged, Permitted) and judged.call.tool.side_by_side

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,17 +37,12 @@ MAX_SHOWN = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class Permitted:
     """A call that may be executed."""
 
-    tool: AnyTool
-    params: Any
-    step: Step | None = None
-    """Its step, where a person was asked, so that it was started before."""
+    call: PolicyCall
     note: str = ""
     """What the model has to know about the call besides its result."""
-    reads: tuple[str, ...] = ()
-    """The programs of a command line that only reads."""
 
     def noted(self, result: ToolResult) -> ToolResult:
         """Returns the result with the note."""
@@ -58,15 +53,15 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call that may be executed only if a person permits it."""
+    """A call that a person is asked about: its step has started, and its request is published."""
 
-    call: Call
-    tool: AnyTool
-    params: Any
-    policy_call: PolicyCall
-    verdict: Verdict
-    step: Step | None = None
-    kept: KeptRequest | None = None
+    call: PolicyCall
+    step: Step
+    kept: KeptRequest
+
+
+Judged = Permitted | Asked | ToolResult
+"""What becomes of a call: it may be executed, or a person is asked, or this is its result without being executed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,68 +73,76 @@ class Approval:
     steps: StepLog
     reading: ReadSources
 
-    async def judge(self, call: Call, tool: AnyTool, params: Any) -> Prepared | Asked | ToolResult:
-        """Returns the call with what may become of it."""
-        policy_call = PolicyCall.of(tool, params, call.arguments)
-        verdict = await self._judge(policy_call)
-        if verdict.decision is Decision.ASK and self.requests.are_possible:
-            return Asked(call, tool, params, policy_call, verdict)
-        denied = denial(verdict)
-        return ToolResult.failed(denied) if denied else Prepared(tool, params, reads=policy_call.reads)
+    async def judge(self, calls: Sequence[tuple[Call, PolicyCall]], context: ToolContext) -> dict[str, Judged]:
+        """Returns what becomes of each call of a turn, by its key. Publishes the turn's permission requests."""
+        judged: dict[str, Judged] = {}
+        asking: list[tuple[Call, PolicyCall, Verdict]] = []
+        for call, policy_call in calls:
+            verdict = await self.verdict(policy_call)
+            if verdict.decision is Decision.ASK and self.requests.are_possible:
+                asking.append((call, policy_call, verdict))
+            else:
+                denied = denial(verdict)
+                judged[call.key] = ToolResult.failed(denied) if denied else Permitted(policy_call)
+        if asking:
+            judged.update(await self._ask(asking, context))
+        return judged
 
-    async def _judge(self, call: PolicyCall) -> Verdict:
+    async def verdict(self, call: PolicyCall) -> Verdict:
+        """Returns the policy's verdict, by what the conversation has read so far."""
         trust = self.reading.trust
         above = [replace(each, trust=trust) for each in self.policy.above]
         return await judge(call, replace(self.policy, trust=trust, above=above))
 
-    async def ask(self, asked: list[Asked], context: ToolContext) -> list[Asked]:
-        """Starts the steps of these calls of one turn and publishes the requests, all at once."""
+    async def _ask(
+        self, asking: Sequence[tuple[Call, PolicyCall, Verdict]], context: ToolContext
+    ) -> Mapping[str, Asked]:
+        """Starts the steps of these calls and publishes their requests, all at once."""
         started = [
-            replace(each, step=self.steps.start(each.call, each.tool, each.tool.title(each.params), awaits=True))
-            for each in asked
+            (self.steps.start(call, each.tool, each.title, awaits=True), each, verdict)
+            for call, each, verdict in asking
         ]
-        questions = [await self._question(each, context) for each in started]
+        questions = [await _question(*each, context) for each in started]
         kept = await self.requests.ask(self.steps.turn, questions)
-        return [replace(each, kept=request) for each, request in zip(started, kept, strict=True)]
+        return {step.id: Asked(call, step, request) for (step, call, _), request in zip(started, kept, strict=True)}
 
-    async def _question(self, asked: Asked, context: ToolContext) -> Question:
-        assert asked.step is not None
-        diff = ""
-        with suppress(ToolError):  # an edit of a text that an earlier call of the turn will write
-            diff = await asked.tool.preview(context, asked.params)
-        details = details_of(asked.policy_call, asked.call.arguments, diff)
-        return Question(asked.step, details, subject_of(asked.policy_call, asked.verdict.lacking), asked.verdict)
-
-    async def settle(
+    async def answered(
         self, asked: Asked, context: ToolContext, waiting: Callable[[], AbstractContextManager[None]]
-    ) -> Prepared | ToolResult:
+    ) -> Permitted | ToolResult:
         """Waits for the answer; returns the call as it may be executed, or the result of one that may not.
 
         ``waiting`` is entered while it waits.
         """
-        assert asked.kept is not None
         answer = await self.requests.answer(asked.kept, waiting)
         if answer.outcome is PermissionOutcome.CANCEL:
             return ToolResult.failed(_refusal(answer))
-        self.steps.updates(asked.kept.request.step)(None, {"status": StepStatus.RUNNING.value})
+        self.steps.updates(asked.step)(None, {"status": StepStatus.RUNNING.value})
         if answer.outcome is PermissionOutcome.MODIFY:
-            return await self._modified(asked, answer, context)
-        return Prepared(asked.tool, asked.params, asked.step, reads=asked.policy_call.reads)
+            return await self._modified(asked.call.tool, answer.arguments or {}, context)
+        return Permitted(asked.call)
 
-    async def _modified(self, asked: Asked, answer: PermissionAnswer, context: ToolContext) -> Prepared | ToolResult:
-        arguments = answer.arguments or {}
+    async def _modified(
+        self, tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext
+    ) -> Permitted | ToolResult:
         try:
-            params = asked.tool.parse(arguments)
+            params = tool.parse(arguments)
         except ToolError as error:
             detail = f"a person changed the arguments of this call, and they are wrong: {error.message}"
             return ToolResult.failed(ToolError(error.type, f"not executed: {detail}"))
-        changed = PolicyCall.of(asked.tool, params, arguments)
-        verdict = await self._judge(changed)
+        changed = PolicyCall.of(tool, params, arguments)
+        verdict = await self.verdict(changed)
         if verdict.decision is Decision.DENY and (denied := denial(verdict)):
             return ToolResult.failed(denied)
         shown = clip(json.dumps(arguments, ensure_ascii=False), MAX_SHOWN)
-        note = f"A person changed the arguments of this call before it was executed: {shown}"
-        return Prepared(asked.tool, params, asked.step, note, changed.reads)
+        return Permitted(changed, f"A person changed the arguments of this call before it was executed: {shown}")
+
+
+async def _question(step: Step, call: PolicyCall, verdict: Verdict, context: ToolContext) -> Question:
+    diff = ""
+    with suppress(ToolError):  # an edit of a text that an earlier call of the turn will write
+        diff = await call.tool.preview(context, call.params)
+    details = details_of(call, step.arguments, diff)
+    return Question(step, details, subject_of(call, verdict.lacking), verdict)
 
 
 def _refusal(answer: PermissionAnswer) -> ToolError:

@@ -44,13 +44,19 @@ class PolicyCall:
     """As validated: with their documented names and with defaults."""
     command: SubCommand | None = None
     """The one command of its line that is judged; None: all of them."""
+    params: Any = None
+    """As the tool accepted them; only its execution needs them."""
 
     @classmethod
     def of(cls, tool: AnyTool, params: Any, arguments: Mapping[str, Any]) -> Self:
         """Returns the input for a call with these accepted ``params``, which were made from ``arguments``."""
         if isinstance(params, BaseModel):
             arguments = dict(params)
-        return cls(tool, tool.touches(params), arguments)
+        return cls(tool, tool.touches(params), arguments, params=params)
+
+    @property
+    def title(self) -> str:
+        return self.tool.title(self.params)
 
     @cached_property
     def classified(self) -> Classified | None:

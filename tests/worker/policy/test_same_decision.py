@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from deputize.shared.facts import Trust
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
-from deputize.worker.models.base import Call
-from deputize.worker.permission.approval import Approval, Asked, Prepared
-from deputize.worker.policy import PolicyContext, Rule
+from deputize.worker.permission.approval import Approval
+from deputize.worker.policy import PolicyCall, PolicyContext, Rule
 from deputize.worker.policy.explanation import Explainer, Replay, Situation
 from deputize.worker.policy.known_tools import KnownTools
 from deputize.worker.policy.rule_file import by_priority
@@ -53,12 +52,6 @@ class OfServer(SchemaTool):
         return ToolResult()
 
 
-class Asking:
-    """Permission requests that are possible and never made."""
-
-    are_possible = True
-
-
 @dataclass(frozen=True)
 class Run:
     mode: ApprovalMode
@@ -92,11 +85,8 @@ def in_the_loop(tool: AnyTool, arguments: dict[str, Any], run: Run, rules: list[
         run.mode, allowed_hosts=SETTINGS.tools.allowed_hosts, rules=rules, depth=run.depth, labels=run.labels
     )
     reading = ReadSources(lambda text: None, Trust(tainted_by=run.tainted_by))
-    approval = Approval(context, cast(Any, Asking()), cast(Any, None), reading)
-    judged = asyncio.run(approval.judge(Call("1", tool.name, arguments), tool, tool.parse(arguments)))
-    if isinstance(judged, Asked):
-        return Decision.ASK
-    return Decision.ALLOW if isinstance(judged, Prepared) else Decision.DENY
+    approval = Approval(context, cast(Any, None), cast(Any, None), reading)
+    return asyncio.run(approval.verdict(PolicyCall.of(tool, tool.parse(arguments), arguments))).decision
 
 
 def explained(name: str, arguments: dict[str, Any], run: Run, rules: list[Rule]) -> Decision:
