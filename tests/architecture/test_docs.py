@@ -13,6 +13,7 @@ DOCUMENTS = (
     "README.md",
     "shared/README.md",
     "worker/README.md",
+    "worker/policy/README.md",
     "orchestrator/README.md",
     "tests/system/README.md",
     "tests/benchmarks/README.md",

@@ -1,4 +1,4 @@
-"""What worker/README.md shows is true: its tool runs, its files are read, its settings are all there are."""
+"""What the READMEs of worker and policy show is true: the tool runs, files are read, the settings are all there are."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ from tests.running import call, open_bench, say, script
 from tests.toolbench import Toolbench
 
 README = ROOT / "worker" / "README.md"
+POLICY = ROOT / "worker" / "policy" / "README.md"
 
 
-def section(title: str) -> str:
+def section(title: str, document: Path = README) -> str:
     """The text below a heading, up to the next one."""
-    found = re.search(rf"^##+ {title}\n(.*?)(?=^##|\Z)", README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^##+ {title}\n(.*?)(?=^##|\Z)", document.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert found, title
     return found[1]
 
 
-def block(title: str, language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```", section(title), re.DOTALL | re.MULTILINE)
+def block(title: str, language: str, document: Path = README) -> str:
+    found = re.search(rf"^```{language}\n(.*?)^```", section(title, document), re.DOTALL | re.MULTILINE)
     assert found, (title, language)
     return found[1]
 
@@ -118,14 +119,14 @@ async def test_the_declaration_it_shows_is_discovered(desk: Toolbench) -> None:
 
 def test_the_policy_it_shows_decides_as_its_examples_expect(tmp_path: Path) -> None:
     file = tmp_path / "rules.toml"
-    file.write_text(block("Policy", "toml"))
+    file.write_text(block("Rules", "toml", POLICY))
     tried = try_examples(Settings(), [file])
     assert [each["decision"] for each in tried] == [each["expect"] for each in tried] == ["deny", "allow", "ask"]
     assert len(load_rules([file])) == 4
 
 
 def test_every_matcher_of_a_rule_is_in_its_table_and_no_other() -> None:
-    rows = [line.split("|")[1] for line in section("Policy").splitlines() if line.startswith("| `")]
+    rows = [line.split("|")[1] for line in section("Rules", POLICY).splitlines() if line.startswith("| `")]
     assert {word for row in rows for word in re.findall(r"`(\w+)`", row)} == set(MATCHERS)
 
 
