@@ -26,7 +26,7 @@ from ...shared.runs.permissions import KeptRequest
 from ...shared.text import clip
 from ..models.base import Call
 from ..policy import PolicyCall, PolicyContext, Verdict, denial, judge
-from ..policy.shell import Classified, Decision, SubCommand
+from ..policy.shell.classify import CommandLine, Decision, SubCommand
 from ..policy.trust import ReadSources
 from ..steps import StepLog
 from ..tools.base import AnyTool, Kind, ToolContext, ToolResult
@@ -161,7 +161,7 @@ def details_of(call: PolicyCall, arguments: Mapping[str, Any], diff: str = "") -
     """Returns the details of a call, by what it does. Its command line is classified already, by the rule that asks."""
     tool, touches = call.tool, call.touches
     if touches.command is not None:
-        return ExecuteDetails(command=touches.command, **_parts(touches.command, call.classified))
+        return ExecuteDetails(command=touches.command, **_parts(touches.command, call.line))
     if tool.origin.server is not None:
         return McpDetails(server=tool.origin.server, tool=tool.origin.remote or tool.name, arguments=dict(arguments))
     if tool.kind in (Kind.EDIT, Kind.DELETE, Kind.MOVE):
@@ -170,7 +170,7 @@ def details_of(call: PolicyCall, arguments: Mapping[str, Any], diff: str = "") -
     return InfoDetails(urls=urls, arguments=dict(arguments))
 
 
-def _parts(text: str, line: Classified | None) -> dict[str, Any]:
+def _parts(text: str, line: CommandLine | None) -> dict[str, Any]:
     if line is None:
         return {}
     commands = [
@@ -188,7 +188,7 @@ def _position(text: str, command: SubCommand) -> int:
 
 def subject_of(call: PolicyCall, lacking: tuple[SubCommand, ...]) -> PermissionSubject:
     """Returns the subject of a call; ``lacking`` are the commands of its line that no rule allows."""
-    line = call.classified
+    line = call.line
     return PermissionSubject(
         tool=call.tool.name,
         server=call.tool.origin.server,
@@ -198,7 +198,7 @@ def subject_of(call: PolicyCall, lacking: tuple[SubCommand, ...]) -> PermissionS
     )
 
 
-def command_patterns(line: Classified) -> list[list[str]]:
+def command_patterns(line: CommandLine) -> list[list[str]]:
     """Returns the patterns of the commands of a plain line that need permission.
 
     Empty where an answer about one of them is not remembered: it starts programs, forces, writes elsewhere or works on

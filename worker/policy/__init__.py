@@ -12,7 +12,7 @@ from ...shared.request import DelegationRequest
 from ..threads import run_in_thread
 from .base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
 from .rules import RULES, SAFETY
-from .shell import SubCommand, strictest
+from .shell.classify import SubCommand, strictest
 
 __all__ = [
     "RULES",
@@ -34,8 +34,8 @@ def matched(call: PolicyCall, policy_context: PolicyContext, rules: Sequence[Rul
     if rules is None:
         rules = (*SAFETY, *policy_context.rules, *RULES[len(SAFETY) :])
     verdict = next((found for rule in rules if (found := rule(call, policy_context))), None)
-    if verdict and verdict.decision is Decision.ASK and call.classified:
-        return _combined(verdict, call, call.classified.asking, policy_context)
+    if verdict and verdict.decision is Decision.ASK and call.line:
+        return _combined(verdict, call, call.line.asking, policy_context)
     return verdict or Verdict(Decision.DENY, f"no rule allows {call.tool.name}", "default")
 
 

@@ -15,7 +15,10 @@ from ...shared.facts import Trust
 from ...shared.request import ApprovalMode
 from ..tools.base import AnyTool, Kind
 from ..tools.context import Touches
-from .shell import Classified, Decision, SubCommand, classify_line
+from .shell.classify import CommandLine, Decision, SubCommand, classify_line
+
+_INSIDE = "a delegation with approvalMode sandboxed or auto may do it"
+_OUTSIDE = "a delegation with approvalMode auto may do it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Verdict:
     reason: str
     rule: str
     error_type: ErrorType = ErrorType.PERMISSION_DENIED
-    remedy: str = "a delegation with approvalMode sandboxed or auto may do it"
+    remedy: str = _INSIDE
     """For ASK: what would allow the call without approval."""
     place: str = ""
     """``file:line`` of a rule from a file."""
@@ -59,16 +62,16 @@ class PolicyCall:
         return self.tool.title(self.params)
 
     @cached_property
-    def classified(self) -> Classified | None:
+    def line(self) -> CommandLine | None:
         """The class of its command line; None without one."""
         if self.command is not None:
-            return Classified(self.command.decision, self.command.reason, (self.command,))
+            return CommandLine(self.command.decision, self.command.reason, (self.command,))
         return None if self.touches.command is None else classify_line(self.touches.command)
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The programs of a command line that only reads; empty for any other call."""
-        line = self.classified
+        line = self.line
         return tuple(each.words[0] for each in line.commands) if line and line.decision is Decision.ALLOW else ()
 
     @property
@@ -77,6 +80,11 @@ class PolicyCall:
         stays = self.tool.kind.mutates or self.tool.kind.looks or self.tool.origin.source in ("builtin", "discovered")
         leaves = self.touches.hosts or self.tool.kind is Kind.FETCH or self.tool.needs_approval
         return stays and not leaves
+
+    @property
+    def remedy(self) -> str:
+        """Which approval mode would allow the call without approval."""
+        return _INSIDE if self.contained else _OUTSIDE
 
 
 @dataclass(frozen=True, slots=True)

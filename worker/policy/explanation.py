@@ -20,7 +20,7 @@ from ..tools import BUILTIN
 from . import PolicyCall, PolicyContext, Rule, Verdict, decide, matched
 from .known_tools import MCP_NAME, AbsentTool, Known, KnownTools
 from .rule_file import by_priority, checked_taint, load_rules, read_file
-from .shell import Classified
+from .shell.classify import CommandLine
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:
@@ -100,13 +100,10 @@ class Explainer:
             server = call.tool.origin.server
             notes.append(f"the MCP server {server} is not asked: its tool counts as one that changes something")
         return {
-            "decision": verdict.decision,
-            "rule": verdict.rule,
-            "place": verdict.place or None,
-            "reason": verdict.reason,
+            **_shown(verdict),
             "ruleDecision": before.decision,
             "notes": notes if verdict.decision != before.decision else notes[1:],
-            "commandLine": _explained(call.classified) if call.classified else None,
+            "commandLine": _explained(call.line) if call.line else None,
         }
 
     def _call(self, text: str) -> PolicyCall:
@@ -124,7 +121,7 @@ class Explainer:
             raise Invalid(error.message) from None
 
 
-def _explained(line: Classified) -> dict[str, Any]:
+def _explained(line: CommandLine) -> dict[str, Any]:
     """Returns the class of a command line, with that of each of its commands, as JSON."""
     commands = [
         {"words": each.words, "class": each.decision, "reason": each.reason, "pattern": each.pattern}
@@ -211,5 +208,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _shown(verdict: Verdict) -> dict[str, Any]:
-    place = verdict.place or None
-    return {"decision": verdict.decision, "rule": verdict.rule, "place": place, "reason": verdict.reason}
+    return {
+        "decision": verdict.decision,
+        "rule": verdict.rule,
+        "place": verdict.place or None,
+        "reason": verdict.reason,
+    }

@@ -23,7 +23,7 @@ from ..search.glob_pattern import GlobPattern
 from ..text.patterns import ComputeLimit, matches_whole
 from ..tools.base import AnyTool, Effect
 from .base import PolicyCall, PolicyContext
-from .shell import Classified, SubCommand
+from .shell.classify import CommandLine, SubCommand
 from .shell.forbidden import Words, name_of
 
 Matches = Callable[[PolicyCall, PolicyContext], bool]
@@ -67,13 +67,13 @@ def _fits_any(text: str | None, patterns: Sequence[str]) -> bool:
     return text is not None and any(fnmatchcase(text, pattern) for pattern in patterns)
 
 
-def annotations_of(tool: AnyTool) -> Mapping[str, bool]:
-    """Returns the tool's annotations as MCP names them; those of a server are its own claims."""
-    return {"readOnlyHint": tool.effect is Effect.PURE, "idempotentHint": tool.effect is not Effect.EFFECTFUL}
-
-
 def of_annotations(wanted: Mapping[str, bool], allows: bool) -> Matches:
-    return lambda call, _: wanted.items() <= annotations_of(call.tool).items()
+    def matches(call: PolicyCall, _: PolicyContext) -> bool:
+        effect = call.tool.effect
+        known = {"readOnlyHint": effect is Effect.PURE, "idempotentHint": effect is not Effect.EFFECTFUL}
+        return wanted.items() <= known.items()
+
+    return matches
 
 
 def of_argument(wanted: Mapping[str, str], allows: bool) -> Matches:
@@ -142,10 +142,12 @@ def of_command_prefix(prefixes: Sequence[str], allows: bool) -> Matches:
     wanted = [prefix_words(prefix) for prefix in prefixes]
 
     def matches(call: PolicyCall, _: PolicyContext) -> bool:
-        line = call.classified
+        line = call.line
         if line is None:
             return False
-        return all_begin(line, wanted) if allows else any_begins(line, wanted)
+        if allows:  # each command of a plain line that needs permission, and no other line
+            return line.covered(lambda command: _begins(command.words, wanted))
+        return _any_begins(line, wanted)
 
     return matches
 
@@ -163,12 +165,7 @@ def prefix_words(prefix: str) -> tuple[str, ...]:
     return words
 
 
-def all_begin(line: Classified, prefixes: Sequence[Sequence[str]]) -> bool:
-    """Whether every command of a plain line that needs permission begins with one of the prefixes."""
-    return line.covered(lambda command: _begins(command.words, prefixes))
-
-
-def any_begins(line: Classified, prefixes: Sequence[Sequence[str]]) -> bool:
+def _any_begins(line: CommandLine, prefixes: Sequence[Sequence[str]]) -> bool:
     """Whether a command that the line runs, or may run, begins with one of the prefixes; `/usr/bin/git` as `git`.
 
     In a line that is not plain the program of a prefix counts wherever it stands.
@@ -295,4 +292,4 @@ MATCHERS: Mapping[str, Callable[[Any, bool], Matches]] = {
     "host": of_host,
     "taint": of_taint,
 }
-"""By key of a rule: makes the matcher of a value, and of whether the rule allows."""
+"""Maps a rule's key to the factory of its matcher, which gets the key's value and whether the rule allows."""

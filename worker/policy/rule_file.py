@@ -33,11 +33,8 @@ from ..search.glob_pattern import GlobPattern
 from ..tools.traits import Kind
 from .base import Decision, PolicyCall, PolicyContext, Verdict
 from .matchers import MATCHERS, Matches, comparison, prefix_words
-from .shell import PLAINLY
+from .shell.classify import PLAINLY
 from .trust import TAINTING
-
-_LEAVES = "a delegation with approvalMode auto may do it"
-_STAYS = "a delegation with approvalMode sandboxed or auto may do it"
 
 
 def _listed(value: Any) -> Any:
@@ -169,10 +166,9 @@ class FileRule:
             reason = f"its arguments take too long to compare with the policy's rule {fields.name}; write them shorter"
             return Verdict(Decision.DENY, reason, fields.name, place=self.place)
         reason = fields.reason.strip().rstrip(".") or f"the policy's rule {fields.name} decides it"
-        if fields.decision is Decision.DENY and fields.command_prefix and call.classified and call.classified.why:
-            reason = f"{reason}. The line {call.classified.why}: {PLAINLY}"
-        remedy = _STAYS if call.contained else _LEAVES
-        return Verdict(fields.decision, reason, fields.name, remedy=remedy, place=self.place)
+        if fields.decision is Decision.DENY and fields.command_prefix and call.line and call.line.why:
+            reason = f"{reason}. The line {call.line.why}: {PLAINLY}"
+        return Verdict(fields.decision, reason, fields.name, remedy=call.remedy, place=self.place)
 
 
 def _read_only_forbids(call: PolicyCall, policy_context: PolicyContext) -> bool:

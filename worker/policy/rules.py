@@ -12,8 +12,7 @@ from ..tools.base import Kind
 from .base import Decision, PolicyCall, PolicyContext, Rule, Verdict
 
 _INSTEAD = "it was blocked, and nothing ran. Do the task without it, or report in your answer what a person has to run"
-_MODE = "a delegation with approvalMode auto may do it"
-_HOSTS = f"the operator can add the host to DEPUTIZE_TOOLS_ALLOWED_HOSTS, and {_MODE}. Go on without, and say so"
+_HOSTS = "the operator can add the host to DEPUTIZE_TOOLS_ALLOWED_HOSTS, and {}. Go on without, and say so"
 
 
 def require_sandbox(call: PolicyCall, policy_context: PolicyContext) -> Verdict | None:
@@ -26,7 +25,7 @@ def require_sandbox(call: PolicyCall, policy_context: PolicyContext) -> Verdict 
 
 def forbid_commands(call: PolicyCall, _: PolicyContext) -> Verdict | None:
     """A command line with a forbidden command never runs, in any mode: the sandbox is the second line of defence."""
-    found = call.classified
+    found = call.line
     if found is None or found.decision is not Decision.DENY:
         return None
     if found.malformed:
@@ -68,7 +67,7 @@ def allow_read_only_commands(call: PolicyCall, _: PolicyContext) -> Verdict | No
 
     Also in a read-only run, where the sandbox mounts the workspace read-only.
     """
-    found = call.classified if call.contained else None
+    found = call.line if call.contained else None
     if found is None or found.decision is not Decision.ALLOW:
         return None
     return Verdict(Decision.ALLOW, "the command line only reads", "allow_read_only_commands")
@@ -79,9 +78,8 @@ def ask_before_changes(call: PolicyCall, _: PolicyContext) -> Verdict | None:
     why = _why(call)
     if why is None:
         return None
-    if call.contained:
-        return Verdict(Decision.ASK, why, "ask_before_changes")
-    return Verdict(Decision.ASK, why, "ask_before_changes", remedy=_HOSTS if call.tool.kind is Kind.FETCH else _MODE)
+    remedy = _HOSTS.format(call.remedy) if call.tool.kind is Kind.FETCH else call.remedy
+    return Verdict(Decision.ASK, why, "ask_before_changes", remedy=remedy)
 
 
 def _why(call: PolicyCall) -> str | None:

@@ -13,7 +13,7 @@ from deputize.shared.permission import PermissionOutcome
 from deputize.shared.runs.keys import grants_key
 from deputize.shared.runs.permissions import pending
 from deputize.worker.permission.approval import command_patterns
-from deputize.worker.policy.shell import classify_line
+from deputize.worker.policy.shell.classify import classify_line
 from tests.asking import WRITE, answered, begun, questions
 from tests.nesting import by_task, carrying_out, delegate
 from tests.running import Bench, call, say, script

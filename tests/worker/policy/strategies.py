@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deputize.shared.request import ApprovalMode
 from deputize.worker.policy.rule_file import FileRule, RuleFields
-from deputize.worker.policy.shell import Decision
+from deputize.worker.policy.shell.classify import Decision
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("bash", {"command": "git status"}),

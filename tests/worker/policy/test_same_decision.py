@@ -19,7 +19,7 @@ from deputize.worker.policy import PolicyCall, PolicyContext, Rule
 from deputize.worker.policy.explanation import Explainer, Replay, Situation
 from deputize.worker.policy.known_tools import KnownTools
 from deputize.worker.policy.rule_file import by_priority
-from deputize.worker.policy.shell import Decision
+from deputize.worker.policy.shell.classify import Decision
 from deputize.worker.policy.trust import ReadSources
 from deputize.worker.toolkit.registry import tool_traits
 from deputize.worker.toolkit.schema_tool import SchemaTool

@@ -294,3 +294,24 @@ PROGRAMS: Mapping[str, Program] = {name: _program(words) for names, words in _ro
 """By program, or by program and subcommand."""
 NAMES_ONLY = re.compile(r"python[23]?|node|deno|bun|ruby|php|gh|rm|mv|ln|rmdir|chmod|chown")
 """Programs of which no argument is a command for a shell, so that it may hold any word."""
+SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish", "yash", "posh"))
+READ_COMMANDS = SHELLS | {"xargs", "parallel", "busybox", "source", "."}
+"""Programs that execute what they read."""
+LAUNCHERS = {
+    "timeout": (Program(options(["-v", "-ks~", "--preserve-status", "--foreground", "--signal~", "--kill-after~"])), 1),
+    "nice": (Program(options(["-n~", "--adjustment~"])), 0),
+    "env": (Program({}), 0),
+    "command": (Program({}), 0),
+}
+"""Programs that only start the command in their arguments: their options, and the arguments before it."""
+PATTERN_OPTIONS = frozenset({"-e", "-f", "--regexp", "--file", "--files"})
+"""Options with which the first operand is a path."""
+GIT_OPTIONS = frozenset({"--no-pager", "-P", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs"})
+_FIND = re.compile(
+    r"-(?:i?name|i?path|i?wholename|i?regex|regextype|x?type|size|empty|[amc]?newer|[amc](?:time|min)|perm|user|group"
+    r"|links|inum|samefile|readable|writable|executable|m(?:ax|in)depth|depth|mount|xdev|daystart|follow|prune|quit"
+    r"|print0?|printf|ls|true|false|not|and|or|a|o|[HLP]|i?lname|\d+[bcwkMG]?)|[!(),]"
+)
+_TEST = re.compile(r"-(?:[abcdefghkLnNOGprsSuwxz]|eq|ne|lt|le|gt|ge|nt|ot|ef|\d+)|!")
+EXPRESSIONS = {"find": _FIND, "test": _TEST, "[": _TEST}
+"""Programs whose words that look like options are an expression, and the pattern of those with which they only read."""

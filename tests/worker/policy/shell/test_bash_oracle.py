@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from deputize.worker.policy.shell import Classified, Decision, classify_line
+from deputize.worker.policy.shell.classify import CommandLine, Decision, classify_line
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from tests.worker.policy.shell.bash_grammar import PROGRAMS, random_line
 from tests.worker.sandbox.sandboxes import bash, sandbox_over
@@ -49,7 +49,7 @@ async def run_by_bash(sandbox: Bubblewrap, folder: Path, lines: Sequence[str]) -
     return found
 
 
-def surprises(line: Classified, started: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def surprises(line: CommandLine, started: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """What bash started and the classification does not know: for words without patterns with the same arguments."""
     if not line.commands:
         return []

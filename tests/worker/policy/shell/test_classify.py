@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from deputize.worker.policy.shell import Classified, Decision, SubCommand, classify_line
+from deputize.worker.policy.shell.classify import CommandLine, Decision, SubCommand, classify_line
 from deputize.worker.policy.shell.plain_line import MAX_CHARS
 from tests.worker.policy.shell.bash_grammar import THAT_CHANGED_FILES
 
@@ -281,7 +281,7 @@ def test_a_denied_line_says_how_to_write_it() -> None:
         "sudo gets the rights of another user, and the line has the keyword for: where a line is not plain, each word "
         "of it counts; write it plainly: literal words joined by ; && || |, and files with the tools for files"
     )
-    assert classify_line("sudo id") == Classified(
+    assert classify_line("sudo id") == CommandLine(
         Decision.DENY,
         "sudo gets the rights of another user",
         (SubCommand(("sudo", "id"), Decision.DENY, "sudo gets the rights of another user"),),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.policy.shell import Decision, classify_line, strictest
+from deputize.worker.policy.shell.classify import Decision, classify_line, strictest
 
 FOLDER = Path(__file__).parents[3] / "corpus"
 ROWS: list[dict[str, Any]] = [

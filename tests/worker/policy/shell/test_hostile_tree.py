@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from deputize.worker.policy.shell import Decision, classify_line
+from deputize.worker.policy.shell.classify import Decision, classify_line
 from deputize.worker.policy.shell.programs import PROGRAMS
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.environment import owner

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from deputize.worker.policy.shell import Decision, classify_line
+from deputize.worker.policy.shell.classify import Decision, classify_line
 from tests.worker.policy.shell.random_shells import PROGRAMS, random_line
 
 SEED = 20
