@@ -1,4 +1,4 @@
-"""What is explained is what the loop decides; and examples are compared with it."""
+"""What is explained is what the loop decides; examples are compared with it, and recordings judged again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from deputize.shared.errors import Invalid, ToolError
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.policy import PolicyContext, decide
-from deputize.worker.policy.explanation import Explainer, Situation
+from deputize.worker.policy.explanation import Explainer, Situation, answer
 from deputize.worker.policy.known_tools import AbsentTool
 from deputize.worker.policy.rule_file import by_priority
 from tests.toolbench import open_toolbench
-from tests.worker.policy.rule_files import call_of
-from tests.worker.policy.strategies import CALLS, RULES, file_rules
+from tests.worker.policy.rule_files import CALLS, RULES, call_of, file_rules
 
 
 @given(
@@ -173,3 +172,77 @@ def test_a_wrong_file_is_the_configurations_mistake(
 async def test_a_tool_that_is_only_explained_cannot_be_called(tmp_path: Path) -> None:
     with open_toolbench(tmp_path / "w") as bench, pytest.raises(ToolError, match="cannot be called"):
         await AbsentTool("mcp__git__log").run(bench.context(), {})
+
+
+DENIED = """
+[[rule]]
+name = "pushes"
+decision = "deny"
+reason = "people push"
+command_prefix = "git push"
+[[rule]]
+name = "server"
+decision = "allow"
+tool = "mcp__git__push"
+[[example]]
+call = 'bash {"command": "timeout 5 git push"}'
+expect = "deny"
+"""
+TRAITS = {"name": "mcp__git__push", "kind": "other", "effect": "effectful", "source": "mcp", "server": "git"}
+RUN = {"id": "dlg_1", "mode": "sandboxed", "depth": 0, "labels": {}, "furtherTools": [TRAITS | {"remote": "push"}]}
+
+
+def recorded(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"turn": 1, "call": "1", "name": name, "arguments": arguments, "taintedBy": []}
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> str:
+    path = tmp_path / "rules.toml"
+    path.write_text(DENIED)
+    return str(path)
+
+
+def test_a_replay_names_the_calls_that_other_rules_decide_differently(rules: str) -> None:
+    calls = [
+        recorded("bash", command="timeout 5 git push"),
+        recorded("bash", command="ls", timeout=5),
+        recorded("mcp__git__push"),
+    ]
+    (found,) = answer({"settings": {}, "replay": [rules], "runs": [RUN | {"calls": calls}]})["runs"]
+    assert (found["id"], found["judged"], found["notJudged"]) == ("dlg_1", 3, {})
+    decisions = [(each["name"], each["old"]["decision"], each["new"]["decision"]) for each in found["changes"]]
+    assert decisions == [("bash", "allow", "deny"), ("mcp__git__push", "ask", "allow")]
+    new = found["changes"][0]["new"]
+    assert (new["rule"], new["place"], new["reason"]) == ("pushes", f"{rules}:2", "people push")
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (recorded("bash", command="echo ***"), "masked"),
+        (recorded("write_file", path="a", content=[{"text": "cut…"}]), "cut"),
+        (recorded("gone_tool"), "unknownTool"),
+        (recorded("bash", comand="ls"), "refused"),
+    ],
+)
+def test_a_call_that_cannot_be_judged_is_counted_by_its_reason(rules: str, call: dict[str, Any], reason: str) -> None:
+    (found,) = answer({"settings": {}, "replay": [rules], "runs": [RUN | {"calls": [call]}]})["runs"]
+    assert (found["judged"], found["notJudged"], found["changes"]) == (0, {reason: 1}, [])
+
+
+def test_without_the_depth_of_a_run_nothing_of_it_is_judged(rules: str) -> None:
+    run = RUN | {"depth": None, "calls": [recorded("bash", command="git push")]}
+    (found,) = answer({"settings": {}, "replay": [rules], "runs": [run]})["runs"]
+    assert found["notJudged"] == {"unknownDepth": 1}
+
+
+def test_examples_explanations_and_mistakes_are_answered_too(rules: str) -> None:
+    (example,) = answer({"settings": {}, "test": [rules]})["examples"]
+    assert example["decision"] == "deny"
+    question = {"settings": {}, "mode": "auto", "depth": 0, "labels": {}, "workspace": None}
+    explained = answer(question | {"call": 'bash {"command": "ls \\u0007"}'})
+    assert (explained["decision"], explained["rule"]) == ("deny", "forbid_commands")
+    wrong = answer(question | {"call": "bash {}", "taint": ["parent"]})
+    assert wrong["usage"]
+    assert wrong["error"].startswith("--taint: ")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deputize.shared.facts import Trust
+from deputize.worker.permission.approval import subject_of
 from deputize.worker.policy import PolicyCall
 from deputize.worker.policy.matchers import MATCHERS, argument_text, real_path
 from deputize.worker.policy.rule_file import RuleFields
@@ -225,3 +227,119 @@ def test_texts_of_arguments() -> None:
     assert [argument_text(value) for value in ("a", None, True, 1.5, {"ä": [None]}, object)] == [
         *("a", None, "true", "1.5", '{"ä":[null]}', f'"{object}"')
     ]
+
+
+PREFIX = 'command_prefix = ["git push", "ls"]'
+
+
+LINES = {
+    (True, True): [
+        "git push", "git push origin main", "  git   push", "git 'push'", "ls", "ls 2>&1 | tail -3", "ls 'a;b'",
+        "cd x && git push", "g'i't pu\\sh", "git \\\n push", "timeout 5 git push", "nice -n 3 timeout 5 git push",
+        "ls && git push", "ls > /dev/null",
+    ],
+    (False, True): [
+        "git -C x push", "ls; rm x", "ls && rm x", "ls | sh", "ls & rm x", "ls\nrm x", "ls $(rm x)", "ls `rm x`",
+        "ls > x", "ls >> x", "ls < x", "ls <(rm x)", "ls $HOME", "ls 'a", "(ls)", "{ ls; }",
+        "cd x && git push && touch y", 'echo "$(git push)"', "A=b git push", "timeout -x 5 git -C y push", "foo ./ls",
+        "/usr/bin/l? x", "l* x", "nohup -n git push", "X=push; git $X", "ls() { rm x; }; ls", "PATH=.; ls",
+        "ls <<< $(git push)", "git push\necho '", "/usr/bin/git push", "if ls; then x; fi", "bash -c 'git push'",
+        "find . | xargs ls",
+    ],
+    (False, False): [
+        "git pushes", "git", "lsof", "echo git push", "cat x", "git commit -m 'git push'", "rm x\necho '", "",
+    ],
+}  # fmt: skip
+"""By whether a rule that allows the prefixes matches a line, and whether one that denies or asks does."""
+
+
+@pytest.mark.parametrize(("line", "matched"), [(line, key) for key, lines in LINES.items() for line in lines])
+def test_a_line_is_allowed_as_all_its_commands_and_denied_for_each(
+    tmp_path: Path, line: str, matched: tuple[bool, bool]
+) -> None:
+    call = call_of("bash", command=line or " ")
+    allowed, asked, denied = (matches(tmp_path, PREFIX, call, decision) for decision in ("allow", "ask", "deny"))
+    assert ((allowed, denied), asked) == (matched, denied)
+
+
+@pytest.mark.parametrize(
+    ("line", "allowed", "denied"),
+    [
+        ("ls " + "x" * 9_000, True, True),
+        ("ls " + "x" * 90_000, False, True),
+        ("env " * 19_000 + "ls", False, True),
+        ("env " * 19_000, False, False),
+        ("$(" * 30_000 + "ls" + ")" * 30_000, False, True),
+        ("timeout -x " * 9_000 + "ls", False, True),
+        ("{a,b}" * 5_000, False, False),
+        ("$X" * 5_000, False, False),
+        ("x;" * 20_000 + "ls", False, True),
+    ],
+    ids=[
+        "word",
+        "long word",
+        "launchers",
+        "launchers of nothing",
+        "nesting",
+        "unknown options",
+        "braces",
+        "variables",
+        "list",
+    ],
+)
+def test_a_long_line_takes_no_long_time(tmp_path: Path, line: str, allowed: bool, denied: bool) -> None:
+    call = call_of("bash", command=line)
+    begin = time.process_time()
+    assert [matches(tmp_path, PREFIX, call, decision) for decision in ("allow", "deny")] == [allowed, denied]
+    assert time.process_time() - begin < 10
+
+
+def test_a_tool_without_a_command_has_no_prefix(tmp_path: Path) -> None:
+    assert not matches(tmp_path, PREFIX, call_of("read_file", path="ls"))
+
+
+TWO_RULES = """
+[[rule]]
+name = "make"
+decision = "allow"
+command_prefix = "make test"
+
+[[rule]]
+name = "npm"
+decision = "allow"
+command_prefix = "npm test"
+
+[[rule]]
+name = "no-push"
+decision = "deny"
+reason = "Only people push"
+command_prefix = "git push"
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "decision", "reason"),
+    [
+        ("cd src && make test", "allow", "the policy's rule make decides it"),
+        ("make test 2>&1 | tail -3", "allow", "the policy's rule make decides it"),
+        ("make test && npm test | head", "allow", "the policy's rule make decides it"),
+        (
+            "make test; rm x",
+            "ask",
+            "bash changes something (execute). No rule allows 'rm x' (rm is not known to only read with these",
+        ),
+        ("rm x; rm y", "ask", "bash changes something (execute)"),
+        ("make test > out", "ask", "bash changes something (execute)"),
+        ("make test && git push", "deny", "Only people push"),
+        ("for i in 1; do git log; done", "deny", "Only people push. The line has the keyword for: "),
+    ],
+)
+def test_rules_of_a_file_combine_in_a_plain_line(tmp_path: Path, line: str, decision: str, reason: str) -> None:
+    verdict = verdict_of(tmp_path, TWO_RULES, call_of("bash", command=line))
+    assert (verdict.decision.value, verdict.reason[: len(reason)]) == (decision, reason)
+
+
+def test_an_answer_is_needed_only_for_what_no_rule_allows(tmp_path: Path) -> None:
+    call = call_of("bash", command="make test && touch x && rm y")
+    verdict = verdict_of(tmp_path, TWO_RULES, call)
+    assert subject_of(call, verdict.lacking).commands == [["touch", "*"], ["rm", "y"]]

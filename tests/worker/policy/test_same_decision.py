@@ -25,8 +25,7 @@ from deputize.worker.toolkit.registry import tool_traits
 from deputize.worker.toolkit.schema_tool import SchemaTool
 from deputize.worker.tools.base import AnyTool, Effect, Kind, ToolContext, ToolResult
 from deputize.worker.tools.traits import Origin
-from tests.worker.policy.rule_files import TOOLS
-from tests.worker.policy.strategies import CALLS, RULES, file_rules
+from tests.worker.policy.rule_files import CALLS, RULES, TOOLS, file_rules
 
 SETTINGS = Settings(tools={"allowed_hosts": ["*.allowed.example"]})  # pyright: ignore[reportArgumentType] - validated
 KNOWN = KnownTools(SETTINGS)

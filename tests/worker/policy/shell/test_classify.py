@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 import tracemalloc
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from deputize.worker.policy.shell.classify import CommandLine, Decision, SubCommand, classify_line
+from deputize.worker.policy.shell.classify import CommandLine, Decision, SubCommand, classify_line, strictest
 from deputize.worker.policy.shell.plain_line import MAX_CHARS
 from tests.worker.policy.shell.bash_grammar import THAT_CHANGED_FILES
 
@@ -286,3 +289,26 @@ def test_a_denied_line_says_how_to_write_it() -> None:
         "sudo gets the rights of another user",
         (SubCommand(("sudo", "id"), Decision.DENY, "sudo gets the rights of another user"),),
     )
+
+
+FOLDER = Path(__file__).parents[3] / "corpus"
+ROWS: list[dict[str, Any]] = [
+    json.loads(row)
+    for name in ("commands.jsonl", "own_commands.jsonl")
+    for row in (FOLDER / name).read_text("utf-8").splitlines()
+]
+
+
+@pytest.mark.requirement("S001-033", "S001-042", "S002-069")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+def test_a_collected_line_has_its_class_or_a_stricter_one_where_it_is_not_plain(row: dict[str, Any]) -> None:
+    line, expected = classify_line(row["command"]), Decision(row["class"])
+    found = line.decision
+    assert strictest([found, expected]) is found
+    assert (found is not expected) == (row.get("plain", True) is False)
+    assert found is expected or not line.commands
+
+
+def test_the_collection_has_lines_of_every_class() -> None:
+    assert {row["class"] for row in ROWS} == set(Decision)
+    assert len(ROWS) > 600
