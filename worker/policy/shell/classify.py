@@ -126,6 +126,7 @@ _cached = lru_cache(maxsize=1000)(_classify)
 
 
 def _commands(commands: Sequence[Simple]) -> list[SubCommand]:
+    """Returns the commands with their classes, and those that they start."""
     found: list[SubCommand] = []
     printed: list[str] = []
     for each in commands:
@@ -137,7 +138,7 @@ def _commands(commands: Sequence[Simple]) -> list[SubCommand]:
 
 
 def _with_combined(commands: list[SubCommand]) -> list[SubCommand]:
-    """Returns the commands with what only follows from several of them."""
+    """Returns the commands, stricter where several of them together do more than each alone."""
     if removes_root(each.words for each in commands):
         reason = "removes everything below a directory of the system or the home directory"
         return [replace(each, decision=Decision.DENY, reason=reason) for each in commands]
@@ -163,7 +164,7 @@ def _control_character(line: str) -> str | None:
 
 
 def _with_started(command: Simple, read: str) -> Iterator[SubCommand]:
-    """Yields a command, and what it starts; ``read`` is what it reads. Raises NotPlain for one that runs a text."""
+    """Yields a command, and what it starts; ``read`` is its input. Raises NotPlain for one that runs a text."""
     argv = command.words
     while argv:
         name = _program_name(argv)
@@ -176,7 +177,7 @@ def _with_started(command: Simple, read: str) -> Iterator[SubCommand]:
 
 
 def _class_of(name: str, argv: Argv, command: Simple, read: str, *, is_launcher: bool) -> SubCommand:
-    words = tuple(word.text for word in argv)
+    words = _texts(argv)
     if why := why_forbidden(words):
         return SubCommand(words, Decision.DENY, f"{name_of(words[0])} {why}")
     if is_launcher:
@@ -193,14 +194,14 @@ def _class_of(name: str, argv: Argv, command: Simple, read: str, *, is_launcher:
 
 
 def _changing(argv: Argv, reason: str, pattern: Sequence[str]) -> SubCommand:
-    words = tuple(word.text for word in argv)
+    words = _texts(argv)
     if device := written_device(argv):
         return SubCommand(words, Decision.DENY, f"{words[0]} may change the device {device}")
     return SubCommand(words, Decision.ASK, reason, tuple(pattern))
 
 
 def _in_table(name: str, argv: Argv) -> SubCommand | None:
-    """Returns a command that the table knows with all its options."""
+    """Returns the class of a command whose options are all in the table; None for any other."""
     if expression := EXPRESSIONS.get(name):
         arguments = _in_expression(argv, expression)
         return _reading(name, argv, arguments) if arguments else None
@@ -216,13 +217,13 @@ def _in_table(name: str, argv: Argv) -> SubCommand | None:
             return _reading(" ".join(names), argv, arguments)
         pattern = (*names, *sorted({*arguments.seen}), "*")
         if program.exact or elsewhere(arguments.paths):
-            pattern = tuple(word.text for word in argv)
+            pattern = _texts(argv)
         return _changing(argv, f"{' '.join(names)} may change something", pattern)
     return None
 
 
 def _reading(name: str, argv: Argv, arguments: Arguments) -> SubCommand:
-    words = tuple(word.text for word in argv)
+    words = _texts(argv)
     if path := elsewhere(arguments.paths):
         return SubCommand(words, Decision.ASK, f"{name} may leave the workspace with {path}", words)
     return SubCommand(words, Decision.ALLOW, f"{name} only reads")
@@ -238,6 +239,10 @@ def _rows_of(name: str, argv: Argv) -> Iterator[tuple[Sequence[str], Program]]:
         yield words[:2], program
 
 
+def _texts(argv: Argv) -> tuple[str, ...]:
+    return tuple(word.text for word in argv)
+
+
 def _program_name(argv: Argv) -> str:
     """Returns the name that a program is _with_started by: without a directory of the system."""
     found = _OF_SYSTEM.fullmatch(argv[0].text)
@@ -245,7 +250,7 @@ def _program_name(argv: Argv) -> str:
 
 
 def _started_by(name: str, argv: Argv) -> Argv | None:
-    """Returns the command that a launcher starts; None if it is none, or does more than that."""
+    """Returns the command that a launcher starts; None for another program, or where it does more than that."""
     if name not in LAUNCHERS:
         return None
     program, operands = LAUNCHERS[name]

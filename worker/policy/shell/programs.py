@@ -1,7 +1,7 @@
-"""The table of programs: which options keep them reading, and which others are known; and the arguments read by it.
+"""The table of programs, with the options with which each only reads, and how arguments are read by it.
 
-A command with an option that is not here asks, and is remembered for itself at most. One that forces, writes elsewhere
-or starts a program belongs nowhere.
+A command with an option that the table lacks needs approval, and an answer is remembered for the same words at most.
+Options that force, write elsewhere or start a program must not be added.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def _program(words: list[str]) -> Program:
 PROGRAMS: Mapping[str, Program] = {name: _program(words) for names, words in _rows() for name in names.split("|")}
 """By program, or by program and subcommand."""
 NAMES_ONLY = re.compile(r"python[23]?|node|deno|bun|ruby|php|gh|rm|mv|ln|rmdir|chmod|chown")
-"""Programs of which no argument is a command for a shell, so that it may hold any word."""
+"""Programs whose arguments are never commands for a shell, so that these may hold any word."""
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish", "yash", "posh"))
 READ_COMMANDS = SHELLS | {"xargs", "parallel", "busybox", "source", "."}
 """Programs that execute what they read."""
@@ -305,8 +305,9 @@ LAUNCHERS = {
 }
 """Programs that only start the command in their arguments: their options, and the arguments before it."""
 PATTERN_OPTIONS = frozenset({"-e", "-f", "--regexp", "--file", "--files"})
-"""Options with which the first operand is a path."""
+"""Options that hold the pattern to search for, so that the first operand is a path."""
 GIT_OPTIONS = frozenset({"--no-pager", "-P", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs"})
+"""Options of git before its subcommand that change nothing."""
 _FIND = re.compile(
     r"-(?:i?name|i?path|i?wholename|i?regex|regextype|x?type|size|empty|[amc]?newer|[amc](?:time|min)|perm|user|group"
     r"|links|inum|samefile|readable|writable|executable|m(?:ax|in)depth|depth|mount|xdev|daystart|follow|prune|quit"
