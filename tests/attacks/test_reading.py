@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from deputize.worker.sandbox.bwrap_options import OFFLINE, VARIABLES
+from deputize.worker.sandbox.environment import OFFLINE, VARIABLES
 from tests.attacks.stage import DOORS, Stage
 
 pytestmark = pytest.mark.system

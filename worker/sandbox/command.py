@@ -1,4 +1,7 @@
-"""A command for a sandbox, its result, and the status file that survives the loss of the worker."""
+"""A command for a sandbox, its result as text for the model and as metadata for programs, and its status file.
+
+That file survives the loss of the worker.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ...shared.openat2 import beneath
+from ...shared.text import clip
+from ..text.display import AnsiOutput, Display
+from ..text.output import MAX_DISPLAY_CHARS
 
+MAX_METADATA_CHARS = 2000
+"""Per stream; the content has all of it."""
 NOT_STARTED = 125
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -79,3 +87,38 @@ def _open_status_file(folder: Path, name: str, flags: int) -> int:
         return beneath(folder_fd, name, flags | os.O_NOFOLLOW)
     finally:
         os.close(folder_fd)
+
+
+def format_output(done: Completed) -> str:
+    """Returns standard output, standard error and exit code; empty parts are left out."""
+    parts = [done.stdout.decode("utf-8", "replace").rstrip("\n")]
+    if errors := done.stderr.decode("utf-8", "replace").rstrip("\n"):
+        parts.append(f"[stderr]\n{errors}")
+    if done.dropped_bytes:
+        parts.append(dropped(done.dropped_bytes))
+    if done.exit_code and not done.timed_out:
+        parts.append(f"[exit code: {done.exit_code}]")
+    return "\n".join(part for part in parts if part)
+
+
+def ansi_display(text: str) -> Display:
+    """Returns coloured output for users if it is short enough to be shown as a whole; else the content suffices."""
+    return AnsiOutput(text) if "\x1b" in text and len(text) <= MAX_DISPLAY_CHARS else ""
+
+
+def metadata(
+    exit_code: int | None, stdout: str, stderr: str = "", bash_id: str | None = None, **more: Any
+) -> dict[str, Any]:
+    """Returns a command's result as metadata for programs."""
+    streams = {"stdout": clip(stdout, MAX_METADATA_CHARS), "stderr": clip(stderr, MAX_METADATA_CHARS)}
+    return {"exitCode": exit_code, **streams, "bashId": bash_id, **more}
+
+
+def metadata_of(done: Completed) -> dict[str, Any]:
+    """Returns ``metadata`` of a foreground command."""
+    streams = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
+    return metadata(done.exit_code, *streams, seconds=round(done.seconds, 3), timedOut=done.timed_out)
+
+
+def dropped(count: int) -> str:
+    return f"[{count} bytes of output exceeded the limit and were dropped]"

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...shared.errors import Misconfigured
-from .environment import BindMount, program
-from .host_paths import SYSTEM
+from .environment import SYSTEM, BindMount, program
 
 PORT = 61128
 _URL = f"http://127.0.0.1:{PORT}"

@@ -1,8 +1,12 @@
-"""What of the host is visible in a sandbox: system directories, an interpreter, programs; and its user."""
+"""What of the host is visible in a sandbox: system directories, an interpreter, programs; its user and variables.
+
+Other paths of the host may be shown, but never a home itself, nor what holds credentials.
+"""
 
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import sys
 from collections.abc import Iterable
@@ -31,6 +35,35 @@ _ETC = {
 }
 ETC = {f"/etc/{name}": text.encode() for name, text in _ETC.items()}
 """Files of the sandbox's own /etc, path and content."""
+SCRATCH = "/tmp"  # noqa: S108 - the sandbox's own
+VARIABLES = {
+    "HOME": SCRATCH,
+    "USER": "agent",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "GIT_CONFIG_SYSTEM": "/etc/gitconfig",
+}
+OFFLINE = {
+    **dict.fromkeys(("npm_config_fetch_retries", "UV_HTTP_RETRIES", "BUNDLE_RETRY", "CARGO_NET_RETRY"), "0"),
+    **dict.fromkeys(("YARN_HTTP_RETRY", "RUSTUP_MAX_RETRIES", "CONDA_REMOTE_MAX_RETRIES"), "0"),
+    "PIP_RETRIES": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",  # pip prints its reason with a retry only
+    "npm_config_update_notifier": "false",
+    "GOPROXY": "off",
+}
+"""For commands without a network: installers try once instead of waiting for it."""
+SANDBOX_OWN = ("/workspace", "/proc", "/dev", "/sys", "/run", "/etc")
+"""Directories that the sandbox has of its own, or that hold the state of the host."""
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""Directories that every sandbox has."""
+_CREDENTIALS = (
+    *(".ssh", ".gnupg", ".pki", ".password-store", ".netrc", ".git-credentials", ".vault-token"),
+    *(".aws", ".azure", ".kube", ".docker", ".config", ".terraform.d", ".databrickscfg", ".snowflake"),
+    *(".npmrc", ".yarnrc.yml", ".pypirc", ".gem/credentials", ".m2", ".gradle", ".pgpass", ".my.cnf"),
+    *(".cargo/credentials", ".cargo/credentials.toml", ".local/share/keyrings", ".local/state"),
+    *(".claude", ".codex", ".gemini", ".mozilla", ".thunderbird", ".bash_history", ".zsh_history"),
+)
+"""Below a home. What is beside them is not hidden by this list but by not being shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +176,46 @@ def _program_mount(name: str, distribution: str) -> tuple[BindMount, ...]:
     if shutil.which(name, path=SYSTEM_PATH) or not (path := packaged_program(name, distribution)):
         return ()
     return (BindMount(name, path, f"/opt/bin/{name}"),)
+
+
+@cache
+def homes() -> tuple[Path, ...]:
+    """Returns the home directories of this process's user, resolved."""
+    found = [Path("/root")]
+    with suppress(KeyError):
+        found.append(Path(pwd.getpwuid(os.geteuid()).pw_dir))
+    with suppress(RuntimeError):
+        found.append(Path.home())
+    return tuple(dict.fromkeys(path.resolve() for path in found if path != Path("/")))
+
+
+def secret_places(private: Iterable[Path]) -> tuple[str, ...]:
+    """Returns where secrets may lie, without links: credentials below homes, and the ``private`` directories.
+
+    These are further ones that nothing may show, such as the state of this service. Many paths are judged by them, so
+    they are looked up once.
+    """
+    credentials = [home / name for home in homes() for name in _CREDENTIALS]
+    return tuple(os.path.realpath(path) for path in (*credentials, *private))
+
+
+def refusal_reason(path: Path, secrets: Iterable[str]) -> str | None:
+    """Returns why commands must not see this path and what is below it, or None; judged where its links lead."""
+    real = path.resolve()
+    if own := next((root for root in SANDBOX_OWN if real.is_relative_to(root)), None):
+        return f"the sandbox has its own {own}"
+    return secrets_in(real, secrets)
+
+
+def secrets_in(real: Path, secrets: Iterable[str]) -> str | None:
+    """Returns which of the ``secret_places`` a path without links holds or is in, or None."""
+    for home in (Path("/home"), *homes()):
+        if home.is_relative_to(real):
+            return f"it contains {'the homes of all users' if home == Path('/home') else 'a home directory'}"
+    if real.parent == Path("/home"):
+        return "it is a home directory"
+    inside = f"{real}/"
+    for kept in secrets:
+        if inside.startswith(f"{kept}/") or (kept.startswith(inside) and Path(kept).exists()):
+            return f"{kept} may hold secrets"
+    return None

@@ -17,8 +17,8 @@ from ...shared.errors import Misconfigured, ToolError
 from ..linux.machine import exhausted
 from . import environment
 from .base import Sandbox
-from .bwrap_options import OFFLINE, VARIABLES
 from .command import Command
+from .environment import OFFLINE, VARIABLES
 
 _REMEDY = (
     "Install bubblewrap (the system's package, or this project's extra `sandbox`); in a container, run the worker "

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.log import log
@@ -22,10 +21,8 @@ from ...shared.text import clip, terminal_text
 from ...shared.wire import now
 from ..threads import run_in_thread
 from .buffers import BoundedBuffer, HiddenLines, LineFilter, OutputBuffer, incomplete_utf8_length
+from .command import Command, dropped
 from .process import Process, Sink
-
-if TYPE_CHECKING:
-    from .command import Command
 
 MAX_SHELLS = 8
 """Shells per run that are running or have unread output."""
@@ -37,7 +34,7 @@ _PAUSE_SECONDS = 0.02
 """Pause in reading after each chunk that overflows the buffer, so that a flood does not occupy the worker."""
 _ID = re.compile(r"[0-9a-f]{8}")
 
-Start = Callable[["Command", Sink, Sink], Awaitable[Process]]
+Start = Callable[[Command, Sink, Sink], Awaitable[Process]]
 
 
 class ShellStatus(StrEnum):
@@ -278,3 +275,22 @@ class BackgroundShellManager:
             for shell in (self if shells is None else shells)
         )
         return f"There are: {listed}." if listed else "There are none; start one with bash and run_in_background true."
+
+
+def format_shell_output(shell: BackgroundShell, output: ShellOutput) -> str:
+    """Returns the new output of a background shell, and its status."""
+    parts = [output.text] if output.shown else ["(no line matches the filter)" if output.lines else "(no new output)"]
+    if output.shown < output.lines:
+        unread = "read without a filter to get the others"
+        parts.append(f"[{output.shown} of {output.lines} unread lines match the filter; {unread}]")
+    elif output.earlier:
+        first = f"the first {output.earlier} lines" if output.earlier > 1 else "the first line"
+        parts.append(f"[{first} had been hidden by a filter before]")
+    if output.lost_lines:
+        parts.append(f"[{output.lost_lines} older filtered lines exceeded the buffer and were dropped]")
+    if output.lost_bytes:
+        parts.append(dropped(output.lost_bytes))
+    if output.status is ShellStatus.ERROR:
+        parts.append(f"It could not be started: {shell.process.failure}")
+    code = "" if output.exit_code is None else f", exit code: {output.exit_code}"
+    return "\n".join([*parts, f"[bash_id: {shell.bash_id}, status: {output.status}{code}]"])

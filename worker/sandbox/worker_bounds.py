@@ -15,8 +15,7 @@ from ...shared.log import log
 from ...shared.settings import SandboxSettings
 from ..linux import machine
 from ..linux.cgroup import Cgroup, NotDelegated, group_for_runs
-from .bounds import RUN_PROCESSES, DiskLimit, Member, RunBounds, Write
-from .excess import of_shared_disk, of_shared_memory
+from .bounds import RUN_PROCESSES, DiskLimit, Member, RunBounds, Write, of_shared_disk, of_shared_memory
 from .usage import Usage, usages
 
 _GROWTH = 1 << 20

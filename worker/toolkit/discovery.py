@@ -19,9 +19,8 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.settings import ToolSettings
 from ...shared.text import clip
-from ..sandbox import command_output
 from ..sandbox.base import Sandbox
-from ..sandbox.command import Command
+from ..sandbox.command import Command, format_output, metadata_of
 from ..text.output import OutputLimit
 from ..threads import run_in_thread
 from ..tools.base import AnyTool, Effect, Recoverable, ToolResult
@@ -73,7 +72,7 @@ class DiscoveredTool(SchemaTool, Recoverable[Any]):
         argv = [*_argv(line, ctx.sandbox), *arguments]
         stdin = json.dumps(params).encode()
         done = await ctx.sandbox.run(Command(argv, CALL_SECONDS, stdin=stdin, status_file=ctx.call_id), live(ctx))
-        whole, facts = command_output.format_output(done), command_output.metadata_of(done)
+        whole, facts = format_output(done), metadata_of(done)
         if done.exceeded:
             error = killed_error(done)
         elif done.timed_out:

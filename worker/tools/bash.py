@@ -11,8 +11,7 @@ from pydantic import Field, field_validator
 from ...shared.errors import ErrorType, ToolError
 from ...shared.settings import SandboxSettings, Settings
 from ...shared.text import clip, terminal_text
-from ..sandbox import command_output
-from ..sandbox.command import Command
+from ..sandbox.command import Command, ansi_display, format_output, metadata, metadata_of
 from .base import Availability, Effect, Kind, OutputLimit, Params, Recoverable, ToolResult
 from .command_calls import (
     DEFAULT_TIMEOUT,
@@ -119,14 +118,14 @@ class Bash(Recoverable[BashParams]):
             return await self._start(ctx, params, argv)
         seconds, remark = effective_timeout(params.timeout, self._max_timeout)
         done = await ctx.sandbox.run(Command(argv, seconds, status_file=ctx.call_id, reads=ctx.reads), live(ctx))
-        facts = command_output.metadata_of(done)
-        printed = "\n".join(part for part in (command_output.format_output(done), remark) if part)
+        facts = metadata_of(done)
+        printed = "\n".join(part for part in (format_output(done), remark) if part)
         content = terminal_text(printed)
         running = any(each.running for each in ctx.sandbox.shells)
         refused = done.exit_code == _CURL_REFUSED or _REFUSED.search(printed)
         shown: dict[str, Any] = {
             "title": self.title(params),
-            "display": command_output.ansi_display(printed),
+            "display": ansi_display(printed),
             "pending": running and done.seconds >= WAIT_SECONDS,
             "hint": _APART if running and refused else "",
         }
@@ -144,5 +143,5 @@ class Bash(Recoverable[BashParams]):
         started = await ctx.sandbox.shells.start(params.command, command)
         id = started.bash_id
         text = f"Command started in background. Use bash_output to monitor (bash_id='{id}')."
-        facts = command_output.metadata(0, f"Background command started with ID: {id}", bash_id=id)
+        facts = metadata(0, f"Background command started with ID: {id}", bash_id=id)
         return ToolResult(f"{text}\n\nCommand: {params.command}\nBash ID: {id}", self.title(params), metadata=facts)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from ...shared.text import clip
-from ..sandbox import command_output
+from ..sandbox.command import metadata
+from ..sandbox.shells import format_shell_output
 from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from .context import ToolContext
 
@@ -38,5 +39,5 @@ class BashKill(Tool[BashKillParams]):
         await shell.stop()
         news = await shell.read()
         ctx.sandbox.shells.remove(shell.bash_id)
-        facts = command_output.metadata(news.exit_code, news.text, bash_id=shell.bash_id, status=news.status)
-        return ToolResult(command_output.format_shell_output(shell, news), self.title(params), metadata=facts)
+        facts = metadata(news.exit_code, news.text, bash_id=shell.bash_id, status=news.status)
+        return ToolResult(format_shell_output(shell, news), self.title(params), metadata=facts)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from ...shared.text import clip
-from ..sandbox import command_output
-from ..sandbox.shells import ShellStatus
+from ..sandbox.command import metadata
+from ..sandbox.shells import ShellStatus, format_shell_output
 from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from .context import ToolContext
 
@@ -51,8 +51,8 @@ class BashOutput(Tool[BashOutputParams]):
         if params.filter is not None or not shell.hidden:
             await shell.wait_for_output(WAIT_SECONDS)
         news = await shell.read(params.filter)
-        facts = command_output.metadata(
+        facts = metadata(
             news.exit_code, news.text, bash_id=shell.bash_id, status=news.status, startedAt=shell.start_time.isoformat()
         )
-        text, pending = command_output.format_shell_output(shell, news), news.status is ShellStatus.RUNNING
+        text, pending = format_shell_output(shell, news), news.status is ShellStatus.RUNNING
         return ToolResult(text, self.title(params), metadata=facts, pending=pending)

@@ -11,7 +11,7 @@ from deputize.shared.errors import ErrorType
 from deputize.shared.request import ApprovalMode
 from deputize.worker.policy import PolicyCall, PolicyContext, decide
 from deputize.worker.policy.base import Decision
-from deputize.worker.sandbox.bwrap_options import OFFLINE, VARIABLES
+from deputize.worker.sandbox.environment import OFFLINE, VARIABLES
 from deputize.worker.toolkit.registry import Registry
 from deputize.worker.tools.base import Effect, Kind
 from deputize.worker.tools.context import Touches

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.bwrap_options import OFFLINE, VARIABLES
+from deputize.worker.sandbox.environment import OFFLINE, VARIABLES
 from tests.worker.sandbox.sandboxes import bash, said
 
 SECRET = "sk-test-of-the-sandbox-0123456789"

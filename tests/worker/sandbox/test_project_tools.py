@@ -13,7 +13,7 @@ import pytest
 from deputize.shared.errors import Misconfigured
 from deputize.shared.settings import Settings
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.host_paths import homes
+from deputize.worker.sandbox.environment import homes
 from deputize.worker.sandbox.project_tools import ProjectTools, find_tools, shown_paths, tools_for
 from tests.ordinary_user import ORDINARY_UID, home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until

@@ -9,7 +9,7 @@ import pytest
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.environment import BindMount
-from deputize.worker.sandbox.mounts import writable_mount_refusal
+from deputize.worker.sandbox.namespaces import writable_mount_refusal
 from deputize.worker.sandbox.project_tools import ProjectTools
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import bash, sandbox_over, unheard

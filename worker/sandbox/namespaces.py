@@ -1,9 +1,13 @@
-"""For workers that run as root: a mount namespace in which an unprivileged uid reaches paths below /root.
+"""What is mounted in a sandbox's mount namespaces.
 
-Bubblewrap must not run as root (the kernel lets the real uid 0 write /proc/sys from any namespace), yet an
-unprivileged uid cannot pass through /root to a workspace, an interpreter or a wheel there. So root mounts these
-at reachable paths of a namespace without processes; it ends when its descriptor is closed, at the latest with the
-worker.
+For workers that run as root: a mount namespace in which an unprivileged uid reaches paths below /root. Bubblewrap must
+not run as root (the kernel lets the real uid 0 write /proc/sys from any namespace), yet an unprivileged uid cannot pass
+through /root to a workspace, an interpreter or a wheel there. So root mounts these at reachable paths of a namespace
+without processes; it ends when its descriptor is closed, at the latest with the worker.
+
+For every sandbox: its writable mounts, as the kernel lists them, are compared with those that it should have.
+Bubblewrap makes a mount read-only in a second step, and looks its path up again for that. A background command of the
+same run can exchange a link in the workspace between the two, and the mount stays writable.
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ...shared.errors import Misconfigured
@@ -20,6 +25,7 @@ from ...shared.libc import LIBC
 _NEW_MOUNTS = 0x00020000
 _BIND, _RECURSIVE, _SLAVE = 0x1000, 0x4000, 0x80000
 _NOSUID, _NODEV = 0x2, 0x4
+_DEVICES = "/dev/"
 
 
 class MountNamespace:
@@ -79,3 +85,29 @@ def _check(result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def writable_mount_refusal(pid: int, expected: Collection[str]) -> str | None:
+    """Returns why the sandbox of this process must not be used, or None.
+
+    Args:
+        pid: A process inside.
+        expected: The paths of its writable mounts besides those of devices.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
+    except OSError as error:
+        return f"its mounts cannot be read: {error.strerror}"
+    fields = [line.split(" ") for line in lines]
+    writable = Counter(each[4] for each in fields if "ro" not in each[5].split(","))
+    known = {_escaped(path) for path in expected}
+    for path, number in writable.items():
+        # A second mount at the same path covers the one that is expected there.
+        if number > 1 or not (path in known or path.startswith(_DEVICES)):
+            return f"{path} is writable and should not be; files of the workspace were exchanged meanwhile. Try again"
+    return None
+
+
+def _escaped(path: str) -> str:
+    """Returns the path as the kernel writes it in its list."""
+    return "".join(f"\\{ord(each):03o}" if each in " \t\n\\#" else each for each in path)
