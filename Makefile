@@ -51,7 +51,7 @@ COVERING := tests/shared tests/contracts/store tests/contracts/service/test_disk
 	$(addprefix tests/worker/text/test_,display.py merge.py seams.py tolerance.py) tests/worker/fleet/test_janitor.py \
 	$(addprefix tests/orchestrator/test_,client.py continuation.py problems.py python_client.py retry_from_turn.py) \
 	$(addprefix tests/orchestrator/test_,spend_caps.py sync.py) \
-	$(addprefix tests/orchestrator/cli/test_,cost.py doctor_promises.py doctor_secrets.py look.py output.py) \
+	$(addprefix tests/orchestrator/cli/test_,cost.py doctor_promises.py look.py output.py) \
 	tests/orchestrator/cli/test_policy_replay.py tests/orchestrator/routes \
 	$(addprefix tests/orchestrator/mcp/test_,calls.py tools.py) tests/wire/test_help.py
 COMPLETE := shared/*,worker/loop.py,worker/tool_calls.py,worker/limits.py,worker/policy/*

@@ -1,13 +1,18 @@
-"""`deputize doctor`: checks this machine and the service, with a remedy for each problem."""
+"""`deputize doctor`: checks this machine and the service, with a remedy for each problem.
+
+With ``--workspace DIR`` it also checks what an agent that works on a copy of a directory finds there.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import stat
 import sys
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +26,16 @@ from .errors import Exit
 from .findings import Finding
 
 if TYPE_CHECKING:
-    from ...shared.settings import Settings
+    from ...shared.promises import ProjectFacts
+    from ...shared.settings import SandboxSettings, Settings
 
 SPACE_NEEDED = 100 * 1024**2
 SPACE_WANTED = 2 * 1024**3
+_MOUNTED = Path("/run/secrets")
+"""Where containers find their secrets: their user has to be able to read what is another's."""
+_ALWAYS = ("python", "pytest", "node", "git")
+"""Programs whose absence is reported, too."""
+_PYTHON_PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 
 
 @click.command()
@@ -76,8 +87,6 @@ async def _doctor(ctx: click.Context, as_json: bool, workspace: Path | None, **n
 
 
 async def _rows(settings: Settings, workspace: Path | None, **named: str | None) -> AsyncGenerator[Finding]:
-    from .doctor_workspace import chosen_sandbox
-
     chosen = None
     if workspace:
         settings, chosen = chosen_sandbox(settings, **named)
@@ -91,35 +100,25 @@ async def _rows(settings: Settings, workspace: Path | None, **named: str | None)
 
 async def run_checks(settings: Settings, workspace: Path | None = None) -> AsyncGenerator[Finding]:
     """Yields every row as soon as it is known. The promises are tried meanwhile."""
-    from . import doctor_promises, doctor_secrets
-    from .doctor_scopes import scopes_row
+    from .doctor_promises import masking_row, promise_rows, promises_asked, scopes_row
     from .doctor_service import redis_rows, service_rows
 
     home = _home(settings)
     stack = stack_here(settings) if home.state == "✓" else None
     redis_url = settings.redis_url or (stack.redis_url if stack else None)
-    async with doctor_promises.promises_asked(settings, redis_url, workspace) as asked:
-        for row in (
-            _python(),
-            home,
-            _disk(settings),
-            token_row(settings),
-            _model(settings),
-            *doctor_secrets.key_rows(),
-        ):
+    async with promises_asked(settings, redis_url, workspace) as asked:
+        for row in (_python(), home, _disk(settings), token_row(settings), _model(settings), *key_rows()):
             yield row
         async for row in redis_rows(settings, stack):
             yield row
         async for row in service_rows(settings, stack):
             yield row
-        here = {"masking": doctor_secrets.masking_row(settings), "scopes": scopes_row(settings)}
-        found = await asked
-    for row in doctor_promises.promise_rows(settings, found, here):
+        here = {"masking": masking_row(settings), "scopes": scopes_row(settings)}
+        report = await asked
+    for row in promise_rows(settings, report, here, for_project=workspace is not None):
         yield row
-    if workspace and (project := found["more"].get("project")):
-        from .doctor_workspace import project_rows
-
-        for row in project_rows(settings, workspace, project):
+    if workspace and report.project:
+        for row in project_rows(settings, workspace, report.project):
             yield row
 
 
@@ -177,3 +176,104 @@ def _model(settings: Settings) -> Finding:
     if not settings.has_model_endpoint:
         return Finding("!", "model", "no key here, so `run` and `batch` start nothing here", "set ANTHROPIC_API_KEY")
     return Finding("✓", "model", f"{settings.model}, by {', '.join(sorted(settings.model_endpoint))}")
+
+
+def key_rows(mounted: Path = _MOUNTED) -> Iterator[Finding]:
+    """Yields where keys are kept, if there are any. Files in ``mounted`` that are not ours are as they have to be."""
+    from ...shared.settings.loading import secret_variables
+    from ...shared.settings.variables import environment
+
+    environ = environment()
+    exposed = [name for name in secret_variables() if environ.get(name, "").strip()]
+    files = {name: path for name in secret_variables() if (path := environ.get(f"{name}_FILE", "").strip())}
+    if opened := [name for name, path in files.items() if _is_open(Path(path), mounted)]:
+        paths = " ".join(files[name] for name in opened)
+        yield Finding("!", "keys", f"other users may read the file of {', '.join(opened)}", f"chmod 600 {paths}")
+    if exposed:
+        detail = f"{', '.join(exposed)} in the environment, which every program started from here inherits"
+        yield Finding("✓", "keys", f"{detail}; a file named by {exposed[0]}_FILE is more private")
+    elif files and not opened:
+        yield Finding("✓", "keys", f"from files: {', '.join(files)}")
+
+
+def _is_open(path: Path, mounted: Path) -> bool:
+    """Whether other users may read a file whose mode is ours to change."""
+    found = path.stat()
+    is_ours = found.st_uid == os.geteuid() or not path.is_relative_to(mounted)
+    return is_ours and bool(found.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+
+
+def chosen_sandbox(
+    settings: Settings, agent: str | None = None, profile: str | None = None
+) -> tuple[Settings, Finding | None]:
+    """Returns the settings with the sandbox of the agent or the profile, and the row about it, if there are profiles.
+
+    With an unknown name the row is ✗.
+    """
+    from ...shared.agents import unknown_agent
+
+    if reason := unknown_agent(agent, settings.agents) or settings.sandbox.unknown_profile(profile):
+        return settings, Finding("✗", "profile", reason, "name one that the settings define")
+    name, known = settings.agents[agent].sandbox if agent else profile, settings.sandbox.profiles
+    detail = f"{name or 'none, as in [sandbox]'}; there are {', '.join(known)}"
+    sandbox = settings.sandbox.in_profile(name) if name else settings.sandbox
+    return settings.model_copy(update={"sandbox": sandbox}), Finding("✓", "profile", detail) if known else None
+
+
+def project_rows(settings: Settings, directory: Path, found: ProjectFacts) -> Iterator[Finding]:
+    """Yields what commands found of the project, and what its runs may use."""
+    from .doctor_promises import network
+
+    own = settings.sandbox
+    yield Finding("✓", "limits", _limits(own))
+    if own.setup:
+        when = "done already" if found.is_set_up else "runs before the next run"
+        yield Finding("✓", "set-up", f"{own.setup} ({when}; {network([*own.setup_hosts, *own.allowed_hosts])})")
+    yield from _project(directory, found)
+    yield from _programs(directory, found)
+
+
+def _limits(own: SandboxSettings) -> str:
+    sizes = (own.memory_bytes, own.disk_bytes, own.file_bytes, own.tmp_bytes)
+    memory, disk, file, tmp = map(_size, sizes)
+    return (
+        f"a run has {memory} of memory, {own.cpus:g} processors and {disk} of disk; a command ends after "
+        f"{own.command_seconds} s, and has {own.processes} processes, files of {file} each, and {tmp} in /tmp"
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 30):.3g} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.3g} MiB"
+
+
+def _project(directory: Path, found: ProjectFacts) -> Iterator[Finding]:
+    if found.venv:
+        yield Finding("✓", "venv", f"{found.venv}, active and read-only")
+    elif _is_python(directory):
+        remedy = f"make one in {directory} (`python -m venv .venv`, `uv sync`), or name it in DEPUTIZE_SANDBOX_SHOW"
+        yield Finding("!", "venv", "none: neither .venv nor venv is a virtual environment of this directory", remedy)
+    if (directory / "package.json").is_file():
+        if "node_modules" in found.dependencies:
+            yield Finding("✓", "packages", f"{directory / 'node_modules'}, read-only")
+        else:
+            yield Finding("!", "packages", "no node_modules", f"install them in {directory}, or by sandbox.setup")
+    for note in found.notes:
+        yield Finding("!", "hidden", note, "or leave it out: the system's programs are there all the same")
+
+
+def _programs(directory: Path, found: ProjectFacts) -> Iterator[Finding]:
+    for name, version in found.programs.items():
+        if version:
+            yield Finding("✓", name, version)
+        elif name in _ALWAYS:
+            yield Finding("!", name, "not found inside the sandbox", _remedy(name, directory, found))
+
+
+def _remedy(name: str, directory: Path, found: ProjectFacts) -> str:
+    if name == "pytest":
+        return f"install it into {found.venv or directory / '.venv'} if agents are to run Python tests"
+    return f"install {name}, or name its directory in DEPUTIZE_SANDBOX_SHOW, if agents need it"
+
+
+def _is_python(directory: Path) -> bool:
+    return any((directory / name).exists() for name in _PYTHON_PROJECT)

@@ -20,7 +20,7 @@ STARTS = {
     "worker/linux/disk.py": "du",
     "worker/linux/program.py": "bubblewrap, and our own program that starts servers",
     "worker/mcp/subreaper.py": "a server that the operator configured",
-    "worker/sandbox/protections.py": "Python's own program",
+    "worker/sandbox/trials.py": "Python's own program",
     "worker/standby/process.py": "our own program",
     "worker/web/page_text.py": "our own program",
     "worker/workspace/removal.py": "rm and chmod",

@@ -25,7 +25,7 @@ from .environment import MOUNT, OFFLINE, SCRATCH, VARIABLES, BindMount, Bwrap
 from .namespaces import MountNamespace, writable_mount_refusal
 from .process import GUARD_SHELL, SHELL_SCRIPTS, Process, Sink, guard, split_leftovers
 from .project_tools import NO_TOOLS, ProjectTools
-from .selftest import SelfTestResult, run_selftest
+from .protections import SelfTestResult, run_selftest
 from .shells import BackgroundShellManager
 from .worker_bounds import WorkerBounds
 

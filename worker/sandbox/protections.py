@@ -1,203 +1,268 @@
-"""Which protections of commands work on this machine: each is tried with a command, none is concluded from versions.
+"""The protections of commands, one table: what each promises, what tries it on this machine, what that must print.
 
-A result lists by promise what was found wrong; it is empty if all is well.
+A worker's start tries those of ``AT_START`` and ``FROM_OUTSIDE``; no command runs before they have passed. `deputize
+doctor` tries all of them, and the attacks of the tests do so through a worker. None is concluded from versions.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import errno
 import os
+import re
 import shutil
-import sys
+import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from ...shared.errors import ErrorType, ToolError
+from ...shared.errors import ErrorType, Misconfigured, ToolError
+from ..linux.machine import exhausted
 from .base import Sandbox
-from .bubblewrap import Bubblewrap
-from .canaries import ELSEWHERE, Canaries
+from .bounds import RunBounds
 from .command import Command
-from .egress import PORT, Egress
-from .environment import SYSTEM_PATH, program, program_mounts
+from .egress import Egress
+from .environment import OFFLINE, VARIABLES, Bwrap, owner
 from .project_tools import NO_TOOLS, ProjectTools
-
-SECONDS = 15
-_PROBE = Path(__file__).with_name("probe.py")
-_NAMESPACES = ("user", "pid", "mnt", "net", "ipc")
-_CALLS = {
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "mount": (165, 40),
-    "pivot_root": (155, 41),
-    "move_mount": (429, 429),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "pidfd_getfd": (438, 438),
-    "keyctl": (250, 219),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "open_by_handle_at": (304, 265),
-    "kexec_load": (246, 104),
-}
-"""System calls that the kernel must refuse, with their numbers on x86-64 and on aarch64."""
-_FAMILIES = {"VSOCK": 40, "ALG": 38, "PACKET": 17, "BLUETOOTH": 31, "KEY": 15}
-_BY_PROGRAMS = r"""
-[ "$(grep '^Seccomp:' /proc/self/status | cut -f2)" = 2 ] || echo 'a program without a filter of system calls'
-went() { "$@" >/dev/null 2>&1 && echo "$*"; }
-went unshare --user true
-went nsenter --target 1 --mount true
-went mount -t tmpfs none /tmp
-"""
-Problems = list[str]
-
-
-class Make(Protocol):
-    """Makes a sandbox over a directory; a test passes one that lets something through."""
-
-    def __call__(self, workspace: Path, *, tools: ProjectTools = ..., reach: Egress | None = ...) -> Bubblewrap: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """What commands found that they must not find, by promise, and the names of their variables."""
+class Protection:
+    """One protection of commands, and how it is tried."""
 
-    problems: Mapping[str, Problems]
-    variables: list[str] = field(default_factory=list[str])
-    reached: list[str] = field(default_factory=list[str])
-    """The servers that a process of this machine reached, and no command."""
+    promise: str
+    """The promise of the README that it is part of."""
+    broken: str
+    """What is wrong without it; ``{}`` is each line that was printed."""
+    tries: str
+    """What tries it: a line for a shell, or the name of what is looked for."""
+    must: str = ""
+    """The pattern of what has to be printed."""
+    seen: str = ""
+    """What the same program has to find outside of a sandbox. If it does not, it is blind and proves nothing."""
 
-
-async def try_isolation(
-    canaries: Canaries,
-    servers: Iterable[list[Any]] = (),
-    secrets: Iterable[str] = (),
-    tools: ProjectTools = NO_TOOLS,
-    make: Make = Bubblewrap,
-) -> Tried:
-    """Looks for canaries and secrets, and tries networks and system calls, inside a sandbox and, to compare, outside.
-
-    ``servers`` are further ones of this machine. Raises ToolError if commands cannot be run.
-    """
-    servers = [*canaries.servers, *servers]
-    paths = [str(path) for path in canaries.paths]
-    outside = {"paths": paths, "addresses": servers}
-    inside = {
-        **outside,
-        "everyone": True,
-        "names": [canaries.name],
-        "addresses": [*servers, *ELSEWHERE],
-        "calls": {name: numbers[os.uname().machine == "aarch64"] for name, numbers in _CALLS.items()},
-        "families": _FAMILIES,
-    }
-    with make(canaries.workspace("isolation"), tools=tools) as sandbox:
-        control, found, refused, theirs = await asyncio.gather(
-            _outside(outside),
-            probe(sandbox, inside),
-            _output(sandbox, _BY_PROGRAMS),
-            _output(sandbox, f"readlink {' '.join(f'/proc/self/ns/{name}' for name in _NAMESPACES)}"),
-        )
-    problems = _found_by_commands(found, canaries, secrets)
-    for name, missing in _missed_by_control(control, canaries).items():
-        problems[name] += missing
-    problems["kernel"] += [f"{line} was not refused" for line in refused.splitlines()]
-    problems["kernel"] += _shared_namespaces(theirs.split())
-    names = sorted({line.partition("=")[0] for line in found["environ"].split("\0") if "=" in line})
-    return Tried(problems, names, control["reached"])
+    def problems(self, printed: str) -> list[str]:
+        """Returns what is wrong by what was printed."""
+        if re.fullmatch(self.must, printed):
+            return []
+        return [*dict.fromkeys(self.broken.format(line) for line in printed.splitlines() or [""])]
 
 
-def _found_by_commands(found: Mapping[str, Any], canaries: Canaries, secrets: Iterable[str]) -> dict[str, Problems]:
-    private, opened = str(canaries.private.parent), found["files"]
-    theirs = [path for path, held in opened.items() if canaries.values[canaries.private] in held or private in path]
-    of_worker = [f"a command opened {path}" for path in theirs]
-    if found["environments"] or any(secret in found["environ"] for secret in secrets):
-        of_worker.append("an environment that a command can read holds a variable of the worker")
-    if found["memory"]:
-        of_worker.append("memory that a command can read holds a variable of the worker")
-    reached = [f"a command reached {name}" for name in found["reached"]]
-    return {
-        "secrets": of_worker,
-        "files": [f"a command opened {path}" for path in opened if path not in theirs] + _of_redis(reached),
-        "network": reached,
-        "kernel": [f"the system call {name} was not refused" for name in found["calls"]]
-        + [f"a socket of the family {name} was not refused" for name in found["families"]],
-    }
+_NAMES = r"cat {} | tr '\0' '\n' | cut -d= -f1"
+_KNOWN = "|".join([*VARIABLES, *OFFLINE, "PATH", "PWD", "OLDPWD", "_", "SHLVL"])
+_LINKS = "shared net; tail -n +3 /proc/net/dev | cut -d: -f1"
+_FEW = r"[1-9]\d?|1\d\d|2[0-4]\d|25[0-6]"
+_PRIVILEGES = "grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | cut -f2"
+DAEMON = "setsid sh -c 'exec sleep 1000 <alive' & exec 3>alive; echo up"
+"""Leaves a process that has left its shell's session, and that reads the pipe ``alive``."""
+AT_START = (
+    Protection("secrets", "the first process has variables: {}", _NAMES.format("/proc/1/environ")),
+    Protection(
+        *("secrets", "commands have other variables than they are given: {}", _NAMES.format("/proc/self/environ")),
+        rf"(?:(?:{_KNOWN})(?: |$))+",
+    ),
+    Protection("files", "the host shows {}", "ls -d /root /home /var /run /mnt /srv /etc/shadow"),
+    Protection("files", "the system can be written", "yes eval 'true >/probe'; yes eval 'true >/usr/probe'", "no no"),
+    Protection("network", "commands have the host's network: {}", _LINKS, "|lo"),
+    Protection("kernel", "commands have namespaces of the host: {}", "shared user pid mnt ipc"),
+    Protection("kernel", "{} processes are visible", "set -- /proc/[0-9]*; echo $#", r"\d|1[0-5]"),
+    Protection("kernel", "{} descriptors are open, not 4", "set -- $(ls /proc/self/fd); echo $#", "[0-4]"),
+    Protection("kernel", "privileges or system calls are not as they must be: {}", _PRIVILEGES, "0{16} 1 2"),
+    Protection("kernel", "the kernel can be set", "yes eval 'true >>/proc/sys/kernel/core_pattern'", "no"),
+    Protection("kernel", "namespaces can be created", "yes unshare --user true", "no"),
+    Protection("kernel", "commands are user {}, not 1000", "id -u", "1000"),
+    Protection("bounds", "a command may have {} processes", "ulimit -u || ulimit -p", _FEW),
+)
+"""Lines for a shell, with builtins where possible, so that nothing but a missing protection fails one."""
+FROM_OUTSIDE = (
+    Protection("files", "the workspace cannot be written", "content", "done"),
+    Protection("kernel", "commands are root on the host, too", "owner", r"|[1-9]\d*"),
+    Protection("bounds", "the process that a killed command has left {}", "left", "has ended"),
+)
+"""What is seen of the workspace from outside."""
+BY_PROBE = (
+    Protection(
+        *("secrets", "an environment that a command can read holds a variable of the worker", "environments"),
+        seen="the variable in its environment",
+    ),
+    Protection(
+        *("secrets", "memory that a command can read holds a variable of the worker", "memory"),
+        seen="the variable in its memory",
+    ),
+    Protection("secrets", "a command opened {}", "private", seen="the private file"),
+    Protection("files", "a command opened {}", "neighbour", seen="the file of another run"),
+    Protection("files", "a command opened {}", "others"),
+    Protection("files", "a command reached {}", "redis"),
+    Protection("network", "a command reached {}", "servers", seen="every server of this machine"),
+    Protection("kernel", "the system call {} was not refused", "calls"),
+    Protection("kernel", "a socket of the family {} was not refused", "families"),
+)
+"""What ``probe.py`` looks for."""
+BY_PROXY = (
+    Protection("network", "a command did not reach an allowed host: {}", "allowed", "HTTP/1.1 200.*"),
+    Protection("network", "a command reached {}, which is not allowed", "others"),
+)
+_HOLD_MEMORY = "dd if=/dev/zero bs=100M count=1 2>/dev/null | sleep 1000"
+_FILL_DISK = "head -c 9M /dev/zero >a; exec sleep 1000"
+_FORK = "i=0; while [ $i -lt 64 ]; do sleep 1000 & i=$((i+1)); done 2>/dev/null; echo all"
+BY_LIMIT = (
+    Protection("bounds", "memory is not bounded", _HOLD_MEMORY, r".*sandbox\.memory_bytes.*"),
+    Protection("bounds", "disk is not bounded", _FILL_DISK, r".*sandbox\.disk_bytes.*"),
+    Protection("bounds", "processes are not bounded", _FORK, "(?!all|timed out).*"),
+    Protection("bounds", "processors are not bounded", "nproc", "1|100000 100000"),
+    Protection("bounds", "the process that a command has left {}", f"mkfifo alive; {DAEMON}", "up has ended"),
+)
+"""Lines for a shell that exceed small limits."""
+Problems = dict[str, list[str]]
+"""What is wrong, by promise; an empty list where all is well."""
+_SECONDS = 20
+_EXIT_CODE = 42
+_PRELUDE = r"""
+yes() { "$@" >/dev/null 2>&1 && echo yes || echo no; }
+shared() {
+    found=$(cd /proc/self/ns && readlink "$@") || echo unknown
+    for each in $found; do case "$host" in *"$each"*) echo "$each";; esac; done
+}
+"""
+_NAMESPACES = ("user", "pid", "mnt", "net", "ipc")
+PIPE = "alive"
+_REMEDY = (
+    "Install bubblewrap (the system's package, or this project's extra `sandbox`); in a container, run the worker "
+    "with the seccomp profile worker/sandbox/seccomp-worker.json and unmasked /proc (systempaths=unconfined). "
+    "Ubuntu 23.10 and newer: sysctl kernel.apparmor_restrict_unprivileged_userns=0."
+)
 
 
-def _of_redis(reached: Iterable[str]) -> Problems:
-    return [sentence for sentence in reached if "Redis" in sentence]
+class ClosableSandbox(Sandbox, Protocol):
+    def close(self) -> None: ...
 
 
-def _missed_by_control(found: Mapping[str, Any], canaries: Canaries) -> dict[str, Problems]:
-    """Returns what the same program did not find outside of a sandbox: what is blind proves nothing."""
-    seen = {canary for held in found["files"].values() for canary in held}
-    blind = "nothing is proven: a program outside of the sandbox did not find"
-    checks = {
-        "secrets": {
-            "the variable in its environment": found["environments"],
-            "the variable in its memory": found["memory"],
-            "the private file": canaries.values[canaries.private] in seen,
-        },
-        "files": {"the file of another run": canaries.values[canaries.neighbour] in seen},
-        "network": {name: name in found["reached"] for name, *_ in canaries.servers},
-    }
-    return {name: [f"{blind} {what}" for what, is_seen in each.items() if not is_seen] for name, each in checks.items()}
+class Make(Protocol):
+    """Makes a sandbox over a directory; a test passes one that lacks a protection."""
+
+    def __call__(
+        self,
+        workspace: Path,
+        bwrap: Bwrap | None = None,
+        *,
+        tools: ProjectTools = NO_TOOLS,
+        bounds: RunBounds | None = None,
+        reach: Egress | None = None,
+    ) -> ClosableSandbox: ...
 
 
-def _shared_namespaces(theirs: list[str]) -> Problems:
-    ours = {os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES}  # noqa: PTH115 - never blocks
-    if len(theirs) == len(_NAMESPACES) and not ours & {*theirs}:
-        return []
-    return [f"commands do not have {', '.join(_NAMESPACES)} namespaces of their own"]
+def new_folder(root: Path | None) -> Path:
+    if root:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix="selftest-", dir=root))
 
 
-async def try_egress(
-    canaries: Canaries, reach: Egress, allowed: str, others: list[str], make: Make = Bubblewrap
-) -> Problems:
-    """Asks the proxy of commands for a URL that is allowed, and for others. Raises ToolError."""
-    with make(canaries.workspace("egress"), reach=reach) as sandbox:
-        first, *rest = (await probe(sandbox, {"proxy": PORT, "urls": [allowed, *others]}))["answers"]
-    missed = [] if first.startswith("HTTP/1.1 200") else [f"a command did not reach an allowed host: {first}"]
-    refused = ("HTTP/1.1 403", "HTTP/1.1 502")
-    reached = [url for url, line in zip(others, rest, strict=True) if not line.startswith(refused)]
-    return [*missed, *(f"a command reached {url}, which is not allowed" for url in reached)]
+def give(path: Path) -> None:
+    """Lets commands own what they may write."""
+    if ids := owner():
+        os.chown(path, *ids)
 
 
-async def probe(sandbox: Sandbox, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a command finds. Raises ToolError if the sandbox has no Python to look with."""
-    python = program("python3", program_mounts()) or "python3"
-    done = await sandbox.run(Command([python, "-I", "-S", "-c", _PROBE.read_text("utf-8"), json.dumps(asked)], SECONDS))
-    return _parsed(done.stdout, done.stderr)
+def judged(rows: Iterable[Protection], printed: Mapping[str, str]) -> Problems:
+    """Returns what is wrong by what each of the rows has printed."""
+    found: Problems = {}
+    for row in rows:
+        found.setdefault(row.promise, []).extend(row.problems(printed[row.tries]))
+    return found
 
 
-async def _outside(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs the same program as a child of this process, with its environment."""
-    process = await asyncio.create_subprocess_exec(
-        *(shutil.which("python3", path=SYSTEM_PATH) or sys.executable, "-I", "-S", "-c"),
-        *(_PROBE.read_text("utf-8"), json.dumps(asked)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+@dataclass(frozen=True, slots=True)
+class SelfTestResult:
+    """The bubblewrap that passed the self-test, or why none did."""
+
+    bwrap: Bwrap | None
+    reason: str | None
+
+
+async def run_selftest(make: Make, home: Path | None, bwraps: Iterable[Bwrap]) -> SelfTestResult:
+    """Tries each bubblewrap in a temporary workspace below ``home``. Returns the first with all protections."""
+    reasons: list[str] = []
+    for bwrap in bwraps:
+        try:
+            problems = await _test(make, bwrap, home)
+        except (ToolError, Misconfigured, OSError) as error:
+            if why := exhausted(error.__cause__ or error):
+                return SelfTestResult(None, why)
+            problems = [str(error)]
+        if not problems:
+            return SelfTestResult(bwrap, None)
+        reasons.append(f"{bwrap.program}: {'; '.join(problems)}")
+    return SelfTestResult(None, f"{'; '.join(reasons) or 'there is no bubblewrap'}. {_REMEDY}")
+
+
+async def _test(make: Make, bwrap: Bwrap, home: Path | None) -> list[str]:
+    folder = new_folder(home)
     try:
-        return _parsed(*await process.communicate())
+        workspace = folder / "files"
+        workspace.mkdir()
+        give(workspace)
+        with closing(make(workspace, bwrap)) as sandbox:
+            printed = await _printed_at_start(sandbox) | seen_outside(workspace)
+            found = judged((*AT_START, *FROM_OUTSIDE[:-1]), printed)
+            if not any(found.values()):
+                found = judged(FROM_OUTSIDE[-1:], {"left": await _left_by_killed(sandbox, workspace)})
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+    return [problem for problems in found.values() for problem in problems]
 
 
-def _parsed(output: bytes, errors: bytes) -> dict[str, Any]:
+def script_at_start() -> str:
+    """Returns the script that prints number and words of each row that is tried at the start, and writes a file."""
+    host = " ".join(os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES)  # noqa: PTH115 - never blocks
+    lines = [f"echo {number} $({{ {row.tries}; }} 2>/dev/null)" for number, row in enumerate(AT_START)]
+    return "\n".join([f"host='{host}'{_PRELUDE}", *lines, f"echo done >probe; mkfifo {PIPE}"])
+
+
+def printed_at_start(output: str) -> dict[str, str]:
+    """Returns what each row has printed. Raises ToolError for another output than the script's."""
+    found = [line.partition(" ") for line in output.splitlines()]
+    if [number for number, _, _ in found] != [str(number) for number in range(len(AT_START))]:
+        raise ToolError(ErrorType.EXECUTION_FAILED, f"what tries the sandbox printed something else: {output[-500:]}")
+    return {row.tries: words for row, (_, _, words) in zip(AT_START, found, strict=True)}
+
+
+def seen_outside(workspace: Path) -> dict[str, str]:
+    """Returns what is to be seen of the file that the script has written."""
+    written = workspace / "probe"
+    if not written.exists():
+        return {"content": "", "owner": ""}
+    return {"content": written.read_text("utf-8", "replace").strip(), "owner": str(written.stat().st_uid)}
+
+
+async def _printed_at_start(sandbox: Sandbox) -> dict[str, str]:
+    done = await sandbox.run(Command(["/bin/sh", "-c", f"{script_at_start()}\nexit {_EXIT_CODE}"], _SECONDS))
+    if done.exit_code != _EXIT_CODE:
+        stderr = done.stderr.decode("utf-8", "replace").strip()[-500:]
+        why = f"a command that exits with {_EXIT_CODE} ended with exit code {done.exit_code}: {stderr}"
+        raise ToolError(ErrorType.EXECUTION_FAILED, why)
+    return printed_at_start(done.stdout.decode("utf-8", "replace"))
+
+
+async def _left_by_killed(sandbox: Sandbox, workspace: Path) -> str:
+    """Cancels a command with a daemon; a pipe without a reader shows that the daemon has ended."""
+    up = asyncio.Event()
+    command = Command(["/bin/sh", "-c", f"{DAEMON}; sleep 1000"], _SECONDS)
+    task = asyncio.ensure_future(sandbox.run(command, lambda _: up.set()))
+    waiting = asyncio.ensure_future(up.wait())
+    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    task.cancel()
+    await asyncio.wait([task])
+    return left(workspace) if up.is_set() else "did not begin"
+
+
+def left(workspace: Path) -> str:
+    """Returns whether a process still reads the pipe: that is known whatever the process did to hide."""
     try:
-        return json.loads(output)
-    except ValueError:
-        last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise ToolError(ErrorType.EXECUTION_FAILED, f"what looks around failed: {last}") from None
-
-
-async def _output(sandbox: Sandbox, script: str) -> str:
-    return (await sandbox.run(Command(["sh", "-c", script], SECONDS))).stdout.decode("utf-8", "replace").strip()
+        os.close(os.open(workspace / PIPE, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENOENT):
+            return "has ended"
+    return "goes on"

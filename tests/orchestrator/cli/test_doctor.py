@@ -1,10 +1,14 @@
-"""`deputize doctor`: it tells what is well from what is not, and says how to mend it."""
+"""`deputize doctor`: it tells what is well from what is not, and says how to mend it.
+
+With `--workspace DIR` also what an agent will find there, really asked inside the sandbox.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+import venv
 from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ from typing import Any
 import pytest
 import redis
 
-from deputize.orchestrator.cli.doctor_promises import PROMISES
+from deputize.orchestrator.cli.doctor import chosen_sandbox, key_rows, project_rows
 from deputize.orchestrator.cli.doctor_service import redis_rows, service_rows
 from deputize.orchestrator.cli.findings import Finding
 from deputize.orchestrator.delegations import open_service
@@ -20,12 +24,21 @@ from deputize.orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private,
 from deputize.orchestrator.sockets import free_port
 from deputize.shared.connection import connect
 from deputize.shared.fleet import Fleet
+from deputize.shared.promises import PROMISES
+from deputize.shared.settings import Settings
+from deputize.worker.promises.__main__ import find_project
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.project_tools import tools_for
+from deputize.worker.sandbox.setup_command import SetupCache
+from deputize.worker.sandbox.trials import Canaries
 from tests.orchestrator.command_line import Done, deputize, started
 from tests.orchestrator.fake_service import READ_FILE, worker_card
 from tests.orchestrator.serving import served, settings
 from tests.redis_server import RedisProcess
 from tests.waiting import until
+from tests.worker.forked import need_root
 
+KEY = "sk-ant-api03-Zk9hWq2LpXv7RtY4uMbN8cD"
 TRIED = {"sandbox", "memory", *(promise.name for promise in PROMISES)}
 
 
@@ -168,3 +181,130 @@ async def test_a_wrong_setting_is_a_row_too(tmp_path: Path) -> None:
     done = await deputize("doctor", "--json", DEPUTIZE_PORT="many")
     assert done.code == 3
     assert states(done) == {"settings": "broken"}
+
+
+def keys(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Finding:
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    (found,) = key_rows()
+    return found
+
+
+def test_a_key_in_the_environment_is_named_and_one_in_a_private_file_is_well(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = keys(monkeypatch, ANTHROPIC_API_KEY=KEY)
+    assert (found.state, found.remedy) == ("✓", "")  # the front page has it set
+    assert "every program started from here inherits; a file named by ANTHROPIC_API_KEY_FILE" in found.detail
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    (tmp_path / "key").write_text(KEY)
+    (tmp_path / "key").chmod(0o600)
+    assert keys(monkeypatch, ANTHROPIC_API_KEY_FILE=str(tmp_path / "key")).state == "✓"
+    (tmp_path / "key").chmod(0o644)
+    found = keys(monkeypatch)
+    assert (found.state, found.remedy) == ("!", f"chmod 600 {tmp_path / 'key'}")
+
+
+def test_nothing_is_to_be_changed_of_a_containers_secret_that_is_not_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    need_root()
+    file = tmp_path / "anthropic_api_key"
+    file.write_text(KEY)
+    file.chmod(0o644)
+    monkeypatch.setenv("ANTHROPIC_API_KEY_FILE", str(file))
+    assert [row.remedy for row in key_rows(tmp_path)] == [f"chmod 600 {file}"]
+    os.chown(file, 1000, 1000)
+    assert [(row.state, row.remedy) for row in key_rows(tmp_path)] == [("✓", "")]
+    assert [row.remedy for row in key_rows()] == [f"chmod 600 {file}"]
+
+
+async def of_project(tmp_path: Path, project: Path, **sandbox: Any) -> dict[str, Finding]:
+    settings = Settings.load(environ={}, home=tmp_path / "home", sandbox=sandbox)
+    assert await Bubblewrap.selftest() is None
+    with Canaries(tmp_path) as canaries:
+        found = await find_project(settings, project, canaries.workspace("project"))
+    return {row.name: row for row in project_rows(settings, project, found)}
+
+
+async def test_it_says_what_an_agent_will_find_before_money_is_spent(tmp_path: Path) -> None:
+    assert await Bubblewrap.selftest() is None
+    project = tmp_path / "project"
+    venv.create(project / ".venv", symlinks=True)
+    (project / "package.json").write_text("{}")
+    site = next((project / ".venv/lib").glob("python3*")) / "site-packages"
+    (site / "pytest.py").write_text("print('pytest 99')\n")
+    done = await deputize("doctor", "--workspace", str(project), "--json", DEPUTIZE_HOME=str(tmp_path / "home"))
+    assert done.code == 0
+    found = {row["name"]: row for row in map(json.loads, done.out.splitlines())}
+    for name in ("sandbox", "secrets", "files", "network", "kernel", "bounds", "limits"):
+        assert found[name]["state"] == "ok"
+    assert found["sandbox"]["detail"] == "works; no network, and only the workspace can be written"
+    assert ("by measuring" in found["bounds"]["detail"]) != ("by a control group" in found["bounds"]["detail"])
+    assert found["venv"]["detail"].startswith(f"{project}/.venv")
+    assert found["pytest"]["detail"] == "pytest 99"
+    assert found["python"]["detail"].startswith("Python 3.")
+    assert (found["packages"]["state"], found["packages"]["detail"]) == ("warning", "no node_modules")
+    assert sorted(path.name for path in project.iterdir()) == [".venv", "package.json"]
+
+
+async def test_it_says_what_set_up_would_run_which_hosts_it_reaches_and_the_limits(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    line = "touch /opt/setup/x"
+    sandbox = {"setup": line, "setup_hosts": ["example.org", "*.example.com"], "command_seconds": 45}
+    found = await of_project(tmp_path, project, **sandbox)
+    assert found["set-up"].detail == f"{line} (runs before the next run; network: only example.org, *.example.com)"
+    assert found["limits"].detail == (
+        "a run has 2 GiB of memory, 2 processors and 2 GiB of disk; a command ends after 45 s, and has 256 processes, "
+        "files of 1 GiB each, and 256 MiB in /tmp"
+    )
+    settings = Settings.load(environ={}, home=tmp_path / "home", sandbox=sandbox)
+    tools = tools_for(settings, project)
+    await SetupCache(settings).add_to(tools, project, project, build=True)
+    assert (await of_project(tmp_path, project, **sandbox))["set-up"].detail.startswith(f"{line} (done already; ")
+
+
+async def test_what_is_missing_and_what_stays_hidden_has_a_remedy(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / ".venv/bin").mkdir(parents=True)
+    (project / "setup.py").touch()
+    (tmp_path / "own/bin").mkdir(parents=True)
+    (tmp_path / "own/bin/python3").touch(0o755)
+    (tmp_path / "own/lib/python3.11").mkdir(parents=True)
+    (tmp_path / "own/lib/python3.11/os.py").touch()
+    (project / ".venv/bin/python").symlink_to(tmp_path / "own/bin/python3")
+    found = await of_project(tmp_path, project)
+    assert (found["venv"].state, "python -m venv" in found["venv"].remedy) == ("!", True)
+    (project / ".venv/pyvenv.cfg").touch()
+    hidden = (await of_project(tmp_path, project))["hidden"]
+    assert hidden.state == "!"
+    assert f"is {tmp_path}/own, " in hidden.detail
+    assert "sandbox.show" in hidden.detail
+
+
+async def test_it_shows_the_sandbox_of_an_agent_or_of_a_profile(tmp_path: Path) -> None:
+    profiles = {"online": {"allowed_hosts": ["example.org"], "command_seconds": 7}}
+    using = Settings.load(environ={}, sandbox={"profiles": profiles}, agents={"surfer": {"sandbox": "online"}})
+    for named, chosen in (
+        ({"agent": "surfer"}, "online"),
+        ({"profile": "online"}, "online"),
+        ({}, "none, as in [sandbox]"),
+    ):
+        settings, row = chosen_sandbox(using, **named)
+        assert row == Finding("✓", "profile", f"{chosen}; there are online")
+        assert settings.sandbox.command_seconds == (7 if named else 600)
+    given: dict[str, Any] = {"DEPUTIZE_SANDBOX_PROFILES": json.dumps(profiles), "DEPUTIZE_HOME": str(tmp_path)}
+    for option, name in (("--agent", "surfr"), ("--profile", "onlin")):
+        more: dict[str, Any] = {"DEPUTIZE_AGENTS": '{"surfer": {"sandbox": "online"}}', **given}
+        done = await deputize("doctor", "--json", "--workspace", str(tmp_path), option, name, **more)
+        (row,) = map(json.loads, done.out.splitlines())
+        assert (done.code, row["name"], "did you mean" in row["detail"]) == (3, "profile", True)
+    for arguments in (("--agent", "a"), ("--workspace", ".", "--agent", "a", "--profile", "b")):
+        assert (await deputize("doctor", *arguments)).code == 2
+
+
+async def test_a_directory_that_does_not_exist_is_a_mistake_of_usage(tmp_path: Path) -> None:
+    done = await deputize("doctor", "--workspace", str(tmp_path / "nowhere"))
+    assert done.code == 2
+    assert "does not exist" in done.err

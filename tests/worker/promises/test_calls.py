@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,8 @@ import pytest
 from deputize.shared.settings import Settings
 from deputize.worker.policy.explanation import Explainer, Situation
 from deputize.worker.promises.__main__ import find
-from deputize.worker.promises.calls import try_file_tools, try_forbidden, try_permission
-from deputize.worker.promises.planted import plant, try_planted
-from deputize.worker.sandbox.canaries import Canaries
+from deputize.worker.promises.calls import plant, try_file_tools, try_forbidden, try_permission, try_planted
+from deputize.worker.sandbox.trials import Canaries
 from deputize.worker.workspace.files import Files
 from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.worker.forked import in_child
@@ -95,7 +95,7 @@ def test_an_ordinary_user_tries_all_of_it_and_all_is_well(monkeypatch: pytest.Mo
     def work(home: Path) -> dict[str, Any]:
         settings = Settings(home=home)
         with Canaries(home) as canaries:
-            return asyncio.run(find(settings, canaries))
+            return asdict(asyncio.run(find(settings, canaries)))
 
     with home_of_an_ordinary_user() as home:
         found = in_child(lambda: work(home), ordinary=True)

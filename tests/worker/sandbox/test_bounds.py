@@ -18,7 +18,7 @@ from deputize.worker.linux import machine
 from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bounds import Member, RunBounds
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.selftest import run_selftest
+from deputize.worker.sandbox.protections import run_selftest
 from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until

@@ -15,7 +15,7 @@ from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.buffers import MAX_UNREAD, LineFilter, OutputBuffer, incomplete_utf8_length
 from deputize.worker.sandbox.environment import Bwrap
-from deputize.worker.sandbox.selftest import run_selftest
+from deputize.worker.sandbox.protections import run_selftest
 from deputize.worker.sandbox.shells import BackgroundShell
 from tests.leaks import descendants
 from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
