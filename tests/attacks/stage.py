@@ -33,7 +33,7 @@ from tests.redis_server import RedisProcess
 from tests.running import call, say
 from tests.waiting import until
 
-MARK = "canary-"
+MARK = "deputize-canary-"
 """How everything begins that no run may get hold of."""
 DOORS = ("bash", "mcp__planted__run")
 """Both run a command: in a shell of the model, and in an MCP server whose program lies in the workspace."""
@@ -45,8 +45,8 @@ SKILL = "---\nname: good\ndescription: A good one.\n---\nDo good.\n"
 KEPT_BY = ("files", "home", "redis", "scripts")
 
 
-def marked(what: str) -> str:
-    return f"{MARK}{what}-{secrets.token_hex(12)}"
+def marked() -> str:
+    return f"{MARK}{secrets.token_hex(8)}"
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ async def open_stage(
     for name in KEPT_BY:
         (folder / name).mkdir()
     server = RedisProcess(folder / "redis")
-    key = marked("key")
+    key = marked()
     chosen = Settings.load(
         environ={},
         redis_url=server.url,
@@ -211,7 +211,7 @@ async def open_stage(
 def _mark_files(stage: Stage) -> None:
     """What lies on the machine, and a port of Redis as many have it."""
     for what, path in {"a key of ssh": stage.private_file, "a dotfile": stage.folder / "files/.env"}.items():
-        stage.marks[what] = marked("file")
+        stage.marks[what] = marked()
         path.parent.mkdir(exist_ok=True)
         path.write_text(stage.marks[what])
         path.chmod(0o600)
@@ -230,12 +230,12 @@ def _mark_files(stage: Stage) -> None:
         port = found.getsockname()[1]
     with redis.Redis.from_url(stage.url) as client:
         client.config_set("port", port)
-        client.set("deputize:test:mark", stage.marks.setdefault("a key of Redis", marked("redis")))
+        client.set("deputize:test:mark", stage.marks.setdefault("a key of Redis", marked()))
 
 
 async def _victim(stage: Stage, fleet: Fleet) -> str:
     """A run of somebody else, in the middle of a command."""
-    marks = {what: marked("victim") for what in ("its file", "its variable", "its argument")}
+    marks = {what: marked() for what in ("its file", "its variable", "its argument")}
     stage.marks |= marks
     line = (
         f"echo {marks['its file']} > diary.txt; export MINE={marks['its variable']}; touch begun; "

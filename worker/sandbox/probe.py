@@ -19,12 +19,13 @@ from typing import Any
 
 CANARY = re.compile(rb"deputize-canary-[0-9a-f]{16}")
 _SYSTEM = ("/proc", "/sys", "/dev", "/usr", "/lib", "/bin", "/sbin")
-_PREFIXES = ("", "/proc/1/root", "/proc/self/root", "/oldroot", "/newroot/..", "/workspace/../..")
+_PREFIXES = ("", "/proc/1/root", "/proc/2/root", "/proc/self/root", "/oldroot", "/newroot/..", "/workspace/../..")
 _WALK_SECONDS = 1.0
 _CONNECT_SECONDS = 0.5
 _MOST = 1 << 20
 _LARGEST_AREA = 64 << 20
-_EPERM = 1
+_REFUSED = (1, 38)
+"""EPERM and ENOSYS."""
 
 
 def _canaries(data: bytes) -> set[str]:
@@ -112,21 +113,24 @@ def _carried_out(calls: dict[str, int]) -> list[str]:
     libc = ctypes.CDLL(None, use_errno=True)
     invalid = [ctypes.c_long(-1)] * 6
     return [
-        name for name, number in calls.items() if libc.syscall(number, *invalid) != -1 or ctypes.get_errno() != _EPERM
+        name
+        for name, number in calls.items()
+        if libc.syscall(number, *invalid) != -1 or ctypes.get_errno() not in _REFUSED
     ]
 
 
 def _opened(families: dict[str, int]) -> list[str]:
     found: list[str] = []
     for name, number in families.items():
-        try:
-            socket.socket(number, socket.SOCK_DGRAM).close()
-        except PermissionError:
-            continue
-        except OSError:  # the filter let it pass, and this kernel lacks it
-            pass
-        found.append(name)
-    return found
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
+            try:
+                socket.socket(number, kind).close()
+            except PermissionError:
+                continue
+            except OSError:  # the filter let it pass, and this kernel lacks it
+                pass
+            found.append(name)
+    return sorted({*found})
 
 
 def _answers(proxy: int, urls: list[str]) -> list[str]:

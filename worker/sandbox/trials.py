@@ -45,7 +45,7 @@ _CALLS = (
     *(("io_uring_enter", 426, 426), ("open_by_handle_at", 304, 265), ("memfd_create", 319, 279)),
     *(("memfd_secret", 447, 447), ("shmget", 29, 194), ("init_module", 175, 105), ("finit_module", 313, 273)),
     *(("kexec_load", 246, 104), ("reboot", 169, 142), ("swapon", 167, 224), ("acct", 163, 89), ("syslog", 103, 116)),
-    *(("fanotify_init", 300, 262), ("clock_settime", 227, 112), ("sethostname", 170, 161)),
+    *(("fanotify_init", 300, 262), ("clock_settime", 227, 112), ("sethostname", 170, 161), ("clone3", 435, 435)),
 )
 """System calls that the kernel must refuse, with their numbers on x86-64 and on aarch64."""
 _FAMILIES = {
