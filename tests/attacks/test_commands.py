@@ -43,6 +43,11 @@ ESCAPES = {
     "kernel logs": "dmesg",
     "cgroups": "mkdir /sys/fs/cgroup/planted",
     "real time": "chrt -f 1 true",
+    "system directories": "for each in / /etc /usr/bin /dev /opt /proc; do touch $each/x && exit; done; false",
+    "memory of the kernel": "true >>/proc/sys/vm/drop_caches",
+    "the name of the machine": "hostname other",
+    "priority": "[ $(nice -n -5 nice) -lt $(nice) ]",
+    "terminals": "! python3 -c 'import fcntl; fcntl.ioctl(0, 0x5412, b\"x\")' 2>&1 | grep -q PermissionError",
     "names of hosts": "getent hosts example.com || python3 -c 'import socket; socket.getaddrinfo(\"example.com\", 80)'",
 }
 

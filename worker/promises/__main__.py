@@ -83,9 +83,7 @@ async def _isolation(settings: Settings, canaries: Canaries, report: Report) -> 
     redis = await _redis(settings.redis_url) if settings.redis_url else []
     with report.attempting("secrets", "files", "network", "kernel"):
         tools = await asyncio.to_thread(tools_for, settings, None)
-        tried = await try_commands(Bubblewrap, canaries, redis, settings.secrets, tools)
-        report.add(tried.problems)
-        report.variables, report.is_redis_here = tried.variables, REDIS in tried.reached
+        await try_commands(Bubblewrap, canaries, report, redis, settings.secrets, tools)
 
 
 async def _egress(settings: Settings, canaries: Canaries, report: Report) -> None:
@@ -104,8 +102,7 @@ async def _egress(settings: Settings, canaries: Canaries, report: Report) -> Non
 
 async def _limits(canaries: Canaries, report: Report) -> None:
     with report.attempting("bounds"):
-        problems, report.has_groups = await try_limits(Bubblewrap, canaries.workspace)
-        report.add(problems)
+        await try_limits(Bubblewrap, canaries, report)
 
 
 @asynccontextmanager
@@ -113,10 +110,9 @@ async def _answering() -> AsyncGenerator[int]:
     """Serves HTTP on a port of this machine, which it yields."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            await reader.readuntil(b"\r\n\r\n")
+        with suppress(OSError):
+            await reader.read(1 << 16)
             writer.write(_ANSWER)
-            await writer.drain()
         writer.close()
 
     server = await asyncio.start_server(answer, "localhost", 0, family=socket.AF_INET)

@@ -8,14 +8,15 @@ import os
 import secrets
 import shutil
 import socket
+import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from ...shared.errors import ErrorType, ToolError
+from ...shared.promises import Report
 from ...shared.settings import SandboxSettings
 from .base import Sandbox
 from .command import Command, Completed
@@ -48,17 +49,7 @@ _CALLS = (
     *(("fanotify_init", 300, 262), ("clock_settime", 227, 112), ("sethostname", 170, 161), ("clone3", 435, 435)),
 )
 """System calls that the kernel must refuse, with their numbers on x86-64 and on aarch64."""
-_FAMILIES = {
-    "VSOCK": 40,
-    "ALG": 38,
-    "PACKET": 17,
-    "XDP": 44,
-    "BLUETOOTH": 31,
-    "TIPC": 30,
-    "CAN": 29,
-    "KEY": 15,
-    "RDS": 21,
-}
+_FAMILIES = {"VSOCK": 40, "ALG": 38, "PACKET": 17, "XDP": 44, "BLUETOOTH": 31, "TIPC": 30, "CAN": 29, "KEY": 15}
 
 
 class Canaries:
@@ -127,22 +118,14 @@ class Canaries:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What commands found that they must not find, the names of their variables, and the servers that answer here."""
-
-    problems: Problems
-    variables: list[str]
-    reached: list[str]
-
-
 async def try_commands(
     make: Make,
     canaries: Canaries,
+    report: Report,
     redis: Iterable[list[Any]] = (),
     secrets: Iterable[str] = (),
     tools: ProjectTools = NO_TOOLS,
-) -> Tried:
+) -> None:
     """Looks for canaries and secrets, and tries networks and system calls, inside a sandbox and, to compare, outside.
 
     ``redis`` are name, family, kind and address of further servers of this machine. Raises ToolError if commands cannot
@@ -153,17 +136,18 @@ async def try_commands(
     with closing(make(canaries.workspace("isolation"), tools=tools)) as sandbox:
         found, outside = await asyncio.gather(
             probe(sandbox, asked_of_commands(paths, servers, [canaries.name])),
-            _outside({"paths": paths, "addresses": servers}),
+            asyncio.to_thread(_outside, {"paths": paths, "addresses": servers}),
         )
-    problems = judged(BY_PROBE, _printed(found, canaries, secrets))
+    report.add(judged(BY_PROBE, _printed(found, canaries, secrets)))
+    report.variables = sorted({line.partition("=")[0] for line in found["environ"].split("\0") if "=" in line})
+    report.is_redis_here = REDIS in outside["reached"]
     seen = _printed(outside, canaries) | {"memory": "".join(outside["memory"])}
     if {name for name, *_ in canaries.servers} - {*outside["reached"]}:
         seen["servers"] = ""
     for row in BY_PROBE:
         if row.seen and not seen[row.tries]:
-            problems[row.promise].append(f"nothing is proven: a program outside of the sandbox did not find {row.seen}")
-    names = sorted({line.partition("=")[0] for line in found["environ"].split("\0") if "=" in line})
-    return Tried(problems, names, outside["reached"])
+            blind = f"nothing is proven: a program outside of the sandbox did not find {row.seen}"
+            report.add({row.promise: [blind]})
 
 
 def asked_of_commands(paths: Sequence[str], servers: Sequence[list[Any]], names: Sequence[str]) -> dict[str, Any]:
@@ -214,21 +198,12 @@ async def probe(sandbox: Sandbox, asked: Mapping[str, Any]) -> dict[str, Any]:
     return _parsed(done.stdout, done.stderr)
 
 
-async def _outside(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs the same program as a child of this process, with its environment."""
-    process = await asyncio.create_subprocess_exec(
-        *(shutil.which("python3", path=SYSTEM_PATH) or sys.executable, "-I", "-S", "-c"),
-        *(_PROBE.read_text("utf-8"), json.dumps(asked)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        return _parsed(*await process.communicate())
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+def _outside(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Runs the same program as a child of this process, with its environment. Blocks."""
+    python = shutil.which("python3", path=SYSTEM_PATH) or sys.executable
+    line = [python, "-I", "-S", "-c", _PROBE.read_text("utf-8"), json.dumps(asked)]
+    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return _parsed(done.stdout, done.stderr)
 
 
 def _parsed(output: bytes, errors: bytes) -> dict[str, Any]:
@@ -241,18 +216,16 @@ def _parsed(output: bytes, errors: bytes) -> dict[str, Any]:
 
 async def try_limits(
     make: Make,
-    new_folder: Callable[[str], Path],
+    canaries: Canaries,
+    report: Report,
     limits: SandboxSettings = LIMITS,
     seconds: float = SECONDS,
-) -> tuple[Problems, bool]:
-    """Returns what is wrong with limits, and whether it is control groups that bound memory.
-
-    ``new_folder`` returns a new directory for commands. Takes no longer than ``seconds`` for each, all at once.
-    """
+) -> None:
+    """Tries limits, all at once, each for no longer than ``seconds``. Raises ToolError."""
     bounds = await asyncio.to_thread(WorkerBounds.of_process, limits)
 
     async def printed_by(number: int, row: Protection) -> str:
-        folder = await asyncio.to_thread(new_folder, f"limit-{number}")
+        folder = await asyncio.to_thread(canaries.workspace, f"limit-{number}")
         with bounds.run(folder) as run, closing(make(folder, bounds=run)) as sandbox:
             done = await sandbox.run(Command(["sh", "-c", row.tries], seconds))
             if bounds.group and row.tries == "nproc":
@@ -267,7 +240,8 @@ async def try_limits(
     finally:
         bounds.close()
     printed = {row.tries: task.result() for row, task in zip(BY_LIMIT, tasks, strict=True)}
-    return judged(BY_LIMIT, printed), bounds.group is not None
+    report.add(judged(BY_LIMIT, printed))
+    report.has_groups = bounds.group is not None
 
 
 def _words(done: Completed, folder: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -44,81 +43,12 @@ async def test_variables_given_on_purpose_arrive_unchanged(sandbox: Bubblewrap) 
     assert done.stdout.decode() == value
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "ls -d /root /home /var /run /mnt /etc/shadow /etc/ssh 2>/dev/null",
-        "ls /proc | grep -E '^[0-9]+$' | awk '$1 > 40'",
-        "ls /proc/self/fd | grep -vE '^[0-3]$'",
-        "true 2>/dev/null >>/proc/sys/kernel/core_pattern && echo wrote",
-        "true 2>/dev/null >>/proc/sys/vm/drop_caches && echo wrote",
-        "for f in / /etc /usr /usr/bin /dev /opt /proc; do touch $f/x 2>/dev/null && echo $f; done",
-        "unshare --user true 2>/dev/null && echo namespaced",
-        "unshare --mount true 2>/dev/null && echo namespaced",
-        "mount -t tmpfs tmpfs /tmp 2>/dev/null && echo mounted",
-        "mknod /tmp/null c 1 3 2>/dev/null && echo made",
-        "chown 0 /workspace 2>/dev/null && echo owned",
-        "dmesg 2>/dev/null",
-        "ln /usr/bin/env /workspace/linked 2>/dev/null && echo linked",
-        "hostname other 2>/dev/null && echo renamed",
-        "nice -n -5 true 2>&1 | grep -v Permission",
-        "grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb):' /proc/self/status | grep -v 0000000000000000",
-        "tail -n +3 /proc/net/dev | grep -v lo:",
-        "timeout 5 bash -c '>/dev/tcp/169.254.169.254/80' 2>/dev/null && echo connected",
-        "timeout 5 bash -c '>/dev/udp/1.1.1.1/53' 2>/dev/null && echo sent",
-    ],
-)
-async def test_an_attempt_to_get_out_says_nothing(script: str, sandbox: Bubblewrap) -> None:
-    assert await said(sandbox, script) == ""
-
-
 @pytest.mark.requirement("S002-073")
 async def test_paths_beyond_the_workspace_are_refused_without_a_question(sandbox: Bubblewrap, tmp_path: Path) -> None:
     (tmp_path / "beside").write_text("not for commands")
     tries = f"cat {tmp_path}/beside; cat /workspace/../{tmp_path}/beside; ln -s {tmp_path}/beside l; cat l"
     assert "not for commands" not in await said(sandbox, f"{tries}; echo x >>{tmp_path}/beside; exit 0")
     assert (tmp_path / "beside").read_text() == "not for commands"
-
-
-async def test_servers_of_the_machine_cannot_be_reached(sandbox: Bubblewrap) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
-        port = server.getsockname()[1]
-        abstract.bind("\0deputize-test-of-the-sandbox")
-        abstract.listen()
-        script = f">/dev/tcp/127.0.0.1/{port} && echo connected"
-        assert "connected" not in await said(sandbox, script)
-        connect = "import socket; socket.socket(socket.AF_UNIX).connect('\\0deputize-test-of-the-sandbox')"
-        assert "ConnectionRefusedError" in await said(sandbox, f'python3 -c "{connect}"')
-        server.settimeout(0)
-        with pytest.raises(BlockingIOError):
-            server.accept()
-
-
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        ("os.memfd_create('x')", "PermissionError"),
-        ("socket.socket(40, 1)", "PermissionError"),
-        ("socket.socket(17, 3)", "PermissionError"),
-        ("socket.socket(38, 5)", "PermissionError"),
-        ("os.open_by_handle_at", "AttributeError"),
-        ("fcntl.ioctl(0, 0x5412, b'x')", "PermissionError"),
-        ("number(425, 4, 0)", "PermissionError"),
-        ("number(435, 0, 0)", "OSError: [Errno 38]"),
-        ("os.kill(os.getppid(), 0) or os.kill(40000, 9)", "ProcessLookupError"),
-    ],
-)
-async def test_a_program_is_refused(call: str, error: str, sandbox: Bubblewrap) -> None:
-    program = f"""
-import ctypes, fcntl, os, socket
-def number(*words):
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syscall(*words) < 0:
-        raise OSError(ctypes.get_errno(), "")
-    return "went"
-print({call})
-"""
-    assert error in await said(sandbox, f"python3 - <<'END'\n{program}\nEND", stdin=b"")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.promises import PROMISES
+from deputize.shared.promises import PROMISES, Report
 from deputize.shared.settings import SandboxSettings
 from deputize.worker.linux.machine import processors
 from deputize.worker.sandbox import environment, seccomp
@@ -33,7 +33,7 @@ from deputize.worker.sandbox.protections import (
     Protection,
     run_selftest,
 )
-from deputize.worker.sandbox.trials import LIMITS, REDIS, Canaries, Tried, try_commands, try_egress, try_limits
+from deputize.worker.sandbox.trials import LIMITS, REDIS, Canaries, try_commands, try_egress, try_limits
 from deputize.worker.web.egress_proxy import EgressProxy
 from tests.internet import response
 from tests.worker.forked import need_root
@@ -266,9 +266,11 @@ async def test_a_worker_does_not_start_with_a_sandbox_that_lacks_a_protection(
     assert list(tmp_path.iterdir()) == []
 
 
-async def tried(canaries: Canaries, make: Make = Bubblewrap, **more: Any) -> Tried:
+async def tried(canaries: Canaries, make: Make = Bubblewrap, **more: Any) -> Report:
+    report = Report()
     assert await Bubblewrap.selftest() is None
-    return await try_commands(make, canaries, **more)
+    await try_commands(make, canaries, report, **more)
+    return report
 
 
 def broken(problems: Problems) -> Problems:
@@ -340,8 +342,9 @@ async def test_a_limit_that_does_not_hold_is_found(row: Protection, canaries: Ca
     if row.tries == "nproc" and len(processors()) == 1:
         pytest.skip("SKIPPED: there is one processor")
     limits, make = LIMITS.model_copy(update=dict(UNLIMITED[row])), Bubblewrap if UNLIMITED[row] else Lasting
-    found, _ = await try_limits(make, canaries.workspace, limits, SECONDS)
-    assert_broken(found["bounds"], row)
+    report = Report()
+    await try_limits(make, canaries, report, limits, SECONDS)
+    assert_broken(report.problems["bounds"], row)
 
 
 def test_a_command_that_ran_out_of_time_has_not_met_its_limit() -> None:
