@@ -36,7 +36,7 @@ from .models.base import Model
 from .policy import Rule
 from .policy.known_tools import Known
 from .policy.rule_file import load_rules
-from .sandbox.worker_bounds import WorkerBounds
+from .sandbox.bounds import WorkerBounds
 from .standby.process import Standby
 from .threads import run_in_thread
 from .toolkit.discovery import Discovery

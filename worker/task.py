@@ -26,9 +26,9 @@ from .celery_pool.revoking import revoke_means_cancel
 from .fleet.lease import StopSignal
 from .models import open_model
 from .run import Run
+from .sandbox.bounds import WorkerBounds
 from .sandbox.bubblewrap import Bubblewrap
 from .sandbox.project_tools import check_shown
-from .sandbox.worker_bounds import WorkerBounds
 from .services import Services, open_services
 from .standby.process import Standby
 from .threads import run_in_thread

@@ -79,23 +79,16 @@ async def _doctor(ctx: click.Context, as_json: bool, workspace: Path | None, **n
         settings = load_settings(ctx)
     except Misconfigured as error:
         print_row(Finding("✗", "settings", str(error), "correct what it names; nothing else can be checked before"))
-    else:
-        async with aclosing(_rows(settings, workspace, **named)) as rows:
+        return Exit.UNREACHABLE
+    if workspace:
+        settings, chosen = chosen_sandbox(settings, **named)
+        if chosen:
+            print_row(chosen)
+    if not broken:
+        async with aclosing(run_checks(settings, workspace)) as rows:
             async for row in rows:
                 print_row(row)
     return Exit.UNREACHABLE if broken else Exit.SUCCEEDED
-
-
-async def _rows(settings: Settings, workspace: Path | None, **named: str | None) -> AsyncGenerator[Finding]:
-    chosen = None
-    if workspace:
-        settings, chosen = chosen_sandbox(settings, **named)
-    if chosen:
-        yield chosen
-    if chosen is None or chosen.state != "✗":
-        async with aclosing(run_checks(settings, workspace)) as rows:
-            async for row in rows:
-                yield row
 
 
 async def run_checks(settings: Settings, workspace: Path | None = None) -> AsyncGenerator[Finding]:

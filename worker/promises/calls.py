@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,11 +37,14 @@ from ..tools.write_file import WriteFile
 from ..workspace.files import Files
 from ..workspace.workspace import Workspace
 
-_FORBIDDEN = (
+_LINES = (
     *("sudo id", "mkfs.ext4 /dev/sda", "rm -rf /", "true; sudo id", "sh -c 'sudo id'", 'echo "$(sudo id)"'),
     *("env -i nice sudo id", "find . -exec sudo id ';'", "echo id | xargs sudo", "eval 'mkfs /dev/sda'"),
 )
-_ASKS = ('bash {"command": "python3 program.py"}', 'write_file {"path": "a", "content": "b"}')
+FORBIDDEN = tuple(f"bash {json.dumps({'command': line})}" for line in _LINES)
+"""Calls that no run may execute, in whatever mode."""
+ASKS = ('bash {"command": "python3 program.py"}', 'write_file {"path": "a", "content": "b"}')
+"""Calls that change something: the mode ``ask`` has to ask about them."""
 _TOOLS: Sequence[tuple[AnyTool, Mapping[str, str]]] = (
     (ReadFile(), {}),
     (ListDirectory(), {}),
@@ -79,7 +82,7 @@ async def try_calls(settings: Settings, canaries: Canaries, report: Report, envi
     with report.attempting("forbidden"):
         report.add({"forbidden": await asyncio.to_thread(_forbidden, settings)})
     with report.attempting("permission"):
-        report.add({"permission": await asyncio.to_thread(try_permission, Explainer(settings, ()))})
+        report.add({"permission": await asyncio.to_thread(_permission, settings)})
 
 
 async def _file_tools(canaries: Canaries) -> list[str]:
@@ -88,24 +91,21 @@ async def _file_tools(canaries: Canaries) -> list[str]:
 
 
 def _forbidden(settings: Settings) -> list[str]:
-    return try_forbidden(Explainer(settings, load_rules(settings.policy)))
+    return try_decisions(Explainer(settings, load_rules(settings.policy)), FORBIDDEN, "deny", ApprovalMode)
 
 
-def try_forbidden(judge: Judge) -> list[str]:
-    """Returns the forbidden command lines that a run of some approval mode might execute. Nothing is executed."""
-    lines = [(line, f"bash {json.dumps({'command': line})}") for line in _FORBIDDEN]
-    decided = {
-        f"{line} ({mode})": judge.explain(call, Situation(mode))["decision"]
-        for line, call in lines
-        for mode in ApprovalMode
-    }
-    return [f"the decision about {line} is {decision}" for line, decision in decided.items() if decision != "deny"]
+def _permission(settings: Settings) -> list[str]:
+    return try_decisions(Explainer(settings, ()), ASKS, "ask", (ApprovalMode.ASK,))
 
 
-def try_permission(judge: Judge) -> list[str]:
-    """Returns the calls that change something and for which the mode ``ask`` does not ask."""
-    decided = {call: judge.explain(call, Situation(ApprovalMode.ASK))["decision"] for call in _ASKS}
-    return [f"the decision about {call} is {decision}" for call, decision in decided.items() if decision != "ask"]
+def try_decisions(judge: Judge, calls: Iterable[str], wanted: str, modes: Iterable[ApprovalMode]) -> list[str]:
+    """Returns the calls about which the decision in a mode is not the wanted one. Nothing is executed."""
+    decided = {(call, mode): judge.explain(call, Situation(mode))["decision"] for call in calls for mode in modes}
+    return [
+        f"the decision about {call} ({mode}) is {decision}"
+        for (call, mode), decision in decided.items()
+        if decision != wanted
+    ]
 
 
 async def try_file_tools(files: Files, outside: Path) -> list[str]:

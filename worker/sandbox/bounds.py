@@ -1,5 +1,7 @@
 """What the sandboxes of one run may use together: its commands, in the foreground and background, and its servers.
 
+All runs of one worker process together may use a share of the machine or container.
+
 Control groups bound memory, processors and processes exactly, where one is delegated to the worker. Elsewhere a run is
 tied to as many processors as it may use, and its processes are measured, the more often the closer they are to a
 limit. Disk is measured everywhere, because no file system bounds a directory for an ordinary user.
@@ -8,19 +10,23 @@ limit. Disk is measured everywhere, because no file system bounds a directory fo
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.log import log
 from ...shared.settings import SandboxSettings
 from ...shared.text import clip
-from ..linux.cgroup import Cgroup
+from ..linux import machine
+from ..linux.cgroup import Cgroup, NotDelegated, group_for_runs
 from .environment import system_program
 from .process import Process
 from .usage import Usage, disk_bytes, free_bytes, usages, written_bytes
@@ -35,22 +41,9 @@ _DISK_SHORTEST = 0.2
 _DISK_SHARE = 20
 """Disk is measured for at most one part in so many of the time."""
 _ENTER = 'echo 0 >"$0" && exec "$@"'
+_GROWTH = 1 << 20
+"""Bytes on disk below which a run counts as not growing."""
 Write = Callable[[str], None]
-
-
-class Whole(Protocol):
-    """The bounds of all runs of a worker process together."""
-
-    memory: int
-
-    @property
-    def room(self) -> int: ...
-
-    def check(self) -> None:
-        """Kills a command if all of them together take too much."""
-        ...
-
-    def leave(self, run: RunBounds) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +121,7 @@ class RunBounds:
 
     def __init__(
         self,
-        whole: Whole,
+        whole: WorkerBounds,
         limits: SandboxSettings,
         disk: DiskLimit,
         group: Cgroup | None,
@@ -287,6 +280,114 @@ class RunBounds:
         now = time.monotonic()
         room = min((most - whole) / _FASTEST, _LONGEST)
         self._disk_due = now + max(room, _DISK_SHORTEST, (now - since) * _DISK_SHARE)
+
+
+class WorkerBounds:
+    """The bounds of all runs. ``group`` is this process's own group, below which each run has one."""
+
+    def __init__(self, limits: SandboxSettings, group: Cgroup | None = None) -> None:
+        self.limits = limits
+        self.memory = int(machine.memory_bytes() * limits.share)
+        self.group = group
+        available = machine.processors()
+        self._processors = Counter(dict.fromkeys(available[: math.ceil(len(available) * limits.share)], 0))
+        self._all_processors = len(available)
+        self._runs: list[RunBounds] = []
+        self._settling = False
+        if group:
+            group.limit(memory=self.memory, cpus=len(available) * limits.share)
+
+    @classmethod
+    def of_process(cls, limits: SandboxSettings) -> Self:
+        """Returns those of a worker process, with control groups where one is delegated to it. Call it once."""
+        try:
+            return cls(limits, group_for_runs())
+        except (NotDelegated, OSError) as error:
+            log.info("commands are measured, because there are no control groups for them: %s", error)
+            return cls(limits)
+
+    def close(self) -> None:
+        if self.group:
+            self.group.remove()
+
+    def run(
+        self,
+        folder: Path,
+        report: Write = lambda sentence: None,
+        limits: SandboxSettings | None = None,
+        base: int | None = None,
+    ) -> RunBounds:
+        """Returns the bounds of a new run that may write to the directory. Raises OSError.
+
+        ``report`` receives the limits for which commands in the background were killed. ``limits`` are those of the
+        run's profile; default: those of the worker. ``base`` is what the directory takes, if that is known.
+        """
+        limits = limits or self.limits
+        return self._run(limits, DiskLimit([folder], limits.disk_bytes, base=base), report)
+
+    def set_up(self, folders: Sequence[Path], limits: SandboxSettings) -> RunBounds:
+        """Returns those of a new set-up command. Raises OSError."""
+        disk = DiskLimit(folders, limits.setup_disk_bytes, "sandbox.setup_disk_bytes", base=0)
+        return self._run(limits, disk, lambda sentence: None)
+
+    def leave(self, run: RunBounds) -> None:
+        self._processors.subtract(run.processors)
+        self._runs.remove(run)
+
+    @property
+    def room(self) -> int:
+        """Bytes of memory that the commands of all runs may still take."""
+        return self.memory - sum(run.memory for run in self._runs)
+
+    def check(self) -> None:
+        """Kills the largest command if all of them together take too much."""
+        if self.room < 0 and not self.group and not self._settling:
+            self._settling = True
+            members = [member for run in self._runs for member in run.members]
+            loop = asyncio.get_running_loop()
+            measuring = loop.run_in_executor(None, usages, [member.init for member in members], 0)
+            measuring.add_done_callback(partial(self._settle, members))
+        self._check_disk()
+
+    def _run(self, limits: SandboxSettings, disk: DiskLimit, report: Write) -> RunBounds:
+        group = None
+        if self.group:
+            group = self.group.create(f"run-{os.urandom(6).hex()}")
+            most = limits.processes * RUN_PROCESSES
+            group.limit(memory=limits.memory_bytes, cpus=limits.cpus, processes=most)
+            group.divide()
+        run = RunBounds(self, limits, disk, group, [] if group else self._take_processors(limits.cpus), report)
+        self._runs.append(run)
+        return run
+
+    def _take_processors(self, cpus: float) -> list[int]:
+        """Returns the processors with the fewest runs; none if a run may use all that there are."""
+        number = math.ceil(cpus)
+        if number >= self._all_processors:
+            return []
+        taken = sorted(self._processors, key=lambda each: self._processors[each])[:number]
+        self._processors.update(taken)
+        return taken
+
+    def _settle(self, members: Sequence[Member], measured: asyncio.Future[list[Usage]]) -> None:
+        """Decides by exact numbers."""
+        self._settling = False
+        if measured.cancelled() or measured.exception():
+            return
+        found = [usage.memory for usage in measured.result()]
+        if sum(found) > self.memory:
+            members[found.index(max(found))].kill(of_shared_memory(sum(found), self.memory))
+
+    def _check_disk(self) -> None:
+        """Kills for growth since the last time only, as the files of what was killed are still there."""
+        growing = [run for run in self._runs if run.members and run.added > run.tolerated + _GROWTH]
+        if not growing:
+            return
+        largest, added = max(growing, key=lambda run: run.added), sum(run.added for run in self._runs)
+        if added > self.limits.share * (largest.free + added):
+            for run in self._runs:
+                run.tolerated = run.added
+            largest.kill_largest_writer(of_shared_disk(added, largest.free))
 
 
 def size(count: float) -> str:

@@ -17,7 +17,7 @@ from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.settings import SandboxSettings
 from ..linux.machine import exhausted
 from . import egress, environment, seccomp
-from .bounds import Member, RunBounds
+from .bounds import Member, RunBounds, WorkerBounds
 from .buffers import BoundedBuffer
 from .command import Command, Completed, create_status_file, read_status_file
 from .egress import CommandProxy, Egress
@@ -27,7 +27,6 @@ from .process import GUARD_SHELL, SHELL_SCRIPTS, Process, Sink, guard, split_lef
 from .project_tools import NO_TOOLS, ProjectTools
 from .protections import SelfTestResult, run_selftest
 from .shells import BackgroundShellManager
-from .worker_bounds import WorkerBounds
 
 _NAMESPACES = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
@@ -340,17 +339,8 @@ def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
 def reading_options(fds: list[int]) -> list[str]:
     """Returns the options for what takes the place of programs that would start others. Adds to ``fds``."""
     git = str(memfd("git", _reading_git(), fds))
-    return [
-        "--perms",
-        "0755",
-        "--dir",
-        READING_PROGRAMS,
-        "--perms",
-        "0555",
-        "--ro-bind-data",
-        git,
-        f"{READING_PROGRAMS}/git",
-    ]
+    folder = ["--perms", "0755", "--dir", READING_PROGRAMS]
+    return [*folder, "--perms", "0555", "--ro-bind-data", git, f"{READING_PROGRAMS}/git"]
 
 
 def guarded(limits: SandboxSettings, script: str) -> list[str]:

@@ -25,12 +25,12 @@ from ...shared.log import log
 from ...shared.openat2 import beneath
 from ...shared.settings import Settings
 from ..threads import run_in_thread
+from .bounds import WorkerBounds
 from .bubblewrap import Bubblewrap
 from .command import Command, Completed
 from .egress import Egress, Report
 from .environment import MOUNT, BindMount, owner
 from .project_tools import ProjectTools
-from .worker_bounds import WorkerBounds
 
 SETUP = "/opt/setup"
 """Where commands find what the set-up command has made."""

@@ -19,12 +19,12 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.promises import Report
 from ...shared.settings import SandboxSettings
 from .base import Sandbox
+from .bounds import WorkerBounds
 from .command import Command, Completed
 from .egress import PORT, Egress
 from .environment import SYSTEM_PATH, program, program_mounts
 from .project_tools import NO_TOOLS, ProjectTools
 from .protections import BY_LIMIT, BY_PROBE, BY_PROXY, PIPE, Make, Problems, Protection, give, judged, left, new_folder
-from .worker_bounds import WorkerBounds
 
 LIMITS = SandboxSettings(memory_bytes=64 << 20, disk_bytes=1 << 20, processes=16, cpus=1)
 SECONDS = 15

@@ -12,10 +12,10 @@ from ...shared.log import log
 from ...shared.runs.record import Claim
 from ...shared.settings import SandboxSettings, Settings
 from ..sandbox.base import NoSandbox, Sandbox
+from ..sandbox.bounds import WorkerBounds
 from ..sandbox.bubblewrap import Bubblewrap
 from ..sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
 from ..sandbox.setup_command import SetupCache
-from ..sandbox.worker_bounds import WorkerBounds
 from ..threads import run_in_thread
 from ..tools.base import AnyTool
 from ..web.dial import Network

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.policy.explanation import Explainer, Situation
 from deputize.worker.promises.__main__ import find
-from deputize.worker.promises.calls import plant, try_file_tools, try_forbidden, try_permission, try_planted
+from deputize.worker.promises.calls import ASKS, FORBIDDEN, plant, try_decisions, try_file_tools, try_planted
 from deputize.worker.sandbox.trials import Canaries
 from deputize.worker.workspace.files import Files
 from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
@@ -37,16 +38,12 @@ class Decided:
         return {"decision": self._decision}
 
 
-def test_a_policy_that_lets_a_forbidden_command_run_is_found() -> None:
-    assert try_forbidden(Explainer(Settings(), ())) == []
-    asked = try_forbidden(Decided("ask"))
-    assert "the decision about sh -c 'sudo id' (auto) is ask" in asked
-    assert len(asked) == len(try_forbidden(Decided("allow"))) >= 40
-
-
-def test_a_policy_that_asks_no_person_is_found() -> None:
-    assert try_permission(Explainer(Settings(), ())) == []
-    assert len(try_permission(Decided("allow"))) == 2
+def test_a_policy_that_lets_a_forbidden_command_run_or_asks_no_person_is_found() -> None:
+    for calls, wanted, modes in ((FORBIDDEN, "deny", tuple(ApprovalMode)), (ASKS, "ask", (ApprovalMode.ASK,))):
+        assert try_decisions(Explainer(Settings(), ()), calls, wanted, modes) == []
+        found = try_decisions(Decided("allow"), calls, wanted, modes)
+        assert found == [f"the decision about {call} ({mode}) is allow" for call in calls for mode in modes]
+    assert len(FORBIDDEN) * len(ApprovalMode) >= 40
 
 
 class Following(Files):

@@ -6,9 +6,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from deputize.worker.sandbox.bounds import WorkerBounds
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.shells import BackgroundShell
-from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import bash, sandbox_over
 

@@ -16,10 +16,9 @@ import pytest
 from deputize.shared.settings import SandboxSettings
 from deputize.worker.linux import machine
 from deputize.worker.sandbox import environment
-from deputize.worker.sandbox.bounds import Member, RunBounds
+from deputize.worker.sandbox.bounds import Member, RunBounds, WorkerBounds
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.protections import run_selftest
-from deputize.worker.sandbox.worker_bounds import WorkerBounds
 from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
 from tests.worker.forked import in_child

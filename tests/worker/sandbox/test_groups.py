@@ -9,7 +9,7 @@ import pytest
 
 from deputize.shared.settings import SandboxSettings
 from deputize.worker.linux.cgroup import Cgroup
-from deputize.worker.sandbox.worker_bounds import WorkerBounds
+from deputize.worker.sandbox.bounds import WorkerBounds
 from tests.waiting import until
 from tests.worker.linux.delegation import real_group
 from tests.worker.sandbox.bounded import HOLD, MIB, holding, run_of
