@@ -49,7 +49,17 @@ _CALLS = (
     *(("fanotify_init", 300, 262), ("clock_settime", 227, 112), ("sethostname", 170, 161), ("clone3", 435, 435)),
 )
 """System calls that the kernel must refuse, with their numbers on x86-64 and on aarch64."""
-_FAMILIES = {"VSOCK": 40, "ALG": 38, "PACKET": 17, "XDP": 44, "BLUETOOTH": 31, "TIPC": 30, "CAN": 29, "KEY": 15}
+_FAMILIES = {
+    "VSOCK": 40,
+    "ALG": 38,
+    "PACKET": 17,
+    "XDP": 44,
+    "BLUETOOTH": 31,
+    "TIPC": 30,
+    "CAN": 29,
+    "KEY": 15,
+    "RDS": 21,
+}
 
 
 class Canaries:

@@ -82,8 +82,9 @@ def filtered(old: bytes, new: bytes) -> Change:
     return change
 
 
-def compared(number: int, *, steps: int = 1) -> bytes:
-    return struct.pack("=HBBI", 0x15, 0, steps, number)
+def compared(number: int) -> bytes:
+    """The step of the filter that the next one belongs to."""
+    return struct.pack("=HBBI", 0x15, 0, 1, number)
 
 
 def allowing(numbers: Mapping[str, int]) -> Change:
@@ -188,9 +189,9 @@ class Serving(Bubblewrap):
         self._server.close()
 
 
-LACKING: Sequence[tuple[Protection, Make]] = tuple(
+LACKING_AT_START: Sequence[tuple[Protection, Make]] = tuple(
     zip(
-        (*AT_START, *FROM_OUTSIDE, *BY_PROBE),
+        (*AT_START, *FROM_OUTSIDE),
         (
             Inheriting,
             running(lambda command: replace(command, env={"LEAKED": "x"})),
@@ -210,6 +211,15 @@ LACKING: Sequence[tuple[Protection, Make]] = tuple(
             ReadOnly,
             Rooted,
             Lasting,
+        ),
+        strict=True,
+    )
+)
+"""A sandbox that lacks it, by protection."""
+LACKING_BY_PROBE: Sequence[tuple[Protection, Make]] = tuple(
+    zip(
+        BY_PROBE,
+        (
             changed(lambda options, fds: [*options, "--setenv", "CANARY", CANARY]),
             running(lambda command: replace(command, argv=[*command.argv, CANARY])),
             showing("private"),
@@ -223,8 +233,10 @@ LACKING: Sequence[tuple[Protection, Make]] = tuple(
         strict=True,
     )
 )
-"""A sandbox that lacks it, by protection."""
-names = [row.broken for row, _ in LACKING]
+
+
+def each_of(lacking: Sequence[tuple[Protection, Make]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("row", "make"), lacking, ids=[row.tries for row, _ in lacking])
 
 
 @pytest.fixture
@@ -252,7 +264,7 @@ def assert_broken(problems: list[str], row: Protection) -> None:
     assert [each for each in problems if not re.fullmatch(pattern, each)] == []
 
 
-@pytest.mark.parametrize(("row", "make"), LACKING[: len(AT_START) + len(FROM_OUTSIDE)], ids=names[: len(AT_START) + 3])
+@each_of(LACKING_AT_START)
 async def test_a_worker_does_not_start_with_a_sandbox_that_lacks_a_protection(
     row: Protection, make: Make, tmp_path: Path, crowd: None
 ) -> None:
@@ -277,7 +289,7 @@ def broken(problems: Problems) -> Problems:
     return {promise: found for promise, found in problems.items() if found}
 
 
-@pytest.mark.parametrize(("row", "make"), LACKING[len(AT_START) + 3 :], ids=names[len(AT_START) + 3 :])
+@each_of(LACKING_BY_PROBE)
 async def test_the_doctor_finds_that_a_protection_of_commands_is_missing(
     row: Protection, make: Make, canaries: Canaries
 ) -> None:
