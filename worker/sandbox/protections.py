@@ -47,17 +47,18 @@ class Protection:
         return [*dict.fromkeys(self.broken.format(line) for line in printed.splitlines() or [""])]
 
 
-_NAMES = r"cat {} | tr '\0' '\n' | cut -d= -f1"
+_OF_FIRST = r"tr '\0' '\n' </proc/1/environ | cut -d= -f1"
+_OF_COMMAND = r"cat /proc/self/environ | tr '\0' '\n' | cut -d= -f1"  # of cat: a shell's is gone when tr replaces it
 _KNOWN = "|".join([*VARIABLES, *OFFLINE, "PATH", "PWD", "OLDPWD", "_", "SHLVL"])
-_LINKS = "shared net; tail -n +3 /proc/net/dev | cut -d: -f1"
+_LINKS = "shared net; sed -n '3,$s/:.*//p' /proc/net/dev"
 _FEW = r"[1-9]\d?|1\d\d|2[0-4]\d|25[0-6]"
-_PRIVILEGES = "grep -E '^(Cap...|NoNewPrivs|Seccomp):' /proc/self/status | cut -f2"
+_PRIVILEGES = r"sed -nE 's/^(Cap...|NoNewPrivs|Seccomp):\s*//p' /proc/self/status"
 DAEMON = "setsid sh -c 'exec sleep 1000 <alive' & exec 3>alive; echo up"
 """Leaves a process that has left its shell's session, and that reads the pipe ``alive``."""
 AT_START = (
-    Protection("secrets", "the first process has variables: {}", _NAMES.format("/proc/1/environ")),
+    Protection("secrets", "the first process has variables: {}", _OF_FIRST),
     Protection(
-        *("secrets", "commands have other variables than they are given: {}", _NAMES.format("/proc/self/environ")),
+        *("secrets", "commands have other variables than they are given: {}", _OF_COMMAND),
         rf"(?:(?:{_KNOWN})(?: |$))+",
     ),
     Protection("files", "the host shows {}", "ls -d /root /home /var /run /mnt /srv /etc/shadow"),
