@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ..schemas.arguments import ArgumentSchema
-from ..text.display import AnsiOutput, Display, FileDiff, TodoList
+from ..text.output import AnsiOutput, Display, FileDiff, TodoList
 from ..tools import base
 from ..tools.base import Effect, Kind
 from ..tools.context import ToolContext, Touches

@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 from ...shared.openat2 import beneath
 from ...shared.text import clip
-from ..text.display import AnsiOutput, Display
-from ..text.output import MAX_DISPLAY_CHARS
+from ..text.output import MAX_DISPLAY_CHARS, AnsiOutput, Display
 
 MAX_METADATA_CHARS = 2000
 """Per stream; the content has all of it."""

@@ -1,16 +1,18 @@
-"""Output truncation: nothing longer than its limit reaches the model or an event, and no cut is silent.
+"""What is shown of a tool's result: its output to the model, and to a user text, a diff, a terminal or a todo list.
 
-The full text is saved where ``read_file`` and ``grep`` can read it, and the hint at the end of a cut text names it.
+Nothing longer than its limit reaches the model or an event, and no cut is silent: the full text is saved where
+``read_file`` and ``grep`` can read it, and the hint at the end of a cut text names it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
-from ...shared.text import safe_cut, valid
+from ...shared.text import safe_cut, terminal_text, valid
 from ...shared.tokens import tokens_at_most
 
 MAX_SAVED_CHARS = 16 * 1024 * 1024
@@ -23,6 +25,10 @@ HEAD_SHARE = 0.2
 _MAX_WORD = 500
 _WORD = re.compile(r"\S*\s")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+TodoStatus = Literal["pending", "in_progress", "completed", "cancelled"]
+
+_MARKS: Mapping[TodoStatus, str] = {"pending": " ", "in_progress": ">", "completed": "x", "cancelled": "-"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +110,50 @@ def _keep(text: str, room: int, keep: str) -> str:
     head = text[: safe_cut(text, int(room * HEAD_SHARE))]
     tail = text[safe_cut(text, word_start(text, len(text) - (room - len(head))), forwards=True) :]
     return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileDiff:
+    """The change of one file as a unified diff; the counts are lines."""
+
+    path: str
+    diff: str
+    added: int
+    removed: int
+
+    def __str__(self) -> str:
+        return self.diff
+
+
+@dataclass(frozen=True, slots=True)
+class AnsiOutput:
+    """Terminal output with its colours and other control sequences."""
+
+    output: str
+
+    def __str__(self) -> str:
+        return terminal_text(self.output)
+
+
+@dataclass(frozen=True, slots=True)
+class TodoItem:
+    """One item of a todo list."""
+
+    description: str
+    status: TodoStatus
+
+
+@dataclass(frozen=True, slots=True)
+class TodoList:
+    """The items with their status, in the order of the list."""
+
+    items: tuple[TodoItem, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{number}. [{_MARKS[item.status]}] {item.description}" for number, item in enumerate(self.items, 1)
+        )
+
+
+Display = str | FileDiff | AnsiOutput | TodoList
+"""``str()`` of each is its text."""

@@ -13,8 +13,7 @@ from ...shared.errors import ToolError
 from ...shared.settings import Settings
 from ...shared.text import clip
 from ..text.diff import unified_diff
-from ..text.display import FileDiff
-from ..text.output import OutputLimit
+from ..text.output import FileDiff, OutputLimit
 from ..text.textfile import fingerprint
 from ..threads import run_in_thread
 from ..workspace.artifacts import Artifacts

@@ -11,8 +11,8 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.text import clip
 from ..pages.page import file_not_found_error
 from ..text.diff import unified_diff
-from ..text.display import FileDiff
 from ..text.edit import apply_edit, refuse_empty
+from ..text.output import FileDiff
 from ..text.replacement import Replacement
 from ..text.textfile import TextFile, decode, fingerprint
 from ..threads import run_in_thread

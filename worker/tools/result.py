@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...shared.errors import ErrorType, ToolError
-from ..text.display import Display
+from ..text.output import Display
 
 
 @dataclass(frozen=True, slots=True)

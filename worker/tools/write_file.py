@@ -9,8 +9,8 @@ from pydantic import Field
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import clip, count
 from ..text.diff import preserve_format, unified_diff
-from ..text.display import FileDiff
 from ..text.edit import refuse_placeholder
+from ..text.output import FileDiff
 from ..text.textfile import TextFile, decode, strip_line_numbers
 from ..threads import run_in_thread
 from ..workspace.locks import edit_lock

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from pydantic import Field, field_validator
 
-from ..text.display import TodoItem, TodoList, TodoStatus
+from ..text.output import TodoItem, TodoList, TodoStatus
 from ..threads import run_in_thread
 from ..workspace.files import write_private
 from .base import Availability, Effect, Kind, Params, Tool, ToolResult

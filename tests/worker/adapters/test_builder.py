@@ -18,7 +18,7 @@ from deputize.worker.adapters.builder import (
     ToolResultError,
     UpdateOutput,
 )
-from deputize.worker.text.display import FileDiff
+from deputize.worker.text.output import FileDiff
 from deputize.worker.tools.base import Effect, Kind
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.text import terminal_text
-from deputize.worker.text.display import AnsiOutput, Display, FileDiff, TodoItem, TodoList
+from deputize.worker.text.output import AnsiOutput, Display, FileDiff, TodoItem, TodoList
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.tools.bounded_result import bounded
 from tests.toolbench import EVERYTHING, open_toolbench

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputize.shared.errors import ToolError
-from deputize.worker.text.fuzzy import replace_fuzzy
+from deputize.worker.text.fuzzy import MIN_SIMILARITY, is_short, replace_fuzzy, significant_tokens
 from deputize.worker.text.merge import Merge, split_source
-from deputize.worker.text.similarity import MIN_SIMILARITY, is_short, significant_tokens
 from deputize.worker.text.textfile import TextFile
 
 WORDS = ("apple", "banana", "cherry", "in 1 of", "in 2 of", "“quoted”", "a\\b", ";", "x", "long_name_of_something")

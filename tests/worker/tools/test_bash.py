@@ -12,7 +12,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.prompt import system_prompt
 from deputize.worker.sandbox.command import Command
 from deputize.worker.sandbox.environment import HOST, OFFLINE
-from deputize.worker.text.display import AnsiOutput
+from deputize.worker.text.output import AnsiOutput
 from deputize.worker.tools.bash import Bash, BashParams
 from deputize.worker.tools.command_calls import DEFAULT_TIMEOUT, MAX_TIMEOUT, effective_timeout, shell
 from tests.toolbench import EVERYTHING, Toolbench

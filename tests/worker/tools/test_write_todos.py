@@ -12,7 +12,7 @@ from deputize.shared.errors import ErrorType
 from deputize.shared.events import StepCompleted
 from deputize.shared.request import ApprovalMode
 from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
-from deputize.worker.text.display import TodoItem, TodoList
+from deputize.worker.text.output import TodoItem, TodoList
 from deputize.worker.tools.base import Kind
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
