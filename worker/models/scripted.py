@@ -22,8 +22,7 @@ from ...shared.delegation import Usage
 from ...shared.errors import ContextFull, Misconfigured, ModelUnavailable
 from ...shared.settings import Settings
 from ...shared.wire import explain
-from ..text import patterns
-from ..text.patterns import ComputeLimit
+from ..threads import ComputeLimit
 from .base import Call, Part, Price, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, priced
 
 T = TypeVar("T")
@@ -41,12 +40,12 @@ LABEL = "(This text comes from a script, not from a language model.)"
 
 def _search(pattern: str, text: str, *, lines: bool = False) -> bool:
     """Returns whether there is a match; with ``lines``, ^ and $ match at each line. Raises ModelUnavailable."""
-    return _limited(patterns.search, pattern, text, lines=lines) is not None
+    return _limited(ComputeLimit.search, pattern, text, lines=lines) is not None
 
 
-def _limited(find: Callable[[regex.Pattern[str], str, ComputeLimit], T], pattern: str, text: str, *, lines: bool) -> T:
+def _limited(find: Callable[[ComputeLimit, regex.Pattern[str], str], T], pattern: str, text: str, *, lines: bool) -> T:
     try:
-        return find(regex.compile(pattern, regex.MULTILINE if lines else 0), text, ComputeLimit(REGEX_SECONDS))
+        return find(ComputeLimit(REGEX_SECONDS), regex.compile(pattern, regex.MULTILINE if lines else 0), text)
     except TimeoutError:
         raise ModelUnavailable(
             f"a regular expression of the script takes more than {REGEX_SECONDS} s on this text; write it without "
@@ -101,7 +100,7 @@ def _expand(template: re.Match[str], context: TemplateContext) -> str:
 
 def _distinct_matches(regex: str, text: str) -> list[str]:
     """Returns each match once, in order of its first occurrence; of a pattern with groups, the first group."""
-    found = _limited(patterns.matches, regex.replace("\\/", "/"), text, lines=True)
+    found = _limited(ComputeLimit.matches, regex.replace("\\/", "/"), text, lines=True)
     return list(dict.fromkeys(match[1] if match.re.groups else match[0] for match in found))
 
 

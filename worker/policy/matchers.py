@@ -20,7 +20,7 @@ from pydantic_core import from_json, to_json
 
 from ..sandbox.environment import MOUNT
 from ..search.glob_pattern import GlobPattern
-from ..text.patterns import ComputeLimit, matches_whole
+from ..threads import ComputeLimit
 from ..tools.base import AnyTool, Effect
 from .base import PolicyCall, PolicyContext
 from .shell.classify import CommandLine, SubCommand
@@ -85,7 +85,7 @@ def of_argument(wanted: Mapping[str, str], allows: bool) -> Matches:
         limit = ComputeLimit(PATTERN_SECONDS)
         return all(
             any(
-                matches_whole(pattern, text, limit)
+                limit.matches_whole(pattern, text)
                 for text in _argument_texts(call.arguments.get(name), pattern.pattern)
             )
             for name, pattern in patterns.items()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import regex
 
 from ...shared.errors import ErrorType, ToolError
-from ..text.patterns import ComputeLimit, search
+from ..threads import ComputeLimit
 
 MAX_UNREAD = 1024 * 1024
 """Bytes kept: the start and the end of longer output."""
@@ -149,7 +149,7 @@ class LineFilter:
         """Returns for each line whether it matches. Raises ToolError(TIMEOUT) after ``seconds`` of computing time."""
         limit = ComputeLimit(seconds)
         try:
-            return [search(self._pattern, line.removesuffix("\r"), limit) is not None for line in lines]
+            return [limit.search(self._pattern, line.removesuffix("\r")) is not None for line in lines]
         except TimeoutError:
             raise ToolError(
                 ErrorType.TIMEOUT,

@@ -9,9 +9,8 @@ from threading import Event
 import regex
 
 from ...shared.errors import ErrorType, ToolError
-from ..text import patterns
-from ..text.patterns import ComputeLimit
 from ..text.textfile import decode
+from ..threads import ComputeLimit
 from ..workspace.files import Files
 from .gitignore import GitIgnore
 from .glob_pattern import GlobPattern, expand
@@ -129,8 +128,8 @@ def _match_lines(
             break
         try:
             text = line.removesuffix("\r")
-            found = patterns.search(wanted, text, limit)
-            if found and not (unwanted and patterns.search(unwanted, text, limit)):
+            found = limit.search(wanted, text)
+            if found and not (unwanted and limit.search(unwanted, text)):
                 matches[number] = found.start()
         except TimeoutError:
             raise ToolError(
