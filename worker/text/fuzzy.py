@@ -19,7 +19,7 @@ from rapidfuzz import process
 from rapidfuzz.distance import OSA, Indel
 
 from ...shared.errors import ErrorType, ToolError
-from .merge import SourceLine, changes, split_source
+from .merge import SourceLine, changes, split_source, split_tokens
 from .normalization import BLANK_RUNS, LOOK_ALIKES, NormalizedText
 from .rewrite import Span, join_differences, line_differences, rewrite, shift_between
 from .textfile import TextFile
@@ -46,7 +46,6 @@ _MIN_LINES, _SHORT_CHARS = 3, 40
 _WORDS_PER_TYPO = 8
 _MIN_WORDS, _MANY_WORDS = 5, 20
 _TYPO_CHARS, _TYPO_SIMILARITY = 4, 0.8
-_TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 _WORD = re.compile(r"\w+")
 _SIGNIFICANT = re.compile(
     r"""
@@ -286,8 +285,8 @@ def is_typo(wanted: Sequence[str], found: Sequence[str]) -> bool:
     words = sum(len(_WORD.findall(line)) for line in wanted)
     differing = 0
     for mine, theirs in zip(wanted, found, strict=True):
-        tokens = _TOKEN.findall(mine)
-        for change in changes(tokens, _TOKEN.findall(theirs)):
+        tokens = split_tokens(mine)
+        for change in changes(tokens, split_tokens(theirs)):
             before, after = "".join(tokens[change.start : change.end]), "".join(change.tokens)
             differing += bool((before + after).strip())
             has_words = bool(_WORD.search(before) or _WORD.search(after))
@@ -302,8 +301,8 @@ def are_opposites(wanted: Sequence[str], found: Sequence[str]) -> bool:
     for mine, theirs in zip(wanted, found, strict=True):
         if mine == theirs:
             continue
-        tokens = _TOKEN.findall(mine)
-        for change in changes(tokens, _TOKEN.findall(theirs)):
+        tokens = split_tokens(mine)
+        for change in changes(tokens, split_tokens(theirs)):
             before, after = ("".join(each).lower() for each in (tokens[change.start : change.end], change.tokens))
             short, long = sorted((before, after), key=len)
             if short and any(_differs_by_prefix(short, long, prefix) for prefix in _NEGATIONS):
@@ -399,8 +398,8 @@ def slips(text: str, old: str) -> list[Fragment]:
 def _is_slip(text: str, old: str, start: int, there: str) -> bool:
     if OSA.distance(old, there, score_cutoff=1) != 1 or not re.compile(_apart(there)).match(text, start):
         return False
-    tokens = _TOKEN.findall(old)
-    (change, *others) = changes(tokens, _TOKEN.findall(there))
+    tokens = split_tokens(old)
+    (change, *others) = changes(tokens, split_tokens(there))
     if others or significant_tokens(old) != significant_tokens(there) or are_opposites([old], [there]):
         return False
     before, after = "".join(tokens[change.start : change.end]), "".join(change.tokens)

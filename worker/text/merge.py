@@ -25,7 +25,7 @@ _MIN_LINE_SIMILARITY = 0.6
 _MAX_PAIRS = 10_000
 """Pairs of old and new lines that are compared to find out which was changed into which."""
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
-_TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+_TOKEN = re.compile(r"\w+|\n|[^\S\n]+|[^\w\s]")
 _COMMENT = re.compile(r"//|#|--|/\*|<!--")
 _INVISIBLE = "\u200b\u2060\ufeff"
 
@@ -250,7 +250,7 @@ def merge_line(old: str, found: str, new: str) -> str | None:
         return found
     if new == found or found == old:
         return new
-    base, theirs, mine = (_TOKEN.findall(text) for text in (old, found, new))
+    base, theirs, mine = map(split_tokens, (old, found, new))
     forwards = _apply_both(base, theirs, mine)
     if forwards is not None and forwards == _apply_both(base[::-1], theirs[::-1], mine[::-1], backwards=True):
         return forwards
@@ -262,7 +262,7 @@ def loses_file_text(old: str, found: str, new: str) -> bool:
 
     A replaced word is not a loss: the model decides about it.
     """
-    base, theirs, mine = (_TOKEN.findall(text) for text in (old, found, new))
+    base, theirs, mine = map(split_tokens, (old, found, new))
     model_changes = changes(base, mine)
     return any(
         _added_by_file(base, change) - _inserted_by_model(base, change, model_changes)
@@ -277,20 +277,25 @@ def _inserted_by_model(base: Sequence[str], change: Change, model_changes: Seque
         if change.touches(other):
             text = "".join(other.tokens)
             comment = _COMMENT.search(text)
-            inserted.update(_visible(_TOKEN.findall(text[: comment.start()] if comment else text)))
+            inserted.update(_visible(split_tokens(text[: comment.start()] if comment else text)))
             inserted.subtract(_visible(base[other.start : other.end]))
     return +inserted
 
 
 def reaches_end(old: str, found: str) -> bool:
     """Whether the file's line differs from the quoted one at its end."""
-    base = _TOKEN.findall(old)
-    return any(change.high == len(base) for change in changes(base, _TOKEN.findall(found)))
+    base = split_tokens(old)
+    return any(change.high == len(base) for change in changes(base, split_tokens(found)))
 
 
 def reaches_start(old: str, found: str) -> bool:
     """Whether the file's line differs from the quoted one at its start."""
-    return any(change.low == 0 for change in changes(_TOKEN.findall(old), _TOKEN.findall(found)))
+    return any(change.low == 0 for change in changes(split_tokens(old), split_tokens(found)))
+
+
+def split_tokens(text: str) -> list[str]:
+    """Splits a text into words, line ends, other whitespace, and single signs."""
+    return _TOKEN.findall(text)
 
 
 def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from rapidfuzz.distance import Indel
-
 from ...shared.errors import ErrorType, ToolError
+from .diff import compare
 from .fuzzy import replace_fuzzy
-from .merge import bracket_balance, split_source
+from .merge import bracket_balance, split_source, split_tokens
 from .normalization import (
     BLANK_RUNS,
     LINE_ENDS,
@@ -52,8 +51,6 @@ _LONG = 4
 """Characters from which on a repeated text is hardly intended."""
 _LONGEST = 400
 """Characters of the line that are searched for in the new text."""
-_MAX_ALIGNED = 5000
-"""Characters up to which old and new text are compared character by character."""
 WORDING = "wording"
 """The name of the difference that a fuzzy match ignores."""
 MAX_MATCHES = 1000
@@ -363,9 +360,7 @@ def _rewrite(file: TextFile, place: TextRange, old: str, new: str, tolerance: To
     if tolerance.name is None:
         return Rewrite(with_line_ends(new, style))
     if not tolerance.is_visible:
-        return Rewrite(
-            _merge_normalized(file.text[start:end], old, new.replace("\r\n", "\n"), style, tolerance.normalizations)
-        )
+        return Rewrite(_keep_blanks(file.text[start:end], old, new, style, tolerance.normalizations))
     return rewrite(file, place, old, new)
 
 
@@ -387,34 +382,14 @@ def _refuse_ambiguity(text: str, matches: Sequence[TextRange], tolerance: Tolera
     )
 
 
-def _merge_normalized(found: str, old: str, new: str, style: str, normalizations: Sequence[Normalization]) -> str:
-    """Returns the new text, in which every part that it shares with the old text is as it is in the file."""
+def _keep_blanks(found: str, old: str, new: str, style: str, normalizations: Sequence[Normalization]) -> str:
+    """Returns the new text; its tokens that the old text has, too, are as in the file, with the blanks between them."""
     normalized = NormalizedText(found, *normalizations)
-    parts = [
-        found[normalized.original_offset(first) : normalized.original_offset(last)]
-        if same
-        else with_line_ends(new[new_first:new_last], style)
-        for same, first, last, new_first, new_last in _align(NormalizedText(old, *normalizations).text, new)
-    ]
-    return "".join(parts)
-
-
-def _align(old: str, new: str) -> list[tuple[bool, int, int, int, int]]:
-    """Returns aligned ranges of both texts: whether they are equal, and their start and end in each."""
-    if len(old) <= _MAX_ALIGNED and len(new) <= _MAX_ALIGNED:
-        return [
-            (step.tag == "equal", step.src_start, step.src_end, step.dest_start, step.dest_end)
-            for step in Indel.opcodes(old, new)
-        ]
-    head = _common_prefix(old, new)
-    tail = min(_common_prefix(old[::-1], new[::-1]), min(len(old), len(new)) - head)
-    return [
-        (True, 0, head, 0, head),
-        (False, head, len(old) - tail, head, len(new) - tail),
-        (True, len(old) - tail, len(old), len(new) - tail, len(new)),
-    ]
-
-
-def _common_prefix(first: str, second: str) -> int:
-    length = min(len(first), len(second))
-    return next((at for at in range(length) if first[at] != second[at]), length)
+    base, mine = split_tokens(NormalizedText(old, *normalizations).text), split_tokens(new.replace("\r\n", "\n"))
+    starts = [normalized.original_offset(at) for at in accumulate(map(len, base), initial=0)]
+    return "".join(
+        found[starts[block.old.start] : starts[block.old.stop]]
+        if block.same
+        else with_line_ends("".join(mine[block.new.start : block.new.stop]), style)
+        for block in compare(base, mine)
+    )
