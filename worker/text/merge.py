@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 
 from rapidfuzz.distance import Indel
 
@@ -62,17 +63,17 @@ def split_source(text: str) -> list[SourceLine]:
     return lines
 
 
-@dataclass(frozen=True, slots=True)
 class Merge:
     """The lines that a model quoted, the matching lines of the file, one for one, and the new lines.
 
     All three have the file's indentation; ``style`` is the line end of new lines.
     """
 
-    old: Sequence[SourceLine]
-    found: Sequence[SourceLine]
-    new: Sequence[SourceLine]
-    style: str
+    def __init__(
+        self, old: Sequence[SourceLine], found: Sequence[SourceLine], new: Sequence[SourceLine], style: str
+    ) -> None:
+        self._old, self._found, self._new, self._style = old, found, new, style
+        self._origins = _pair_lines(old, new)
 
     def text(self) -> str | None:
         """Returns the merged text, or None if it would lose or break text that only the file has.
@@ -80,115 +81,101 @@ class Merge:
         A line that the model left unchanged is the file's, with its line end and the blank lines after it. A changed
         line is the model's, with the file's differences in other parts of the line.
         """
-        old_indexes = self._old_indexes()
-        pairs = zip(self.old, self.found, strict=True)
-        otherwise = {old.text for old, found in pairs if old.text != found.text}
+        pairs = zip(self._old, self._found, strict=True)
+        differing = {old.text for old, found in pairs if old.text != found.text}
         parts: list[str] = []
-        for number, at in enumerate(old_indexes):
-            line = self.new[number]
-            body = line.whole if at is None else self._merged_line(number, at, old_indexes)
-            if body is None or (at is None and line.text in otherwise):  # moved: which version is wanted is unknown
+        for number, (line, origin) in enumerate(zip(self._new, self._origins, strict=True)):
+            body = line.whole if origin is None else self._merged_line(number, origin)
+            if body is None or (origin is None and line.text in differing):  # it was moved: the version is not certain
                 return None
-            parts += (body, self._gap(number, at))
+            parts += (body, self._gap(number, origin))
         text = "".join(parts)
         return text if self._is_balanced(text) and not self._is_typographic(text) else None
 
-    def _old_indexes(self) -> list[int | None]:
-        """Returns, for each new line, the index of its old line: an equal one, else one that differs in its
-        indentation, else a similar one.
-        """
-        old_indexes: list[int | None] = [None] * len(self.new)
-        for old, new in _match_equal(range(len(self.old)), range(len(self.new)), self._indented_texts, old_indexes):
-            for left, right in _match_equal(old, new, self._texts, old_indexes):
-                self._pair(left, right, old_indexes)
-        return old_indexes
-
-    def _indented_texts(self, old: range, new: range) -> tuple[list[str], list[str]]:
-        return [self.old[at].whole for at in old], [self.new[at].whole for at in new]
-
-    def _texts(self, old: range, new: range) -> tuple[list[str], list[str]]:
-        return [self.old[at].text for at in old], [self.new[at].text for at in new]
-
-    def _pair(self, old: range, new: range, old_indexes: list[int | None]) -> None:
-        """Pairs changed lines in their order, with the greatest sum of similarities."""
-        if len(old) == len(new):
-            for at, number in zip(old, new, strict=True):
-                if self._similarity(at, number):
-                    old_indexes[number] = at
-        elif len(old) * len(new) <= _MAX_PAIRS:
-            for at, number in _best_pairs([[self._similarity(at, number) for number in new] for at in old]):
-                old_indexes[new[number]] = old[at]
-
-    def _similarity(self, at: int, number: int) -> float:
-        return Indel.normalized_similarity(self.old[at].text, self.new[number].text, score_cutoff=_MIN_LINE_SIMILARITY)
-
-    def _merged_line(self, number: int, at: int, old_indexes: Sequence[int | None]) -> str | None:
-        old, found, new = self.old[at], self.found[at], self.new[number]
+    def _merged_line(self, number: int, origin: int) -> str | None:
+        old, found, new = self._old[origin], self._found[origin], self._new[number]
         indent = found.indent if new.indent == old.indent else new.indent
-        if old.text == new.text and old.text != found.text and self._meets_neighbours(number, at, old_indexes):
-            return None if loses_file_text(old.text, found.text, new.text) else indent + new.text
-        text = merge_line(old.text, found.text, new.text)
+        if old.text == new.text and old.text != found.text and self._meets_neighbours(number, origin):
+            text = None if loses_file_text(old.text, found.text, new.text) else new.text
+        else:
+            text = merge_line(old.text, found.text, new.text)
         return None if text is None else indent + text
 
-    def _meets_neighbours(self, number: int, at: int, old_indexes: Sequence[int | None]) -> bool:
+    def _meets_neighbours(self, number: int, origin: int) -> bool:
         """Whether lines are inserted or removed beside the end at which the file's line differs.
 
         A separator at that end may depend on them.
         """
-        is_last, was_last = number == len(self.new) - 1, at == len(self.old) - 1
-        below = was_last if is_last else old_indexes[number + 1] == at + 1
-        above = old_indexes[number - 1] == at - 1
-        old, found = self.old[at].text, self.found[at].text
-        return (not below and reaches_end(old, found)) or (not above and reaches_start(old, found))
+        is_last, was_last = number == len(self._new) - 1, origin == len(self._old) - 1
+        follows = self._origins[number - 1] == origin - 1
+        precedes = was_last if is_last else self._origins[number + 1] == origin + 1
+        at_start, at_end = _differs_at_ends(self._old[origin].text, self._found[origin].text)
+        return (at_start and not follows) or (at_end and not precedes)
 
-    def _gap(self, number: int, old_index: int | None) -> str:
+    def _gap(self, number: int, origin: int | None) -> str:
         """Returns the gap after a new line: the file's, if the model left it unchanged."""
-        is_last = number == len(self.new) - 1
-        same = old_index is not None and self.old[old_index].whole == self.new[number].whole
-        old_index = len(self.old) - 1 if is_last else old_index
-        mine = self.new[number].gap
-        if old_index is None or self.old[old_index].breaks != self.new[number].breaks:
-            return mine.replace("\n", self.style)
-        theirs = self.found[old_index].gap
+        is_last = number == len(self._new) - 1
+        same = origin is not None and self._old[origin].whole == self._new[number].whole
+        origin = len(self._old) - 1 if is_last else origin
+        mine = self._new[number].gap
+        if origin is None or self._old[origin].breaks != self._new[number].breaks:
+            return mine.replace("\n", self._style)
+        theirs = self._found[origin].gap
         if mine and not is_last and "\n" not in theirs:
-            return self.style  # it was the file's last line
-        if same or mine == self.old[old_index].gap:
+            return self._style  # it was the file's last line
+        if same or mine == self._old[origin].gap:
             return theirs
         return mine[: len(mine) - len(mine.lstrip(" \t"))] + theirs.lstrip(" \t")
 
     def _is_typographic(self, text: str) -> bool:
         """Whether the text has typographic quotes, dashes or blanks where the file has plain ones."""
-        found = _join(self.found)
-        odd = set(_join(self.old)) - set(found)
+        found = _join(self._found)
+        odd = set(_join(self._old)) - set(found)
         return any(not sign.isascii() and NormalizedText(sign, LOOK_ALIKES).text != sign for sign in odd & set(text))
 
     def _is_balanced(self, text: str) -> bool:
         """Whether the balance of brackets and quotes is that of the file, or changed as the model changed it."""
-        if not text.strip() or all(old.text == found.text for old, found in zip(self.old, self.found, strict=True)):
+        if not text.strip() or all(old.text == found.text for old, found in zip(self._old, self._found, strict=True)):
             return True
-        was, quoted, wanted = (bracket_balance(_join(lines)) for lines in (self.found, self.old, self.new))
+        was, quoted, wanted = (bracket_balance(_join(lines)) for lines in (self._found, self._old, self._new))
         quotes = [(a + b + c) % 2 for a, b, c in zip(was[0], quoted[0], wanted[0], strict=True)]
         brackets = [a - b + c for a, b, c in zip(was[1], quoted[1], wanted[1], strict=True)]
         return bracket_balance(text) in (was, (quotes, brackets))
 
 
-def _match_equal(
-    old: range,
-    new: range,
-    texts_of: Callable[[range, range], tuple[list[str], list[str]]],
-    old_indexes: list[int | None],
-) -> Iterator[tuple[range, range]]:
-    """Records which lines are equal, and yields the ranges between them that are not."""
-    for block in compare(*texts_of(old, new)):
-        theirs, mine = (
-            old[block.old.start : block.old.stop],
-            new[block.new.start : block.new.stop],
-        )
-        if block.same:
-            for at, number in zip(theirs, mine, strict=True):
-                old_indexes[number] = at
-        else:
-            yield theirs, mine
+def _pair_lines(old: Sequence[SourceLine], new: Sequence[SourceLine]) -> list[int | None]:
+    """Returns, for each new line, the index of its old line: an equal one, else one that differs in its indentation,
+    else a similar one.
+    """
+    origins: list[int | None] = [None] * len(new)
+    gaps = [(range(len(old)), range(len(new)))]
+    for text_of in (attrgetter("whole"), attrgetter("text")):
+        unpaired: list[tuple[range, range]] = []
+        for theirs, mine in gaps:
+            for block in compare([text_of(old[at]) for at in theirs], [text_of(new[at]) for at in mine]):
+                pair = theirs[block.old.start : block.old.stop], mine[block.new.start : block.new.stop]
+                if block.same:
+                    origins[pair[1].start : pair[1].stop] = pair[0]
+                else:
+                    unpaired.append(pair)
+        gaps = unpaired
+    for theirs, mine in gaps:
+        for at, number in _similar_pairs([old[at].text for at in theirs], [new[at].text for at in mine]):
+            origins[mine[number]] = theirs[at]
+    return origins
+
+
+def _similar_pairs(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+    """Pairs changed lines in their order: one by one, or with the greatest sum of similarities."""
+
+    def similarity(theirs: str, mine: str) -> float:
+        return Indel.normalized_similarity(theirs, mine, score_cutoff=_MIN_LINE_SIMILARITY)
+
+    if len(old) == len(new):
+        return [(at, at) for at in range(len(old)) if similarity(old[at], new[at])]
+    if len(old) * len(new) > _MAX_PAIRS:
+        return []
+    return _best_pairs([[similarity(theirs, mine) for mine in new] for theirs in old])
 
 
 def _best_pairs(scores: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
@@ -282,15 +269,11 @@ def _inserted_by_model(base: Sequence[str], change: Change, model_changes: Seque
     return +inserted
 
 
-def reaches_end(old: str, found: str) -> bool:
-    """Whether the file's line differs from the quoted one at its end."""
+def _differs_at_ends(old: str, found: str) -> tuple[bool, bool]:
+    """Whether the file's line differs from the quoted one at its start, and at its end."""
     base = split_tokens(old)
-    return any(change.high == len(base) for change in changes(base, split_tokens(found)))
-
-
-def reaches_start(old: str, found: str) -> bool:
-    """Whether the file's line differs from the quoted one at its start."""
-    return any(change.low == 0 for change in changes(split_tokens(old), split_tokens(found)))
+    places = changes(base, split_tokens(found))
+    return any(change.low == 0 for change in places), any(change.high == len(base) for change in places)
 
 
 def split_tokens(text: str) -> list[str]:
@@ -342,11 +325,10 @@ def _apply_both(
 
 def _file_changes(base: Sequence[str], theirs: Sequence[str]) -> list[Change]:
     """Returns the file's changes; insertions and deletions include the whitespace beside them in their range."""
-    return [change if _replaces(base, change) else _widen(base, change) for change in changes(base, theirs)]
-
-
-def _replaces(base: Sequence[str], change: Change) -> bool:
-    return bool(_visible(base[change.start : change.end]) and _visible(change.tokens))
+    return [
+        change if _visible(base[change.start : change.end]) and _visible(change.tokens) else _widen(base, change)
+        for change in changes(base, theirs)
+    ]
 
 
 def _widen(base: Sequence[str], change: Change) -> Change:
@@ -365,20 +347,10 @@ def _added_tokens(old: Sequence[str], new: Sequence[str]) -> set[str]:
 
 def _added_by_file(base: Sequence[str], change: Change) -> Counter[str]:
     """Counts the tokens that only the file has, unless they are another wording of the quoted ones."""
-    quoted = _visible(base[change.start : change.end])
-    there = _visible(change.tokens)
-    more = Counter(there) - Counter(quoted)
-    if not quoted:
-        return more
-    if any(_is_word(token) for token in quoted):
-        signs = {token: count for token, count in more.items() if not _is_word(token)}
-        return Counter(signs if _adds_signs(quoted, there) else {})
-    return more if len(there) > len(quoted) else Counter()
-
-
-def _adds_signs(quoted: Sequence[str], there: Sequence[str]) -> bool:
-    """Whether the file has more signs, and not only other words."""
-    return sum(not _is_word(token) for token in there) > sum(not _is_word(token) for token in quoted)
+    quoted, there = _visible(base[change.start : change.end]), _visible(change.tokens)
+    if any(map(_is_word, quoted)):
+        quoted, there = ([token for token in tokens if not _is_word(token)] for tokens in (quoted, there))
+    return Counter(there) - Counter(quoted) if len(there) > len(quoted) else Counter()
 
 
 def _is_word(token: str) -> bool:
