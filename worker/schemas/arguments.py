@@ -12,7 +12,7 @@ import regex
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.text import did_you_mean
 from ..strict_json import check_depth
-from ..text.patterns import ComputeLimit, search
+from ..threads import ComputeLimit
 from .bounds import Bounds, InvalidSchema, TooManySteps
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class _SlowPattern:
             return
         shown, pattern = (json.dumps(each, ensure_ascii=False) for each in (value, self._pattern.pattern))
         try:
-            found = search(self._pattern, value, self._limit())
+            found = self._limit().search(self._pattern, value)
         except TimeoutError:
             raise ValueError(f"{shown} takes too long to match against {pattern}; use a shorter value") from None
         if not found:
