@@ -1,43 +1,99 @@
-"""The service: all operations on delegations, for HTTP, command line and Python."""
+"""Puts tickets on the queue. A ticket has only the delegation's id; a lost one is sent again."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Self
 
 from redis.exceptions import RedisError
 
 from ..shared import bus
-from ..shared.agents import with_agent
 from ..shared.connection import REDIS_DOWN, connect
 from ..shared.delegation import Delegation, Status, ToolAgentStep
-from ..shared.errors import OutOfSpace, TooLarge, Unavailable
+from ..shared.errors import Invalid, OutOfSpace, TooLarge, Unavailable
 from ..shared.events import Envelope, StepCompleted
 from ..shared.fleet import Fleet, ToolCard, WorkerCard
 from ..shared.ids import new_id
+from ..shared.log import log
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
-from ..shared.queue import Ticket
+from ..shared.queue import Ticket, create_app, send_tickets
 from ..shared.request import MAX_BATCH, DelegationRequest, Limits
+from ..shared.request_rules import with_agent
 from ..shared.runs import disk, permissions
 from ..shared.runs.cost import CostReport, cost_report
 from ..shared.runs.disk import DiskUsage, Pruned
-from ..shared.runs.pausing import resume
 from ..shared.runs.spend import check_caps
-from ..shared.runs.store import Page, RunStore
+from ..shared.runs.store import Page, RunStore, resume
 from ..shared.settings import Settings
 from ..shared.wire import now
 from . import audit_log
 from .audit_log import AuditPage, AuditRecord
 from .continuation import check_continued, continued_request, repeated_request
-from .dispatch import Dispatcher
 from .home import is_full, no_space
-from .permission_arguments import check_arguments
 from .request_checks import check_requests
 from .workspace_files import FileList, OpenedFile, list_files, open_file
+
+if TYPE_CHECKING:
+    from jsonschema_rs import ValidationError
+
+
+class Dispatcher:
+    """Sends tickets from one thread, because Celery's producer blocks."""
+
+    def __init__(self, settings: Settings, redis_url: str) -> None:
+        self._app = create_app(settings, redis_url)
+        self._thread = ThreadPoolExecutor(1, "dispatch")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._app.close()
+
+    async def send(self, tickets: Sequence[Ticket]) -> None:
+        """Sends the tickets. A failure is only logged: the records exist, and a janitor sends the tickets again."""
+        if not tickets:
+            return
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, send_tickets, self._app, tickets)
+        except Unavailable as error:
+            log.warning("%d tickets wait for a janitor", len(tickets), extra={"cause": str(error)})
+
+
+MAX_MISTAKES = 20
+
+
+async def check_arguments(redis: Any, fleet: Fleet, id: str, arguments: Mapping[str, Any] | None) -> None:
+    """Raises ``Invalid`` with each mistake in the arguments, if there are any, for the call of a permission request.
+
+    Only tools of our own are checked: other schemas may take long to evaluate.
+    """
+    if arguments is None:
+        return
+    name = (await permissions.find(redis, id)).request.step.tool_name
+    card = next((card for card in await fleet.tools() if card.name == name and card.source == "builtin"), None)
+    mistakes = await asyncio.to_thread(_mistakes, card.parameters, arguments) if card else []
+    if mistakes:
+        raise Invalid(f"these are not arguments of {name}: {mistakes[0]['detail']}", mistakes)
+
+
+def _mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[dict[str, str]]:
+    from jsonschema_rs import Draft202012Validator  # imported late: most services never need it
+
+    found = islice(Draft202012Validator(dict(schema), offline=True).iter_errors(dict(arguments)), MAX_MISTAKES)
+    return [{"pointer": f"/arguments{_pointer(error)}", "detail": error.message[:500]} for error in found]
+
+
+def _pointer(error: ValidationError) -> str:
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.instance_path)
+
 
 LOCAL_RECHECK_SECONDS = 1.0
 """Seconds without news after which a stream of this machine's stack reads its Redis, which may have stopped."""

@@ -1,33 +1,76 @@
-"""The Python interface of the service: delegate, gather, follow.
-
-async with Orchestrator() as orchestrator:
-    result = await orchestrator.delegate("Count the public classes", workspace="/path/to/project")
-"""
+"""The fields of a request as keyword arguments, so that a type checker finds a misspelt one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Literal, NotRequired, Self, TypedDict, Unpack
 
 from pydantic import ValidationError
 
 from ..shared.delegation import Delegation, ToolAgentResult
 from ..shared.errors import DeputizeError, Invalid, Misconfigured
 from ..shared.events import Envelope, RunFinished
+from ..shared.facts import VerifyItem
 from ..shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
-from ..shared.request import DelegationRequest, Limits
+from ..shared.request import ApprovalMode, AutomaticRetry, DelegationRequest, Limits, RetryReason, WorkspaceSpec
 from ..shared.settings import Settings
 from ..shared.wire import explain
 from .client import Client
 from .delegations import AcceptedDelegation, Delegations, open_service
 from .reconnect import follow_unless_paused, refuse_paused
 from .redis_check import check_redis
-from .request_fields import RequestFields
 from .stack import stack_in_use
+
+
+class LimitFields(TypedDict, total=False):
+    """The fields of ``Limits``."""
+
+    max_turns: int
+    max_tool_calls: int
+    timeout_seconds: float
+    max_tokens: int | None
+    max_cost_usd: float | None
+
+
+class RetryFields(TypedDict):
+    """The fields of ``AutomaticRetry``."""
+
+    attempts: int
+    on: NotRequired[Sequence[RetryReason]]
+
+
+class RequestFields(TypedDict, total=False):
+    """The fields of ``DelegationRequest`` beside its task. A path as ``workspace`` stands for a copy of a directory."""
+
+    context: str
+    shared_context_length: int
+    expected_outcome: str
+    session_id: str | None
+    message_id: str | None
+    limits: Limits | LimitFields
+    tools: Sequence[str] | None
+    agent: str | None
+    system_prompt: str | None
+    approval_mode: ApprovalMode | Literal["ask", "sandboxed", "auto", "readOnly"]
+    model: str | None
+    tool_call_style: Literal["native", "xml"]
+    workspace: str | Path | WorkspaceSpec | Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    verify: Sequence[VerifyItem | Mapping[str, Any]]
+    max_verify_rounds: int
+    labels: Mapping[str, str]
+    priority: int
+    retry: AutomaticRetry | RetryFields | None
+    parent_id: str | None
+    idempotency_key: str | None
+    continues: str | None
+    retry_of: str | None
+    from_turn: int | None
+
 
 OnEvent = Callable[[Envelope], None] | Callable[[Envelope], Awaitable[None]]
 """Called with every event of a delegation, text deltas, progress and errors included; it may be async."""

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ..shared.agents import unknown_agent
 from ..shared.errors import Invalid, Refused
 from ..shared.fleet import MCP, ToolCard
 from ..shared.request import VERIFY_ROUNDS, DelegationRequest, DirectoryWorkspace
-from ..shared.request_checks import check_sizes, foreign_script
+from ..shared.request_rules import check_sizes, foreign_script, unknown_agent
 from ..shared.settings import Settings
 from ..shared.text import did_you_mean
 from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES

@@ -18,8 +18,7 @@ from ..shared.events import Envelope
 from ..shared.permission import PermissionOutcome, PermissionRequest
 from ..shared.request import DelegationRequest, Limits
 from ..shared.settings import Settings
-from .orchestrator import OnEvent, Orchestrator
-from .request_fields import RequestFields
+from .orchestrator import OnEvent, Orchestrator, RequestFields
 
 T = TypeVar("T")
 

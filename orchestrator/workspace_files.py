@@ -14,7 +14,7 @@ from typing import Literal
 from urllib.parse import quote, unquote_to_bytes
 
 from ..shared.errors import Conflict, NotFound
-from ..shared.openat2 import beneath
+from ..shared.libc import beneath
 from ..shared.text import HALF_CHARACTER
 from ..shared.wire import Timestamp, Wire
 from ..shared.workspaces import BASE, PRIVATE_DIR, generation_path, latest_generation

@@ -1,9 +1,14 @@
-"""The C library, loaded once per process, and its functions that Python's own modules lack."""
+"""The C library, loaded once per process: functions that Python's own modules lack, such as ``openat2``."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 import sys
+from functools import cache
+
+from .errors import Misconfigured
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -27,3 +32,79 @@ def keep_memory_private() -> None:
 def is_memory_private() -> bool:
     """Whether other processes of this user are denied access to this one's memory."""
     return sys.platform == "linux" and LIBC.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) == 0
+
+
+_OPENAT2 = 437  # the same on every architecture
+_NO_MAGICLINKS = 0x02
+_NO_SYMLINKS = 0x04
+_BENEATH = 0x08
+_TRIES = 128
+_LONGEST = 4000
+"""Bytes of a path per system call, below the kernel's limit."""
+LIBC.syscall.restype = ctypes.c_long
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def beneath(folder: int, path: str, flags: int, *, links: bool = True) -> int:
+    """Opens ``path`` below the directory ``folder``, following links that stay below it if ``links`` is true.
+
+    Files created by O_CREAT are readable by their owner only. A path longer than the kernel accepts is opened in
+    several steps. Raises OSError: EXDEV if the path leads out.
+    """
+    name = os.fsencode(path)
+    if b"\0" in name:  # C would cut the name here and open another file
+        raise OSError(errno.EINVAL, "a NUL character in a path")
+    resolve = _BENEATH | _NO_MAGICLINKS | (0 if links else _NO_SYMLINKS)
+    opened: int | None = None
+    try:
+        while len(name) > _LONGEST and (end := name.rfind(b"/", 1, _LONGEST)) > 0:
+            deeper = _opened(folder if opened is None else opened, name[:end], os.O_PATH | os.O_DIRECTORY, resolve)
+            if opened is not None:
+                os.close(opened)
+            opened, name = deeper, name[end:].lstrip(b"/") or b"."
+        return _opened(folder if opened is None else opened, name, flags, resolve)
+    finally:
+        if opened is not None:
+            os.close(opened)
+
+
+def _opened(folder: int, name: bytes, flags: int, resolve: int) -> int:
+    how = _How(flags | os.O_CLOEXEC, 0o600 if flags & os.O_CREAT else 0, resolve)
+    tries = 1
+    while (fd := _call(folder, name, how)) < 0:
+        number = ctypes.get_errno()
+        # A concurrent rename on the machine makes the kernel return EAGAIN for `..`.
+        if number not in (errno.EAGAIN, errno.EINTR):
+            raise OSError(number, os.strerror(number))
+        if tries == _TRIES:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        tries += 1
+    return fd
+
+
+def _call(folder: int, name: bytes, how: _How) -> int:
+    return LIBC.syscall(
+        ctypes.c_long(_OPENAT2),
+        ctypes.c_int(folder),
+        ctypes.c_char_p(name),
+        ctypes.byref(how),
+        ctypes.c_size_t(ctypes.sizeof(how)),
+    )
+
+
+@cache
+def require_openat2() -> None:
+    """Raises Misconfigured if the kernel or a seccomp profile does not allow ``openat2``."""
+    root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.close(beneath(root, ".", os.O_PATH))
+    except OSError as error:
+        raise Misconfigured(
+            f"openat2 does not work here ({error.strerror}), and without it files cannot be kept inside a workspace. "
+            "Linux 5.6 or newer is needed; in a container, a seccomp profile that allows openat2."
+        ) from None
+    finally:
+        os.close(root)

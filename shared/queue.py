@@ -1,8 +1,4 @@
-"""The queue between both sides: the Celery app, the task's name, priorities, and tickets sent in batches.
-
-A message is a ticket: it carries a delegation's id and nothing else, and is acknowledged before its work starts.
-What must not be lost is in the record and its lease (shared/runs/store.py), never in a message.
-"""
+"""The Celery app: the queue of tickets, its options, and fixes of its messaging library."""
 
 from __future__ import annotations
 
@@ -19,12 +15,44 @@ import redis.exceptions
 from celery import Celery, signals
 from kombu.transport import redis as kombu_redis
 
-from .celery_fixes import SafeChannel
 from .errors import DeputizeError, Misconfigured, Unavailable
 from .libc import keep_memory_private
-from .log import masked
+from .log import log, masked
 from .runs.keys import KEY_PREFIX
 from .settings import Settings
+
+
+class SafeChannel(kombu_redis.Channel):
+    """Keeps a worker alive through Redis restarts and invalid queue entries, and reuses its client."""
+
+    _client: Any = None
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
+        """Lets a worker reconnect after a restart of Redis.
+
+        Its consumer closes a broken connection twice. The second time the channel has no connection any more and
+        raises AttributeError, which ends the worker; a ConnectionError makes it reconnect.
+        """
+        if self.connection is None or self.connection.client is None:
+            raise redis.exceptions.ConnectionError("the connection to Redis was closed")
+        return super()._connparams(asynchronous)
+
+    def _brpop_read(self, **options: Any) -> Any:
+        """Drops an entry that is not a ticket: anyone with write access to the queue could end every worker."""
+        try:
+            return super()._brpop_read(**options)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            log.warning("an entry of the queue is not a ticket and is dropped", extra={"cause": repr(error)[:300]})
+            return True
+
+    def _create_client(self, asynchronous: bool = False) -> Any:
+        """Reuses the client: redis-py takes longer to create one than to use it, and the pool is shared anyway."""
+        if asynchronous:
+            return super()._create_client(asynchronous)
+        if self._client is None or self._client.connection_pool is not self.pool:
+            self._client = super()._create_client()
+        return self._client
+
 
 TASK = "deputize.run"
 QUEUE = "deputize"

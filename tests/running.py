@@ -18,7 +18,7 @@ from deputize.shared.queue import Ticket, create_app
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.store import RunStore
 from deputize.shared.settings import Settings
-from deputize.worker.celery_pool.progress import ProgressEvents
+from deputize.worker.celery_pool.process import ProgressEvents
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.services import Services, open_services
 from deputize.worker.standby.process import Standby

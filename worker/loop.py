@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from ..shared.errors import ContextFull
 from ..shared.events import TurnStarted
-from .compaction import compact
 from .conversation import Conversation
 from .limits import LimitReached, Meter, Repetition
-from .model_calls import ModelCalls
+from .model_calls import ModelCalls, compact
 from .models.base import Call, Reply
 from .models.endings import Ending, imitates_call
 from .prompt import last_turn

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 
-from ..shared.delegation import Usage
-from ..shared.errors import ModelUnavailable, Refused
-from ..shared.events import TextDelta, ThinkingDelta
+from ..shared.delegation import Step, Usage
+from ..shared.errors import ContextFull, ModelUnavailable, Refused
+from ..shared.events import ProgressMade, TextDelta, ThinkingDelta
+from ..shared.log import log
+from ..shared.text import clip
 from .conversation import Conversation, user_message
 from .emit import Emitter
-from .fleet.endpoint_wait import EndpointWait
+from .fleet.outage import EndpointWait
 from .fleet.shared_prefix import PrefixWait
-from .limits import Meter
+from .limits import LimitReached, Meter, Spending
 from .models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
 from .models.caching import Retention, shared_prefixes
 from .models.endings import Ending, ending_of, is_known
@@ -25,8 +27,9 @@ from .prompt import (
     ask_for_summary,
     continue_cut_reply,
     continue_paused_reply,
+    continued_task,
 )
-from .spending import Spending
+from .steps import StepLog
 
 SUMMARY_TOKENS = 8_000
 _NO_REPORT = (
@@ -208,3 +211,43 @@ class ModelCalls:
                     case _:
                         pass
         raise AssertionError("a model's stream ends with a Reply or an error")
+
+
+MAX_LISTED = 50
+MAX_LOG_CHARS = 12_000
+
+
+async def compact(calls: ModelCalls, steps: StepLog, why: str) -> None:
+    """Replaces the conversation by a new one.
+
+    If the model cannot write the summary, because the call failed or the conversation is too long even for that, the
+    log of the steps is used instead. Raises ``ModelUnavailable`` where there is nothing to leave out.
+    """
+    conversation = calls.conversation
+    messages = len(conversation.messages)
+    if messages < 2:
+        raise ModelUnavailable(f"{why}, and there is nothing to leave out: give the task less context")
+    summary = await _summary(calls, steps)
+    conversation.restart(*continued_task(conversation.task, summary, read_files(steps.ended)))
+    calls.emit.emit(ProgressMade(message=f"{why}: {messages} messages became a summary of {len(summary)} characters"))
+    calls.checkpoint()
+
+
+async def _summary(calls: ModelCalls, steps: StepLog) -> str:
+    try:
+        if summary := await calls.summary():
+            return summary
+        why = "the model's reply was empty"
+    except (ModelUnavailable, LimitReached) as error:
+        why = "the conversation was too long for it" if isinstance(error, ContextFull) else str(error)
+    log.warning("the model wrote no summary: %s", why)
+    done = clip(steps.details(), MAX_LOG_CHARS) or "No step was made."
+    last = calls.conversation.last_words
+    return f"(The model wrote no summary: {why}. This is the log of the steps.)\n{done}\n\n{last}".strip()
+
+
+def read_files(steps: Sequence[Step]) -> list[str]:
+    """Returns the files that were read, each once, the last read at the end."""
+    paths = [str(step.arguments.get("path") or step.arguments.get("file_path") or "") for step in steps]
+    read = [path for step, path in zip(steps, paths, strict=True) if step.type == "read" and path and not step.error]
+    return list(dict.fromkeys(reversed(read)))[:MAX_LISTED][::-1]

@@ -14,16 +14,15 @@ from ..shared.delegation import Progress
 from ..shared.events import ErrorSeen
 from ..shared.facts import Trust
 from ..shared.runs.cost import SPENT
-from ..shared.runs.reading import TRUST, trust_of
-from ..shared.runs.record import Claim
+from ..shared.runs.record import TRUST, Claim, trust_of
 from ..shared.runs.turns import FILE_TURNS, FileTurns
 from ..shared.text import clip
 from .attempts import go_on, ledger_of
 from .conversation import Conversation
 from .emit import Emitter
-from .fleet.endpoint_wait import EndpointWait
+from .fleet.outage import EndpointWait
 from .fleet.shared_prefix import PrefixWait
-from .limits import Meter, Repetition
+from .limits import Meter, Repetition, Spending
 from .loop import Loop
 from .model_calls import ModelCalls
 from .models.base import Model
@@ -37,7 +36,6 @@ from .sandbox.base import Sandbox
 from .sandbox.bubblewrap import MOUNT
 from .sandbox.project_tools import ProjectTools
 from .services import Services
-from .spending import Spending
 from .steps import StepLog
 from .subagents.children import Children, retried
 from .subagents.runner import SlotRelease, SubagentRunner

@@ -19,6 +19,9 @@ from ..shared.runs.spend import caps_of
 from ..shared.text import count
 from ..shared.wire import now
 from .attempts import (
+    RunOutcome,
+    RunOutputs,
+    collect_outputs,
     discard_files,
     fields_of_next_try,
     files_left,
@@ -31,14 +34,12 @@ from .attempts import (
 )
 from .emit import Emitter
 from .fleet.lease import StopReason, StopSignal
-from .limits import LimitReached, Meter
-from .linux.machine import exhausted
+from .limits import LimitReached, Meter, Spending
+from .linux.system import exhausted
 from .loop import Loop
 from .models.base import Model
-from .outcome import RunOutcome, RunOutputs, collect_outputs
 from .parts import LoopBuilder, RunState
 from .services import Services
-from .spending import Spending
 from .steps import StepLog
 from .subagents.children import Children
 from .threads import EXIT_EXCEPTIONS

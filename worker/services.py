@@ -18,16 +18,15 @@ from ..shared.fleet import Fleet
 from ..shared.log import log
 from ..shared.queue import Ticket
 from ..shared.request import DirectoryWorkspace
-from ..shared.request_checks import foreign_script
+from ..shared.request_rules import foreign_script
 from ..shared.runs.keys import LEASES, record_key
 from ..shared.runs.record import Claim
 from ..shared.runs.store import RELEASE, WRITING, RunStore
 from ..shared.settings import Settings
-from .celery_pool.progress import ProgressEvents
-from .fleet.janitor import Janitor
+from .celery_pool.process import ProgressEvents
+from .fleet.janitor import Janitor, Presence
 from .fleet.lease import Leases, open_leases
 from .fleet.outage import Outages
-from .fleet.presence import Presence
 from .fleet.shared_prefix import SharedPrefixes
 from .fleet.status import WorkerStatus
 from .mcp.source import McpServers

@@ -17,12 +17,10 @@ from ..shared.delegation import TerminationReason
 from ..shared.errors import DeputizeError, Misconfigured, NotFound
 from ..shared.log import log
 from ..shared.queue import TASK, send_tickets
-from ..shared.runs.pausing import pause_unfinished
-from ..shared.runs.store import RunStore
+from ..shared.runs.store import RunStore, pause_unfinished
 from ..shared.settings import Settings
 from .celery_pool.pool import AsyncPool, AsyncTask, add_service
-from .celery_pool.progress import ProgressEvents
-from .celery_pool.revoking import revoke_means_cancel
+from .celery_pool.process import ProgressEvents, revoke_means_cancel
 from .fleet.lease import StopSignal
 from .models import open_model
 from .run import Run

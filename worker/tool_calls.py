@@ -13,7 +13,7 @@ from ..shared.errors import ErrorType, Fenced, ToolError
 from ..shared.log import log
 from .ledger import Ledger
 from .limits import Meter
-from .linux.machine import exhausted
+from .linux.system import exhausted
 from .models.base import Call
 from .permission.approval import Approval, Asked, Judged, Permitted
 from .policy import PolicyCall

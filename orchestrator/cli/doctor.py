@@ -203,7 +203,7 @@ def chosen_sandbox(
 
     With an unknown name the row is ✗.
     """
-    from ...shared.agents import unknown_agent
+    from ...shared.request_rules import unknown_agent
 
     if reason := unknown_agent(agent, settings.agents) or settings.sandbox.unknown_profile(profile):
         return settings, Finding("✗", "profile", reason, "name one that the settings define")

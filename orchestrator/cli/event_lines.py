@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...shared.text import terminal_text
+from . import formatting
 from .formatting import SHORT_PERMISSION_ID, cut, outcome, seconds, wrapped
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
         ResumedWaiting,
         Waiting,
     )
+    from ...shared.permission import PermissionQuestion
+
 
 WORDS, OUTPUT = "> ", "| "
 """Before each line of the model's words, and of a command's output."""
@@ -263,3 +267,51 @@ def _news(before: str, tail: str) -> str:
 def _plain(output: str) -> str:
     """Returns output without colours, and of each line what a terminal would show at the end."""
     return terminal_text(output).replace("\r\n", "\n")
+
+
+def short_ids(ids: Sequence[str]) -> list[str]:
+    """Returns the ends of the ids of requests by which none is mistaken for another one."""
+    length = formatting.SHORT_PERMISSION_ID
+    while len({id[-length:] for id in ids}) < len({*ids}):
+        length += 1
+    return [id[-length:] for id in ids]
+
+
+def in_task(asked: PermissionQuestion, title: str) -> str:
+    """Returns `write CHANGELOG.md in "Write the changelog"`: the call, and the task of the delegation that asks."""
+    return f'{asked.step.title} in "{title}"'
+
+
+def question_lines(asked: PermissionQuestion, title: str) -> list[str]:
+    """Returns the lines of a request; ``title``: of the delegation that asks."""
+    (short,) = short_ids([asked.permission_id])
+    lines = [f"permission {short}: {in_task(asked, title)}"]
+    if len(asked.path) > 1:
+        lines.append(f"  asked by {formatting.short_id(asked.path[-1])}, a child of {asked.path[-2]}")
+    if asked.reason:
+        lines.append(f"  because {asked.reason}" + (f" (rule {asked.rule})" if asked.rule else ""))
+    # Of answers that permit the same only the first one.
+    lasting = {", ".join(grants): outcome for outcome, grants in reversed(asked.remembers.items())}
+    names = {outcome: outcome[len("proceed_") :].replace("always_", "always, this ") for outcome in lasting.values()}
+    lines += [f"  {names[outcome]}: {grants}" for grants, outcome in reversed(lasting.items())]
+    return lines + [f"  | {line}" for line in _text(asked)]
+
+
+def _text(asked: PermissionQuestion) -> Sequence[str]:
+    details = asked.details
+    match details.type:
+        case "execute":
+            asking = [each for each in details.commands if each.decision != "allow"]
+            parts = [f"# {each.reason}" for each in asking] + [f"# it {effect}" for effect in details.effects]
+            return [*details.command.splitlines(), *dict.fromkeys(parts)]
+        case "edit":
+            return details.diff.splitlines() or details.paths
+        case "mcp":
+            return [f"{details.server}: {details.tool}", *_arguments(details.arguments)]
+        case "info":
+            more = {name: value for name, value in details.arguments.items() if value not in details.urls}
+            return [*(url for url in details.urls if url not in asked.step.title), *_arguments(more)]
+
+
+def _arguments(arguments: dict[str, object]) -> list[str]:
+    return json.dumps(arguments, ensure_ascii=False, indent=1).splitlines() if arguments else []

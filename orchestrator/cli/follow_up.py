@@ -1,4 +1,4 @@
-"""`deputize continue` and `deputize retry`: what follows a finished delegation."""
+"""`continue`, `retry`, `resume`, `cancel` and `prune`: what can be done with a delegation that exists."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...shared.text import count
+from . import output
 from .apply import take_over_or_hint
-from .connect import connect, full_id, load_settings
+from .connect import connect, full_id, load_settings, unfinished
 from .errors import Exit
+from .formatting import size
 from .live import display
-from .values import Finite, StrictCommand, Text, denied_option
+from .values import Duration, Finite, Size, StrictCommand, Text, denied_option
 from .watcher import Watcher, note_if_queued, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation
+    from ...shared.runs.disk import Pruned
     from ...shared.settings import Settings
     from ..client import Client
+
 
 FollowUp = Callable[["Client", "Delegation"], Awaitable["Delegation"]]
 _WAIT = click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
@@ -109,3 +114,112 @@ async def _follow_up(settings: Settings, given: str, submit: FollowUp, wait: flo
             print_result(delegation, result, json=as_json)
             await take_over_or_hint(settings, service.client, result)
     return watched.code
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--all", "every", is_flag=True, help="Everything that is paused.")
+@click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
+@denied_option
+@click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line.")
+@click.pass_context
+def resume(ctx: click.Context, ids: tuple[str, ...], every: bool, wait: float | None, as_json: bool) -> Exit:
+    """Go on with delegations that an interrupted command left, and wait for their results.
+
+    An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    """
+    if bool(ids) == every:
+        raise click.UsageError("give the ids of delegations, or --all")
+    return asyncio.run(_resume(load_settings(ctx), ids, wait, as_json))
+
+
+async def _resume(settings: Settings, given: tuple[str, ...], wait: float | None, as_json: bool) -> Exit:
+    needs_model = not settings.model.startswith("scripted")
+    async with connect(settings, workers=1, needs_model=needs_model) as service:
+        client = service.client
+        if given:
+            ids = [await full_id(client, id) for id in given]
+        else:
+            ids = [delegation.id async for delegation in unfinished(client) if delegation.paused]
+        if not ids:
+            output.line("nothing is paused", err=True)
+            return Exit.SUCCEEDED
+        delegations = [await client.resume(id) for id in ids]
+        with display() as shown:
+            watched = await Watcher(service, shown, wait, prints_results=not as_json).all(delegations)
+        for delegation in delegations:
+            if (result := watched.results.get(delegation.id)) is not None:
+                print_result(delegation, result, json=as_json)
+                await take_over_or_hint(settings, client, result)
+    return watched.code
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--all", "every", is_flag=True, help="Everything that is not finished.")
+@click.option("--json", "as_json", is_flag=True, help="Each delegation as one JSON object a line.")
+@click.pass_context
+def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json: bool) -> Exit:
+    """Stop delegations. What they did so far stays in their results; what is finished stays as it is.
+
+    An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    """
+    if bool(ids) == every:
+        raise click.UsageError("give the ids of delegations, or --all")
+    for delegation in asyncio.run(_cancel(load_settings(ctx), ids)):
+        # A running one is only requested to stop; its worker reports the end.
+        status = delegation.status if delegation.status.finished else "stopping"
+        if as_json:
+            output.json_line(delegation.to_json())
+        else:
+            output.line(f"{delegation.id}  {status}")
+    return Exit.SUCCEEDED
+
+
+async def _cancel(settings: Settings, given: tuple[str, ...]) -> list[Delegation]:
+    async with connect(settings) as service:
+        client = service.client
+        if given:
+            ids = [await full_id(client, id) for id in given]
+        else:
+            ids = [delegation.id async for delegation in unfinished(client)]
+        return [await client.cancel(id) for id in ids]
+
+
+@click.command()
+@click.option(
+    "--older-than",
+    type=Duration(min=0, max=1e9),
+    metavar="TIME",
+    help="What finished so long ago: 90s, 15min, 24h, 7d; without it and --keep-bytes WORKSPACE_RETENTION_SECONDS of "
+    "the service's settings count.",
+)
+@click.option(
+    "--keep-bytes",
+    type=Size(min=0, max=1e18),
+    metavar="SIZE",
+    help="What finished first, until the files of the others take no more: 500MB, 2GB.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--json", "as_json", is_flag=True, help="What was removed, as one JSON object.")
+@click.pass_context
+def prune(ctx: click.Context, older_than: float | None, keep_bytes: float | None, dry_run: bool, as_json: bool) -> Exit:
+    """Remove finished delegations: their records now, their files as soon as the workers are notified.
+
+    What is not finished is never touched, nor what an unfinished one continues. `--older-than 0` removes all the rest.
+    """
+    most = None if keep_bytes is None else int(keep_bytes)
+    removed = asyncio.run(_prune(load_settings(ctx), older_than, most, dry_run))
+    if as_json:
+        output.json_line(removed.to_json())
+        return Exit.SUCCEEDED
+    freed = f", {size(removed.freed_bytes)} on disk" if removed.freed_bytes else ""
+    output.line(f"{count(removed.removed, 'delegation')} {'would be ' if dry_run else ''}removed{freed}")
+    for id in removed.ids if dry_run else ():
+        output.line(f"  {id}")
+    return Exit.SUCCEEDED
+
+
+async def _prune(settings: Settings, older_than: float | None, keep_bytes: int | None, dry_run: bool) -> Pruned:
+    async with connect(settings) as service:
+        return await service.client.prune(older_than, keep_bytes, dry_run=dry_run)

@@ -11,7 +11,7 @@ import click
 from . import formatting, output
 from .connect import NEWEST, connect, full_id, load_settings, unfinished
 from .errors import Exit
-from .question_lines import in_task, question_lines, short_ids
+from .event_lines import in_task, question_lines, short_ids
 
 if TYPE_CHECKING:
     from ...shared.permission import PermissionRequest

@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...shared.errors import DeputizeError
-from .event_lines import event_line
-from .question_lines import in_task, question_lines
+from .event_lines import event_line, in_task, question_lines
 
 if TYPE_CHECKING:
     from ...shared.events import Envelope, PermissionRequested

@@ -1,15 +1,22 @@
-"""`deputize settings`: what can be set, its default, and what is in force here."""
+"""`settings` lists every setting; `token` creates, lists and revokes the tokens of callers."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
 import click
 
+from ...shared.errors import Unavailable
+from ..scopes import Scope
 from . import formatting, output
-from .connect import load_settings
+from .connect import load_settings, stack_here
 from .errors import Exit
+from .values import Duration
 
 LONGEST = 60
 
@@ -46,3 +53,72 @@ def settings(ctx: click.Context, toml: bool, as_json: bool) -> Exit:
 
 def _shown(value: str) -> str:
     return formatting.cut(value, LONGEST) or "unset"
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def token(ctx: click.Context) -> Exit | None:
+    """Print the token of the service: the one of DEPUTIZE_TOKEN, or that of the stack on this machine.
+
+    `deputize token new` makes further ones, which have only the scopes that you name.
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    settings = load_settings(ctx)
+    if settings.token is not None:
+        output.line(settings.token.get_secret_value())
+        return Exit.SUCCEEDED
+    stack = stack_here(settings)
+    if stack is None:
+        raise Unavailable("no service runs on this machine; start one with `deputize up`, or set DEPUTIZE_TOKEN")
+    if not stack.token:
+        raise Unavailable("the service on this machine asks for no token; it was started with --no-token")
+    output.line(stack.token)
+    return Exit.SUCCEEDED
+
+
+class _Scopes(click.Choice[str]):
+    """Names of scopes, separated by commas."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return [super(_Scopes, self).convert(each.strip(), param, ctx) for each in value.split(",")]
+
+
+@token.command()
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    type=_Scopes([scope.value for scope in Scope]),
+    help="What it is for: several after commas, or given more than once. None includes another one.",
+)
+@click.option("--expires", type=Duration(min=1, max=1e9), metavar="TIME", help="How long it is valid: 12h, 90d.")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Append its entry to this tokens file instead of printing it.",
+)
+def new(name: str, scopes: tuple[list[str], ...], expires: float | None, path: Path | None) -> Exit:
+    """Make a token called NAME and print it, once, with the entry for the file of DEPUTIZE_TOKENS_FILE.
+
+    The entry has the token's digest only. A service that uses the file accepts the token at once.
+    """
+    import secrets
+
+    from .. import token_file
+
+    made = secrets.token_urlsafe(32)
+    until = None if expires is None else datetime.now(UTC) + timedelta(seconds=expires)
+    entry = token_file.written_entry(name, token_file.digest_of(made.encode()), [*dict.fromkeys(chain(*scopes))], until)
+    if path is not None:
+        token_file.append_entry(path, entry)
+    output.line(made)
+    if path is None:
+        output.block(f"\n{entry.rstrip()}")
+    else:
+        output.line(f"its entry is in {path}; it cannot be shown again", err=True)
+    return Exit.SUCCEEDED

@@ -1,11 +1,13 @@
-"""`deputize show` and `deputize list`: the state of delegations."""
+"""A delegation's events as a conversation: the task, what the model wrote, its calls and their results."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,16 +16,131 @@ from ...shared.text import count
 from . import formatting, output
 from .connect import NEWEST, connect, full_id, load_settings
 from .errors import Exit
-from .event_lines import event_line, reply_line
-from .transcript import transcript
-from .usage import usage_rows, usage_table
+from .event_lines import event_line, reply_line, step_line
 from .values import Label
 
 if TYPE_CHECKING:
-    from ...shared.delegation import Delegation
+    from ...shared.delegation import Delegation, Step, Usage
+    from ...shared.events import Envelope
+    from ...shared.request import DelegationRequest
     from ...shared.runs.disk import DiskUsage
     from ...shared.settings import Settings
     from ..client import Client
+
+
+RESULT_LINES = 20
+"""Lines of a call's result that are shown."""
+LEFT_OUT = {"step_started", "step_summarized", "permission_answered"}
+
+
+def transcript(envelopes: Iterable[Envelope]) -> Iterator[str]:
+    """Yields lines. Text of others is indented, so that it cannot pass for a line of ours."""
+    last = ""
+    for envelope in envelopes:
+        event = envelope.event
+        match event.type:
+            case "run_queued":
+                yield from _task(event.request)
+            case "turn_started":
+                yield from ("", f"━━ turn {event.turn}  {envelope.at:%H:%M:%S}")
+            case "replied":
+                last = event.text.strip()
+                yield from _indented(last)
+            case "step_completed":
+                took = (envelope.at - event.step.timestamp).total_seconds()
+                yield from _call(event.step, max(0.0, took))
+            case "run_finished":
+                yield from ("", f"━━ {formatting.outcome(event.result)}")
+                if event.result.summary.strip() != last:
+                    yield from _indented(event.result.summary.strip())
+            case _ if event.type not in LEFT_OUT and (line := event_line(event)) is not None:
+                yield f"· {line}"
+            case _:
+                pass
+
+
+def _task(request: DelegationRequest) -> Iterator[str]:
+    yield "━━ task"
+    yield from _indented(request.task.strip())
+    for name, text in (("context", request.context), ("expected outcome", request.expected_outcome)):
+        if text.strip():
+            yield from ("", f"━━ {name}")
+            yield from _indented(text.strip())
+
+
+def _call(step: Step, took: float) -> Iterator[str]:
+    yield step_line(step, took)
+    lines = [*_indented((step.result or "").rstrip())]
+    yield from (f"  {line}".rstrip() for line in lines[:RESULT_LINES])
+    if (more := len(lines) - RESULT_LINES) > 0:
+        yield f"… {count(more, 'more line')}"
+
+
+def _indented(text: str) -> Iterator[str]:
+    yield from (f"  {line}".rstrip() for line in text.split("\n") if text)
+
+
+HEAD = ("turn", "input", "read", "written", "output", "cached", "cost", "saved", "why missed")
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """``kind`` is ``call`` (of a turn), ``other`` (failed tries and summaries), ``children`` or ``total``."""
+
+    kind: str
+    usage: Usage
+    turn: int | None = None
+    cache_miss: str | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        usage = self.usage
+        counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens)
+        return (
+            self.kind if self.turn is None else str(self.turn),
+            *(f"{tokens:,}" for tokens in counts),
+            formatting.share(usage.cached_share),
+            formatting.cost(usage.cost_usd),
+            formatting.cost(usage.cache_saved_usd),
+            self.cache_miss or "",
+        )
+
+    def to_json(self) -> str:
+        fields: dict[str, Any] = {"kind": self.kind, "usage": self.usage.to_dict()}
+        if self.turn is not None:
+            fields |= {"turn": self.turn, "cacheMiss": self.cache_miss}
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def usage_rows(
+    delegation: Delegation, events: Iterable[Envelope], children: Sequence[Delegation]
+) -> tuple[UsageRow, ...]:
+    """Returns a row for each reply, and the total last. Until the end it has only what is known from its parts."""
+    from ...shared.delegation import Usage
+
+    replies = [envelope.event for envelope in events if envelope.event.type == "replied"]
+    rows = [UsageRow("call", event.usage, event.turn, event.cache_miss) for event in replies]
+    if children:
+        used = [child.result.usage for child in children if child.result]
+        rows.append(UsageRow("children", sum(used, Usage())))
+    known = sum((row.usage for row in rows), Usage())
+    whole = delegation.result.usage if delegation.result else known
+    if whole.total > known.total:
+        rows.insert(len(replies), UsageRow("other", _difference(whole, known)))
+    return (*rows, UsageRow("total", whole))
+
+
+def usage_table(rows: Sequence[UsageRow]) -> list[str]:
+    return formatting.columns([HEAD, *(row.cells for row in rows)], left={0, len(HEAD) - 1})
+
+
+def _difference(whole: Usage, part: Usage) -> Usage:
+    """Returns what the whole has besides the part; null amounts stay null."""
+    pairs = {name: (getattr(whole, name), getattr(part, name)) for name in type(whole).model_fields}
+    return type(whole).model_validate(
+        {name: None if None in pair else pair[0] - pair[1] for name, pair in pairs.items()}
+    )
+
 
 STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 

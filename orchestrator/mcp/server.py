@@ -20,11 +20,10 @@ from ...shared.text import did_you_mean
 from ..scopes import MCP_RESOURCES, MCP_TOOLS, Scope
 from . import resources
 from .arguments import input_schema, output_schema, parsed
-from .call import Answer, Call, OpenQuestion, Record
+from .call import Answer, Call, Caller, OpenQuestion, Record
 from .elicitation import Context, elicitation_of, input_required, repeated
 from .source import Source
 from .tools import TOOLS, ToolSpec
-from .waiting import Caller
 
 INSTRUCTIONS = (
     "deputize runs tool agents as background jobs. Delegate work that is independent of this conversation and can be "

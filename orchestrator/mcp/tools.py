@@ -23,7 +23,7 @@ from .arguments import (
     PendingArguments,
     ResultArguments,
 )
-from .call import Answer, Call, OpenQuestion, Round
+from .call import Answer, Call, OpenQuestion, Round, wait_for
 from .outcome import (
     MAX_TEXT,
     Listing,
@@ -36,12 +36,11 @@ from .outcome import (
 from .permissions import (
     AnsweredPermission,
     PendingPermissions,
+    Questions,
     answer_permission,
     pending_permissions,
 )
-from .questions import Questions
 from .source import Operations, create, create_all, not_ready
-from .waiting import wait_for
 
 MAX_TEXT_OF_ALL = 60_000
 MIN_TEXT = 1000

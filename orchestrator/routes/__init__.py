@@ -5,22 +5,22 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from . import audit, cost, delegations, events, files, fleet, follow_up, health, permissions
+from . import delegations, operations, permissions, runs
 
 ROUTERS: list[APIRouter] = [
     delegations.router,
-    follow_up.router,
+    delegations.follow_up_router,
     permissions.router,
-    events.router,
-    files.router,
-    cost.router,
-    audit.router,
-    fleet.router,
-    health.router,
+    runs.events_router,
+    runs.files_router,
+    operations.cost_router,
+    operations.audit_router,
+    operations.fleet_router,
+    operations.health_router,
 ]
 
-OPEN: list[APIRouter] = [health.router]
+OPEN: list[APIRouter] = [operations.health_router]
 """For probes, which send no token. Every other router requires it."""
 
-BODIES: list[type[BaseModel]] = [*delegations.BODIES, *follow_up.BODIES, *permissions.BODIES]
+BODIES: list[type[BaseModel]] = [*delegations.BODIES, *delegations.FOLLOW_UP_BODIES, *permissions.BODIES]
 """Every model of a request body."""

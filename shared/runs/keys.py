@@ -87,7 +87,7 @@ def children_key(id: str) -> str:
 
 
 def artifacts_key(id: str) -> str:
-    """Returns the key of an ended run's artifacts (``shared/runs/artifacts.py``)."""
+    """Returns the key of an ended run's artifacts (``shared/runs/record.py``)."""
     return f"{record_key(id)}:artifacts"
 
 

@@ -16,9 +16,16 @@ from typing import Any
 from ..connection import Script
 from ..delegation import Delegation, Status
 from ..errors import Conflict, Invalid, NotFound
-from ..grants import PermissionSubject, covered_by, grants_of
 from ..ids import new_id
-from ..permission import PermissionAnswer, PermissionOutcome, PermissionRequest, answer_words
+from ..permission import (
+    PermissionAnswer,
+    PermissionOutcome,
+    PermissionRequest,
+    PermissionSubject,
+    answer_words,
+    covered_by,
+    grants_of,
+)
 from ..wire import now
 from .keys import PENDING, grants_key, permission_channel, permissions_key, record_key
 

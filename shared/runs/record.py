@@ -1,24 +1,33 @@
-"""Conversion between a record's fields in Redis and models, for acceptance, lists and claims."""
+"""What the conversation of a run has read, in its record: for later attempts, for children and continuations."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from ..delegation import Delegation, Progress, Status
+from ..delegation import Artifact, Delegation, Progress, Status
 from ..errors import NotFound
-from ..event_size import capped
-from ..events import Envelope, RunQueued
+from ..events import Envelope, RunQueued, capped
 from ..facts import Trust
 from ..request import DelegationRequest, Limits
 from ..wire import now
 from .cost import LABELS, MODEL, SESSION
 from .disk import CONTINUES, DISK
-from .reading import TRUST
+from .keys import artifacts_key, record_key
 from .turns import FILE_TURNS, FilesOf, FileTurns
+
+TRUST = "trust"
+"""The field of the record."""
+
+
+async def trust_of(redis: Any, id: str) -> Trust:
+    """Returns what the conversation of a delegation had read; nothing where it never began or is gone."""
+    text: str | None = await redis.hget(record_key(id), TRUST)
+    return Trust.model_validate_json(text) if text else Trust()
+
 
 KeptRun = tuple[list[str], dict[str, str], str | None, str | None]
 """What earlier attempts wrote: history, ledger, kit; and the last one whose worker's event loop stalled."""
@@ -197,3 +206,40 @@ def brief(found: Delegation) -> Delegation:
 
 def _cut(text: str) -> str:
     return text if len(text) <= LISTED_CHARACTERS else text[: LISTED_CHARACTERS - 1] + "…"
+
+
+MAX_KEPT_BYTES = 8 * 1024 * 1024
+"""Cap on all artifact versions of one run together; the latest ones are kept first."""
+
+
+def fields_of(latest: Sequence[Artifact], contents: Mapping[tuple[str, int], str]) -> dict[str, str]:
+    """Returns the hash's fields. Names contain no slash, so the fields are unambiguous."""
+    versions = {artifact.name: str(artifact.version) for artifact in latest}
+    return versions | {_field(name, version): content for (name, version), content in contents.items()}
+
+
+async def kept_artifact(redis: Any, id: str, name: str, version: int | None) -> str:
+    """Returns the content of that version, or of the latest. Raises ``NotFound`` with the names that exist."""
+    latest = None if "/" in name else await redis.hget(artifacts_key(id), name)
+    if latest is None:
+        raise await _unknown(redis, id, name)
+    wanted = version or int(latest)
+    content = await redis.hget(artifacts_key(id), _field(name, wanted))
+    if content is None:
+        raise NotFound(
+            f"version {wanted} of artifact {name!r} of delegation {id} is not kept; the latest is {latest}, and old "
+            f"ones are kept as long as all take no more than {MAX_KEPT_BYTES} bytes"
+        )
+    return content
+
+
+async def _unknown(redis: Any, id: str, name: str) -> NotFound:
+    if not await redis.exists(record_key(id)):
+        return not_found(id)
+    names = sorted(field for field in await redis.hkeys(artifacts_key(id)) if "/" not in field)
+    there = f"it has {', '.join(names)}" if names else "it has none; they are kept when a delegation ends"
+    return NotFound(f"delegation {id} has no artifact {name!r}; {there}")
+
+
+def _field(name: str, version: int) -> str:
+    return f"{name}/{version}"

@@ -16,11 +16,11 @@ from redis.asyncio import Redis
 
 from ..connection import Pipe, Script
 from ..delegation import Delegation, Status, TerminationReason, ToolAgentResult
-from ..errors import Fenced, KeyReused, NotFound
+from ..errors import Conflict, Fenced, KeyReused, NotFound
 from ..events import Envelope, RunFinished
+from ..ids import first_id
 from ..request import DelegationRequest, Limits
 from ..wire import now
-from .artifacts import kept_artifact
 from .keys import (
     CANCEL,
     EVENTS,
@@ -34,7 +34,7 @@ from .keys import (
     ledger_key,
     record_key,
 )
-from .record import Claim, KeptRun, acceptance, brief, matches, not_found, resource
+from .record import Claim, KeptRun, acceptance, brief, kept_artifact, matches, not_found, resource
 from .spend import SPEND
 
 IDEMPOTENCY_SECONDS = 24 * 3600
@@ -293,3 +293,49 @@ class RunStore:
         """Fences off lapsed runs and returns the delegations that need a new ticket; see ``reap.lua``."""
         arguments = {"claim_ms": int(claim_seconds * 1000), "at_most": at_most, **RECORD_PARTS}
         return [Reaped(**json.loads(found)) for found in await REAP.run(self.redis, [LEASES], arguments)]
+
+
+_LONGEST_CALL_ID = 180
+
+
+def call_key(parent: str, turn: int, call: str) -> str:
+    """Returns the idempotency key of one call's child delegation, so that a repeated call finds the same one."""
+    return f"{parent}:{turn}:{call[:_LONGEST_CALL_ID]}"
+
+
+async def children_of(store: RunStore, parent: str) -> dict[str, Delegation]:
+    """Returns the child delegations that the parent's run created itself, by ``call_key``; not those of callers."""
+    found = await store.many(sorted(await store.redis.smembers(children_key(parent))))
+    keys = [(child.request.idempotency_key or "", child) for child in found]
+    return {key: child for key, child in keys if key.startswith(f"{parent}:")}
+
+
+PAUSE, RESUME = Script("pause"), Script("resume")
+
+
+async def pause_unfinished(redis: Any, before: str, *, temporary: bool) -> int:
+    """Pauses what earlier stacks left, by the rules of ``pause.lua``; returns the number of paused delegations.
+
+    Args:
+        redis: The stack's own Redis: no worker of another stack is alive.
+        before: The smallest id of this stack's time.
+        temporary: Whether this stack lives only as long as the commands that use it.
+    """
+    head, tail = record_key("\0").split("\0")
+    arguments = {"before": before, "temporary": temporary, "record_head": head, "record_tail": tail}
+    return await PAUSE.run(redis, [LEASES], arguments)
+
+
+async def resume(redis: Any, id: str) -> None:
+    """Goes on with a paused delegation and its children, or keeps this stack from pausing them.
+
+    Raises ``NotFound``, and ``Conflict`` for a finished one.
+    """
+    for child in await redis.smembers(children_key(id)):
+        with suppress(NotFound, Conflict):
+            await resume(redis, child)
+    verdict = await RESUME.run(redis, [record_key(id), LEASES], {"id": id, "mark": first_id(now())})
+    if verdict == "gone":
+        raise not_found(id)
+    if verdict == "finished":
+        raise Conflict(f"{id} is finished, so it cannot be resumed; `deputize show {id}` has its result")

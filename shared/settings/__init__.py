@@ -8,10 +8,9 @@ from .fields import (
     ToolSettings,
 )
 from .loading import Settings
-from .model_endpoint import header_pairs, secrets_of
 from .redis import RedisSettings
 from .sandbox import SandboxSettings
-from .variables import environment
+from .variables import environment, header_pairs, secrets_of
 
 __all__ = [
     "CAPS",

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from ..wire import field_docstrings
 from .fields import SettingsFields
 from .loading import TABLES, VARIABLES
-from .model_endpoint import credentials_in
+from .variables import credentials_in
 
 HIDDEN = "(set)"
 """Stands for the value of a secret."""

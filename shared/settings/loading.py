@@ -14,16 +14,16 @@ from ..request import Limits
 from ..wire import explain
 from . import files, variables
 from .fields import SettingsFields, SpendSettings, ToolSettings
-from .model_endpoint import (
+from .redis import RedisSettings
+from .sandbox import SandboxSettings, sandbox_table
+from .variables import (
     MODEL_VARIABLES,
+    PREFIX,
     URL_VARIABLES,
     names_endpoint,
     passwords_in,
     secrets_of,
 )
-from .redis import RedisSettings
-from .sandbox import SandboxSettings, sandbox_table
-from .variables import PREFIX
 
 TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {
     "caps": ("CAP_", Limits),

@@ -12,7 +12,7 @@ import pytest
 from deputize.shared.errors import Conflict, Invalid, KeyReused, NotFound
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.runs.pausing import pause_unfinished
+from deputize.shared.runs.store import pause_unfinished
 from deputize.worker.task import carry_out
 from tests.fake_model import Turn, call, refuse, stall, text, thinking
 from tests.orchestrator.whole import Whole, writes

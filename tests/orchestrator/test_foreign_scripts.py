@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from deputize.shared.request import DelegationRequest
-from deputize.shared.request_checks import foreign_script
+from deputize.shared.request_rules import foreign_script
 from deputize.shared.settings import Settings
 from tests.orchestrator.serving import settings
 from tests.running import Bench, open_bench, say, script

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from deputize.shared.agents import unknown_agent, with_agent
 from deputize.shared.errors import Misconfigured
 from deputize.shared.request import ApprovalMode, DelegationRequest, Limits
+from deputize.shared.request_rules import unknown_agent, with_agent
 from deputize.shared.settings import Settings
 
 REVIEWER = """

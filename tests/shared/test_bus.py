@@ -15,8 +15,8 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import EVENTS, channel, events_key, record_key
 from deputize.shared.runs.store import RECORD, WRITING, RunStore
-from deputize.shared.runs.update import RunUpdate
 from deputize.shared.wire import now
+from deputize.worker.emit import RunUpdate
 from tests.waiting import until
 
 NEVER = 3600.0

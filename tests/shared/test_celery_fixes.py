@@ -9,7 +9,7 @@ import pytest
 import redis.exceptions
 from kombu.transport import redis as kombu_redis
 
-from deputize.shared.celery_fixes import SafeChannel
+from deputize.shared.queue import SafeChannel
 
 
 def opened(kind: type[kombu_redis.Channel]) -> kombu_redis.Channel:

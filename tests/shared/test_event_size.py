@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputize.shared.delegation import FileChange, Status, TerminationReason, ToolAgentResult, Usage
-from deputize.shared.event_size import capped
 from deputize.shared.events import (
     MAX_EVENT_BYTES,
     AnyEvent,
@@ -19,6 +18,7 @@ from deputize.shared.events import (
     Replied,
     RunFinished,
     RunQueued,
+    capped,
 )
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.record import acceptance

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.errors import Misconfigured
-from deputize.shared.openat2 import beneath, require_openat2
+from deputize.shared.libc import beneath, require_openat2
 
 NAME = "d" * 200
 RENAMES = """

@@ -8,7 +8,7 @@ import pytest
 
 from deputize.shared.errors import TooLarge
 from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest, DirectoryWorkspace
-from deputize.shared.request_checks import check_sizes, foreign_script
+from deputize.shared.request_rules import check_sizes, foreign_script
 from deputize.shared.settings import Settings
 
 

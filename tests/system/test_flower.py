@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from deputize.orchestrator.flower import Flower
+from deputize.orchestrator.supervisor import Flower
 from deputize.shared.queue import TASK, Ticket, create_app, send_tickets
 from deputize.shared.settings import Settings
 from tests.preloaded import POOL_WORKER, Forked

@@ -22,9 +22,9 @@ from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.shared.runs.turns import FileTurns
 from deputize.shared.text import CUT_NOTE
+from deputize.worker.attempts import RunOutcome
 from deputize.worker.emit import FRAME_SECONDS, Emitter
 from deputize.worker.limits import Meter
-from deputize.worker.outcome import RunOutcome
 from deputize.worker.parts import RunState
 from deputize.worker.policy.trust import ReadSources
 from deputize.worker.steps import StepLog

@@ -14,8 +14,7 @@ from deputize.shared.errors import Fenced
 from deputize.shared.events import Heartbeat, TextDelta, TurnStarted
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.record import Claim
-from deputize.shared.runs.update import RunUpdate
-from deputize.worker.emit import FRAME_SECONDS, Emitter
+from deputize.worker.emit import FRAME_SECONDS, Emitter, RunUpdate
 from tests.waiting import until
 
 

@@ -1,11 +1,6 @@
-"""The Celery pool whose jobs are asyncio tasks: every delegation of this process runs on one event loop.
+"""Fixes of Celery 5.7.0 for jobs that are coroutines.
 
-Two threads matter. *Celery's* is the main thread: messages, revokes, events, bookkeeping. The *loop's* runs the
-jobs. A job is Celery's own tracer, unchanged, in a greenlet on the loop's thread; when the task's coroutine has to
-wait, the greenlet passes the awaitable to the asyncio task that drives it. So results, retries, time limits, revokes,
-signals and Flower are Celery's code, and no job needs a thread.
-
-Celery's bookkeeping never runs on the loop's thread: jobs queue calls for it, and its hub makes them.
+``tests/worker/celery_pool/test_celery_fixes.py`` fails as soon as a fix is not needed any more.
 """
 
 from __future__ import annotations
@@ -16,25 +11,97 @@ import logging
 import os
 import queue
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from functools import partial
+from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import uvloop
-from celery import Celery
+from celery import Celery, _state
 from celery.concurrency.base import BasePool
 from celery.worker import state
 
 from ...shared.errors import DeputizeError
 from ..threads import share_threads
-from .celery_fixes import share_request_stacks
-from .job import CLEANUP_SECONDS, AsyncTask, Job, await_
-from .watchdog import Watchdog
+from .job import CLEANUP_SECONDS, AsyncTask, Job, await_, current_job
+
+
+def share_request_stacks(app: Celery) -> None:
+    """Makes ``self.request`` and ``self.retry`` work inside coroutines.
+
+    Celery keeps the running request in stacks per greenlet or thread. The tracer pushes in its own greenlet, the
+    coroutine reads in the loop's: with this fix both use the stack of their job.
+    """
+
+    def identity() -> Any:
+        return current_job.get() or threading.get_ident()
+
+    _state._task_stack.__ident_func__ = identity  # pyright: ignore[reportPrivateUsage]
+    for task in app.tasks.values():
+        task.request_stack.__ident_func__ = identity
+
+
+STALL_SECONDS = 0.1
+PERIOD_SECONDS = 0.05
+QUIET_SECONDS = 10
+"""At most one report per interval: an overloaded machine would fill the log with one cause."""
+
+
+class Watchdog(threading.Thread):
+    """Checks periodically, from a thread of its own, that the loop responds."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+        super().__init__(name="watchdog", daemon=True)
+        self._loop = loop
+        self._watched = thread
+        self._stopped = threading.Event()
+        self._quiet_until = 0.0
+        self.stalls = 0
+        self.longest = 0.0
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def run(self) -> None:
+        while not self._stopped.wait(PERIOD_SECONDS):
+            alive = threading.Event()
+            asked = time.monotonic()
+            try:
+                self._loop.call_soon_threadsafe(alive.set)
+            except RuntimeError:  # the loop was closed
+                return
+            if not alive.wait(STALL_SECONDS):
+                self._stalled(alive, asked)
+
+    def _stalled(self, alive: threading.Event, asked: float) -> None:
+        stack = self._blocked_stack()
+        while not alive.wait(1):
+            if self._stopped.is_set():
+                return
+            stack = self._blocked_stack() or stack
+        if stack is None:  # the loop has nothing to do: this machine gave us no time
+            return
+        lasted = time.monotonic() - asked
+        self.stalls += 1
+        self.longest = max(self.longest, lasted)
+        if time.monotonic() >= self._quiet_until:
+            self._quiet_until = time.monotonic() + QUIET_SECONDS
+            logger.warning("the event loop was blocked for %.0f ms in:\n%s", lasted * 1000, stack)
+
+    def _blocked_stack(self) -> str | None:
+        """Returns the stack of the loop's thread; None where it runs no Python code."""
+        frame: FrameType | None = sys._current_frames().get(self._watched.ident or 0)  # pyright: ignore[reportPrivateUsage]
+        if frame is None or frame.f_code.co_filename == asyncio.runners.__file__:
+            return None
+        return "".join(traceback.format_stack(frame, limit=8))
+
 
 __all__ = ["AsyncPool", "AsyncTask", "Service", "add_service", "await_"]
 

@@ -1,13 +1,8 @@
-"""The worker process: Celery's worker with a graceful shutdown that grants running delegations time to finish.
-
-The first SIGTERM, SIGINT or SIGQUIT stops taking work, lets jobs go on for ``worker_soft_shutdown_timeout``, cancels
-the remaining jobs and waits for their cleanup; a second signal ends the waiting. Celery does the same inside its signal
-handler, where its main loop is blocked and may hold the very lock that the end of a job needs. Here a thread waits
-and the main loop continues: acknowledgements, events, heartbeats and revokes work until the end.
-"""
+"""Progress in Flower: a running delegation's current step as Celery events, at most one per second each."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import select
@@ -15,7 +10,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from celery import Celery, signals
@@ -23,13 +18,73 @@ from celery.apps.worker import Worker, install_cry_handler
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.utils.nodenames import default_nodename, host_format
 from celery.worker import state
+from celery.worker.control import control_command, ok
 from kombu.common import ignore_errors
+from kombu.exceptions import KombuError
+from kombu.utils.functional import maybe_list
 from redis.exceptions import RedisError
 
 from ...shared.errors import DeputizeError
+from ...shared.log import log
 from ...shared.redis_access import explained
 from .job import CLEANUP_SECONDS
 from .pool import AsyncPool
+
+SECONDS = 1.0
+
+
+class ProgressEvents:
+    """Collects the latest progress message of every run and sends it from a thread, because Celery's events block."""
+
+    def __init__(self, app: Celery, hostname: str) -> None:
+        self._app = app
+        self._hostname = hostname
+        self._latest: dict[str, str] = {}
+
+    def update(self, id: str, text: str) -> None:
+        self._latest[id] = text
+
+    def drop(self, id: str) -> None:
+        """Drops a run that ends, so that an older message does not overwrite its final state in Flower."""
+        self._latest.pop(id, None)
+
+    async def send_forever(self) -> None:
+        while True:
+            await asyncio.sleep(SECONDS)
+            news, self._latest = self._latest, {}
+            if news:
+                await asyncio.to_thread(self._send, news)
+
+    def _send(self, news: dict[str, str]) -> None:
+        try:
+            with self._app.events.default_dispatcher(hostname=self._hostname) as dispatcher:
+                for id, text in news.items():
+                    dispatcher.send("task-progress", uuid=id, result=text)
+        except (KombuError, RedisError, OSError) as error:  # monitoring is lossy and must never disturb a run
+            log.debug("no progress for Flower: %s", error)
+
+
+SIGNATURE = "[id1 [id2 [... [idN]]]]"
+
+
+def revoke_means_cancel(cancel: Callable[[Sequence[str]], None]) -> None:
+    """Replaces Celery's ``revoke`` and ``terminate`` by ``cancel``, for ``celery control`` and Flower."""
+
+    def cancelled(task_id: Any) -> Any:
+        ids = [str(id) for id in maybe_list(task_id) or []]
+        cancel(ids)
+        return ok(f"asked to cancel {', '.join(ids)}")
+
+    @control_command(name="revoke", variadic="task_id", signature=SIGNATURE)
+    def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None, **_: Any) -> Any:
+        """Cancel delegations by id, as `deputize cancel` does."""
+        return cancelled(task_id)
+
+    @control_command(name="terminate", variadic="task_id", args=[("signal", str)], signature=f"<signal> {SIGNATURE}")
+    def terminate(state: Any, signal: Any, task_id: Any, **_: Any) -> Any:
+        """Cancel delegations by id; the signal has no meaning here."""
+        return cancelled(task_id)
+
 
 EXIT_FAILED = 1
 EXIT_MISCONFIGURED = 3

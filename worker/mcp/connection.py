@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from ...shared.errors import ErrorType, ToolError
 from ...shared.log import log
 from .answers import Usable
-from .entry import Server
-from .remote import BROKEN, NOT_SENT
+from .config import Server
+from .pipes import BROKEN, NOT_SENT
 from .transport import RunScope, StderrTail, Transport, opened
 
 MAX_TOOLS = 500

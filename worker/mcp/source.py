@@ -16,8 +16,7 @@ from ...shared.settings.files import configuration_folder
 from ..threads import run_in_thread
 from ..toolkit.sources import ToolSourceContext
 from ..tools.base import AnyTool
-from .config import Config, find_config_file
-from .entry import Server, prefix
+from .config import Config, Server, find_config_file, prefix
 
 
 class McpServers:
@@ -85,8 +84,8 @@ class McpServers:
     async def _served(
         self, wanted: Sequence[Server], context: ToolSourceContext, opened: AsyncExitStack
     ) -> Sequence[AnyTool]:
-        await asyncio.to_thread(import_module, "deputize.worker.mcp.servers")
-        from .servers import RunScope, serving  # now that the SDK is loaded, off the event loop
+        await asyncio.to_thread(import_module, "deputize.worker.mcp.tools")
+        from .tools import RunScope, serving  # now that the SDK is loaded, off the event loop
 
         caller = RunScope(context.files, context.sandbox, self._environ, context.read_only)
         served = await opened.enter_async_context(serving(wanted, caller, self._seconds))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
 import mimetypes
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +26,9 @@ from ..tools.context import ToolContext
 from ..tools.traits import Origin
 from ..workspace.file_entries import PRIVATE_DIR
 from ..workspace.files import Files
-from .connection import Connection
-from .entry import Server, exposed, matches, unmatched
+from .config import Server, exposed, matches, unmatched
+from .connection import Connection, ServerUnavailable
+from .transport import RunScope
 
 FOLDER = f"{PRIVATE_DIR}/mcp"
 MAX_FILES = 50
@@ -164,3 +167,50 @@ def _unmatched(server: Server, listed: Sequence[types.Tool]) -> list[str]:
         fits = [pattern for pattern in patterns if any(matches(name, [pattern]) for name in names)]
         messages += unmatched(kind, patterns, names, fits)
     return messages[:_MAX_UNMATCHED]
+
+
+__all__ = ["OpenServers", "RunScope", "serving"]
+
+
+@dataclass(slots=True)
+class OpenServers:
+    """The tools of the available servers, the problems, and the names of the unavailable servers."""
+
+    tools: list[McpTool] = field(default_factory=list[McpTool])
+    problems: list[str] = field(default_factory=list[str])
+    down: list[str] = field(default_factory=list[str])
+
+
+@asynccontextmanager
+async def serving(servers: Sequence[Server], caller: RunScope, seconds: float) -> AsyncGenerator[OpenServers]:
+    """Yields the servers' tools, callable until the block ends; all servers are closed afterwards.
+
+    ``seconds`` is the time to wait for all of them together, or the ``connect_timeout`` of a server that has one. The
+    failure of a server does not affect the others.
+    """
+    links = [Connection(server, caller, server.connect_seconds or seconds) for server in servers]
+    try:
+        async with asyncio.TaskGroup() as side_by_side:
+            reaching = [side_by_side.create_task(_reached(link)) for link in links]
+        served, taken = OpenServers(), set[str]()
+        for link, listed in zip(links, (each.result() for each in reaching), strict=True):
+            if isinstance(listed, ServerUnavailable):
+                served.problems.append(f"the MCP server {link.server.name!r} is left out: {listed}")
+                served.down.append(link.server.name)
+                continue
+            tools, problems = await run_in_thread(tools_of, link, listed, taken)
+            served.tools += tools
+            served.problems += [f"the MCP server {link.server.name!r}: {each}" for each in link.left_out] + problems
+        yield served
+    finally:
+        await asyncio.gather(*(link.end() for link in links))
+
+
+async def _reached(link: Connection) -> list[types.Tool] | ServerUnavailable:
+    begun = time.monotonic()
+    try:
+        await link.connect()
+        return await link.tools(max(link.connect_seconds - (time.monotonic() - begun), 1))
+    except ServerUnavailable as error:
+        await link.close()
+        return error

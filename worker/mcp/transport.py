@@ -22,10 +22,9 @@ from ..sandbox.command import Command
 from ..sandbox.environment import MOUNT, BindMount, program_mounts, search_path
 from ..threads import run_in_thread
 from ..workspace.files import Files
-from .entry import Server
+from .config import Server
 from .free_program import FreeProgram
-from .pipes import Incoming, Outgoing, Program
-from .remote import reached
+from .pipes import Incoming, Outgoing, Program, reached
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SANDBOXS_OWN = (MOUNT, "/proc", "/dev")

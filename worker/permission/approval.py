@@ -10,7 +10,6 @@ from typing import Any
 
 from ...shared.delegation import Step, StepStatus
 from ...shared.errors import ErrorType, ToolError
-from ...shared.grants import PermissionSubject
 from ...shared.permission import (
     NOT_ANSWERED,
     CommandDetails,
@@ -21,6 +20,7 @@ from ...shared.permission import (
     PermissionAnswer,
     PermissionDetails,
     PermissionOutcome,
+    PermissionSubject,
 )
 from ...shared.runs.permissions import KeptRequest
 from ...shared.text import clip

@@ -20,7 +20,6 @@ from ...shared.bus import RECHECK_SECONDS, Bus, Inbox
 from ...shared.connection import retried
 from ...shared.delegation import Step
 from ...shared.events import Envelope, PermissionAnswered, PermissionRequested, ResumedWaiting, Waiting
-from ...shared.grants import PermissionSubject, covered_by, remembered
 from ...shared.permission import (
     NOT_ANSWERED,
     PermissionAnswer,
@@ -28,6 +27,9 @@ from ...shared.permission import (
     PermissionOutcome,
     PermissionQuestion,
     PermissionRequest,
+    PermissionSubject,
+    covered_by,
+    remembered,
 )
 from ...shared.runs.keys import grants_key, permission_channel, permissions_key
 from ...shared.runs.permissions import (

@@ -14,8 +14,7 @@ from ...shared.request import ApprovalMode
 from ...shared.settings import Settings, environment
 from ...shared.settings.files import configuration_folder
 from ...shared.text import did_you_mean
-from ..mcp.config import find_config_file, server_names
-from ..mcp.entry import prefix
+from ..mcp.config import find_config_file, prefix, server_names
 from ..toolkit.registry import available_tools, find_tool
 from ..tools import BUILTIN
 from ..tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult

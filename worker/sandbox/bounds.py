@@ -25,7 +25,7 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.log import log
 from ...shared.settings import SandboxSettings
 from ...shared.text import clip
-from ..linux import machine
+from ..linux import system
 from ..linux.cgroup import Cgroup, NotDelegated, group_for_runs
 from .environment import system_program
 from .process import Process
@@ -287,9 +287,9 @@ class WorkerBounds:
 
     def __init__(self, limits: SandboxSettings, group: Cgroup | None = None) -> None:
         self.limits = limits
-        self.memory = int(machine.memory_bytes() * limits.share)
+        self.memory = int(system.memory_bytes() * limits.share)
         self.group = group
-        available = machine.processors()
+        available = system.processors()
         self._processors = Counter(dict.fromkeys(available[: math.ceil(len(available) * limits.share)], 0))
         self._all_processors = len(available)
         self._runs: list[RunBounds] = []

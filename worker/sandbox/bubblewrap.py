@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, Self
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.settings import SandboxSettings
-from ..linux.machine import exhausted
+from ..linux.system import exhausted
 from . import egress, environment, seccomp
 from .bounds import Member, RunBounds, WorkerBounds
 from .buffers import BoundedBuffer

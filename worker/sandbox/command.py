@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...shared.openat2 import beneath
+from ...shared.libc import beneath
 from ...shared.text import clip
 from ..text.output import MAX_DISPLAY_CHARS, AnsiOutput, Display
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
-from ..linux.machine import exhausted
+from ..linux.system import exhausted
 from .base import Sandbox
 from .command import Command
 from .environment import OFFLINE, VARIABLES, Bwrap, owner

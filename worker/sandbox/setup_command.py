@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...shared.errors import Invalid
+from ...shared.libc import beneath
 from ...shared.log import log
-from ...shared.openat2 import beneath
 from ...shared.settings import Settings
 from ..threads import run_in_thread
 from .bounds import WorkerBounds

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from resource import getpagesize
 
-from ..linux.disk import taken_bytes
+from ..linux.system import taken_bytes
 from ..linux.tree import descendants
 
 _OWN_PAGES = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MULTILINE)

@@ -11,9 +11,9 @@ from ...shared.bus import RECHECK_SECONDS, Inbox
 from ...shared.connection import retried
 from ...shared.delegation import Delegation, Status, Usage
 from ...shared.errors import NotFound
-from ...shared.runs.children import children_of
 from ...shared.runs.keys import channel
 from ...shared.runs.record import Claim
+from ...shared.runs.store import children_of
 from ..emit import Emitter
 from ..limits import Meter
 from ..services import Services

@@ -1,14 +1,11 @@
-"""Subagents: the child delegations that a run creates for its calls.
-
-A child never has more rights than its parent: tools of its kit, limits within the parent's remaining ones, its
-approval mode.
-"""
+"""What a child delegation has from its parent, so that it never has more rights than it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
@@ -19,10 +16,11 @@ from ...shared.events import Envelope, StepStarted
 from ...shared.ids import new_id
 from ...shared.log import log
 from ...shared.queue import Ticket
-from ...shared.request import DelegationRequest
-from ...shared.request_checks import check_sizes
-from ...shared.runs.children import call_key
+from ...shared.request import ApprovalMode, DelegationRequest, DirectoryWorkspace, EmptyWorkspace
+from ...shared.request_rules import check_sizes, unknown_agent, with_agent
 from ...shared.runs.record import Claim
+from ...shared.runs.store import call_key
+from ...shared.settings import Settings
 from ..emit import Emitter
 from ..limits import LimitReached, Meter
 from ..models.base import Call
@@ -33,7 +31,87 @@ from ..tools.base import AnyTool
 from ..tools.context import Outcome, ToolContext
 from ..workspace.workspace import Workspace
 from .children import Children
-from .inheritance import Inheritance
+
+_STRICTEST_FIRST = (ApprovalMode.READ_ONLY, ApprovalMode.ASK, ApprovalMode.SANDBOXED, ApprovalMode.AUTO)
+
+
+@dataclass(frozen=True, slots=True)
+class Inheritance:
+    """The rights of one run. ``kit``: the tools that children may have. ``folder``: the files they may get a copy of.
+
+    Raises ``ToolError`` for what the model can correct.
+    """
+
+    claim: Claim
+    settings: Settings
+    kit: Mapping[str, AnyTool]
+    folder: Path
+
+    def request(self, request: DelegationRequest, key: str, *, copy: bool) -> DelegationRequest:
+        """Returns the request with what a child has from its parent."""
+        mine, agents = self.claim.request, self.settings.agents
+        if reason := unknown_agent(request.agent, agents):
+            raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"agent: {reason}")
+        named, request = bool(request.agent), with_agent(request, agents)
+        here = DirectoryWorkspace(kind="directory", path=str(self.folder), ignored=True)
+        inherited = {
+            "session_id": mine.session_id,
+            "message_id": mine.message_id,
+            "approval_mode": self._approval_mode(request),
+            "model": request.model or mine.model,
+            "tool_call_style": mine.tool_call_style,
+            "priority": mine.priority,
+            "labels": mine.labels | request.labels,
+            "parent_id": self.claim.id,
+            "idempotency_key": key,
+            "tools": self._tools_of_agent(request.tools) if named and request.tools else self._tools(request.tools),
+            "workspace": here if copy else EmptyWorkspace(),
+        }
+        return request.model_copy(update=inherited)
+
+    def _approval_mode(self, request: DelegationRequest) -> ApprovalMode:
+        """Returns the parent's approval mode, or that of the child's agent where it is stricter."""
+        mine = self.claim.request.approval_mode
+        if "approval_mode" not in request.model_fields_set:
+            return mine
+        return min(request.approval_mode, mine, key=_STRICTEST_FIRST.index)
+
+    def _tools_of_agent(self, patterns: Sequence[str]) -> list[str]:
+        """Returns those tools of the agent that this run has itself; a child never has more."""
+        names = [name for name, tool in self.kit.items() if any(_is_named(tool, pattern) for pattern in patterns)]
+        if not names:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                "agent: this run has none of its tools, so it could do nothing; do the work yourself",
+            )
+        return self._tools(names)
+
+    def _tools(self, requested: Sequence[str] | None) -> list[str]:
+        """Returns the names of the child's tools; without an explicit request, a child cannot have children."""
+        if requested is None:
+            return [name for name, tool in self.kit.items() if not tool.availability.by_name_only]
+        return list(dict.fromkeys(self._tool(name).name for name in requested))
+
+    def _tool(self, name: str) -> AnyTool:
+        tool = next((tool for tool in self.kit.values() if name in (tool.name, *tool.aliases)), None)
+        if tool is None:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                f"tools: {name[:100]!r} is not a tool of this run, so a subagent cannot have it. "
+                f"There are {', '.join(self.kit)}.",
+            )
+        depth = self.settings.tools.max_depth
+        if tool.step_type == "delegate" and depth - self.claim.depth < 2:
+            raise ToolError(
+                ErrorType.INVALID_TOOL_PARAMS,
+                f"tools: a subagent of this run cannot have {tool.name}: delegations are nested "
+                f"{depth} deep at most. Leave it out.",
+            )
+        return tool
+
+
+def _is_named(tool: AnyTool, pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (tool.name, *tool.aliases))
 
 
 class SlotRelease:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...shared.agents import sandbox_of
 from ...shared.log import log
+from ...shared.request_rules import sandbox_of
 from ...shared.runs.record import Claim
 from ...shared.settings import SandboxSettings, Settings
 from ..sandbox.base import NoSandbox, Sandbox

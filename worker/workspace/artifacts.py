@@ -1,7 +1,7 @@
 """Artifacts: texts that a run produces for its caller, each version a file in the private directory of its workspace.
 
 Manifests and patches do not include them; when the run ends, they are stored in its record
-(``shared/runs/artifacts.py``).
+(``shared/runs/record.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 from ...shared.delegation import Artifact
 from ...shared.errors import ErrorType, ToolError
-from ...shared.runs.artifacts import MAX_KEPT_BYTES
+from ...shared.runs.record import MAX_KEPT_BYTES
 from ...shared.text import clip, did_you_mean
 from .file_entries import PRIVATE_DIR
 from .files import Files, write_private

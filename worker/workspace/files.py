@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from ...shared.errors import ErrorType, ToolError
-from ...shared.openat2 import beneath, require_openat2
+from ...shared.libc import beneath, require_openat2
 from ..threads import take_memory
 from .file_entries import (
     PRIVATE_DIR,

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from ...shared.openat2 import beneath
+from ...shared.libc import beneath
 from ..threads import give_way
 from .deadline import UNBOUNDED, Deadline
 from .differences import DIRECTORY, LINK, Content, Difference, is_unknown, join_renames

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event
 
 from ...shared.errors import Conflict
-from ...shared.openat2 import beneath
+from ...shared.libc import beneath
 from ...shared.runs.record import files_gone
 from ..sandbox.environment import owner
 from .generation import Generation, is_complete, moved_start

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 
-from ...shared.openat2 import beneath
+from ...shared.libc import beneath
 from ..threads import give_way
 
 _CLONE = 0x40049409  # ioctl FICLONE: the copy shares the blocks until one side changes

@@ -14,7 +14,7 @@ from threading import Event
 
 from ...shared.delegation import FileChange
 from ...shared.errors import Invalid, Misconfigured
-from ...shared.openat2 import beneath
+from ...shared.libc import beneath
 from ...shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from ..sandbox.environment import MOUNT, owner
 from ..search.gitignore import GitIgnore

@@ -11,8 +11,8 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RECORD, RunStore
-from deputize.shared.runs.update import RunUpdate
 from deputize.shared.wire import now
+from deputize.worker.emit import RunUpdate
 
 LEASE = 10.0
 

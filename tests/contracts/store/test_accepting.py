@@ -15,7 +15,7 @@ from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.disk import PAGE, prune
 from deputize.shared.runs.keys import INDEX, PRUNE, children_key, grants_key, keys_of
 from deputize.shared.runs.store import RunStore
-from deputize.shared.runs.update import RunUpdate
+from deputize.worker.emit import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, turn, write
 
 

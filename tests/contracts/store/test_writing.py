@@ -13,10 +13,10 @@ from deputize.shared.connection import Pipe
 from deputize.shared.delegation import Artifact, Status
 from deputize.shared.errors import NotFound
 from deputize.shared.events import Envelope
-from deputize.shared.runs.artifacts import fields_of
 from deputize.shared.runs.keys import artifacts_key, record_key
+from deputize.shared.runs.record import fields_of
 from deputize.shared.runs.store import RunStore
-from deputize.shared.runs.update import RunUpdate
+from deputize.worker.emit import RunUpdate
 from tests.contracts.store.records import claimed, ending, turn, write
 from tests.waiting import until
 

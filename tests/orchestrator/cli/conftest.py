@@ -8,7 +8,7 @@ import click
 import pytest
 
 from deputize.orchestrator.cli import cli
-from deputize.orchestrator.cli.policy_process import SHARED, PolicyProcess
+from deputize.orchestrator.cli.policy import SHARED, PolicyProcess
 from deputize.shared.settings import Settings
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from deputize.orchestrator.mcp.waiting import PROGRESS_SECONDS, Caller, wait_for
+from deputize.orchestrator.mcp.call import PROGRESS_SECONDS, Caller, wait_for
 from deputize.shared.delegation import Step, StepStatus, TerminationReason
 from deputize.shared.events import Heartbeat, ModelRetried, RunRetried, RunStarted, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest, Limits

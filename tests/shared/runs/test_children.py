@@ -6,8 +6,7 @@ from fakeredis import FakeAsyncRedis
 
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.children import call_key, children_of
-from deputize.shared.runs.store import RunStore
+from deputize.shared.runs.store import RunStore, call_key, children_of
 
 
 def test_a_repeated_call_has_the_same_key_and_a_long_one_no_longer_key() -> None:

@@ -13,8 +13,7 @@ from deputize.shared.errors import Conflict, NotFound
 from deputize.shared.ids import first_id, new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import children_key
-from deputize.shared.runs.pausing import pause_unfinished, resume
-from deputize.shared.runs.store import RunStore
+from deputize.shared.runs.store import RunStore, pause_unfinished, resume
 from deputize.shared.wire import now
 
 LATER = "dlg_" + "z" * 26

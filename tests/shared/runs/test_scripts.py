@@ -38,7 +38,7 @@ from deputize.shared.runs.store import (
     WRITING,
     RunStore,
 )
-from deputize.shared.runs.update import RunUpdate
+from deputize.worker.emit import RunUpdate
 
 SECONDS = 1000.0
 

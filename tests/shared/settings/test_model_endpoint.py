@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deputize.shared.settings.model_endpoint import (
+from deputize.shared.settings.variables import (
     HEADER_VARIABLES,
     KEY_VARIABLES,
     MODEL_VARIABLES,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.agents import sandbox_of
 from deputize.shared.errors import Invalid, Misconfigured
+from deputize.shared.request_rules import sandbox_of
 from deputize.shared.settings import SandboxSettings, Settings
 from deputize.shared.settings.listing import as_toml, setting_lines
 from deputize.shared.settings.sandbox import RunSandbox

@@ -22,7 +22,7 @@ from deputize.shared.queue import TASK, create_app
 from deputize.shared.settings import Settings
 from deputize.worker.celery_pool import process
 from deputize.worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
-from deputize.worker.celery_pool.progress import ProgressEvents
+from deputize.worker.celery_pool.process import ProgressEvents
 
 SEEN = "deputize:test:seen"
 

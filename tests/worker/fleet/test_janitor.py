@@ -9,8 +9,7 @@ from deputize.shared.queue import Ticket
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.disk import DISK, prune
 from deputize.shared.runs.keys import LEASES, PRESENCE, PRUNE, keys_of, record_key
-from deputize.worker.fleet.janitor import Janitor
-from deputize.worker.fleet.presence import Presence
+from deputize.worker.fleet.janitor import Janitor, Presence
 from deputize.worker.workspace.removal import in_use
 from tests.running import Bench, call, say, script
 from tests.waiting import until

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputize.worker.mcp.entry import exposed, prefix
+from deputize.worker.mcp.config import exposed, prefix
 
 
 @pytest.mark.parametrize(

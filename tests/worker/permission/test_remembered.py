@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.events import PermissionRequested, StepCompleted
-from deputize.shared.grants import PermissionSubject, covered_by, grants_of, remembered
-from deputize.shared.permission import PermissionOutcome
+from deputize.shared.permission import PermissionOutcome, PermissionSubject, covered_by, grants_of, remembered
 from deputize.shared.runs.keys import grants_key
 from deputize.shared.runs.permissions import pending
 from deputize.worker.permission.approval import command_patterns

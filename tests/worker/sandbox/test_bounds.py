@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.settings import SandboxSettings
-from deputize.worker.linux import machine
+from deputize.worker.linux import system
 from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bounds import Member, RunBounds, WorkerBounds
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
@@ -47,7 +47,7 @@ async def test_all_commands_of_a_run_count_together_and_the_largest_is_killed(tm
 
 
 async def test_all_runs_of_a_worker_share_its_memory_and_the_largest_command_is_killed(tmp_path: Path) -> None:
-    worker = WorkerBounds(SandboxSettings(share=300 * MIB / machine.memory_bytes()))
+    worker = WorkerBounds(SandboxSettings(share=300 * MIB / system.memory_bytes()))
     with run_of(worker, tmp_path / "a") as (one, reported), run_of(worker, tmp_path / "b") as (other, of_other):
         large = await holding(one, 200)
         small = await holding(other, 120)
@@ -61,7 +61,7 @@ async def test_all_runs_of_a_worker_share_its_memory_and_the_largest_command_is_
 
 
 async def test_pages_that_processes_share_do_not_fill_the_share_of_a_worker(tmp_path: Path) -> None:
-    worker = WorkerBounds(SandboxSettings(share=300 * MIB / machine.memory_bytes()))
+    worker = WorkerBounds(SandboxSettings(share=300 * MIB / system.memory_bytes()))
     fork = "python3 -c 'import os, time; b = b\"x\" * (100 << 20); [os.fork() for _ in range(3)]; time.sleep(0.5)'"
     with run_of(worker, tmp_path / "ws") as (sandbox, _):
         done = await sandbox.run(bash(fork, 60))
@@ -79,19 +79,19 @@ async def test_a_run_has_four_times_the_processes_of_a_command(tmp_path: Path) -
 
 
 async def test_a_run_is_tied_to_the_processors_it_may_use_and_runs_are_spread(tmp_path: Path) -> None:
-    if len(machine.processors()) < 2:
+    if len(system.processors()) < 2:
         pytest.skip("SKIPPED: there is one processor")
     worker = WorkerBounds(SandboxSettings(cpus=0.5, share=1))
     with run_of(worker, tmp_path / "a") as (one, _), run_of(worker, tmp_path / "b") as (other, _):
         tied = "import os; print(*os.sched_getaffinity(0))"
         found = [await said(each, f'python3 -c "{tied}"') for each in (one, other)]
-        assert sorted(found) == [str(each) for each in machine.processors()[:2]]
+        assert sorted(found) == [str(each) for each in system.processors()[:2]]
         assert await said(one, "nproc") == "1"
         assert "Operation not permitted" in await said(one, "taskset -p 3 $$ 2>&1; exit 0")
 
 
 def test_a_run_that_may_use_all_processors_is_not_tied(tmp_path: Path) -> None:
-    with WorkerBounds(SandboxSettings(cpus=len(machine.processors()))).run(tmp_path) as bounds:
+    with WorkerBounds(SandboxSettings(cpus=len(system.processors()))).run(tmp_path) as bounds:
         assert bounds.processors == []
 
 
@@ -99,7 +99,7 @@ async def test_processors_of_a_run_that_has_ended_are_free_again(tmp_path: Path)
     worker = WorkerBounds(SandboxSettings(cpus=1, share=1))
     for _ in range(3):
         with worker.run(tmp_path) as first, worker.run(tmp_path) as second:
-            assert sorted(first.processors + second.processors) == machine.processors()[:2] or first.processors == []
+            assert sorted(first.processors + second.processors) == system.processors()[:2] or first.processors == []
 
 
 GROWTH = {

@@ -18,7 +18,7 @@ import pytest
 
 from deputize.shared.promises import PROMISES, Report
 from deputize.shared.settings import SandboxSettings
-from deputize.worker.linux.machine import processors
+from deputize.worker.linux.system import processors
 from deputize.worker.sandbox import environment, seccomp
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.command import Command, Completed

@@ -10,8 +10,7 @@ import pytest
 
 from deputize.shared.errors import Invalid
 from deputize.shared.settings import Settings
-from deputize.worker.fleet.janitor import Janitor
-from deputize.worker.fleet.presence import Presence
+from deputize.worker.fleet.janitor import Janitor, Presence
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools
 from deputize.worker.sandbox.setup_command import SetupCache

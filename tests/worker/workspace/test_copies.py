@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import Invalid
-from deputize.shared.openat2 import beneath
+from deputize.shared.libc import beneath
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace
+from deputize.worker.attempts import collect_outputs
 from deputize.worker.fleet.lease import StopReason, StopSignal
-from deputize.worker.outcome import collect_outputs
 from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
 from deputize.worker.workspace.file_entries import TEMPORARY, temporary_name
 from deputize.worker.workspace.patches import MAX_CHANGES, Facts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deputize.shared.openat2 import beneath
+from deputize.shared.libc import beneath
 from deputize.worker.workspace.manifest import read_content, scan
 from deputize.worker.workspace.tree_copy import TreeCopy
 

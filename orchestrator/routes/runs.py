@@ -1,19 +1,23 @@
-"""Events: of one delegation, resumable; of all, live."""
+"""What a run leaves as it goes: its events, resumable, and its files, for what a patch cannot hold."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
+from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter, Depends, Header, Query
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import APIRouter, Depends, Header, Query, Request
+from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.responses import Response, StreamingResponse
 
 from ...shared.errors import Invalid
+from ...shared.runs.disk import DiskUsage
 from ..dependencies import Service
 from ..problems import problem_responses
 from ..sse import EventStream, wants_json
+from ..workspace_files import FileList
 
-router = APIRouter(prefix="/v1", tags=["events"])
+events_router = APIRouter(prefix="/v1", tags=["events"])
 
 MAX_SEQ = 2**53 - 1
 """The largest integer that every JSON reader represents exactly."""
@@ -39,7 +43,7 @@ async def _position(
     return int(last_event_id)
 
 
-@router.get(
+@events_router.get(
     "/delegations/{id}/events",
     status_code=200,
     response_class=EventStream,
@@ -60,7 +64,47 @@ async def stream_events(
     return EventStream(service.follow(id, after), request.app.state.slots)
 
 
-@router.get("/events", status_code=200, response_class=EventStream, responses={**STREAM, **problem_responses()})
+@events_router.get("/events", status_code=200, response_class=EventStream, responses={**STREAM, **problem_responses()})
 async def stream_all_events(service: Service, request: Request) -> Response:
     """Streams new events of all delegations, without ids: the stream cannot be resumed."""
     return EventStream(service.follow_all(), request.app.state.slots, numbered=False)
+
+
+files_router = APIRouter(prefix="/v1", tags=["files"])
+
+Base = Annotated[bool, Query(description="The files as they were when the run began.")]
+
+
+@files_router.get("/disk")
+async def get_disk_usage(service: Service) -> DiskUsage:
+    """Returns what the files of finished delegations take on disk, from the records that exist."""
+    return await service.disk()
+
+
+class _FileConvertor(PathConvertor):
+    regex = "(?s:.*)"
+    """A name may hold line ends."""
+
+
+register_url_convertor("file", _FileConvertor())
+
+
+class FileResponse(StreamingResponse):
+    media_type = "application/octet-stream"
+
+
+@files_router.get("/delegations/{id}/files", responses=problem_responses(404, 409, 422))
+async def list_files(service: Service, id: str, base: Base = False) -> FileList:
+    """Lists the files in the workspace, at most 10,000, by path; 409 where this service cannot reach them."""
+    return await service.files(id, base=base)
+
+
+@files_router.get(
+    "/delegations/{id}/files/{path:file}", response_class=FileResponse, responses=problem_responses(404, 409, 422)
+)
+async def get_file(request: Request, service: Service, id: str, path: str, base: Base = False) -> FileResponse:
+    """Returns the bytes of one file, while the run goes on, too; 409 where this service cannot reach it."""
+    if "\ufffd" in path and (raw := request.scope.get("raw_path")):  # of a name that is not UTF-8
+        path = os.fsdecode(unquote_to_bytes(raw.partition(b"/files/")[2]))
+    opened = await service.open_file(id, path, base=base)
+    return FileResponse(opened.read(), headers={"Content-Length": str(opened.size)})

@@ -1,0 +1,212 @@
+"""`audit`, `cost`, `tools` and `workers`: tables about the whole fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from ...shared.text import count
+from . import formatting, output
+from .connect import connect, load_settings
+from .errors import Exit
+
+if TYPE_CHECKING:
+    from ...shared.fleet import ToolCard, WorkerCard
+    from ...shared.runs.cost import Cost, CostReport
+    from ...shared.settings import Settings
+    from ..audit_log import AuditEntry, AuditPage
+
+
+SHOWN_IDS = 3
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, metavar="N", help="How many.")
+@click.option("--cursor", metavar="ID", help="Only what precedes the entry of this id, as --json shows it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.pass_context
+def audit(ctx: click.Context, limit: int, cursor: str | None, as_json: bool) -> Exit:
+    """List the requests that changed something or were refused, newest first. It needs a token with the scope admin.
+
+    It holds the name of the token, the address, the route, the delegations and the status; no token and no body.
+    """
+    page = asyncio.run(_audit(load_settings(ctx), limit, cursor))
+    if as_json:
+        for item in page.items:
+            output.json_line(item.to_json())
+    elif page.items:
+        for row in formatting.columns([("at", "token", "client", "request", "status", "delegations"), *_rows(page)]):
+            output.line(row.rstrip())
+    else:
+        output.line("no request has changed anything or was refused yet", err=True)
+    if page.next_cursor:
+        output.line(f"there are more: --cursor {page.next_cursor}", err=True)
+    return Exit.SUCCEEDED
+
+
+async def _audit(settings: Settings, limit: int, cursor: str | None) -> AuditPage:
+    async with connect(settings) as service:
+        return await service.client.audit(limit, cursor)
+
+
+def _rows(page: AuditPage) -> list[tuple[str, ...]]:
+    return [
+        (
+            f"{item.at:%Y-%m-%d %H:%M:%S}",
+            item.token or "–",
+            item.client or "–",
+            f"{item.method} {item.route}" + (f" ({item.tool})" if item.tool else ""),
+            str(item.status) + (f" ×{item.count}" if item.count > 1 else ""),
+            _ids(item),
+        )
+        for item in page.items
+    ]
+
+
+def _ids(item: AuditEntry) -> str:
+    ids = item.delegation_ids
+    more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
+    return " ".join(map(formatting.short_id, ids[:SHOWN_IDS])) + more
+
+
+AGO = re.compile(r"(\d{1,5})([dh])")
+NO_KEY = "(none)"
+
+
+class Since(click.ParamType[datetime]):
+    """``7d`` or ``24h`` ago, a date, or a date and time; UTC where no offset is given."""
+
+    name = "since"
+
+    def convert(self, value: str | datetime, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        if found := AGO.fullmatch(value):
+            unit = {"d": timedelta(days=1), "h": timedelta(hours=1)}[found[2]]
+            return datetime.now(UTC) - int(found[1]) * unit
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither like 7d or 24h nor a date like 2026-11-01", param, ctx)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+class Group(click.ParamType[str]):
+    name = "group"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ...shared.runs.cost import check_group
+
+        try:
+            return check_group(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.option(
+    "--by",
+    type=Group(),
+    default="day",
+    show_default=True,
+    metavar="GROUP",
+    help="day, model, session, label, or label:KEY for one label's values.",
+)
+@click.option("--since", type=Since(), metavar="WHEN", help="What was accepted since: 7d, 24h, or a date (UTC).")
+@click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
+@click.pass_context
+def cost(ctx: click.Context, by: str, since: datetime | None, as_json: bool) -> Exit:
+    """Show what delegations cost, finished and running ones, by the day (UTC) on which they were accepted.
+
+    A delegation counts what it spent itself; what its subagents spent counts as theirs. Removed ones do not count.
+    Cached is the part of the prompts that was read from the cache, saved how much more they would have cost.
+    """
+    report = asyncio.run(_cost(load_settings(ctx), by, since))
+    if as_json:
+        output.json_line(report.to_json())
+        return Exit.SUCCEEDED
+    for row in _table(report):
+        output.line(row)
+    output.line("what subagents spent counts as theirs here; the result of their parent has it, too", err=True)
+    if unpriced := report.total.unpriced:
+        many = count(unpriced, "delegation")
+        output.line(f"the cost of {many} is not known: the price of the model is not", err=True)
+    return Exit.SUCCEEDED
+
+
+async def _cost(settings: Settings, by: str, since: datetime | None) -> CostReport:
+    async with connect(settings) as service:
+        return await service.client.cost(by, since)
+
+
+def _table(report: CostReport) -> list[str]:
+    rows = [
+        (report.by, "delegations", "tokens", "cached", "cost", "saved"),
+        *(_cells(item.key or NO_KEY, item) for item in report.items),
+        _cells("total", report.total),
+    ]
+    return formatting.columns(rows)
+
+
+def _cells(name: str, row: Cost) -> tuple[str, ...]:
+    usage = row.usage
+    return (
+        formatting.cut(name, 60),
+        str(row.delegations),
+        f"{usage.total:,}",
+        formatting.share(usage.cached_share),
+        formatting.cost(usage.cost_usd),
+        formatting.cost(usage.cache_saved_usd),
+    )
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
+@click.pass_context
+def tools(ctx: click.Context, as_json: bool) -> Exit:
+    """List the tools that workers have announced."""
+    found = asyncio.run(_tools(load_settings(ctx)))
+    width = max((len(tool.name) for tool in found), default=0)
+    for tool in found:
+        first = tool.description.strip().partition("\n")[0]
+        if as_json:
+            output.json_line(tool.to_json())
+        else:
+            output.line(f"{tool.name:{width}}  {tool.kind:8}  {formatting.cut(first, 90)}")
+    if not found:
+        output.line("no worker has announced its tools yet; start one with `deputize up`", err=True)
+    return Exit.SUCCEEDED
+
+
+async def _tools(settings: Settings) -> list[ToolCard]:
+    async with connect(settings) as service:
+        return await service.client.tools()
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
+@click.pass_context
+def workers(ctx: click.Context, as_json: bool) -> Exit:
+    """List the workers that are alive."""
+    found = asyncio.run(_workers(load_settings(ctx)))
+    width = max((len(worker.name) for worker in found), default=0)
+    for worker in found:
+        sandbox = "sandbox works" if worker.sandbox is None else f"no sandbox: {worker.sandbox}"
+        load = f"{worker.running}/{worker.concurrency} running  {worker.model}  {formatting.tokens(worker.usage)}"
+        line = f"{worker.name:{width}}  {load}  {sandbox}  {worker.version}".rstrip()
+        if as_json:
+            output.json_line(worker.to_json())
+        else:
+            output.line(line)
+    if not found:
+        output.line("no worker is alive; start one with `deputize worker`, or all with `deputize up`", err=True)
+    return Exit.SUCCEEDED
+
+
+async def _workers(settings: Settings) -> list[WorkerCard]:
+    async with connect(settings) as service:
+        return await service.client.workers()

@@ -1,0 +1,114 @@
+"""What operators ask: readiness, workers and their tools, what runs cost, who changed something."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import ConfigDict, Field, field_validator
+
+from ...shared.errors import Unavailable
+from ...shared.fleet import ToolCard, WorkerCard, own_version
+from ...shared.request import MAX_NAME
+from ...shared.runs.cost import CostReport, check_group
+from ...shared.wire import Request, Wire
+from ..audit_log import CURSOR, AuditPage
+from ..dependencies import Service
+from ..problems import problem_response, problem_responses
+from ..readiness import NO_WORKER
+
+fleet_router = APIRouter(prefix="/v1", tags=["fleet"])
+
+
+@fleet_router.get("/tools", responses=problem_responses())
+async def list_tools(service: Service) -> list[ToolCard]:
+    """Returns every tool that workers have announced."""
+    return await service.tools()
+
+
+@fleet_router.get("/workers", responses=problem_responses())
+async def list_workers(service: Service) -> list[WorkerCard]:
+    """Returns the workers that are alive."""
+    return await service.workers()
+
+
+cost_router = APIRouter(prefix="/v1", tags=["cost"])
+
+
+class CostFilter(Request):
+    """Whose cost to add up, and how."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)  # FastAPI reads a parameter's description here
+
+    by: str = Field(default="day", max_length=MAX_NAME)
+    """``day``, ``model``, ``session``, ``label`` or ``label:KEY``."""
+    since: datetime | None = None
+    """Only delegations accepted since then; without an offset it is UTC."""
+
+    @field_validator("by")
+    @classmethod
+    def _known(cls, by: str) -> str:
+        return check_group(by)
+
+
+@cost_router.get("/cost", responses=problem_responses(422))
+async def get_cost(service: Service, wanted: Annotated[CostFilter, Query()]) -> CostReport:
+    """Returns what delegations cost, from the records that exist; each counts what it spent itself."""
+    return await service.cost(wanted.by, wanted.since)
+
+
+audit_router = APIRouter(prefix="/v1", tags=["audit"])
+
+
+class AuditFilter(Request):
+    """Which page of the log."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)  # FastAPI reads a parameter's description here
+
+    limit: int = Field(default=50, ge=1, le=500)
+    cursor: str | None = Field(default=None, max_length=64)
+
+    @field_validator("cursor")
+    @classmethod
+    def _of_a_page(cls, cursor: str | None) -> str | None:
+        if cursor is not None and not CURSOR.fullmatch(cursor):
+            raise ValueError("is not the nextCursor of a page")
+        return cursor
+
+
+@audit_router.get("/audit", responses=problem_responses(422))
+async def list_audit_entries(service: Service, wanted: Annotated[AuditFilter, Query()]) -> AuditPage:
+    """Lists the requests that changed something or were refused, newest first: who, when, what, with which status."""
+    return await service.audit(wanted.limit, wanted.cursor)
+
+
+health_router = APIRouter(tags=["health"])
+
+
+class Alive(Wire):
+    status: Literal["alive"] = "alive"
+
+
+class Ready(Wire):
+    status: Literal["ready"] = "ready"
+    workers: int
+    version: str
+    """That of deputize."""
+
+
+@health_router.get("/livez")
+async def check_liveness() -> Alive:
+    """Does not check Redis, so that a probe never restarts a healthy process because Redis is away."""
+    return Alive()
+
+
+@health_router.get("/readyz", responses={503: problem_response(503)})
+async def check_readiness(service: Service) -> Ready:
+    """Checks that Redis answers and at least one worker is alive."""
+    ready = await service.ready()
+    if ready.redis is not None:
+        raise Unavailable(ready.redis)
+    if not ready.workers:
+        raise Unavailable(f"{NO_WORKER}; start one with `deputize worker` or `deputize up`")
+    return Ready(workers=ready.workers, version=own_version())
