@@ -17,7 +17,7 @@ import regex
 
 from deputize.shared.errors import ErrorType, ModelUnavailable, ToolError
 from deputize.shared.log import delegation
-from deputize.worker.models import script
+from deputize.worker.models import scripted
 from deputize.worker.sandbox.buffers import LineFilter
 from deputize.worker.threads import (
     A_RUN,
@@ -205,7 +205,7 @@ def test_several_searches_have_their_time_together() -> None:
 
 def test_a_pattern_of_a_script_that_takes_too_long_is_stopped() -> None:
     with pytest.raises(ModelUnavailable, match=r"takes more than 0\.5 s"):
-        script.search(PATTERN.pattern, "x" * 20_000)
+        scripted.search(PATTERN.pattern, "x" * 20_000)
 
 
 def test_a_filter_that_takes_too_long_is_stopped() -> None:

@@ -38,7 +38,7 @@ DELTA_CHARACTERS = 24
 LABEL = "(This text comes from a script, not from a language model.)"
 
 
-def _search(pattern: str, text: str, *, lines: bool = False) -> bool:
+def search(pattern: str, text: str, *, lines: bool = False) -> bool:
     """Returns whether there is a match; with ``lines``, ^ and $ match at each line. Raises ModelUnavailable."""
     return _limited(ComputeLimit.search, pattern, text, lines=lines) is not None
 
@@ -292,7 +292,7 @@ class ScriptedModel:
 
     def _rule(self, task: str) -> Rule:
         for rule in self._script.rules:
-            if rule.match.contains.lower() in task.lower() and _search(rule.match.regex, task):
+            if rule.match.contains.lower() in task.lower() and search(rule.match.regex, task):
                 return rule
         raise ModelUnavailable(
             f"model {self._name} follows a script, and no rule of it matches this task. "
@@ -386,8 +386,8 @@ def _applies(block: Block, prompt: Prompt, context: TemplateContext) -> bool:
     tools = {tool.name for tool in prompt.tools}
     last = context.text(None)
     return (
-        (block.when is None or _search(block.when, last, lines=True))
-        and (block.unless is None or not _search(block.unless, last, lines=True))
+        (block.when is None or search(block.when, last, lines=True))
+        and (block.unless is None or not search(block.unless, last, lines=True))
         and (block.tool is None or block.tool in tools)
         and (block.no_tool is None or block.no_tool not in tools)
     )
