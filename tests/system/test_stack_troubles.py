@@ -56,7 +56,8 @@ def test_a_full_disk_is_said_and_forgotten_as_soon_as_there_is_room(folder: Path
     )
     nothing_fits, redis_does_not, there_is_room = map(json.loads, ended.stdout.splitlines())
     for said in (nothing_fits, redis_does_not):
-        assert said["error"] == "Misconfigured"
+        # The supervisor's own reason; on a slow machine the one that waits for it sees the full disk first.
+        assert said["error"] in ("Misconfigured", "Unavailable")
         assert f"no space left at {folder}/home" in said["message"]
     assert there_is_room["url"].startswith("http://")
     assert ended.returncode == 0, ended.stderr  # the last supervisor let go of its lock
