@@ -17,7 +17,7 @@ from .conversation import Conversation, user_message
 from .emit import Emitter
 from .fleet.outage import EndpointWait
 from .fleet.shared_prefix import PrefixWait
-from .limits import LimitReached, Meter, Spending
+from .limits import LimitReached, Meter
 from .models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
 from .models.caching import Retention, shared_prefixes
 from .models.endings import Ending, ending_of, is_known
@@ -29,6 +29,7 @@ from .prompt import (
     continue_paused_reply,
     continued_task,
 )
+from .spending import Spending
 from .steps import StepLog
 
 SUMMARY_TOKENS = 8_000

@@ -22,7 +22,7 @@ from .conversation import Conversation
 from .emit import Emitter
 from .fleet.outage import EndpointWait
 from .fleet.shared_prefix import PrefixWait
-from .limits import Meter, Repetition, Spending
+from .limits import Meter, Repetition
 from .loop import Loop
 from .model_calls import ModelCalls
 from .models.base import Model
@@ -36,6 +36,7 @@ from .sandbox.base import Sandbox
 from .sandbox.bubblewrap import MOUNT
 from .sandbox.project_tools import ProjectTools
 from .services import Services
+from .spending import Spending
 from .steps import StepLog
 from .subagents.children import Children, retried
 from .subagents.runner import SlotRelease, SubagentRunner

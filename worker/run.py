@@ -34,12 +34,13 @@ from .attempts import (
 )
 from .emit import Emitter
 from .fleet.lease import StopReason, StopSignal
-from .limits import LimitReached, Meter, Spending
+from .limits import LimitReached, Meter
 from .linux.system import exhausted
 from .loop import Loop
 from .models.base import Model
 from .parts import LoopBuilder, RunState
 from .services import Services
+from .spending import Spending
 from .steps import StepLog
 from .subagents.children import Children
 from .threads import EXIT_EXCEPTIONS

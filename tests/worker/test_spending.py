@@ -15,8 +15,9 @@ from deputize.shared.request import Limits
 from deputize.shared.runs.keys import RESERVED_MONEY, record_key, spend_key
 from deputize.shared.runs.spend import Cap
 from deputize.shared.wire import now
-from deputize.worker.limits import Meter, Spending
+from deputize.worker.limits import Meter
 from deputize.worker.models.base import Price
+from deputize.worker.spending import Spending
 from deputize.worker.task import carry_out
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
