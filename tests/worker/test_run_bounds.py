@@ -36,8 +36,8 @@ async def test_a_command_killed_for_a_limit_is_a_failed_step_that_names_it(redis
 async def test_a_background_command_killed_for_a_limit_is_an_error_of_the_delegation(
     redis_url: str, tmp_path: Path
 ) -> None:
-    read = call("bash_output", bash_id=r"{{result:1 /Bash ID: (\w+)/}}")  # waits for the line that it is killed
-    turns = [call("bash", command=HOLD, run_in_background=True)], [read], [say("done")]
+    read = call("bash_output", bash_id=r"{{result:1 /Bash ID: (\w+)/}}")  # waits 5 s for the line that it is killed
+    turns = [call("bash", command=HOLD, run_in_background=True)], *[[read]] * 4, [say("done")]
     async with open_bench(redis_url, tmp_path / "home", sandbox=MEMORY) as bench:
         result = await bench.run(model=script(tmp_path, *turns))
         events = [each.event for each in await bench.events(result.delegation_id)]
