@@ -47,7 +47,7 @@ lint: .venv/.dev-installed
 
 # Quick tests that run in this process: tracing all tests would double their time. A floor is never lowered.
 COVERING := tests/shared tests/contracts/store tests/contracts/service/test_disk.py $(wildcard tests/worker/test_*.py) \
-	$(addprefix tests/worker/,adapters models permission policy promises search skills toolkit workspace xml_calls) \
+	$(addprefix tests/worker/,adapters models permission policy promises search toolkit workspace xml_calls) \
 	$(addprefix tests/worker/text/test_,display.py merge.py seams.py tolerance.py) tests/worker/fleet/test_janitor.py \
 	$(addprefix tests/orchestrator/test_,client.py continuation.py problems.py python_client.py retry_from_turn.py) \
 	$(addprefix tests/orchestrator/test_,spend_caps.py sync.py) \

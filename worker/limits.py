@@ -14,7 +14,7 @@ from ..shared.errors import DeputizeError, Refused
 from ..shared.request import Limits
 from ..shared.text import plain_number
 from .models.base import Call, Model, Price, priced
-from .tools.result import ToolResult
+from .tools.base import ToolResult
 
 SUMMARY_SHARE = 0.1
 SUMMARY_SECONDS = 15.0

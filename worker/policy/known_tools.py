@@ -17,9 +17,8 @@ from ...shared.text import did_you_mean
 from ..mcp.config import find_config_file, prefix, server_names
 from ..toolkit.registry import available_tools, find_tool
 from ..tools import BUILTIN
-from ..tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult
+from ..tools.base import AnyTool, Effect, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult
 from ..tools.context import Touches
-from ..tools.traits import Origin, Source
 from .base import Decision, PolicyCall, PolicyContext
 from .matchers import MATCHERS, is_named
 from .rule_file import FileRule, RuleFields

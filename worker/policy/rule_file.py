@@ -30,7 +30,7 @@ from ...shared.settings.files import regular_bytes, toml_of
 from ...shared.toml_lines import KeyPath, line_numbers, line_of, syntax_error
 from ...shared.wire import explain
 from ..search.glob_pattern import GlobPattern
-from ..tools.traits import Kind
+from ..tools.base import Kind
 from .base import Decision, PolicyCall, PolicyContext, Verdict
 from .matchers import MATCHERS, Matches, comparison, prefix_words
 from .shell.classify import PLAINLY

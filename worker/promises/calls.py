@@ -30,9 +30,9 @@ from ..tools import BUILTIN
 from ..tools.base import AnyTool
 from ..tools.context import ToolContext
 from ..tools.edit_file import EditFile
-from ..tools.get_skill import skills_of
 from ..tools.list_directory import ListDirectory
 from ..tools.read_file import ReadFile
+from ..tools.skills import skills_of
 from ..tools.write_file import WriteFile
 from ..workspace.files import Files
 from ..workspace.workspace import Workspace

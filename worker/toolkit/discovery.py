@@ -23,10 +23,9 @@ from ..sandbox.base import Sandbox
 from ..sandbox.command import Command, format_output, metadata_of
 from ..text.output import OutputLimit
 from ..threads import run_in_thread
-from ..tools.base import AnyTool, Effect, Recoverable, ToolResult
+from ..tools.base import AnyTool, Effect, Origin, Recoverable, ToolResult
 from ..tools.command_calls import killed_error, live, outcome_of, shell
 from ..tools.context import ToolContext
-from ..tools.traits import Origin
 from .schema_tool import SchemaTool
 from .sources import ToolSourceContext
 

@@ -14,9 +14,8 @@ from typing import Any, Self, cast
 
 from ...shared.errors import ErrorType, ToolError
 from ..models.base import ToolSpec
-from ..tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from ..tools.base import AnyTool, Effect, Kind, Origin, Params, Source, Tool, ToolResult
 from ..tools.context import ToolContext
-from ..tools.traits import Origin, Source
 from .registry import Registry
 
 

@@ -16,9 +16,8 @@ from ...shared.text import did_you_mean
 from ..models.base import Call
 from ..schemas.arguments import unknown_tool
 from ..tools import BUILTIN, DEFAULT_KIT
-from ..tools.base import AnyTool
+from ..tools.base import AnyTool, Availability
 from ..tools.context import InitContext
-from ..tools.traits import Availability
 
 _EDITORS = ("str_replace_based_edit_tool", "str_replace_editor", "text_editor")
 _EDITOR_COMMANDS = ("view", "create", "str_replace")

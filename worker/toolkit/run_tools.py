@@ -16,7 +16,7 @@ from ..sandbox.environment import owner
 from ..sandbox.project_tools import ProjectTools
 from ..tools.base import AnyTool
 from ..tools.context import InitContext, ToolContext
-from ..tools.get_skill import skills_of
+from ..tools.skills import skills_of
 from ..workspace.shown_files import ShownFiles
 from ..workspace.workspace import Workspace
 from . import pinned_tools

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from .artifacts import CreateArtifact, ReadArtifact, RewriteArtifact, UpdateArtifact
+from .background_shells import BashKill, BashOutput
 from .base import AnyTool
 from .bash import Bash
-from .bash_kill import BashKill
-from .bash_output import BashOutput
 from .call_subagent import CallSubagent
-from .create_artifact import CreateArtifact
 from .edit_file import EditFile
-from .get_skill import GetSkill
 from .glob import Glob
 from .grep import Grep
 from .list_directory import ListDirectory
-from .read_artifact import ReadArtifact
+from .notes import RecallNotes, RecordNote
 from .read_file import ReadFile
 from .read_many_files import ReadManyFiles
-from .recall_notes import RecallNotes
-from .record_note import RecordNote
-from .rewrite_artifact import RewriteArtifact
-from .update_artifact import UpdateArtifact
+from .skills import GetSkill
 from .web_fetch import WebFetch
 from .web_search import WebSearch
 from .write_file import WriteFile

@@ -7,20 +7,118 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from inspect import cleandoc
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import ValidationError
 
 from ...shared.delegation import StepType
+from ...shared.errors import ErrorType, ToolError
 from ...shared.settings import SandboxSettings, Settings
 from ...shared.wire import explain
 from ..schemas.arguments import invalid_arguments, plain_schema
-from ..text.output import OutputLimit
+from ..text.output import Display, OutputLimit
 from .context import InitContext, ToolContext, Touches
 from .params import Params
-from .result import ToolResult
-from .traits import Availability, Effect, Kind, Origin
+
+Source = Literal["builtin", "discovered", "mcp"]
+
+
+class Kind(StrEnum):
+    """What a tool does to the world."""
+
+    READ = "read"
+    EDIT = "edit"
+    DELETE = "delete"
+    MOVE = "move"
+    SEARCH = "search"
+    EXECUTE = "execute"
+    THINK = "think"
+    FETCH = "fetch"
+    OTHER = "other"
+
+    @property
+    def mutates(self) -> bool:
+        """Whether calls of this kind change something and so need approval."""
+        return self in (Kind.EDIT, Kind.DELETE, Kind.MOVE, Kind.EXECUTE)
+
+    @property
+    def looks(self) -> bool:
+        """Whether calls of this kind change nothing and use no network."""
+        return self in (Kind.READ, Kind.SEARCH, Kind.THINK)
+
+
+class Effect(StrEnum):
+    """What a repeated call does: nothing, the same effect again, or a second effect."""
+
+    PURE = "pure"
+    IDEMPOTENT = "idempotent"
+    EFFECTFUL = "effectful"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a tool comes from; never derived from the tool's name.
+
+    ``server``: the name of its MCP server. ``remote``: its name at that server, or at the discovery command.
+    """
+
+    source: Source = "builtin"
+    server: str | None = None
+    remote: str | None = None
+
+    def __str__(self) -> str:
+        """The source as the worker announces it: ``builtin``, ``discovered`` or ``mcp:SERVER``."""
+        return f"{self.source}:{self.server}" if self.server else self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Which runs get a tool.
+
+    ``switch``: the field of ``ToolSettings`` that switches it on and off. ``by_default``: every run gets it where it is
+    available, because the operator has configured it explicitly. ``by_name_only``: a request gets it only by naming
+    it, and not by a pattern such as ``*``.
+    """
+
+    switch: str = ""
+    by_default: bool = False
+    by_name_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of one call. ``error`` is set exactly when ``success`` is False."""
+
+    content: str = ""
+    title: str = ""
+    display: Display = ""
+    data: Any = None
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    error: str | None = None
+    error_type: ErrorType | None = None
+    hint: str = ""
+    """What the tool itself adds for the model; apart from the content, which may be foreign text."""
+    pending: bool = False
+    """Whether what it looked at or waited for is still under way, so that an equal call is not a repetition."""
+
+    @property
+    def success(self) -> bool:
+        return self.error is None
+
+    @property
+    def for_model(self) -> str:
+        """The text for the conversation. A failure keeps its output, below the error."""
+        if self.error is None:
+            return self.content or "(no output)"
+        return f"Error: {self.error}" + (f"\n{self.content}" if self.content else "")
+
+    @classmethod
+    def failed(cls, error: ToolError, content: str = "", **more: Any) -> ToolResult:
+        return cls(content=content, error=error.message, error_type=error.type, **more)
+
 
 P = TypeVar("P", bound=Params)
 

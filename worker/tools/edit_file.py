@@ -9,7 +9,6 @@ from pydantic import Field
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import clip
-from ..pages.page import file_not_found_error
 from ..text.diff import unified_diff
 from ..text.edit import apply_edit, refuse_empty
 from ..text.output import FileDiff
@@ -19,6 +18,7 @@ from ..threads import run_in_thread
 from ..workspace.locks import edit_lock
 from .base import Availability, Effect, Kind, Params, Recoverable, ToolResult
 from .context import ToolContext, Touches
+from .pages import file_not_found_error
 from .params import WorkspacePath
 
 MAX_BYTES = 8 * 1024 * 1024

@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from ...shared.text import clip
-from ..pages.page import file_not_found_error
 from ..sandbox.base import Sandbox
 from ..search.grep import matches_ignoring_case, search_content
 from ..search.hits import Hits, Mode, cap_per_file, format_hits, hits_by_mtime
@@ -21,6 +20,7 @@ from ..workspace.files import Files
 from ..workspace.shown_files import named
 from .base import Availability, Effect, Kind, Params, Tool, ToolResult
 from .context import ToolContext, Touches
+from .pages import file_not_found_error
 from .params import WorkspacePath
 
 TIMEOUT_SECONDS = 30

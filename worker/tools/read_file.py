@@ -8,7 +8,13 @@ from pydantic import Field, model_validator
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import clip
-from ..pages.page import (
+from ..text.output import lines_hint_of
+from ..threads import run_in_thread
+from ..workspace.files import Files
+from ..workspace.shown_files import named
+from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
+from .context import ToolContext, Touches
+from .pages import (
     PAGE_CHARS,
     PAGE_LINES,
     FileLines,
@@ -18,12 +24,6 @@ from ..pages.page import (
     format_remark_line,
     read_lines,
 )
-from ..text.output import lines_hint_of
-from ..threads import run_in_thread
-from ..workspace.files import Files
-from ..workspace.shown_files import named
-from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from .context import ToolContext, Touches
 from .params import WorkspacePath
 
 

@@ -8,12 +8,12 @@ from pydantic import Field
 
 from ...shared.errors import ToolError
 from ...shared.text import clip, count
-from ..pages.many_files import ManyFiles
 from ..text.output import one_line
 from ..threads import run_in_thread
 from ..workspace.files import Files
 from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
 from .context import ToolContext, Touches
+from .pages import ManyFiles
 from .params import WorkspacePath
 
 MAX_FILES = 50

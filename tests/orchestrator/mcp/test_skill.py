@@ -10,7 +10,7 @@ from deputize.orchestrator.mcp.outcome import Outcome
 from deputize.orchestrator.mcp.tools import TOOLS
 from deputize.shared.permission import PermissionOutcome, PermissionRequest
 from deputize.shared.request import DelegationRequest, Limits
-from deputize.worker.skills.skill import read_skill
+from deputize.worker.tools.skills import read_skill
 from tests.orchestrator.command_line import deputize
 
 

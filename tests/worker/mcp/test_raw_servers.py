@@ -13,9 +13,8 @@ from deputize.worker.policy import PolicyCall, PolicyContext, decide
 from deputize.worker.policy.base import Decision
 from deputize.worker.sandbox.environment import OFFLINE, VARIABLES
 from deputize.worker.toolkit.registry import Registry
-from deputize.worker.tools.base import Effect, Kind
+from deputize.worker.tools.base import Effect, Kind, Origin
 from deputize.worker.tools.context import Touches
-from deputize.worker.tools.traits import Origin
 from tests.toolbench import Toolbench
 from tests.worker.mcp.entries import raw
 from tests.worker.mcp.opening import Opened, opened

@@ -12,9 +12,8 @@ from deputize.worker.policy import RULES, decide, denial
 from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict
 from deputize.worker.policy.rules import ask_before_changes
 from deputize.worker.tools import BUILTIN
-from deputize.worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.base import AnyTool, Effect, Kind, Origin, Params, Source, Tool, ToolResult
 from deputize.worker.tools.context import ToolContext, Touches
-from deputize.worker.tools.traits import Origin, Source
 
 MODES = list(ApprovalMode)
 INSIDE = [Kind.EDIT, Kind.DELETE, Kind.MOVE, Kind.EXECUTE]

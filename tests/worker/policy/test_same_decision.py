@@ -23,8 +23,7 @@ from deputize.worker.policy.shell.classify import Decision
 from deputize.worker.policy.trust import ReadSources
 from deputize.worker.toolkit.registry import tool_traits
 from deputize.worker.toolkit.schema_tool import SchemaTool
-from deputize.worker.tools.base import AnyTool, Effect, Kind, ToolContext, ToolResult
-from deputize.worker.tools.traits import Origin
+from deputize.worker.tools.base import AnyTool, Effect, Kind, Origin, ToolContext, ToolResult
 from tests.worker.policy.rule_files import CALLS, RULES, TOOLS, file_rules
 
 SETTINGS = Settings(tools={"allowed_hosts": ["*.allowed.example"]})  # pyright: ignore[reportArgumentType] - validated

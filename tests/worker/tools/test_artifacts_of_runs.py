@@ -16,8 +16,8 @@ from deputize.shared.settings import Settings
 from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
 from deputize.worker.task import carry_out
 from deputize.worker.toolkit.registry import available_tools
+from deputize.worker.tools.artifacts import CreateArtifact
 from deputize.worker.tools.base import AnyTool, Kind
-from deputize.worker.tools.create_artifact import CreateArtifact
 from deputize.worker.workspace.artifacts import Artifacts
 from deputize.worker.workspace.files import Files
 from tests.running import Bench, call, open_bench, say, script

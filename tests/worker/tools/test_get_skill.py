@@ -13,12 +13,11 @@ from deputize.shared.events import RunStarted, StepCompleted
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
-from deputize.worker.skills.skill import SkillLoader
 from deputize.worker.toolkit.registry import available_tools, default_kit, find_tool
 from deputize.worker.tools import DEFAULT_KIT
 from deputize.worker.tools.base import AnyTool, Kind, ToolResult
 from deputize.worker.tools.context import InitContext
-from deputize.worker.tools.get_skill import GetSkill, create_skill_tools, skills_of
+from deputize.worker.tools.skills import GetSkill, SkillLoader, create_skill_tools, skills_of
 from tests.running import Bench, call, open_bench, say, script
 from tests.skills import write_skill
 from tests.toolbench import Toolbench

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from deputize.shared.settings import Settings
-from deputize.worker.skills.skill import (
+from deputize.worker.toolkit.registry import available_tools
+from deputize.worker.tools.skills import (
     MAX_BYTES,
     MAX_FILES,
     MAX_SKILLS,
@@ -18,7 +19,6 @@ from deputize.worker.skills.skill import (
     find_skills_dir,
     read_skill,
 )
-from deputize.worker.toolkit.registry import available_tools
 from tests.skills import write_skill
 from tests.toolbench import open_toolbench
 
@@ -45,9 +45,9 @@ def test_a_relative_directory_is_looked_for_in_three_places_and_the_first_wins(
     monkeypatch.chdir(here)
     assert find_skills_dir(Path("mine"), home) == here / "mine"
     assert find_skills_dir(Path("./theirs"), home) == home / "theirs"
-    packaged = find_skills_dir(Path("skills"), home)
+    packaged = find_skills_dir(Path("tools"), home)
     assert packaged.is_absolute()
-    assert (packaged / "skill.py").exists()
+    assert (packaged / "skills.py").exists()
     absolute = tmp_path / "not there"
     assert find_skills_dir(absolute, home) == absolute
 

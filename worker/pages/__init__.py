@@ -1,1 +1,0 @@
-"""Text files in a tool's output: with line numbers, limited in size."""
