@@ -10,12 +10,13 @@ import errno
 import os
 import re
 import shutil
-import stat as modes
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Literal
 
+from .errors import Misconfigured
+from .settings.files import regular_bytes
 from .settings.variables import environment
 
 GitCommand = Literal["cat-file", "check-ignore", "config", "ls-files", "merge-file"]
@@ -93,7 +94,7 @@ def _state(own: Path, repository: Path | None) -> dict[str, str]:
     if repository is None:
         return {"GIT_DIR": str(own)}
     state = git_directory(repository)
-    if _SHA256.search(read_regular(shared_state(repository) / "config", _MAX_CONFIG_BYTES) or b""):
+    if _SHA256.search(read_regular(shared_state(repository) / "config", _MAX_CONFIG_BYTES)):
         (own / "config").write_text("[core]\n\trepositoryFormatVersion = 1\n[extensions]\n\tobjectFormat = sha256\n")
     for shared_index in state.glob("sharedindex.*"):
         (own / shared_index.name).symlink_to(shared_index.absolute())
@@ -124,22 +125,12 @@ def shared_state(repository: Path) -> Path:
 
 
 def _named_path(file: Path) -> str:
-    return os.fsdecode((read_regular(file, _MAX_LINK_BYTES) or b"").partition(b"\0")[0].strip())
+    return os.fsdecode(read_regular(file, _MAX_LINK_BYTES).partition(b"\0")[0].strip())
 
 
-def read_regular(path: Path, most: int) -> bytes | None:
-    """Returns the content of a regular file of at most so many bytes; None for all else."""
+def read_regular(path: Path, most: int) -> bytes:
+    """Returns the content of a regular file of at most so many bytes; nothing for all else."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except (OSError, ValueError):
-        return None
-    try:
-        found = os.fstat(fd)
-        if not modes.S_ISREG(found.st_mode) or found.st_size > most:
-            return None
-        with os.fdopen(fd, "rb", closefd=False) as file:
-            return file.read(most)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
+        return regular_bytes(path, most) or b""
+    except (Misconfigured, ValueError):  # unreadable, too large, or a name with a NUL
+        return b""

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import Misconfigured
 
 _MAX_FILE = 1024 * 1024
+_NOT_WAITING = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 def read(config: Path | None, environ: Mapping[str, str], paths: Set[str]) -> dict[str, Any]:
@@ -43,22 +44,22 @@ def configuration_folder(environ: Mapping[str, str]) -> Path:
     return (Path(base) if base.startswith("/") else own) / "deputize"
 
 
-def regular_bytes(path: Path) -> bytes | None:
+def regular_bytes(path: Path, most: int = _MAX_FILE) -> bytes | None:
     """Returns the bytes of a regular file, or None for anything else: a pipe or a device would block.
 
-    Raises Misconfigured for a file that cannot be read or is longer than 1 MiB.
+    Raises Misconfigured for a file that cannot be read or has more than ``most`` bytes.
     """
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NOT_WAITING)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
-            data = file.read(_MAX_FILE + 1)
+            data = file.read(most + 1)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except OSError as error:
         raise Misconfigured(f"{path} cannot be read: {error.strerror}") from None
-    if len(data) > _MAX_FILE:
-        raise Misconfigured(f"{path} is larger than {_MAX_FILE} bytes")
+    if len(data) > most:
+        raise Misconfigured(f"{path} is larger than {most} bytes")
     return data
 
 

@@ -53,7 +53,7 @@ def linked_state(folder: Path) -> tuple[Path, Path] | None:
     common = shared_state(folder).resolve()
     if link.is_symlink() or not link.is_file():
         return None
-    if back := os.fsdecode((read_regular(state / "gitdir", _MAX_LINK_BYTES) or b"").strip()):
+    if back := os.fsdecode(read_regular(state / "gitdir", _MAX_LINK_BYTES).strip()):
         is_ours = (state / back).resolve() == link.resolve() and state.parent == common / "worktrees"
     else:
         named = git("config", "--file", state / "config", "--get", "core.worktree").stdout.rstrip(b"\n")

@@ -117,7 +117,7 @@ def _excludes_file(repository: Path) -> Path | None:
 
 
 def _text(path: Path | None) -> str:
-    return (read_regular(path, MAX_BYTES) or b"").decode("utf-8", "surrogateescape") if path else ""
+    return read_regular(path, MAX_BYTES).decode("utf-8", "surrogateescape") if path else ""
 
 
 @dataclass(frozen=True, slots=True)
