@@ -244,7 +244,7 @@ def _texts(argv: Argv) -> tuple[str, ...]:
 
 
 def _program_name(argv: Argv) -> str:
-    """Returns the name that a program is _with_started by: without a directory of the system."""
+    """Returns the name that a program is started by: without a directory of the system."""
     found = _OF_SYSTEM.fullmatch(argv[0].text)
     return found[1] if found else argv[0].text
 
