@@ -13,7 +13,7 @@ from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.text import did_you_mean
 from ..strict_json import check_depth
 from ..threads import ComputeLimit
-from .bounds import Bounds, InvalidSchema, TooManySteps
+from .bounds import CHOICES, Bounds, InvalidSchema, TooManySteps
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
@@ -22,8 +22,6 @@ Arguments = Mapping[str, Any]
 MAX_ARGUMENTS = 1024 * 1024
 PATTERN_SECONDS = 0.1
 """For all patterns of one validation that need the slower engine."""
-CHOICES = ("allOf", "anyOf", "oneOf")
-"""Choices between whole sets of arguments."""
 _APPLICATORS = {*CHOICES, "$ref", "if", "patternProperties"}
 """Keywords with which a schema has properties outside of ``properties``."""
 _LINEAR_BYTES = 16 * 1024

@@ -31,7 +31,8 @@ _BYTES_PER_STEP = 16
 """Of the values that one is compared with."""
 _STEPS_PER_CHARACTER = 4
 """Of a name: the patterns of names may be larger."""
-_CHOICES = ("allOf", "anyOf", "oneOf")
+CHOICES = ("allOf", "anyOf", "oneOf")
+"""Choices between whole sets of arguments."""
 _BRANCHES = ("not", "if", "then", "else")
 _FURTHER = ("additionalProperties", "unevaluatedProperties")
 _ITEMS = ("items", "contains", "unevaluatedItems")
@@ -92,7 +93,7 @@ class Bounds:
         if isinstance(pattern := part.get("pattern"), str):
             self.patterns.add(pattern)
         self.has_choices |= "anyOf" in part or "oneOf" in part
-        same = [*_listed(part, *_CHOICES), *(part[key] for key in _BRANCHES if key in part)]
+        same = [*_listed(part, *CHOICES), *(part[key] for key in _BRANCHES if key in part)]
         same += [*_object(part, "dependentSchemas").values(), *self._target(part)]
         self._same[id(part)] = same
         compared = [part[key] for key in _COMPARED if key in part]

@@ -11,7 +11,8 @@ from typing import Any
 
 from ...shared.errors import Misconfigured
 from ...shared.text import clip
-from ..schemas.arguments import CHOICES, Arguments, ArgumentSchema
+from ..schemas.arguments import Arguments, ArgumentSchema
+from ..schemas.bounds import CHOICES
 from ..tools.base import Effect, Kind, Params, Tool, ToolResult
 from ..tools.context import ToolContext
 
