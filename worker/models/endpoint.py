@@ -149,19 +149,21 @@ class Endpoint:
 def _resolved(credentials: Credentials) -> tuple[httpx2.Auth | None, httpx2.URL, dict[str, str]]:
     """Returns what signs requests (None: the headers do), the base URL and the headers by their names in lower case."""
     custom = dict(header_pairs(_reveal(credentials.headers) or ""))
-    auth, base = None, _reveal(credentials.base_url)
-    headers = {
+    base = _reveal(credentials.base_url)
+    auth, base, headers = _of_sdk(base) if credentials.from_sdk else (None, base, _own_headers(credentials))
+    base = base or f"https://{ANTHROPIC_HOST}"
+    url = httpx2.URL(base if base.endswith("/") else f"{base}/")
+    return auth, url, {name.lower(): value for name, value in {**headers, **custom}.items()}
+
+
+def _own_headers(credentials: Credentials) -> dict[str, str]:
+    return {
         "authorization": f"Bearer {_reveal(credentials.api_key or credentials.auth_token)}",
         "anthropic-version": API_VERSION,
         "accept": "application/json",
         "content-type": "application/json",
         "user-agent": f"deputize/{own_version()}",
     }
-    if credentials.from_sdk:
-        auth, base, headers = _of_sdk(base)
-    base = base or f"https://{ANTHROPIC_HOST}"
-    url = httpx2.URL(base if base.endswith("/") else f"{base}/")
-    return auth, url, {name.lower(): value for name, value in {**headers, **custom}.items()}
 
 
 def _of_sdk(base: str | None) -> tuple[httpx2.Auth | None, str, dict[str, str]]:

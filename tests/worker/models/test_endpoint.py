@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import pytest
+from anthropic import AsyncAnthropic
 from pydantic import SecretStr
 
 from deputize.shared.errors import ModelUnavailable
@@ -243,3 +244,13 @@ async def test_a_script_can_travel_inside_the_prompt(fake: FakeModel) -> None:
     assert isinstance(parts[0], Retrying)
     assert isinstance(parts[-1], Reply)
     assert parts[-1].text == "told"
+
+
+async def test_the_headers_of_a_key_are_those_of_the_sdk(fake: FakeModel) -> None:
+    """They are written here, so that a key costs no import of the SDK; its next version may send others."""
+    await reply_of(model_of(fake), "hello")
+    client = AsyncAnthropic(api_key=fake.key)
+    wanted = {name.lower(): value for name, value in client.default_headers.items()}
+    await client.close()
+    names = ("authorization", "anthropic-version", "accept", "content-type")
+    assert {name: fake.journal[0].headers[name] for name in names} == {name: wanted[name] for name in names}
