@@ -14,8 +14,11 @@ WAIT_SECONDS = 5.0
 """How long to wait for output: every call costs the model a turn, so an empty result is delayed."""
 
 
-class BashOutputParams(Params):
+class ShellParams(Params):
     bash_id: str = Field(min_length=1, description="The shell's id, as bash with run_in_background gave it.")
+
+
+class BashOutputParams(ShellParams):
     filter: str | None = Field(
         default=None,
         max_length=1000,
@@ -58,11 +61,7 @@ class BashOutput(Tool[BashOutputParams]):
         return ToolResult(text, self.title(params), metadata=facts, pending=pending)
 
 
-class BashKillParams(Params):
-    bash_id: str = Field(min_length=1, description="The shell's id, as bash with run_in_background gave it.")
-
-
-class BashKill(Tool[BashKillParams]):
+class BashKill(Tool[ShellParams]):
     """Ends a background shell with all that it has started, and shows its last output and its status.
 
     Everything in it is asked to end (SIGTERM) and has two seconds for that; what is left then is killed (SIGKILL).
@@ -76,12 +75,12 @@ class BashKill(Tool[BashKillParams]):
     aliases = ("kill_shell", "KillShell", "KillBash")
     needs_sandbox = True
     output = OutputLimit(keep="head_tail")
-    params = BashKillParams
+    params = ShellParams
 
-    def title(self, params: BashKillParams) -> str:
+    def title(self, params: ShellParams) -> str:
         return f"end background shell {clip(params.bash_id, 40)}"
 
-    async def run(self, ctx: ToolContext, params: BashKillParams) -> ToolResult:
+    async def run(self, ctx: ToolContext, params: ShellParams) -> ToolResult:
         shell = ctx.sandbox.shells.lookup(params.bash_id)
         await shell.stop()
         news = await shell.read()
