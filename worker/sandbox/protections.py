@@ -58,7 +58,9 @@ DAEMON = "setsid sh -c 'exec sleep 1000 <alive' & exec 3>alive; echo up"
 AT_START = (
     Protection("secrets", "the first process has variables: {}", _OF_FIRST),
     Protection(
-        *("secrets", "commands have other variables than they are given: {}", _OF_COMMAND),
+        "secrets",
+        "commands have other variables than they are given: {}",
+        _OF_COMMAND,
         rf"(?:(?:{_KNOWN})(?: |$))+",
     ),
     Protection("files", "the host shows {}", "ls -d /root /home /var /run /mnt /srv /etc/shadow"),
@@ -82,11 +84,15 @@ FROM_OUTSIDE = (
 """What is seen of the workspace from outside."""
 BY_PROBE = (
     Protection(
-        *("secrets", "an environment that a command can read holds a variable of the worker", "environments"),
+        "secrets",
+        "an environment that a command can read holds a variable of the worker",
+        "environments",
         seen="the variable in its environment",
     ),
     Protection(
-        *("secrets", "memory that a command can read holds a variable of the worker", "memory"),
+        "secrets",
+        "memory that a command can read holds a variable of the worker",
+        "memory",
         seen="the variable in its memory",
     ),
     Protection("secrets", "a command opened {}", "private", seen="the private file"),
