@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -170,16 +171,10 @@ def _cells(name: str, row: Cost) -> tuple[str, ...]:
 def tools(ctx: click.Context, as_json: bool) -> Exit:
     """List the tools that workers have announced."""
     found = asyncio.run(_tools(load_settings(ctx)))
-    width = max((len(tool.name) for tool in found), default=0)
-    for tool in found:
-        first = tool.description.strip().partition("\n")[0]
-        if as_json:
-            output.json_line(tool.to_json())
-        else:
-            output.line(f"{tool.name:{width}}  {tool.kind:8}  {formatting.cut(first, 90)}")
-    if not found:
-        output.line("no worker has announced its tools yet; start one with `deputize up`", err=True)
-    return Exit.SUCCEEDED
+    first_lines = [tool.description.strip().partition("\n")[0] for tool in found]
+    rest = [f"{tool.kind:8}  {formatting.cut(first, 90)}" for tool, first in zip(found, first_lines, strict=True)]
+    none = "no worker has announced its tools yet; start one with `deputize up`"
+    return _print_cards(found, rest, none, as_json=as_json)
 
 
 async def _tools(settings: Settings) -> list[ToolCard]:
@@ -193,20 +188,29 @@ async def _tools(settings: Settings) -> list[ToolCard]:
 def workers(ctx: click.Context, as_json: bool) -> Exit:
     """List the workers that are alive."""
     found = asyncio.run(_workers(load_settings(ctx)))
-    width = max((len(worker.name) for worker in found), default=0)
-    for worker in found:
-        sandbox = "sandbox works" if worker.sandbox is None else f"no sandbox: {worker.sandbox}"
-        load = f"{worker.running}/{worker.concurrency} running  {worker.model}  {formatting.tokens(worker.usage)}"
-        line = f"{worker.name:{width}}  {load}  {sandbox}  {worker.version}".rstrip()
-        if as_json:
-            output.json_line(worker.to_json())
-        else:
-            output.line(line)
-    if not found:
-        output.line("no worker is alive; start one with `deputize worker`, or all with `deputize up`", err=True)
-    return Exit.SUCCEEDED
+    none = "no worker is alive; start one with `deputize worker`, or all with `deputize up`"
+    return _print_cards(found, [_state_of(worker) for worker in found], none, as_json=as_json)
+
+
+def _state_of(worker: WorkerCard) -> str:
+    sandbox = "sandbox works" if worker.sandbox is None else f"no sandbox: {worker.sandbox}"
+    load = f"{worker.running}/{worker.concurrency} running  {worker.model}  {formatting.tokens(worker.usage)}"
+    return f"{load}  {sandbox}  {worker.version}".rstrip()
 
 
 async def _workers(settings: Settings) -> list[WorkerCard]:
     async with connect(settings) as service:
         return await service.client.workers()
+
+
+def _print_cards(cards: Sequence[ToolCard | WorkerCard], rest: Sequence[str], none: str, *, as_json: bool) -> Exit:
+    """Prints a line for each card, its name and the ``rest``; ``none`` on stderr where there are no cards."""
+    width = max((len(card.name) for card in cards), default=0)
+    for card, words in zip(cards, rest, strict=True):
+        if as_json:
+            output.json_line(card.to_json())
+        else:
+            output.line(f"{card.name:{width}}  {words}")
+    if not cards:
+        output.line(none, err=True)
+    return Exit.SUCCEEDED
