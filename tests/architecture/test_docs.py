@@ -25,7 +25,7 @@ DOCUMENTS = (
 FOLDERS = {"shared", "orchestrator", "worker", "tests", ".ci", ".github"}
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 BACKTICKED = re.compile(r"`([\w./*-]+)`")
-A_TEST = re.compile(r"`([\w./-]+\.py)::(\w+)`")
+A_TEST = re.compile(r"\[test\]\(([\w./-]+\.py) \"(\w+)\"\)")
 
 SOME_MACHINES = re.compile(r"(?<![\w.])/(home|Users|root|work)/\w")
 A_REGISTRY = re.compile(r"pypi\.org|pythonhosted\.org|npmjs\.(org|com)|ghcr\.io")
@@ -56,18 +56,21 @@ def test_a_path_is_told_from_another_word() -> None:
     assert paths_named(text, ROOT) == ["worker/loop.py", "tests/system/", "loop.py"]
 
 
-def missing_tests(text: str) -> list[str]:
-    """The tests that a text names, ``path::name`` in backticks, and that are not there."""
+def missing_tests(text: str, folder: Path) -> list[str]:
+    """The tests that a text links, with their names as the links' titles, and that are not there."""
     return [
         f"{path}::{test}"
         for path, test in A_TEST.findall(text)
-        if not (ROOT / path).is_file() or not re.search(rf"^(async )?def {test}\(", (ROOT / path).read_text(), re.M)
+        if not (folder / path).is_file() or not re.search(rf"^(async )?def {test}\(", (folder / path).read_text(), re.M)
     ]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_test_that_a_document_names_exists(document: str) -> None:
-    assert missing_tests((ROOT / document).read_text("utf-8")) == []
+    path = ROOT / document
+    text = path.read_text("utf-8")
+    assert missing_tests(text, path.parent) == []
+    assert re.findall(r"`[\w./-]+\.py::\w+`", text) == []
 
 
 def test_every_sentence_of_what_happens_when_names_its_test() -> None:
@@ -80,9 +83,9 @@ def test_every_sentence_of_what_happens_when_names_its_test() -> None:
 
 
 def test_a_test_that_is_gone_is_told_from_one_that_is_there() -> None:
-    here = "tests/architecture/test_docs.py"
-    text = f"`{here}::missing_tests` `{here}::gone` `tests/gone.py::x` `{here}`"
-    assert missing_tests(text) == [f"{here}::gone", "tests/gone.py::x"]
+    here = "architecture/test_docs.py"
+    text = f'[test]({here} "missing_tests") [test]({here} "gone") [test](gone.py "x") [test]({here})'
+    assert missing_tests(text, ROOT / "tests") == [f"{here}::gone", "gone.py::x"]
 
 
 def test_no_file_names_this_checkout() -> None:
