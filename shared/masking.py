@@ -92,7 +92,7 @@ class SecretMask:
         self._values: dict[str, _Value] = {}
         self._forms: list[str] = []
         self._has_sign = search_for_any(())
-        """A text of which this is false holds none of the values and no piece of one."""
+        """A fast pre-check: false means that the text contains neither a value nor a piece of one."""
         self._json_has_sign = self._has_sign
         self._has_shape = search_for_shapes()
         self.add(secrets)

@@ -120,7 +120,7 @@ async def find(redis: Any, id: str) -> KeptRequest:
 async def answer(redis: Any, id: str, given: PermissionAnswer) -> PermissionRequest:
     """Writes the answer of a request, and answers those of the same run tree that it covers, too.
 
-    Raises ``NotFound``, ``Invalid``, and ``Conflict`` where it was answered before, or waits for an answer no more.
+    Raises ``NotFound``, ``Invalid``, and ``Conflict`` where it was answered before or is no longer waiting.
     """
     kept = await find(redis, id)
     _check(kept, given)
@@ -131,7 +131,7 @@ async def answer(redis: Any, id: str, given: PermissionAnswer) -> PermissionRequ
         case "expired":
             raise Conflict(f"{id} expired: its time to be answered ended at {kept.request.expires_at:%H:%M:%S} UTC")
         case "closed":
-            raise Conflict(f"{id} waits for an answer no more: its delegation has ended or begun again")
+            raise Conflict(f"{id} is no longer waiting for an answer: its delegation has ended or has started again")
         case _:
             await answer_covered(redis, kept, given)
     return kept.request

@@ -37,7 +37,7 @@ class FileTurns:
         return "start" if turn <= self.first else None
 
     def choices(self, last: int) -> str:
-        """Returns the turns of which the files are known, in words, for a run that had ``last`` turns."""
+        """Returns the turns with known files, in words, for a run that had ``last`` turns."""
         known = [f"1 to {self.first}"] if self.first > 1 else ["1"]
         if self.last + 1 < last:
             known.append(f"{self.last + 1} to {last}")

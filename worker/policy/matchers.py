@@ -192,7 +192,7 @@ def _spelled(command: SubCommand, prefixes: Sequence[Sequence[str]]) -> Iterator
 
 
 def _without_options(words: Sequence[str]) -> Sequence[str]:
-    """Returns a command without the options before its subcommand: those of git, some of which have a value."""
+    """Returns a command without the options before its subcommand: git's may have values."""
     at = 1
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path") else 1

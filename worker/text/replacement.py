@@ -275,7 +275,7 @@ def _splits_word(left: str, right: str) -> bool:
 
 
 def _counts_once(text: str, doubled: Span, single: Span, part: str, *, sure: bool) -> bool:
-    """Whether the part is meant once: by their balance for brackets and quotes, for all else by what it is."""
+    """Whether the repeated part is meant once. A part with brackets or quotes is, if only that keeps their balance."""
     if not _BRACKETS.search(part):
         return sure
     was, twice, once = (bracket_balance(line) for line in _lines(text, doubled, single))
