@@ -54,6 +54,8 @@ def texts() -> dict[str, str]:
 
 
 def python_files(*tops: str) -> list[Path]:
+    """The Python files below folders of the top level."""
+    assert all((ROOT / top).is_dir() for top in tops), "a check of no files would always pass"
     return [path for path in files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in tops]
 
 

@@ -35,7 +35,7 @@ def prints(node: ast.AST) -> bool:
 def test_no_module_of_the_command_line_prints_past_the_one_way_out() -> None:
     found = [
         f"{name(path)}:{node.lineno}"
-        for path in python_files("deputize.orchestrator")
+        for path in python_files("orchestrator")
         if name(path).startswith("orchestrator/cli/") and name(path) not in WAYS_OUT
         for node in ast.walk(tree(path))
         if isinstance(node, ast.expr | ast.stmt) and prints(node)
