@@ -1,0 +1,207 @@
+"""The tree explains itself: what lies at the top, names and sizes of files, and no import in a circle."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Set
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import PACKAGES, ROOT, imported_from, is_ours, module_of, name, python_files, tree
+
+FILE_FLOOR = 60
+SHORT = {
+    "orchestrator/cli/findings.py": "what two modules of `doctor` share",
+    "orchestrator/redis_check.py": "a check that the service and `doctor` make",
+    "shared/ids.py": "imported by everything, and imports nothing",
+    "shared/settings/values.py": "types of three tables of settings",
+    "shared/startup.py": "imported before all else",
+    "shared/workspaces.py": "where both sides find files, without a client of Redis",
+    "worker/adapters/function_table.py": "one style of tools",
+    "worker/workspace/copy_report.py": "read by the copy and by the run",
+    "worker/workspace/deadline.py": "a bound that three walks share",
+    "worker/workspace/differences.py": "read by patches and by facts",
+    "worker/workspace/file_errors.py": "errors of files in words, for all tools",
+    "worker/workspace/origin.py": "read by the copy and by patches",
+}
+"""Files below the floor that are neither a package's face nor a program, with their reasons. Only ever fewer."""
+SHORT_ROOF = 12
+FILE_ROOF = 450
+FUNCTION_ROOF = 40
+LOOP_FUNCTION_ROOF = 25
+LOOP = ("worker/loop.py", "worker/tool_calls.py")
+ROOFS = {
+    "worker/loop.py": 150,
+    "worker/tool_calls.py": 150,
+    "worker/tools/base.py": 220,
+    "worker/tools/*.py": 150,
+}
+NOT_ONE_OF_MANY = {
+    "worker/tools/__init__.py",
+    "worker/tools/artifacts.py",
+    "worker/tools/call_subagent.py",
+    "worker/tools/pages.py",
+    "worker/tools/skills.py",
+}
+LOOSE_FILES = 20
+
+Graph = Mapping[str, Set[str]]
+AT_THE_TOP = {
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "docker-compose.yml",
+    "orchestrator",
+    "pyproject.toml",
+    "requirements.lock",
+    "shared",
+    "tests",
+    "worker",
+}
+SAYS_NOTHING = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc", "types"}
+
+
+def test_the_top_level_holds_only_what_the_design_shows() -> None:
+    entries = {path.name for path in ROOT.iterdir() if is_ours(path) and not path.name.startswith(".")}
+    assert entries - AT_THE_TOP == set()
+
+
+def test_no_module_or_folder_has_a_name_that_says_nothing() -> None:
+    paths = [Path(name(path)) for path in python_files(*PACKAGES, "tests")]
+    assert [str(path) for path in paths if SAYS_NOTHING & {*path.parent.parts, path.stem}] == []
+
+
+def test_every_module_opens_with_a_sentence() -> None:
+    silent = []
+    for path in python_files(*PACKAGES):
+        text = path.read_text("utf-8").lstrip()
+        if text and not text.startswith(('"""', 'r"""')):
+            silent.append(name(path))
+    assert silent == []
+
+
+def roof(path: str) -> int:
+    if path not in NOT_ONE_OF_MANY:
+        for pattern, lines in ROOFS.items():
+            if ROOT.joinpath(path).match(str(ROOT / pattern)):
+                return lines
+    return FILE_ROOF
+
+
+def test_no_file_is_longer_than_its_roof() -> None:
+    sizes = {name(path): len(path.read_text("utf-8").splitlines()) for path in python_files(*PACKAGES, "tests")}
+    assert [f"{path}: {size} lines, at most {roof(path)}" for path, size in sizes.items() if size > roof(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [
+        ("worker/loop.py", 150),
+        ("worker/run.py", 450),
+        ("worker/tools/grep.py", 150),
+        ("worker/tools/base.py", 220),
+        ("worker/tools/pages.py", 450),
+        ("worker/tools/__init__.py", 450),
+        ("tests/worker/tools/test_grep.py", 450),
+    ],
+)
+def test_the_roof_of_a_file(path: str, lines: int) -> None:
+    assert roof(path) == lines
+
+
+def is_short(path: Path) -> bool:
+    """Whether a file needs a reason of its own: faces of packages and programs do not."""
+    return len(path.read_text("utf-8").splitlines()) < FILE_FLOOR and path.stem not in {"__init__", "__main__"}
+
+
+def test_a_file_below_the_floor_has_its_reason() -> None:
+    short = {name(path) for path in python_files(*PACKAGES) if is_short(path)}
+    assert short - SHORT.keys() == set(), "what needs so few lines belongs to its only reader"
+    assert SHORT.keys() - short == set(), "this reason is not needed any more"
+    assert len(SHORT) <= SHORT_ROOF
+
+
+def test_no_function_is_longer_than_its_roof() -> None:
+    too_long = []
+    for path in python_files(*PACKAGES):
+        most = LOOP_FUNCTION_ROOF if name(path) in LOOP else FUNCTION_ROOF
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > most:
+                    too_long.append(f"{name(path)}:{node.lineno} {node.name}: {lines} lines, at most {most}")
+    assert too_long == []
+
+
+def imports(source: ast.Module, package: str, known: Set[str]) -> Iterator[str]:
+    """The known modules that a file of the package imports, wherever: for types only, or inside a function."""
+    for node in ast.walk(source):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            module = imported_from(node, package)
+            for alias in node.names:
+                inside = f"{module}.{alias.name}"
+                if inside in known or module in known:
+                    yield inside if inside in known else module
+
+
+def graph_of(*packages: str) -> Graph:
+    paths = {module_of(path): path for path in python_files(*packages)}
+    return {
+        module: {*imports(tree(path), module_of(path.parent), paths.keys())} - {module}
+        for module, path in paths.items()
+    }
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """Every group of modules that reach each other."""
+    below = {module: _reached(graph, module) for module in graph}
+    found = {frozenset(other for other in below[one] if one in below[other]) for one in graph if one in below[one]}
+    return sorted(map(sorted, found))
+
+
+def _reached(graph: Graph, start: str) -> Set[str]:
+    seen: set[str] = set()
+    left = [*graph[start]]
+    while left:
+        module = left.pop()
+        if module not in seen:
+            seen.add(module)
+            left += graph[module]
+    return seen
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_file_imports_itself_in_a_circle(package: str) -> None:
+    assert circles(graph_of(package)) == []
+
+
+def test_a_circle_is_seen_also_through_a_third_file() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
+    assert circles(graph) == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import deputize.worker.loop",
+        "from deputize.worker.loop import Loop",
+        "from deputize.worker import loop",
+        "from .loop import Loop",
+        "from . import loop",
+        "from ..worker.loop import Loop",
+        "if TYPE_CHECKING:\n    from .loop import Loop",
+        "def later():\n    from .loop import Loop",
+    ],
+)
+def test_every_way_to_import_a_file_counts(text: str) -> None:
+    known = {"deputize.worker", "deputize.worker.loop"}
+    assert [*imports(ast.parse(text), "deputize.worker", known)] == ["deputize.worker.loop"]
+
+
+def test_few_files_lie_loose_at_the_top_of_the_worker() -> None:
+    loose = [name(path) for path in python_files("worker") if path.parent == ROOT / "worker"]
+    assert "worker/loop.py" in loose
+    assert len(loose) <= LOOSE_FILES, "a file that is not the run itself belongs into a room"
