@@ -7,10 +7,9 @@ import inspect
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,45 +19,17 @@ from ...shared.wire import explain
 from ..schemas.arguments import invalid_arguments
 from ..threads import run_in_thread
 from ..toolkit.schema_tool import SchemaTool
-from ..tools.base import Effect, Kind, ToolResult
-from ..tools.context import ToolContext
+from ..tools.base import Effect, Kind, ToolContext, ToolResult
 
-ParameterType = Literal["string", "integer", "number", "boolean", "array", "object"]
+Parameters = Mapping[str, Any] | type[BaseModel] | Iterable[Any]
+"""A JSON Schema, a pydantic model, or a list of objects such as ``ToolParameter``."""
 P = ParamSpec("P")
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class ParameterLike(Protocol):
-    """A parameter of any class with these attributes. ``enum`` and ``default`` are optional."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def required(self) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ToolParameter:
-    """One parameter. ``default`` is shown to the model, but not filled in."""
-
-    name: str
-    type: ParameterType
-    description: str
-    required: bool = True
-    default: Any = None
-    enum: Sequence[Any] | None = None
-
-
-Parameters = Mapping[str, Any] | type[BaseModel] | Iterable[ParameterLike]
-
-
 def json_schema(parameters: Parameters) -> dict[str, Any]:
-    """Returns the JSON Schema of parameters declared as a schema, a pydantic model or a list."""
+    """Returns the JSON Schema of parameters declared in any form."""
     if isinstance(parameters, type):
         return parameters.model_json_schema()
     if isinstance(parameters, Mapping):
@@ -71,7 +42,7 @@ def json_schema(parameters: Parameters) -> dict[str, Any]:
     }
 
 
-def _property(item: ParameterLike) -> dict[str, Any]:
+def _property(item: Any) -> dict[str, Any]:
     optional = {
         "enum": getattr(item, "enum", None),
         "default": None if item.required else getattr(item, "default", None),
@@ -104,18 +75,29 @@ class ToolAdapter(SchemaTool):
     only reads. Raises Misconfigured for a name that models do not accept, or an invalid parameter schema.
     """
 
-    def __init__(
-        self, name: str, description: str, parameters: Parameters, kind: Kind = Kind.OTHER, effect: Effect | None = None
-    ) -> None:
+    def __init__(self, tool: Any, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
+        name, description, parameters = self.declaration(tool)
         if not _NAME.fullmatch(name):
             raise Misconfigured(f"the tool {name!r} cannot be offered: a name is 1 to 64 of A-Z a-z 0-9 _ and -")
         default_effect = Effect.PURE if kind.looks else Effect.EFFECTFUL
         super().__init__(name, description, json_schema(parameters), kind=kind, effect=effect or default_effect)
+        self.tool = tool
         self._model = parameters if isinstance(parameters, type) else None
 
-    def convert(self, arguments: dict[str, Any]) -> Any:
-        """Returns the arguments, or an instance of the pydantic model that declares them."""
-        return arguments if self._model is None else _validate_model(self.name, self._model, arguments)
+    @staticmethod
+    def declaration(tool: Any) -> tuple[str, str, Parameters]:
+        """Returns the tool's name, description and parameters."""
+        return get_field(tool, "name"), get_field(tool, "description"), get_field(tool, "parameters")
+
+    def parse(self, arguments: Mapping[str, Any]) -> Any:
+        """Returns the valid arguments, or an instance of the pydantic model that declares them."""
+        valid = super().parse(arguments)
+        if self._model is None:
+            return valid
+        try:
+            return self._model.model_validate(valid)
+        except ValidationError as error:
+            raise invalid_arguments(self.name, explain(error, self._model), self._model.model_fields) from None
 
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
         """Runs the call in its own task: cancellation of the run first sets the signal, then cancels the task."""
@@ -201,10 +183,3 @@ def as_text(value: Any) -> str:
 def get_field(value: Any, name: str, default: Any = None) -> Any:
     """Returns a field of a mapping, or an attribute of an object."""
     return value.get(name, default) if isinstance(value, Mapping) else getattr(value, name, default)
-
-
-def _validate_model(tool: str, model: type[BaseModel], arguments: Mapping[str, Any]) -> BaseModel:
-    try:
-        return model.model_validate(arguments)
-    except ValidationError as error:
-        raise invalid_arguments(tool, explain(error, model), model.model_fields) from None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from ...shared.errors import Misconfigured
@@ -64,18 +63,8 @@ class SchemaTool(Tool[Any]):
         return self._model_schema
 
     def parse(self, arguments: Arguments) -> Any:
-        with self.explain_errors():
-            self._argument_schema.check(arguments)
-            return self.convert(dict(arguments))
-
-    def convert(self, arguments: dict[str, Any]) -> Any:
-        """Converts valid arguments for ``run``. Raises ToolError for errors that a schema cannot express."""
-        return arguments
-
-    @contextmanager
-    def explain_errors(self) -> Generator[None]:
-        """Context of every validation; a subclass can replace the message of its errors."""
-        yield
+        self._argument_schema.check(arguments)
+        return dict(arguments)
 
     @abstractmethod
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult: ...

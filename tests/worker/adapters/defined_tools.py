@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from deputize.worker.adapters.tool_define import Tool, ToolContext
+from deputize.worker.adapters.base_classes import DefinedContext, Tool
 from deputize.worker.tools import base
 from deputize.worker.tools.base import Effect, Kind
 from deputize.worker.tools.context import InitContext
 
 
-async def tell_place(args: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+async def tell_place(args: Mapping[str, Any], ctx: DefinedContext) -> dict[str, Any]:
     """As that design writes ``execute``."""
     ctx.metadata({"title": "Looking", "files": 0})
     where = [ctx.session_id, ctx.message_id, ctx.tool_call_id != "", ctx.abort_signal.aborted]
@@ -56,7 +56,7 @@ class Librarian:
             "execute": self.load,
         }
 
-    async def load(self, args: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+    async def load(self, args: Mapping[str, Any], ctx: DefinedContext) -> dict[str, Any]:
         return {"title": "", "output": f"All about {args['skill']}."}
 
 

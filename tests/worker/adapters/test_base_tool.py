@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from deputize.worker.adapters import adapt
-from deputize.worker.adapters.adapter import ToolParameter
-from deputize.worker.adapters.base_tool import BaseTool, ToolPermission, ToolResult
+from deputize.worker.adapters.base_classes import BaseTool, BaseToolResult, ToolParameter, ToolPermission
 from tests.worker.adapters.playing import Theatre
 
 PAGES = ["one", "two", "three"]
@@ -26,14 +25,14 @@ class BookSearchTool(BaseTool):
             ToolParameter("max_results", "integer", "How many", required=False, default=10),
         ]
 
-    async def execute(self, **params: Any) -> ToolResult:
+    async def execute(self, **params: Any) -> BaseToolResult:
         try:
             found = [page for page in PAGES if params["query"] in page][: params.get("max_results", 10)]
             if not found:
                 raise LookupError(f"nothing about {params['query']}")
-            return ToolResult(success=True, data=found, metadata={"count": len(found)})
+            return BaseToolResult(success=True, data=found, metadata={"count": len(found)})
         except LookupError as error:
-            return ToolResult(success=False, error=str(error))
+            return BaseToolResult(success=False, error=str(error))
 
 
 @pytest.mark.requirement("S003-005", "S003-009", "S003-013")
@@ -73,7 +72,7 @@ async def test_auto_needs_nobody_and_confirm_needs_somebody(
 @pytest.mark.requirement("S003-010", "S003-011", "S003-012")
 async def test_calling_it_validates_and_then_executes() -> None:
     tool = BookSearchTool()
-    assert await tool(query="three") == ToolResult(True, ["three"], None, {"count": 1})
+    assert await tool(query="three") == BaseToolResult(True, ["three"], None, {"count": 1})
     assert tool.validate_params({"query": "three"}) is None
     refused = await tool(qery="three")
     assert (refused.success, refused.error) == (False, tool.validate_params({"qery": "three"}))
@@ -100,7 +99,7 @@ async def test_a_tools_own_validation_is_asked_as_well(theatre: Theatre) -> None
 
 @pytest.mark.requirement("S003-007")
 def test_a_result_is_a_mapping_too() -> None:
-    assert ToolResult(True, [1]).to_dict() == {"success": True, "data": [1], "error": None, "metadata": {}}
+    assert BaseToolResult(True, [1]).to_dict() == {"success": True, "data": [1], "error": None, "metadata": {}}
 
 
 @pytest.mark.requirement("S003-009")

@@ -10,11 +10,11 @@ import pytest
 from deputize.shared.errors import ErrorType, Misconfigured
 from deputize.worker.adapters import adapt
 from deputize.worker.adapters.adapter import AbortSignal
-from deputize.worker.adapters.builder import (
+from deputize.worker.adapters.base_classes import (
     BaseDeclarativeTool,
     DeclarativeTool,
+    InvocationResult,
     ToolInvocation,
-    ToolResult,
     ToolResultError,
     UpdateOutput,
 )
@@ -36,9 +36,9 @@ class MyToolInvocation(ToolInvocation[MyParams]):
 
     async def execute(
         self, signal: AbortSignal, update_output: UpdateOutput | None = None, shell_config: Any = None
-    ) -> ToolResult:
+    ) -> InvocationResult:
         text = f"Processed: {self.params['input']}"
-        return ToolResult(llm_content=text, return_display=text)
+        return InvocationResult(llm_content=text, return_display=text)
 
 
 class MyTool(BaseDeclarativeTool[MyParams]):
@@ -61,11 +61,11 @@ class Asking(MyToolInvocation):
 
     async def execute(
         self, signal: AbortSignal, update_output: UpdateOutput | None = None, shell_config: Any = None
-    ) -> ToolResult:
+    ) -> InvocationResult:
         if update_output:
             update_output("half way")
         diff = FileDiff("a.txt", "--- a\n+++ b\n", 1, 0)
-        return ToolResult(["part", "s"], diff, ToolResultError("no such file", "FILE_NOT_FOUND"))
+        return InvocationResult(["part", "s"], diff, ToolResultError("no such file", "FILE_NOT_FOUND"))
 
 
 class AskingTool(MyTool):
@@ -168,7 +168,7 @@ class Waiting(MyToolInvocation):
 
     async def execute(
         self, signal: AbortSignal, update_output: UpdateOutput | None = None, shell_config: Any = None
-    ) -> ToolResult:
+    ) -> InvocationResult:
         self.heard.append(signal.aborted)
         self.begun.set()
         try:
@@ -193,7 +193,7 @@ async def test_a_cancelled_call_hears_of_it_by_its_signal_and_ends(theatre: Thea
 
 async def test_a_call_that_cancels_itself_is_an_answer_and_no_cancelled_run(theatre: Theatre) -> None:
     class Quitting(MyToolInvocation):
-        async def execute(self, *_: Any, **__: Any) -> ToolResult:
+        async def execute(self, *_: Any, **__: Any) -> InvocationResult:
             raise asyncio.CancelledError
 
     class QuittingTool(MyTool):

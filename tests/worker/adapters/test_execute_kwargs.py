@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import ErrorType
-from deputize.worker.adapters import adapt, convert_tools
-from deputize.worker.adapters.execute_kwargs import Tool, ToolResult
+from deputize.worker.adapters import adapt
+from deputize.worker.adapters.base_classes import PlainResult, PlainTool
+from deputize.worker.adapters.without_runs import convert_tools
 from deputize.worker.tools import BUILTIN
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
 
 
-class WordCountTool(Tool):
+class WordCountTool(PlainTool):
     """As that design writes tools."""
 
     @property
@@ -33,14 +34,14 @@ class WordCountTool(Tool):
             "required": ["text"],
         }
 
-    async def execute(self, text: str, least: int = 1) -> ToolResult:
+    async def execute(self, text: str, least: int = 1) -> PlainResult:
         try:
             words = len(text.split())
             if words < least:
-                return ToolResult(success=False, content=f"{words}", error=f"fewer than {least} words")
-            return ToolResult(success=True, content=f"{words} words")
+                return PlainResult(success=False, content=f"{words}", error=f"fewer than {least} words")
+            return PlainResult(success=True, content=f"{words} words")
         except AttributeError as error:
-            return ToolResult(success=False, content="", error=str(error))
+            return PlainResult(success=False, content="", error=str(error))
 
 
 SCHEMA = {
@@ -74,9 +75,9 @@ async def test_it_runs_in_the_loop_like_one_of_ours(theatre: Theatre) -> None:
 @pytest.mark.parametrize("member", ["name", "description", "parameters"])
 async def test_the_base_class_leaves_each_member_to_the_tool(member: str) -> None:
     with pytest.raises(NotImplementedError):
-        getattr(Tool(), member)
+        getattr(PlainTool(), member)
     with pytest.raises(NotImplementedError):
-        await Tool().execute()
+        await PlainTool().execute()
 
 
 @pytest.mark.requirement("S000-029", "S000-030")
@@ -118,7 +119,7 @@ async def test_what_counts_is_the_four_members_and_not_the_class(desk: Toolbench
 
 async def test_a_tool_that_fails_inside_costs_only_its_call(theatre: Theatre) -> None:
     class Broken(WordCountTool):
-        async def execute(self, *_: Any, **__: Any) -> ToolResult:
+        async def execute(self, *_: Any, **__: Any) -> PlainResult:
             raise RuntimeError("no idea")
 
     play = await theatre.play([adapt(Broken())], {"text": "one"})

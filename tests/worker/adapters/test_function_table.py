@@ -10,8 +10,7 @@ import pytest
 from pydantic import BaseModel, Field, field_validator
 
 from deputize.shared.errors import Misconfigured
-from deputize.worker.adapters import adapt_table
-from deputize.worker.adapters.function_table import TableEntry
+from deputize.worker.adapters import TableEntry, adapt_table
 from tests.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
 

@@ -11,16 +11,15 @@ from mcp_types import CallToolResult, TextContent
 from deputize.shared.errors import ErrorType, Misconfigured, ToolError
 from deputize.shared.settings import Settings
 from deputize.worker.adapters import adapt
-from deputize.worker.adapters.adapter import ToolParameter
-from deputize.worker.adapters.tool_define import (
+from deputize.worker.adapters.base_classes import (
+    DefinedContext,
     Tool,
-    ToolContext,
     ToolDefinition,
-    ToolExecutionResult,
     ToolInfo,
     ToolInfoAsync,
-    execute_tool,
+    ToolParameter,
 )
+from deputize.worker.adapters.without_runs import ToolExecutionResult, execute_tool
 from deputize.worker.mcp.tools import result_of
 from deputize.worker.toolkit.registry import Registry, available_tools
 from deputize.worker.tools import BUILTIN
@@ -124,7 +123,7 @@ async def test_one_registry_holds_tools_of_every_form_and_calls_them_alike(
 
 @pytest.mark.requirement("S002-021", "S002-045")
 async def test_what_goes_wrong_in_a_call_is_its_answer(desk: Toolbench) -> None:
-    async def break_down(args: Any, ctx: ToolContext) -> None:
+    async def break_down(args: Any, ctx: DefinedContext) -> None:
         raise RuntimeError("no idea")
 
     broken = Tool.define("broken", {"name": "B", "description": "", "parameters": {}, "execute": break_down})

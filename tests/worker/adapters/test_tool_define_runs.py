@@ -10,7 +10,7 @@ import pytest
 
 from deputize.shared.events import Envelope, RunStarted, StepCompleted, StepStarted
 from deputize.worker.adapters import adapt
-from deputize.worker.adapters.tool_define import Tool
+from deputize.worker.adapters.base_classes import Tool
 from deputize.worker.toolkit.registry import Registry, prepare_kit
 from deputize.worker.tools import base
 from deputize.worker.tools.context import InitContext

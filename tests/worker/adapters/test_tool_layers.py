@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.settings import Settings
-from deputize.worker.adapters import add_workspace_tools, initialize_base_tools
+from deputize.worker.adapters.without_runs import add_workspace_tools, initialize_base_tools
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool, Effect, Kind, Origin, Params, Tool, ToolResult
 from deputize.worker.tools.context import ToolContext

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from deputize.shared.request import ApprovalMode
-from deputize.worker.adapters.base_tool import BaseTool, BaseToolAdapter, ToolPermission, ToolResult
+from deputize.worker.adapters import adapt
+from deputize.worker.adapters.base_classes import BaseTool, BaseToolResult, ToolPermission
 from tests.asking import answered, asking_bench, begun, questions
 from tests.running import call, say, script
 
@@ -21,9 +22,9 @@ class Counter(BaseTool):
     def get_parameters(self) -> list[Any]:
         return []
 
-    async def execute(self, **params: Any) -> ToolResult:
+    async def execute(self, **params: Any) -> BaseToolResult:
         self.calls += 1
-        return ToolResult(True, data=self.calls)
+        return BaseToolResult(True, data=self.calls)
 
 
 @pytest.mark.requirement("S003-002")
@@ -33,7 +34,7 @@ async def test_auto_runs_at_once_and_confirm_only_after_a_persons_answer(
 ) -> None:
     auto = Counter("auto_tool", "runs without a question", ToolPermission.AUTO)
     confirm = Counter("confirm_tool", "waits for an answer", ToolPermission.CONFIRM)
-    offered = [BaseToolAdapter(auto), BaseToolAdapter(confirm)]
+    offered = [adapt(auto), adapt(confirm)]
     async with asking_bench(redis_url, tmp_path / "home", offered=offered) as bench:
         model = script(tmp_path, [call("auto_tool")], [call("confirm_tool")], [say("done")])
         _, run = await begun(bench, model, approval_mode=ApprovalMode.SANDBOXED, tools=["auto_tool", "confirm_tool"])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import Misconfigured
-from deputize.worker.adapters.adapter import ToolParameter
-from deputize.worker.adapters.base_tool import AgentToolkit, BaseTool, ToolRegistry, ToolResult, initialize_tools
+from deputize.worker.adapters.base_classes import BaseTool, BaseToolResult, ToolParameter
+from deputize.worker.adapters.without_runs import AgentToolkit, ToolRegistry, initialize_tools
 from tests.worker.adapters.playing import Theatre
 
 
@@ -19,8 +19,8 @@ class Named(BaseTool):
     def get_parameters(self) -> list[ToolParameter]:
         return [ToolParameter("text", "string", "Any text")]
 
-    async def execute(self, **params: Any) -> ToolResult:
-        return ToolResult(True, f"{self.name}: {params['text']}")
+    async def execute(self, **params: Any) -> BaseToolResult:
+        return BaseToolResult(True, f"{self.name}: {params['text']}")
 
 
 def artifact_tools(manager: str) -> list[BaseTool]:
@@ -68,7 +68,7 @@ async def test_a_toolkit_adds_lists_and_executes() -> None:
     assert (await kit.execute_tool("two", {"text": "hi"})).data == "two: hi"
     assert (await kit.execute_tool("two", {})).success is False
     missing = await kit.execute_tool("three", {"text": "hi"})
-    assert missing == ToolResult(False, error="Tool 'three' not available in writer's toolkit")
+    assert missing == BaseToolResult(False, error="Tool 'three' not available in writer's toolkit")
 
 
 @pytest.mark.requirement("S003-022", "S003-023")
