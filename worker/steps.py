@@ -36,7 +36,7 @@ class StepLog:
 
         ``awaits``: a person is asked before the call is executed.
         """
-        type = tool.step_type if tool else "tool_call"
+        type = tool.display.step_type if tool else "tool_call"
         step = Step(
             id=call.key,
             type="bash-confirm" if awaits and type == "bash" else type,

@@ -17,9 +17,8 @@ import pytest
 from deputize.shared.errors import ErrorType
 from deputize.shared.tokens import tokens_at_most
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.tools.base import AnyTool, Kind, ToolResult
+from deputize.worker.tools.base import AnyTool, Kind, ToolContext, ToolResult, Touches
 from deputize.worker.tools.bounded_result import bounded
-from deputize.worker.tools.context import ToolContext, Touches
 from deputize.worker.workspace.artifacts import Artifacts
 from tests.contracts.tool_samples import OVERSIZED, SAMPLES, SHELL
 from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
@@ -59,8 +58,8 @@ def is_sound(result: ToolResult, tool: AnyTool) -> None:
     assert (result.error is None) == result.success == (result.error_type is None)
     assert result.for_model
     assert result.for_model.startswith("Error: ") or result.success
-    assert len(result.content) <= tool.output.max_chars + 1000
-    assert tokens_at_most(result.content) <= (tool.output.max_tokens or 10**9) + 300
+    assert len(result.content) <= tool.display.output.max_chars + 1000
+    assert tokens_at_most(result.content) <= (tool.display.output.max_tokens or 10**9) + 300
     assert len(result.title) <= 120
     assert "\n" not in result.title
     assert isinstance(result.display, str)
@@ -252,7 +251,7 @@ def test_kind_effect_and_step_type_are_declared_and_agree(tool: AnyTool) -> None
     assert tool.effect == "pure" or tool.kind not in (Kind.READ, Kind.SEARCH)  # these run side by side
     assert not (tool.kind.mutates and tool.kind.looks)
     step_types = {"bash", "read", "write", "edit", "glob", "grep", "skill", "delegate", "tool_call"}
-    assert tool.step_type in step_types
+    assert tool.display.step_type in step_types
 
 
 @each_tool

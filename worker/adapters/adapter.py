@@ -79,8 +79,7 @@ class ToolAdapter(SchemaTool):
         name, description, parameters = self.declaration(tool)
         if not _NAME.fullmatch(name):
             raise Misconfigured(f"the tool {name!r} cannot be offered: a name is 1 to 64 of A-Z a-z 0-9 _ and -")
-        default_effect = Effect.PURE if kind.looks else Effect.EFFECTFUL
-        super().__init__(name, description, json_schema(parameters), kind=kind, effect=effect or default_effect)
+        super().__init__(name, description, json_schema(parameters), kind=kind, effect=effect)
         self.tool = tool
         self._model = parameters if isinstance(parameters, type) else None
 

@@ -16,7 +16,7 @@ from ...shared.log import log
 from ...shared.settings import Settings
 from ..schemas.arguments import unknown_tool
 from ..threads import run_in_thread
-from ..toolkit.registry import Registry, available_tools, find_tool
+from ..toolkit.registry import Registry, available_tools, declaration, find_tool
 from ..tools import BUILTIN
 from ..tools.base import AnyTool, InitContext, ToolContext, ToolResult
 from ..tools.bounded_result import bounded
@@ -31,7 +31,7 @@ WORKSPACE_SWITCHES = {"enable_file_tools", "enable_search", "enable_note", "enab
 
 def convert_tools(tools: Iterable[object]) -> list[dict[str, Any]]:
     """Returns the Messages API declarations of tools of any style; a mapping is a declaration already."""
-    return [tool if isinstance(tool, dict) else adapt(tool).to_schema() for tool in tools]
+    return [tool if isinstance(tool, dict) else declaration(adapt(tool)) for tool in tools]
 
 
 async def initialize_base_tools(

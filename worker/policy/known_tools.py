@@ -17,8 +17,7 @@ from ...shared.text import did_you_mean
 from ..mcp.config import find_config_file, prefix, server_names
 from ..toolkit.registry import available_tools, find_tool
 from ..tools import BUILTIN
-from ..tools.base import AnyTool, Effect, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult
-from ..tools.context import Touches
+from ..tools.base import AnyTool, Effect, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult, Touches
 from .base import Decision, PolicyCall, PolicyContext
 from .matchers import MATCHERS, is_named
 from .rule_file import FileRule, RuleFields
@@ -30,7 +29,6 @@ class AbsentTool(Tool[Any]):
     """Stands for a tool of an MCP server, which is not asked: it may do anything, with any arguments."""
 
     kind = Kind.OTHER
-    effect = Effect.EFFECTFUL
     params = Params
 
     def __init__(self, name: str) -> None:
@@ -156,7 +154,7 @@ def _fits(tool: AnyTool, values: Mapping[str, object]) -> bool:
 
 
 def _touches(tool: AnyTool, named: Sequence[str] | None) -> bool:
-    if type(tool).touches is Tool.touches:
+    if type(tool).touches is Tool.touches and not tool.params.workspace_paths:
         return False
     if type(tool) not in map(type, BUILTIN):
         return True

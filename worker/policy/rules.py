@@ -17,7 +17,7 @@ _HOSTS = "the operator can add the host to DEPUTIZE_TOOLS_ALLOWED_HOSTS, and {}.
 
 def require_sandbox(call: PolicyCall, policy_context: PolicyContext) -> Verdict | None:
     """A tool that needs the sandbox never runs without it, in any mode."""
-    if policy_context.broken is None or not call.tool.needs_sandbox:
+    if policy_context.broken is None or not call.tool.availability.needs_sandbox:
         return None
     reason = f"{call.tool.name} needs the sandbox, which does not work on this worker: {policy_context.broken}"
     return Verdict(Decision.DENY, reason, "require_sandbox", ErrorType.SANDBOX_UNAVAILABLE)

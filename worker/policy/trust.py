@@ -61,7 +61,7 @@ class ReadSources:
             yield Trust(sources=[WEB], tainted_by=[WEB])
         elif tool.kind is not Kind.THINK:
             yield Trust(sources=[WORKSPACE])
-            if self.commands_reach_hosts and tool.needs_sandbox:
+            if self.commands_reach_hosts and tool.availability.needs_sandbox:
                 yield Trust(sources=[WEB], tainted_by=[WEB])
 
     def _add(self, read: Trust) -> None:

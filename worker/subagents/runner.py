@@ -101,7 +101,7 @@ class Inheritance:
                 f"There are {', '.join(self.kit)}.",
             )
         depth = self.settings.tools.max_depth
-        if tool.step_type == "delegate" and depth - self.claim.depth < 2:
+        if tool.display.step_type == "delegate" and depth - self.claim.depth < 2:
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS,
                 f"tools: a subagent of this run cannot have {tool.name}: delegations are nested "
@@ -231,7 +231,8 @@ class SubagentRunner:
 
     def _sharers(self) -> int:
         """Returns how many calls of this turn have no child yet, the current one included."""
-        names = {n for tool in self._kit.values() if tool.step_type == "delegate" for n in (tool.name, *tool.aliases)}
+        delegating = [tool for tool in self._kit.values() if tool.display.step_type == "delegate"]
+        names = {name for tool in delegating for name in (tool.name, *tool.aliases)}
         turn = self._meter.turns
         keys = [call_key(self._claim.id, turn, call.key) for call in self._open_calls(turn) if call.name in names]
         return max(1, sum(key not in self._children.known for key in keys))

@@ -23,9 +23,8 @@ from ..sandbox.base import Sandbox
 from ..sandbox.command import Command, format_output, metadata_of
 from ..text.output import OutputLimit
 from ..threads import run_in_thread
-from ..tools.base import AnyTool, Effect, Origin, Recoverable, ToolResult
+from ..tools.base import AnyTool, Availability, DisplayOptions, Origin, Recoverable, ToolContext, ToolResult
 from ..tools.command_calls import killed_error, live, outcome_of, shell
-from ..tools.context import ToolContext
 from .schema_tool import SchemaTool
 from .sources import ToolSourceContext
 
@@ -51,12 +50,12 @@ class ToolDeclaration(BaseModel):
 class DiscoveredTool(SchemaTool, Recoverable[Any]):
     """Executed by the call command: the last argument is the tool's name, stdin holds the arguments as JSON."""
 
-    needs_sandbox = True
-    output = OutputLimit(keep="head_tail")
+    availability = Availability(needs_sandbox=True)
+    display = DisplayOptions(output=OutputLimit(keep="head_tail"))
 
     def __init__(self, name: str, declaration: ToolDeclaration, command: str) -> None:
         description = declaration.description or f"The tool {declaration.name}."
-        super().__init__(name, description, declaration.parameters or {}, effect=Effect.EFFECTFUL)
+        super().__init__(name, description, declaration.parameters or {})
         self.origin = Origin("discovered", remote=declaration.name)
         self._argv = (f'{command} "$@"', "call", declaration.name)
 

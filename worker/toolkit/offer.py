@@ -122,9 +122,13 @@ class Offers:
         if key not in self._made:
             settings = self._own.settings.model_copy(update={"sandbox": sandbox})
             setup = setup_cache(settings, self._own.bounds, self._own.network)
-            tools = [tool.inside(sandbox) for tool in self._own.tools]
+            tools = [tool.configured(settings) or tool if _runs_commands(tool) else tool for tool in self._own.tools]
             self._made[key] = replace(self._own, settings=settings, root=settings, setup=setup, tools=tools)
         return self._made[key]
+
+
+def _runs_commands(tool: AnyTool) -> bool:
+    return tool.availability.needs_sandbox
 
 
 def setup_cache(settings: Settings, bounds: WorkerBounds, network: Network | None = None) -> SetupCache:

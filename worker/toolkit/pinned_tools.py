@@ -14,8 +14,7 @@ from typing import Any, Self, cast
 
 from ...shared.errors import ErrorType, ToolError
 from ..models.base import ToolSpec
-from ..tools.base import AnyTool, Effect, Kind, Origin, Params, Source, Tool, ToolResult
-from ..tools.context import ToolContext
+from ..tools.base import AnyTool, Effect, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult
 from .registry import Registry
 
 

@@ -16,8 +16,7 @@ from ...shared.text import did_you_mean
 from ..models.base import Call
 from ..schemas.arguments import unknown_tool
 from ..tools import BUILTIN, DEFAULT_KIT
-from ..tools.base import AnyTool, Availability
-from ..tools.context import InitContext
+from ..tools.base import AnyTool, Availability, InitContext
 
 _EDITORS = ("str_replace_based_edit_tool", "str_replace_editor", "text_editor")
 _EDITOR_COMMANDS = ("view", "create", "str_replace")
@@ -87,7 +86,12 @@ class Registry:
 
     def declarations(self) -> list[dict[str, Any]]:
         """Returns the Messages API declarations of all tools."""
-        return [tool.to_schema() for tool in self]
+        return [declaration(tool) for tool in self]
+
+
+def declaration(tool: AnyTool) -> dict[str, Any]:
+    """Returns the tool definition of the Messages API."""
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
 
 
 def available_tools(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> list[AnyTool]:

@@ -14,8 +14,7 @@ from ..models.base import ToolSpec
 from ..sandbox.base import Sandbox
 from ..sandbox.environment import owner
 from ..sandbox.project_tools import ProjectTools
-from ..tools.base import AnyTool
-from ..tools.context import InitContext, ToolContext
+from ..tools.base import AnyTool, InitContext, ToolContext
 from ..tools.skills import skills_of
 from ..workspace.shown_files import ShownFiles
 from ..workspace.workspace import Workspace

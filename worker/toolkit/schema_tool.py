@@ -12,8 +12,7 @@ from ...shared.errors import Misconfigured
 from ...shared.text import clip
 from ..schemas.arguments import Arguments, ArgumentSchema
 from ..schemas.bounds import CHOICES
-from ..tools.base import Effect, Kind, Params, Tool, ToolResult
-from ..tools.context import ToolContext
+from ..tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
 
 MAX_CHOICES_CHARACTERS = 4000
 """Maximum length of a schema's choices in the description."""
@@ -38,11 +37,11 @@ class SchemaTool(Tool[Any]):
         schema: Mapping[str, Any],
         *,
         kind: Kind = Kind.OTHER,
-        effect: Effect,
+        effect: Effect | None = None,
     ) -> None:
         self.name = name
         self.kind = kind
-        self.effect = effect
+        self.effect = effect or kind.usual_effect
         self._argument_schema = ArgumentSchema(name, schema)
         whole = self._argument_schema.schema
         if invalid := [key for key in whole["properties"] if not _PARAMETER_NAME.fullmatch(key)]:

@@ -19,8 +19,18 @@ from ..text.textfile import TextFile, fingerprint
 from ..threads import run_in_thread
 from ..workspace.artifacts import Artifacts
 from ..workspace.files import Files
-from .base import AnyTool, Availability, Effect, Kind, Params, Recoverable, Tool, ToolResult
-from .context import ToolContext
+from .base import (
+    AnyTool,
+    Availability,
+    DisplayOptions,
+    Effect,
+    Kind,
+    Params,
+    Recoverable,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
 
 ArtifactsFactory = Callable[[Files], Artifacts]
 
@@ -37,7 +47,6 @@ class ArtifactTool(Tool[A]):
 
     availability = Availability("enable_artifacts")
     kind = Kind.THINK
-    effect = Effect.PURE
     verb = ""
 
     def __init__(self, open_artifacts: ArtifactsFactory | None = Artifacts) -> None:
@@ -68,7 +77,6 @@ class ArtifactWriter(ArtifactTool[A], Recoverable[A]):
     """A tool that writes the next version. After a crash the version's file shows whether it was written."""
 
     effect = Effect.EFFECTFUL
-    output = OutputLimit()
 
     @abstractmethod
     def draft(self, artifacts: Artifacts, params: A) -> Draft:
@@ -147,7 +155,7 @@ class ReadArtifact(ArtifactTool[ReadArtifactParams]):
 
     name = "read_artifact"
     verb = "read"
-    output = OutputLimit(max_chars=128_000, max_tokens=32_000)
+    display = DisplayOptions(output=OutputLimit(max_chars=128_000, max_tokens=32_000))
     params = ReadArtifactParams
 
     async def run(self, ctx: ToolContext, params: ReadArtifactParams) -> ToolResult:

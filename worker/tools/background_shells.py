@@ -7,8 +7,7 @@ from pydantic import Field
 from ...shared.text import clip
 from ..sandbox.command import metadata
 from ..sandbox.shells import ShellStatus, format_shell_output
-from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from .context import ToolContext
+from .base import Availability, DisplayOptions, Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult
 
 WAIT_SECONDS = 5.0
 """How long to wait for output: every call costs the model a turn, so an empty result is delayed."""
@@ -37,13 +36,12 @@ class BashOutput(Tool[BashOutputParams]):
     """
 
     name = "bash_output"
-    availability = Availability("enable_bash")
+    availability = Availability("enable_bash", needs_sandbox=True)
     kind = Kind.READ
     effect = Effect.PURE
     """It consumes the output, but after a crash there is none left that a second call could miss."""
     aliases = ("BashOutput",)
-    needs_sandbox = True
-    output = OutputLimit(keep="head_tail")
+    display = DisplayOptions(output=OutputLimit(keep="head_tail"))
     params = BashOutputParams
 
     def title(self, params: BashOutputParams) -> str:
@@ -69,12 +67,11 @@ class BashKill(Tool[ShellParams]):
     """
 
     name = "bash_kill"
-    availability = Availability("enable_bash")
+    availability = Availability("enable_bash", needs_sandbox=True)
     kind = Kind.EXECUTE
     effect = Effect.IDEMPOTENT
     aliases = ("kill_shell", "KillShell", "KillBash")
-    needs_sandbox = True
-    output = OutputLimit(keep="head_tail")
+    display = DisplayOptions(output=OutputLimit(keep="head_tail"))
     params = ShellParams
 
     def title(self, params: ShellParams) -> str:

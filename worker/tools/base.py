@@ -1,6 +1,8 @@
-"""The contract of a tool: a name, a docstring that the model reads, a params model, a kind, and ``run``.
+"""The contract of a tool. It needs five members: a name, a docstring that the model reads, a kind, params, and ``run``.
 
-A tool does not register itself, ask permission, cut its output or publish events; the loop does that for all tools.
+Everything else has a default: ``Recoverable`` is for what a crash may have interrupted, ``Availability`` for which runs
+get it, ``DisplayOptions`` for how its calls and output are shown. A tool does not register itself, ask permission, cut
+its output or publish events; the loop does that for all tools.
 """
 
 from __future__ import annotations
@@ -15,12 +17,11 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import ValidationError
 
 from ...shared.delegation import StepType
-from ...shared.errors import ErrorType, ToolError
-from ...shared.settings import SandboxSettings, Settings
+from ...shared.settings import Settings
 from ...shared.wire import explain
 from ..schemas.arguments import invalid_arguments, plain_schema
-from ..text.output import Display, OutputLimit
-from .context import InitContext, ToolContext, Touches
+from ..text.output import OutputLimit
+from .context import InitContext, ToolContext, ToolResult, Touches
 from .params import Params
 
 Source = Literal["builtin", "discovered", "mcp"]
@@ -48,6 +49,11 @@ class Kind(StrEnum):
     def looks(self) -> bool:
         """Whether calls of this kind change nothing and use no network."""
         return self in (Kind.READ, Kind.SEARCH, Kind.THINK)
+
+    @property
+    def usual_effect(self) -> Effect:
+        """The effect of a tool that declares none."""
+        return Effect.PURE if self.looks else Effect.EFFECTFUL
 
 
 class Effect(StrEnum):
@@ -80,74 +86,73 @@ class Availability:
 
     ``switch``: the field of ``ToolSettings`` that switches it on and off. ``by_default``: every run gets it where it is
     available, because the operator has configured it explicitly. ``by_name_only``: a request gets it only by naming
-    it, and not by a pattern such as ``*``.
+    it, and not by a pattern such as ``*``. ``needs_sandbox``: it runs commands, so its calls are denied where no
+    sandbox works.
     """
 
     switch: str = ""
     by_default: bool = False
     by_name_only: bool = False
+    needs_sandbox: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class ToolResult:
-    """The result of one call. ``error`` is set exactly when ``success`` is False."""
+class DisplayOptions:
+    """How calls and output of a tool are shown: the type of a call's step, and how much output the model receives."""
 
-    content: str = ""
-    title: str = ""
-    display: Display = ""
-    data: Any = None
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-    error: str | None = None
-    error_type: ErrorType | None = None
-    hint: str = ""
-    """What the tool itself adds for the model; apart from the content, which may be foreign text."""
-    pending: bool = False
-    """Whether what it looked at or waited for is still under way, so that an equal call is not a repetition."""
-
-    @property
-    def success(self) -> bool:
-        return self.error is None
-
-    @property
-    def for_model(self) -> str:
-        """The text for the conversation. A failure keeps its output, below the error."""
-        if self.error is None:
-            return self.content or "(no output)"
-        return f"Error: {self.error}" + (f"\n{self.content}" if self.content else "")
-
-    @classmethod
-    def failed(cls, error: ToolError, content: str = "", **more: Any) -> ToolResult:
-        return cls(content=content, error=error.message, error_type=error.type, **more)
+    step_type: StepType = "tool_call"
+    output: OutputLimit = field(default_factory=OutputLimit)
 
 
 P = TypeVar("P", bound=Params)
 
 
 class Tool(ABC, Generic[P]):
-    """Base class of tools. Subclasses set the class variables; their docstring is the description the model reads."""
+    """Base class of tools. Subclasses set name, kind and params, and define ``run``; their docstring is the description
+    that the model reads."""
 
     name: str
     kind: Kind
+    params: type[P]
     effect: Effect
-    step_type: StepType = "tool_call"
+    """By default that of its kind."""
     aliases: tuple[str, ...] = ()
-    needs_sandbox: bool = False
-    """Whether it is left out where no sandbox works."""
-    output: OutputLimit = OutputLimit()
     origin: Origin = Origin()
     availability: Availability = Availability()
+    display: DisplayOptions = DisplayOptions()
     trusted: bool = False
     """Whether the operator's configuration exempts it from approval."""
     needs_approval: bool = False
     """Whether its calls need approval even where their effects stay in the workspace."""
-    params: type[P]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = vars(cls)
+        if "kind" in own and "effect" not in own:
+            cls.effect = cls.kind.usual_effect
+
+    @abstractmethod
+    async def run(self, ctx: ToolContext, params: P) -> ToolResult:
+        """Runs the call. Raises ``ToolError`` for what the model can correct; cancellation propagates."""
+
+    def title(self, params: P) -> str:
+        """Returns a one-line description of the call for users."""
+        return self.name
+
+    def touches(self, params: P) -> Touches:
+        """Returns the paths, command and hosts that the call will use; by default its parameters of type
+        ``WorkspacePath``."""
+        return Touches(paths=self.params.paths_of(params))
+
+    async def preview(self, ctx: ToolContext, params: P) -> str:
+        """Returns the change that the call would make as a unified diff, where it can be computed before."""
+        return ""
 
     def configured(self, settings: Settings) -> AnyTool | None:
-        """Returns the tool for a worker with these settings, or None if it is unavailable. Called once per worker."""
-        return self
+        """Returns the tool for a worker with these settings, or None if it is unavailable.
 
-    def inside(self, sandbox: SandboxSettings) -> AnyTool:
-        """Returns the tool for runs with another sandbox than the worker's own. Called once per profile."""
+        Called once per worker, and for a tool that needs the sandbox once per profile.
+        """
         return self
 
     async def ready(self, ctx: InitContext) -> AnyTool | None:
@@ -157,7 +162,7 @@ class Tool(ABC, Generic[P]):
     @property
     def side_by_side(self) -> bool:
         """Whether consecutive calls run concurrently."""
-        return self.kind in (Kind.READ, Kind.SEARCH)
+        return self.kind in (Kind.READ, Kind.SEARCH, Kind.FETCH) or self.display.step_type == "delegate"
 
     @property
     def description(self) -> str:
@@ -168,32 +173,12 @@ class Tool(ABC, Generic[P]):
         """The JSON Schema of the arguments, without titles and with references resolved."""
         return plain_schema(self.params.model_json_schema())
 
-    def to_schema(self) -> dict[str, Any]:
-        """Returns the tool definition of the Messages API."""
-        return {"name": self.name, "description": self.description, "input_schema": self.schema}
-
     def parse(self, arguments: Mapping[str, Any]) -> P:
         """Returns validated arguments. Raises ``ToolError(INVALID_TOOL_PARAMS)`` naming each mistake and known key."""
         try:
             return self.params.model_validate(dict(arguments))
         except ValidationError as error:
             raise invalid_arguments(self.name, explain(error, self.params), self.params.model_fields) from None
-
-    def title(self, params: P) -> str:
-        """Returns a one-line description of the call for users."""
-        return self.name
-
-    def touches(self, params: P) -> Touches:
-        """Returns the paths, command and hosts that the call will use."""
-        return Touches()
-
-    async def preview(self, ctx: ToolContext, params: P) -> str:
-        """Returns the change that the call would make as a unified diff, where it can be computed before."""
-        return ""
-
-    @abstractmethod
-    async def run(self, ctx: ToolContext, params: P) -> ToolResult:
-        """Runs the call. Raises ``ToolError`` for what the model can correct; cancellation propagates."""
 
 
 class Recoverable(Tool[P]):

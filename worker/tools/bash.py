@@ -9,10 +9,20 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from ...shared.errors import ErrorType, ToolError
-from ...shared.settings import SandboxSettings, Settings
+from ...shared.settings import Settings
 from ...shared.text import clip, terminal_text
 from ..sandbox.command import Command, ansi_display, format_output, metadata, metadata_of
-from .base import Availability, Effect, Kind, OutputLimit, Params, Recoverable, ToolResult
+from .base import (
+    Availability,
+    DisplayOptions,
+    Kind,
+    OutputLimit,
+    Params,
+    Recoverable,
+    ToolContext,
+    ToolResult,
+    Touches,
+)
 from .command_calls import (
     DEFAULT_TIMEOUT,
     MAX_TIMEOUT,
@@ -21,10 +31,8 @@ from .command_calls import (
     live,
     outcome_of,
     shell,
-    timeout_description,
     timeout_error,
 )
-from .context import ToolContext, Touches
 
 WAIT_SECONDS = 1.0
 """A command that takes longer beside a running background command may be waiting for that one."""
@@ -40,7 +48,10 @@ _APART = (
 
 class BashParams(Params):
     command: str = Field(min_length=1, max_length=100_000, description="The command line.")
-    timeout: int = Field(default=DEFAULT_TIMEOUT, description=timeout_description(MAX_TIMEOUT))
+    timeout: int = Field(
+        default=DEFAULT_TIMEOUT,
+        description="Seconds after which the command is stopped. A background command needs none.",
+    )
     run_in_background: bool = Field(
         default=False,
         description="True starts the command and answers at once with a bash_id; it goes on until it ends, bash_kill "
@@ -56,10 +67,11 @@ class BashParams(Params):
 class Bash(Recoverable[BashParams]):
     """Runs a command line with bash in the workspace and returns its output and exit code.
 
-    Every command starts anew in the workspace: a cd or an exported variable does not last. There is no network, and
-    no input: a program that asks a question or waits for input is stopped when its time is over. When the command
-    ends, everything it started ends. Dangerous commands (such as rm -rf) may wait for a person's approval or be
-    refused. Over-long output is cut in the middle; the whole of it is saved, and the answer names its file.
+    Every command starts anew in the workspace: a cd or an exported variable does not last. {network}
+    no input: a program that asks a question or waits for input is stopped when its time is over, after {seconds}
+    seconds at the latest. When the command ends, everything it started ends.
+    Dangerous commands (such as rm -rf) may wait for a person's approval or be refused. Over-long output is cut in the
+    middle; the whole of it is saved, and the answer names its file.
     Run what takes minutes with run_in_background and go on with other work: bash_output reads it, bash_kill ends it.
     Commands share the workspace and nothing else, no network and no processes: start a server and what connects to it
     in one command line (server & sleep 1; client).
@@ -67,13 +79,10 @@ class Bash(Recoverable[BashParams]):
     """
 
     name = "bash"
-    availability = Availability("enable_bash")
+    availability = Availability("enable_bash", needs_sandbox=True)
     kind = Kind.EXECUTE
-    effect = Effect.EFFECTFUL
-    step_type = "bash"
+    display = DisplayOptions("bash", OutputLimit(keep="head_tail"))
     aliases = ("run_shell_command", "shell", "execute", "Bash", "execute_command", "run_terminal_cmd")
-    needs_sandbox = True
-    output = OutputLimit(keep="head_tail")
     params = BashParams
 
     def __init__(self, max_timeout: int = MAX_TIMEOUT, hosts: Sequence[str] = ()) -> None:
@@ -81,23 +90,15 @@ class Bash(Recoverable[BashParams]):
         self._hosts = hosts
 
     def configured(self, settings: Settings) -> Bash:
-        return self.inside(settings.sandbox)
-
-    def inside(self, sandbox: SandboxSettings) -> Bash:
-        return Bash(sandbox.command_seconds, sandbox.allowed_hosts)
+        return Bash(settings.sandbox.command_seconds, settings.sandbox.allowed_hosts)
 
     @property
     def description(self) -> str:
-        text = super().description
+        """The docstring with what the operator has configured."""
         hosts = ", ".join(self._hosts)
         reached = f"The network reaches {hosts}, by the proxy in HTTPS_PROXY, and nothing else; there is"
-        return text.replace("There is no network, and\n", f"{reached}\n") if self._hosts else text
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        schema = super().schema
-        schema["properties"]["timeout"]["description"] = timeout_description(self._max_timeout)
-        return schema
+        network = reached if hosts else "There is no network, and"
+        return super().description.format(network=network, seconds=self._max_timeout)
 
     def title(self, params: BashParams) -> str:
         return f"$ {clip(' '.join(params.command.split()), 76)}{' &' * params.run_in_background}"

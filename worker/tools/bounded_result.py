@@ -20,8 +20,7 @@ from ..text.output import (
 )
 from ..threads import run_in_thread
 from ..workspace.files import Files, write_private
-from .base import AnyTool, ToolResult
-from .context import ToolContext
+from .base import AnyTool, ToolContext, ToolResult
 
 
 async def bounded(
@@ -41,20 +40,21 @@ async def bounded(
         display=clip(valid(str(result.display)), MAX_DISPLAY_CHARS),
         error=None if result.error is None else clip(valid(result.error), MAX_ERROR_CHARS),
     )
-    if len(result.content) > tool.output.max_chars or not few_tokens(result.content, tool.output.max_tokens):
+    limit = tool.display.output
+    if len(result.content) > limit.max_chars or not few_tokens(result.content, limit.max_tokens):
         result = await run_in_thread(_bounded_content, result, tool, ctx)
     result = clean(result)
     return replace(result, content=f"{result.content}\n{result.hint}", hint="") if result.hint else result
 
 
 def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext) -> ToolResult:
-    kept = shorten(result.content, tool.output)
+    kept = shorten(result.content, tool.display.output)
     if kept == result.content:
         return result
     saved = _save(ctx.files, ctx.call_id, result.content)
     whole_lines = result.content.startswith(("\n", "\r\n"), len(kept)) and result.content.startswith(kept)
     shown = kept.count("\n") + 1 if whole_lines else 0
-    hint = hint_of(tool.name, len(result.content), tool.output.max_chars, saved, shown)
+    hint = hint_of(tool.name, len(result.content), tool.display.output.max_chars, saved, shown)
     news = {"truncated": True, "actualChars": len(result.content), "fullOutput": saved}
     return replace(result, content=kept, hint=f"{result.hint}\n{hint}".lstrip(), metadata={**result.metadata, **news})
 

@@ -15,8 +15,19 @@ from ...shared.settings import Settings
 from ...shared.text import clip
 from ..threads import run_in_thread
 from ..workspace.file_entries import PRIVATE_DIR
-from .base import AnyTool, Availability, Effect, Kind, Params, Tool, ToolResult
-from .context import InitContext, Outcome, ToolContext
+from .base import (
+    AnyTool,
+    Availability,
+    DisplayOptions,
+    Effect,
+    InitContext,
+    Kind,
+    Params,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from .context import Outcome
 
 MAX_PATCH_CHARS = 3000
 MAX_SUMMARY_CHARS = 3500
@@ -133,7 +144,7 @@ class CallSubagent(Tool[CallSubagentParams]):
     availability = Availability("enable_subagent", by_name_only=True)
     kind = Kind.THINK
     effect = Effect.IDEMPOTENT
-    step_type = "delegate"
+    display = DisplayOptions("delegate")
     aliases = ("delegate", "task", "Task", "Agent")
     params = CallSubagentParams
 
@@ -162,10 +173,6 @@ class CallSubagent(Tool[CallSubagentParams]):
 
     async def ready(self, ctx: InitContext) -> AnyTool | None:
         return self if ctx.depth_left > 0 else None
-
-    @property
-    def side_by_side(self) -> bool:
-        return True
 
     def title(self, params: CallSubagentParams) -> str:
         return f"delegate to {params.name or 'a subagent'}: {clip(' '.join(params.task.split()), 40)}"

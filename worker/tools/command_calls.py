@@ -11,18 +11,12 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.text import count
 from ..sandbox.command import Completed
 from ..text.output import word_start
-from .base import ToolResult
-from .context import ToolContext
+from .base import ToolContext, ToolResult
 
 DEFAULT_TIMEOUT = 120
 MAX_TIMEOUT = 600
 LIVE_SECONDS = 0.2
 LIVE_CHARS = 2000
-
-
-def timeout_description(most: int) -> str:
-    """Returns the description of the parameter, which the model reads."""
-    return f"Seconds after which the command is stopped, at most {most}. A background command needs none."
 
 
 def effective_timeout(timeout: int, most: int) -> tuple[int, str]:

@@ -16,8 +16,7 @@ from ..text.replacement import Replacement
 from ..text.textfile import TextFile, decode, fingerprint
 from ..threads import run_in_thread
 from ..workspace.locks import edit_lock
-from .base import Availability, Effect, Kind, Params, Recoverable, ToolResult
-from .context import ToolContext, Touches
+from .base import Availability, DisplayOptions, Kind, Params, Recoverable, ToolContext, ToolResult
 from .pages import file_not_found_error
 from .params import WorkspacePath
 
@@ -47,16 +46,12 @@ class EditFile(Recoverable[EditFileParams]):
     name = "edit_file"
     availability = Availability("enable_file_tools")
     kind = Kind.EDIT
-    effect = Effect.EFFECTFUL
-    step_type = "edit"
+    display = DisplayOptions("edit")
     aliases = ("edit", "replace", "str_replace", "Edit", "replace_string_in_file")
     params = EditFileParams
 
     def title(self, params: EditFileParams) -> str:
         return f"edit {clip(params.path, 80)}"
-
-    def touches(self, params: EditFileParams) -> Touches:
-        return Touches(paths=(params.path,))
 
     async def facts(self, ctx: ToolContext, params: EditFileParams) -> dict[str, str]:
         """Returns the file's fingerprint before and after; empty if the edit is not possible."""

@@ -15,8 +15,7 @@ from ..text.output import one_line
 from ..threads import run_in_thread
 from ..workspace.files import Files
 from ..workspace.shown_files import named
-from .base import Availability, Effect, Kind, Params, Tool, ToolResult
-from .context import ToolContext, Touches
+from .base import Availability, DisplayOptions, Kind, Params, Tool, ToolContext, ToolResult
 from .params import WorkspacePath
 
 DEFAULT_LIMIT = 100
@@ -50,17 +49,13 @@ class Glob(Tool[GlobParams]):
     name = "glob"
     availability = Availability("enable_search")
     kind = Kind.SEARCH
-    effect = Effect.PURE
-    step_type = "glob"
+    display = DisplayOptions("glob")
     aliases = ("find_files", "Glob")
     params = GlobParams
 
     def title(self, params: GlobParams) -> str:
         where = "" if params.path == "." else f" in {clip(params.path, 40)}"
         return f"find {clip(params.pattern, 60)}{where}"
-
-    def touches(self, params: GlobParams) -> Touches:
-        return Touches(paths=(params.path,))
 
     async def run(self, ctx: ToolContext, params: GlobParams) -> ToolResult:
         files = ctx.reading(params.path)

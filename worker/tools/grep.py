@@ -18,8 +18,7 @@ from ..threads import run_in_thread
 from ..workspace.file_entries import is_private
 from ..workspace.files import Files
 from ..workspace.shown_files import named
-from .base import Availability, Effect, Kind, Params, Tool, ToolResult
-from .context import ToolContext, Touches
+from .base import Availability, DisplayOptions, Kind, Params, Tool, ToolContext, ToolResult
 from .pages import file_not_found_error
 from .params import WorkspacePath
 
@@ -76,17 +75,13 @@ class Grep(Tool[GrepParams]):
     name = "grep"
     availability = Availability("enable_search")
     kind = Kind.SEARCH
-    effect = Effect.PURE
-    step_type = "grep"
+    display = DisplayOptions("grep")
     aliases = ("search", "search_file_content", "ripgrep", "Grep", "grep_search", "search_files")
     params = GrepParams
 
     def title(self, params: GrepParams) -> str:
         where = "" if params.path == "." else f" in {clip(params.path, 40)}"
         return f"grep {clip(params.pattern, 60)!r}{where}"
-
-    def touches(self, params: GrepParams) -> Touches:
-        return Touches(paths=(params.path,))
 
     async def run(self, ctx: ToolContext, params: GrepParams) -> ToolResult:
         files = ctx.reading(params.path)

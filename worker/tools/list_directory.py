@@ -10,8 +10,7 @@ from ..threads import run_in_thread
 from ..workspace.file_entries import PRIVATE_DIR, is_being_written
 from ..workspace.files import FileEntry
 from ..workspace.shown_files import named
-from .base import Availability, Effect, Kind, Params, Tool, ToolResult
-from .context import ToolContext, Touches
+from .base import Availability, DisplayOptions, Kind, Params, Tool, ToolContext, ToolResult
 from .params import WorkspacePath
 
 LIMIT = 1000
@@ -30,16 +29,12 @@ class ListDirectory(Tool[ListDirectoryParams]):
     name = "list_directory"
     availability = Availability("enable_file_tools")
     kind = Kind.READ
-    effect = Effect.PURE
-    step_type = "read"
+    display = DisplayOptions("read")
     aliases = ("ls", "list_dir", "LS", "list_files")
     params = ListDirectoryParams
 
     def title(self, params: ListDirectoryParams) -> str:
         return f"list {clip(params.path, 80)}"
-
-    def touches(self, params: ListDirectoryParams) -> Touches:
-        return Touches(paths=(params.path,))
 
     async def run(self, ctx: ToolContext, params: ListDirectoryParams) -> ToolResult:
         files = ctx.reading(params.path)

@@ -14,8 +14,18 @@ from ...shared.text import clip
 from ..text.textfile import fingerprint
 from ..threads import run_in_thread
 from ..workspace.notes import GENERAL, MEMORY_FILE, Note, Notes, StoredNote, format_notes
-from .base import Availability, Effect, Kind, OutputLimit, Params, Recoverable, Tool, ToolResult
-from .context import ToolContext, Touches
+from .base import (
+    Availability,
+    DisplayOptions,
+    Kind,
+    OutputLimit,
+    Params,
+    Recoverable,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Touches,
+)
 
 
 class RecordNoteParams(Params):
@@ -48,7 +58,6 @@ class RecordNote(Recoverable[RecordNoteParams]):
     name = "record_note"
     availability = Availability("enable_note")
     kind = Kind.OTHER
-    effect = Effect.EFFECTFUL
     aliases = ("save_memory", "session_note")
     params = RecordNoteParams
 
@@ -110,10 +119,8 @@ class RecallNotes(Tool[RecallNotesParams]):
     name = "recall_notes"
     availability = Availability("enable_note")
     kind = Kind.READ
-    effect = Effect.PURE
-    step_type = "read"
+    display = DisplayOptions("read", OutputLimit(max_chars=32_000, max_tokens=8_000))
     aliases = ("recall_note", "read_memory")
-    output = OutputLimit(max_chars=32_000, max_tokens=8_000)
     params = RecallNotesParams
 
     def title(self, params: RecallNotesParams) -> str:

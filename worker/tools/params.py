@@ -62,7 +62,8 @@ def refuse_home(path: str) -> str:
     )
 
 
-WorkspacePath = Annotated[str, AfterValidator(refuse_home)]
+_PATH_CHECK = AfterValidator(refuse_home)
+WorkspacePath = Annotated[str, _PATH_CHECK]
 """A path in the workspace, relative to it or as commands see it."""
 
 
@@ -76,6 +77,8 @@ class Params(BaseModel):
     model_config = ConfigDict(extra="forbid")
     other_names: ClassVar[Mapping[str, str]] = {}
     needless: ClassVar[Set[str]] = frozenset()
+    workspace_paths: ClassVar[Sequence[str]] = ()
+    """The parameters of type ``WorkspacePath``, or a list of it."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -84,6 +87,14 @@ class Params(BaseModel):
         cls.other_names = {other: name for other, name in pairs if name in fields and other not in fields}
         needless = {other for name, others in _WITHOUT_EFFECT.items() if name in fields for other in others}
         cls.needless = needless - fields - cls.other_names.keys()
+        annotations = {name: field.rebuild_annotation() for name, field in cls.model_fields.items()}
+        cls.workspace_paths = [name for name, annotation in annotations.items() if _holds_path(annotation)]
+
+    @classmethod
+    def paths_of(cls, params: Params) -> tuple[str, ...]:
+        """Returns the values of all parameters of type ``WorkspacePath``."""
+        values = (getattr(params, name) for name in cls.workspace_paths)
+        return tuple(path for value in values for path in ([value] if isinstance(value, str) else value or ()))
 
     @model_validator(mode="before")
     @classmethod
@@ -107,6 +118,10 @@ class Params(BaseModel):
             if isinstance(value, str) and name in cls.model_fields:
                 arguments[name] = _as_list(value, cls.model_fields[name].annotation)
         return arguments
+
+
+def _holds_path(annotation: Any) -> bool:
+    return annotation == _PATH_CHECK or any(map(_holds_path, get_args(annotation)))
 
 
 def _as_list(value: str, annotation: Any) -> Any:

@@ -12,8 +12,16 @@ from ..text.output import lines_hint_of
 from ..threads import run_in_thread
 from ..workspace.files import Files
 from ..workspace.shown_files import named
-from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from .context import ToolContext, Touches
+from .base import (
+    Availability,
+    DisplayOptions,
+    Kind,
+    OutputLimit,
+    Params,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
 from .pages import (
     PAGE_CHARS,
     PAGE_LINES,
@@ -59,18 +67,13 @@ class ReadFile(Tool[ReadFileParams]):
     name = "read_file"
     availability = Availability("enable_file_tools")
     kind = Kind.READ
-    effect = Effect.PURE
-    step_type = "read"
+    display = DisplayOptions("read", OutputLimit(max_chars=128_000, max_tokens=32_000))
     aliases = ("read", "view", "cat", "Read")
-    output = OutputLimit(max_chars=128_000, max_tokens=32_000)
     params = ReadFileParams
 
     def title(self, params: ReadFileParams) -> str:
         part = f" from line {params.offset}" if params.offset > 1 else ""
         return f"read {clip(params.path, 80)}{part}"
-
-    def touches(self, params: ReadFileParams) -> Touches:
-        return Touches(paths=(params.path,))
 
     async def run(self, ctx: ToolContext, params: ReadFileParams) -> ToolResult:
         return await run_in_thread(self._read, ctx, params)

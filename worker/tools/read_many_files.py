@@ -11,8 +11,16 @@ from ...shared.text import clip, count
 from ..text.output import one_line
 from ..threads import run_in_thread
 from ..workspace.files import Files
-from .base import Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from .context import ToolContext, Touches
+from .base import (
+    Availability,
+    DisplayOptions,
+    Kind,
+    OutputLimit,
+    Params,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
 from .pages import ManyFiles
 from .params import WorkspacePath
 
@@ -39,18 +47,13 @@ class ReadManyFiles(Tool[ReadManyFilesParams]):
     name = "read_many_files"
     availability = Availability("enable_file_tools")
     kind = Kind.READ
-    effect = Effect.PURE
-    step_type = "read"
+    display = DisplayOptions("read", OutputLimit(max_chars=128_000, max_tokens=32_000))
     aliases = ("read_many",)
-    output = OutputLimit(max_chars=128_000, max_tokens=32_000)
     params = ReadManyFilesParams
 
     def title(self, params: ReadManyFilesParams) -> str:
         more = f" and {len(params.paths) - 1} more" if len(params.paths) > 1 else ""
         return f"read {clip(params.paths[0], 60)}{more}"
-
-    def touches(self, params: ReadManyFilesParams) -> Touches:
-        return Touches(paths=tuple(params.paths))
 
     async def run(self, ctx: ToolContext, params: ReadManyFilesParams) -> ToolResult:
         return await run_in_thread(self._read, ctx.files, params, Event())

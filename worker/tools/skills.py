@@ -20,8 +20,19 @@ from ..text.output import one_line
 from ..threads import run_in_thread
 from ..workspace.file_entries import PRIVATE_DIR
 from ..workspace.files import Files, private_path
-from .base import AnyTool, Availability, Effect, Kind, OutputLimit, Params, Tool, ToolResult
-from .context import InitContext, ToolContext, Touches
+from .base import (
+    AnyTool,
+    Availability,
+    DisplayOptions,
+    InitContext,
+    Kind,
+    OutputLimit,
+    Params,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Touches,
+)
 
 SKILL_FILE = "SKILL.md"
 MAX_SKILLS = 200
@@ -254,10 +265,8 @@ class GetSkill(Tool[GetSkillParams]):
     name = "get_skill"
     availability = Availability("enable_skills", by_default=True)
     kind = Kind.READ
-    effect = Effect.PURE
-    step_type = "skill"
+    display = DisplayOptions("skill", OutputLimit(max_chars=128_000, max_tokens=32_000))
     aliases = ("skill", "Skill")
-    output = OutputLimit(max_chars=128_000, max_tokens=32_000)
     params = GetSkillParams
 
     def __init__(self, loader: SkillLoader | None = None, only: Collection[str] | None = None) -> None:

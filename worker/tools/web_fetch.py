@@ -15,8 +15,7 @@ from ..web.dial import GuardedTransport, Network
 from ..web.fetch import WebPage, fetch
 from ..web.page_text import page_text, raw_url
 from ..web.targets import ForbiddenTarget, target
-from .base import Availability, Effect, Kind, Params, Tool, ToolResult
-from .context import ToolContext, Touches
+from .base import Availability, Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 
 TIMEOUT_SECONDS = 15.0
 MAX_FAILURE_CHARS = 2000
@@ -65,10 +64,6 @@ class WebFetch(Tool[WebFetchParams]):
 
     def configured(self, settings: Settings) -> WebFetch:
         return WebFetch(settings.tools, network=self._network, seconds=self._seconds)
-
-    @property
-    def side_by_side(self) -> bool:
-        return True  # it only reads, and servers take their time
 
     def title(self, params: WebFetchParams) -> str:
         return f"fetch {clip(params.url, 100)}"

@@ -12,8 +12,7 @@ from ...shared.settings import Settings, ToolSettings
 from ...shared.text import clip, count
 from ..web.dial import Network
 from ..web.search_providers import Freshness, SearchHit, SearchProvider, SearchQuery, create_provider
-from .base import Availability, Effect, Kind, Params, Tool, ToolResult
-from .context import ToolContext, Touches
+from .base import Availability, Kind, Params, Tool, ToolContext, ToolResult, Touches
 
 TIMEOUT_SECONDS = 15.0
 MAX_PAGES = 5
@@ -34,7 +33,6 @@ class WebSearch(Tool[WebSearchParams]):
 
     name = "web_search"
     kind = Kind.SEARCH
-    effect = Effect.PURE
     availability = Availability("enable_web")
     aliases = ("google_web_search", "search_web", "WebSearch", "websearch")
     trusted = True  # configuring a provider implies approval

@@ -14,8 +14,7 @@ from ..text.output import FileDiff
 from ..text.textfile import TextFile, decode, strip_line_numbers
 from ..threads import run_in_thread
 from ..workspace.locks import edit_lock
-from .base import Availability, Effect, Kind, Params, Tool, ToolResult
-from .context import ToolContext, Touches
+from .base import Availability, DisplayOptions, Effect, Kind, Params, Tool, ToolContext, ToolResult
 from .params import WorkspacePath
 
 MAX_COMPARED_BYTES = 1024 * 1024
@@ -38,15 +37,12 @@ class WriteFile(Tool[WriteFileParams]):
     availability = Availability("enable_file_tools")
     kind = Kind.EDIT
     effect = Effect.IDEMPOTENT
-    step_type = "write"
+    display = DisplayOptions("write")
     aliases = ("write", "create_file", "Write", "create", "write_to_file")
     params = WriteFileParams
 
     def title(self, params: WriteFileParams) -> str:
         return f"write {clip(params.path, 80)}"
-
-    def touches(self, params: WriteFileParams) -> Touches:
-        return Touches(paths=(params.path,))
 
     async def preview(self, ctx: ToolContext, params: WriteFileParams) -> str:
         path = ctx.files.relative(params.path)

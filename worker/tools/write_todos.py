@@ -11,8 +11,7 @@ from pydantic import Field, field_validator
 from ..text.output import TodoItem, TodoList, TodoStatus
 from ..threads import run_in_thread
 from ..workspace.files import write_private
-from .base import Availability, Effect, Kind, Params, Tool, ToolResult
-from .context import ToolContext
+from .base import Availability, Effect, Kind, Params, Tool, ToolContext, ToolResult
 
 FILE = "todos.json"
 MAX_TODOS = 100

@@ -8,8 +8,7 @@ from typing import Any
 
 from deputize.worker.adapters.base_classes import DefinedContext, Tool
 from deputize.worker.tools import base
-from deputize.worker.tools.base import Effect, Kind
-from deputize.worker.tools.context import InitContext
+from deputize.worker.tools.base import Effect, InitContext, Kind
 
 
 async def tell_place(args: Mapping[str, Any], ctx: DefinedContext) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from deputize.worker.adapters.without_runs import ToolExecutionResult, execute_t
 from deputize.worker.mcp.tools import result_of
 from deputize.worker.toolkit.registry import Registry, available_tools
 from deputize.worker.tools import BUILTIN
-from deputize.worker.tools.context import InitContext
+from deputize.worker.tools.base import InitContext
 from tests.toolbench import Toolbench
 from tests.worker.adapters.defined_tools import WHAT, Librarian, ServersTool, place_tool, tell_place
 from tests.worker.adapters.playing import Theatre

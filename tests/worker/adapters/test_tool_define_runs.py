@@ -13,7 +13,7 @@ from deputize.worker.adapters import adapt
 from deputize.worker.adapters.base_classes import Tool
 from deputize.worker.toolkit.registry import Registry, prepare_kit
 from deputize.worker.tools import base
-from deputize.worker.tools.context import InitContext
+from deputize.worker.tools.base import InitContext
 from tests.running import call, open_bench, say, script
 from tests.worker.adapters.defined_tools import WHAT, Librarian, ServersTool, place_tool, tell_place
 

@@ -11,8 +11,7 @@ import pytest
 from deputize.shared.settings import Settings
 from deputize.worker.adapters.without_runs import add_workspace_tools, initialize_base_tools
 from deputize.worker.tools import BUILTIN
-from deputize.worker.tools.base import AnyTool, Effect, Kind, Origin, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext
+from deputize.worker.tools.base import AnyTool, Effect, Kind, Origin, Params, Tool, ToolContext, ToolResult
 from tests.toolbench import open_toolbench
 
 

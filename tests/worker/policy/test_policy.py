@@ -12,8 +12,19 @@ from deputize.worker.policy import RULES, decide, denial
 from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict
 from deputize.worker.policy.rules import ask_before_changes
 from deputize.worker.tools import BUILTIN
-from deputize.worker.tools.base import AnyTool, Effect, Kind, Origin, Params, Source, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext, Touches
+from deputize.worker.tools.base import (
+    AnyTool,
+    Availability,
+    Effect,
+    Kind,
+    Origin,
+    Params,
+    Source,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Touches,
+)
 
 MODES = list(ApprovalMode)
 INSIDE = [Kind.EDIT, Kind.DELETE, Kind.MOVE, Kind.EXECUTE]
@@ -42,6 +53,7 @@ def call_of(
 
     Sample.kind = kind
     Sample.origin = Origin(source or ("mcp" if kind is Kind.OTHER else "builtin"))
+    Sample.availability = Availability(needs_sandbox=traits.pop("needs_sandbox", False))
     for name, value in traits.items():
         setattr(Sample, name, value)
     return PolicyCall(Sample(), Touches(hosts=hosts, command=command))

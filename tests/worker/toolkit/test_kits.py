@@ -11,8 +11,7 @@ from deputize.shared.errors import ErrorType, Invalid, ToolError
 from deputize.worker.models.base import Call
 from deputize.worker.toolkit.registry import Registry, find_tool, own_call, tool_cards
 from deputize.worker.tools import BUILTIN, DEFAULT_KIT
-from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
-from deputize.worker.tools.context import ToolContext
+from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
 from tests.toolbench import EVERYTHING
 
 

@@ -10,8 +10,18 @@ from deputize.shared.errors import Invalid, Misconfigured
 from deputize.shared.settings import Settings
 from deputize.worker.toolkit.registry import Registry, available_tools, default_kit, prepare_kit, tool_cards
 from deputize.worker.tools import BUILTIN, DEFAULT_KIT
-from deputize.worker.tools.base import AnyTool, Availability, Effect, Kind, Origin, Params, Tool, ToolResult
-from deputize.worker.tools.context import InitContext, ToolContext
+from deputize.worker.tools.base import (
+    AnyTool,
+    Availability,
+    Effect,
+    InitContext,
+    Kind,
+    Origin,
+    Params,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
 
 
 class NoParams(Params):

@@ -8,8 +8,7 @@ import pytest
 
 from deputize.shared.errors import ErrorType, Misconfigured, ToolError
 from deputize.worker.toolkit.schema_tool import SchemaTool
-from deputize.worker.tools.base import Effect, ToolResult
-from deputize.worker.tools.context import ToolContext
+from deputize.worker.tools.base import Effect, ToolContext, ToolResult
 
 
 class Sample(SchemaTool):

@@ -83,6 +83,6 @@ async def test_a_killed_shell_leaves_nothing(tmp_path: Path) -> None:
 
 def test_looking_needs_no_approval_and_killing_twice_is_killing_once() -> None:
     look, kill = EVERYTHING["bash_output"], EVERYTHING["bash_kill"]
-    assert (look.kind, look.effect, look.needs_sandbox) == (Kind.READ, Effect.PURE, True)
-    assert (kill.kind, kill.effect, kill.needs_sandbox) == (Kind.EXECUTE, Effect.IDEMPOTENT, True)
+    assert (look.kind, look.effect, look.availability.needs_sandbox) == (Kind.READ, Effect.PURE, True)
+    assert (kill.kind, kill.effect, kill.availability.needs_sandbox) == (Kind.EXECUTE, Effect.IDEMPOTENT, True)
     assert {tool.availability.switch for tool in (look, kill, EVERYTHING["bash"])} == {"enable_bash"}

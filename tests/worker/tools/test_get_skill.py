@@ -15,8 +15,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
 from deputize.worker.toolkit.registry import available_tools, default_kit, find_tool
 from deputize.worker.tools import DEFAULT_KIT
-from deputize.worker.tools.base import AnyTool, Kind, ToolResult
-from deputize.worker.tools.context import InitContext
+from deputize.worker.tools.base import AnyTool, InitContext, Kind, ToolResult
 from deputize.worker.tools.skills import GetSkill, SkillLoader, create_skill_tools, skills_of
 from tests.running import Bench, call, open_bench, say, script
 from tests.skills import write_skill
@@ -95,7 +94,7 @@ def test_the_description_and_the_parameter_name_what_there_is_and_no_more(skills
     assert tool.schema["properties"]["skill_name"]["enum"] == ["pdf", "slides"]
     assert tool.schema["required"] == ["skill_name"]
     assert find_tool({tool.name: tool}, "skill") is tool
-    assert tool.step_type == "skill"
+    assert tool.display.step_type == "skill"
 
 
 def test_many_skills_do_not_flood_the_description(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.events import StepCompleted
 from deputize.shared.request import ApprovalMode
 from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
-from deputize.worker.tools.base import Kind
-from deputize.worker.tools.context import Touches
+from deputize.worker.tools.base import Kind, Touches
 from deputize.worker.workspace.files import Files
 from deputize.worker.workspace.locks import file_lock
 from deputize.worker.workspace.notes import MAX_BYTES, MEMORY_FILE, Notes

@@ -6,8 +6,11 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import Field
 
 from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.tools.base import Effect, Kind, Tool, ToolContext, ToolResult, Touches
+from deputize.worker.tools.params import Params, WorkspacePath
 from tests.toolbench import EVERYTHING
 
 TODO = {"description": "a", "status": "pending"}
@@ -50,3 +53,43 @@ def test_all_else_is_refused(tool: str, given: dict[str, Any]) -> None:
     with pytest.raises(ToolError) as caught:
         EVERYTHING[tool].parse(given)
     assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS
+
+
+class Ways(Params):
+    source: WorkspacePath
+    targets: list[WorkspacePath] | None = None
+    backup: WorkspacePath | None = Field(default=None, min_length=1)
+    word: str = ""
+
+
+class Copying(Tool[Ways]):
+    """Copies a file."""
+
+    name = "copying"
+    kind = Kind.EDIT
+    params = Ways
+
+    async def run(self, ctx: ToolContext, params: Ways) -> ToolResult:
+        return ToolResult(params.source)
+
+
+def test_a_call_touches_the_paths_among_its_parameters() -> None:
+    tool = Copying()
+    call = tool.parse({"source": "a", "targets": ["b", "c"], "backup": "d", "word": "e"})
+    assert tool.touches(call) == Touches(paths=("a", "b", "c", "d"))
+    assert tool.touches(tool.parse({"source": "a"})) == Touches(paths=("a",))
+
+
+def test_a_tool_that_declares_no_effect_has_that_of_its_kind() -> None:
+    class Looking(Copying):
+        kind = Kind.READ
+
+    class Certain(Looking):
+        kind = Kind.EDIT
+        effect = Effect.IDEMPOTENT
+
+    class Same(Certain):
+        pass
+
+    found = [tool.effect for tool in (Copying, Looking, Certain, Same)]
+    assert found == [Effect.EFFECTFUL, Effect.PURE, Effect.IDEMPOTENT, Effect.IDEMPOTENT]
