@@ -6,10 +6,9 @@ members, and a result may be any mapping or object with the fields of its style.
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypedDict, TypeVar, overload
 
@@ -118,45 +117,57 @@ Init = Callable[[InitContext], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolInfo:
-    """A static tool. ``id`` is the name for the model, ``name`` the one for people.
+class _Declared:
+    """What all tools of this style declare. ``id`` is the name for the model, ``name`` the one for people.
 
     A tool that is not ``enabled`` is not offered; calls of one with ``auto_execute`` need no approval.
     """
 
     id: str
     name: str
+    category: Category = "custom"
+    enabled: bool = True
+    auto_execute: bool = False
+
+    @property
+    def shared_fields(self) -> dict[str, Any]:
+        """Returns the fields of this class, for another declaration of the same tool."""
+        return {each.name: getattr(self, each.name) for each in fields(_Declared)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolInfo(_Declared):
+    """A static tool."""
+
     description: str
     parameters: Parameters
     execute: Execute
-    category: Category = "custom"
-    enabled: bool = True
-    auto_execute: bool = False
     format_validation_error: Callable[[Exception], str] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ToolInfoAsync:
-    """A tool whose description or parameters are determined at run time. ``init`` runs once, and again when the skills
-    differ from those of the last time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolInfoAsync(_Declared):
+    """A tool whose description or parameters are determined at run time. ``init`` is called once, and again when the
+    skills differ from those of the last time, or after it failed."""
 
-    id: str
-    name: str
     init: Init
-    category: Category = "custom"
-    enabled: bool = True
-    auto_execute: bool = False
-    _initialized: tuple[Mapping[str, str], ToolInfo] | None = field(default=None, init=False)
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
-    async def initialize(self, ctx: InitContext) -> ToolInfo:
-        """Returns the tool for this run. Raises what ``init`` raises; the next run tries again."""
-        async with self._lock:
-            if self._initialized is None or self._initialized[0] != ctx.skills:
-                fields: dict[str, Any] = {"id": self.id, "name": self.name, "category": self.category}
-                fields |= {"enabled": self.enabled, "auto_execute": self.auto_execute}
-                self._initialized = dict(ctx.skills), ToolInfo(**fields, **await self.init(ctx))
-            return self._initialized[1]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDefinition(_Declared):
+    """A tool in settings and in the older form of this style: a definition and a function."""
+
+    description: str
+    parameters: Sequence[ToolParameter] = ()
+    icon: str | None = None
+    source: Literal["builtin", "mcp"] | None = None
+    server_id: str | None = None
+    server_name: str | None = None
+
+    def executed_by(self, execute: Execute) -> ToolInfo:
+        """Returns the tool in the current form."""
+        shared: dict[str, Any] = self.shared_fields | ({"category": "mcp"} if self.source == "mcp" else {})
+        return ToolInfo(**shared, description=self.description, parameters=self.parameters, execute=execute)
 
 
 class Tool:
@@ -175,36 +186,6 @@ class Tool:
             return ToolInfo(id=id, **info) if init is None else ToolInfoAsync(id=id, init=init, **info)
         except TypeError as error:
             raise Misconfigured(f"the tool {id!r} has an invalid definition: {error}") from None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDefinition:
-    """A tool in settings and in the older form of this style: a definition and a function."""
-
-    id: str
-    name: str
-    description: str
-    parameters: Sequence[ToolParameter] = ()
-    enabled: bool = True
-    auto_execute: bool = False
-    category: Literal["builtin", "custom"] = "custom"
-    icon: str | None = None
-    source: Literal["builtin", "mcp"] | None = None
-    server_id: str | None = None
-    server_name: str | None = None
-
-    def executed_by(self, execute: Execute) -> ToolInfo:
-        """Returns the tool in the current form."""
-        return ToolInfo(
-            id=self.id,
-            name=self.name,
-            description=self.description,
-            parameters=self.parameters,
-            execute=execute,
-            category="mcp" if self.source == "mcp" else self.category,
-            enabled=self.enabled,
-            auto_execute=self.auto_execute,
-        )
 
 
 # BaseTool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from .adapter import (
     report_as_invalid,
     try_call,
 )
-from .base_classes import DefinedContext, ToolPermission, UpdateOutput
+from .base_classes import DefinedContext, ToolInfo, ToolPermission, UpdateOutput
 
 ERROR_PREFIXES = ("Error:", "错误\uff1a")
 """Prefixes of texts that report an error."""
@@ -89,7 +90,10 @@ class ToolInfoAdapter(ToolAdapter):
 class AsyncToolInfoAdapter(ToolAdapter):
     """Adapts an async tool of ``Tool.define``: ``ready`` returns a static one for each run."""
 
-    _ready: ToolInfoAdapter | None = None
+    def __init__(self, tool: Any, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
+        super().__init__(tool, kind, effect)
+        self._lock = asyncio.Lock()
+        self._initialized: tuple[Mapping[str, str], ToolInfoAdapter] | None = None
 
     @staticmethod
     def declaration(tool: Any) -> tuple[str, str, Parameters]:
@@ -100,12 +104,14 @@ class AsyncToolInfoAdapter(ToolAdapter):
 
     async def ready(self, ctx: InitContext) -> AnyTool:
         """Returns the initialized tool. Raises Misconfigured where ``init`` fails."""
-        info = await try_call(self.tool.initialize, ctx)
-        if isinstance(info, Exception):
-            raise Misconfigured(f"the tool {self.name} could not be initialized: {info}") from info
-        if self._ready is None or self._ready.tool is not info:
-            self._ready = ToolInfoAdapter(info, self.kind, self.effect)
-        return self._ready
+        async with self._lock:
+            if self._initialized is None or self._initialized[0] != ctx.skills:
+                found = await try_call(self.tool.init, ctx)
+                if isinstance(found, Exception):
+                    raise Misconfigured(f"the tool {self.name} could not be initialized: {found}") from found
+                info = ToolInfo(**self.tool.shared_fields, **found)
+                self._initialized = dict(ctx.skills), ToolInfoAdapter(info, self.kind, self.effect)
+            return self._initialized[1]
 
     async def call(self, ctx: ToolContext, params: Any, signal: AbortSignal) -> ToolResult:
         raise ToolError(ErrorType.EXECUTION_FAILED, f"{self.name} was not initialized for this run")
