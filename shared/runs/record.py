@@ -62,7 +62,7 @@ class Claim:
     cancelled: bool = False
     """Whether its cancellation was requested while it waited for this attempt."""
     tools: str | None = None
-    """The kit that the first attempt stored (``worker/toolkit/pinned_tools.py``); None if it stored none."""
+    """The kit that the first attempt stored (``worker/toolkit/run_tools.py``); None if it stored none."""
 
     stalled: bool = False
     """Whether the previous attempt ended because its worker's event loop stalled (``worker/standby``)."""

@@ -1,12 +1,20 @@
-"""The sandbox and the tools of one run, opened for this run alone and closed with it."""
+"""The sandbox and the tools of one run, opened for this run alone and closed with it.
+
+Every attempt declares the same tools to the model: providers sign a model's thinking together with the exact list of
+tools, and reject a conversation whose tools change. So MCP and discovered tools are pinned in the run's record; a later
+attempt declares the same ones in the same order, and one that is no longer available fails its calls.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import Any, Self, cast
 
+from ...shared.errors import ErrorType, ToolError
 from ...shared.fleet import MCP, ToolTraits
 from ...shared.request import ApprovalMode
 from ...shared.runs.record import Claim
@@ -14,11 +22,10 @@ from ..models.base import ToolSpec
 from ..sandbox.base import Sandbox
 from ..sandbox.environment import owner
 from ..sandbox.project_tools import ProjectTools
-from ..tools.base import AnyTool, InitContext, ToolContext
+from ..tools.base import AnyTool, Effect, InitContext, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult
 from ..tools.skills import skills_of
 from ..workspace.shown_files import ShownFiles
 from ..workspace.workspace import Workspace
-from . import pinned_tools
 from .offer import RunOffer
 from .registry import Registry, prepare_kit, tool_traits
 from .sources import ToolSourceContext
@@ -63,7 +70,7 @@ async def open_tools(
         opening = offer.sandbox(workspace, project, read_only=read_only, report=report)
         sandbox = await opened.enter_async_context(opening)
         opened.push_async_callback(sandbox.shells.end)
-        pinned = None if claim.tools is None else pinned_tools.loads(claim.tools)
+        pinned = None if claim.tools is None else _loads(claim.tools)
         patterns = claim.request.tools if pinned is None else [each.name for each in pinned]
         source_context = ToolSourceContext(
             claim.id, patterns, workspace.files, sandbox, warn, hide, read_only=read_only
@@ -73,13 +80,13 @@ async def open_tools(
             for tool in await opened.enter_async_context(source.open(source_context)):
                 registry.register(tool)
         if pinned is not None:
-            pinned_tools.restore(registry, pinned)
+            _restore(registry, pinned)
             source_context.add_missing(MCP)  # what was missing at the start stays so; the first attempt has warned
         chosen = registry.kit(claim.request.tools, offer.default_kit, source_context.may_be_missing)
         kit = await prepare_kit(chosen, InitContext(claim.id, skills_of(offer.tools), depth_left=depth_left), warn)
         shown = [opened.enter_context(ShownFiles(root, owner())) for root in project.shown]
         context = _call_context(claim, workspace, sandbox, shown)
-        kept = {"tools": pinned_tools.dumps(kit)} if pinned is None else {}
+        kept = {"tools": _dumps(kit)} if pinned is None else {}
         yield RunTools(kit, _specs_of(kit, pinned or ()), context, kept)
 
 
@@ -95,10 +102,10 @@ def _call_context(claim: Claim, workspace: Workspace, sandbox: Sandbox, shown: S
     )
 
 
-def _specs_of(kit: Mapping[str, AnyTool], pinned: Sequence[pinned_tools.PinnedTool]) -> tuple[ToolSpec, ...]:
+def _specs_of(kit: Mapping[str, AnyTool], pinned: Sequence[PinnedTool]) -> tuple[ToolSpec, ...]:
     """Returns the definitions for the model; those of tools that are not built in as the first attempt pinned them."""
     builtin = _specs(tuple(tool for tool in kit.values() if tool.origin.source == "builtin"))
-    before = pinned_tools.specs(pinned)
+    before = {each.name: ToolSpec(each.name, each.description, each.schema) for each in pinned}
     further = [tool for tool in kit.values() if tool.origin.source != "builtin"]
     return builtin + tuple(before.get(tool.name) or _spec(tool) for tool in further) if further else builtin
 
@@ -111,3 +118,75 @@ def _specs(tools: tuple[AnyTool, ...]) -> tuple[ToolSpec, ...]:
 
 def _spec(tool: AnyTool) -> ToolSpec:
     return ToolSpec(tool.name, tool.description, tool.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedTool:
+    """One tool as the model knows it, with its identity: source, server, and its name on the server."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    effect: str
+    source: str
+    server: str | None
+    remote: str | None
+
+    @classmethod
+    def from_tool(cls, tool: AnyTool) -> Self:
+        return cls(tool.name, tool.description, tool.schema, tool.effect.value, **asdict(tool.origin))
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(cast(Source, self.source), self.server, self.remote)
+
+
+class UnavailableTool(Tool[Any]):
+    """Stands for a pinned tool that this worker does not have; every call fails, whatever its arguments are."""
+
+    params = Params
+
+    def __init__(self, pinned: PinnedTool) -> None:
+        # The kind is READ, so that no rule asks for approval of a call that only fails. The effect is the real tool's,
+        # because it decides about calls that were running when an earlier attempt ended.
+        self.name, self.kind, self.effect = pinned.name, Kind.READ, Effect(pinned.effect)
+        self.origin = pinned.origin
+        self._pinned = pinned
+
+    @property
+    def description(self) -> str:
+        return self._pinned.description
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return self._pinned.schema
+
+    def parse(self, arguments: Mapping[str, Any]) -> Any:
+        return arguments
+
+    async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
+        source = f"the MCP server {self.origin.server!r}" if self.origin.server else "its source"
+        raise ToolError(
+            ErrorType.EXECUTION_FAILED,
+            f"{self.name} is no longer available: {source} is not reachable on this worker. Do without it, and say so.",
+        )
+
+
+def _dumps(kit: Mapping[str, AnyTool]) -> str:
+    """Serializes the MCP and discovered tools of a kit, in order."""
+    return json.dumps([asdict(PinnedTool.from_tool(tool)) for tool in kit.values() if tool.origin.source != "builtin"])
+
+
+def _loads(text: str) -> list[PinnedTool]:
+    """Returns the tools from ``_dumps``."""
+    return [PinnedTool(**fields) for fields in json.loads(text)]
+
+
+def _restore(registry: Registry, pinned: Sequence[PinnedTool]) -> None:
+    """Replaces the registry's MCP and discovered tools by the pinned ones, as UnavailableTool where one is missing."""
+    available = {tool.name: tool for tool in registry if tool.origin.source != "builtin"}
+    for name in available:
+        registry.unregister(name)
+    for each in pinned:
+        tool = available.get(each.name)
+        registry.register(tool if tool and tool.origin == each.origin else UnavailableTool(each))
