@@ -17,7 +17,7 @@ from typing import Any
 import mcp_types as types
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
-from ...shared.text import clip
+from ...shared.text import clip, did_you_mean
 from ..text.output import MAX_ERROR_CHARS
 from ..threads import run_in_thread
 from ..toolkit.schema_tool import SchemaTool
@@ -25,7 +25,7 @@ from ..tools.base import Effect, Kind, Origin, ToolResult
 from ..tools.context import ToolContext
 from ..workspace.file_entries import PRIVATE_DIR
 from ..workspace.files import Files
-from .config import Server, exposed, matches, unmatched
+from .config import Server, exposed, matches
 from .connection import Connection, ServerUnavailable
 from .transport import RunScope
 
@@ -158,17 +158,20 @@ def tools_of(link: Connection, listed: Iterable[types.Tool], taken: set[str]) ->
 def _unmatched(server: Server, listed: Sequence[types.Tool]) -> list[str]:
     """Returns messages for patterns that match no tool: a misspelt filter selects the wrong tools."""
     names = [spec.name for spec in listed]
-    allowed, denied = "list of allowed tools", "list of denied tools"
-    lists = {allowed: server.tools.allow, denied: server.tools.deny, "trust": server.trust}
+    trust = server.trust if isinstance(server.trust, list) else []
+    lists = {
+        "list of allowed tools": server.tools.allow or [],
+        "list of denied tools": server.tools.deny,
+        "trust": trust,
+    }
     messages: list[str] = []
     for kind, patterns in lists.items():
-        patterns = patterns if isinstance(patterns, list) else []
-        fits = [pattern for pattern in patterns if any(matches(name, [pattern]) for name in names)]
-        messages += unmatched(kind, patterns, names, fits)
+        for pattern in patterns:
+            if not any(matches(name, [pattern]) for name in names):
+                near = did_you_mean(pattern[:100], names, 1, show=repr)
+                hint = f"; {near}" if near else ""
+                messages.append(f"its {kind} names {pattern[:100]!r}, which is none of its tools{hint}")
     return messages[:_MAX_UNMATCHED]
-
-
-__all__ = ["OpenServers", "RunScope", "serving"]
 
 
 @dataclass(slots=True)
@@ -184,7 +187,7 @@ class OpenServers:
 async def serving(servers: Sequence[Server], caller: RunScope, seconds: float) -> AsyncGenerator[OpenServers]:
     """Yields the servers' tools, callable until the block ends; all servers are closed afterwards.
 
-    ``seconds`` is the time to wait for all of them together, or the ``connect_timeout`` of a server that has one. The
+    ``seconds`` is the time to wait for all of them together, or the ``connectSeconds`` of a server that has one. The
     failure of a server does not affect the others.
     """
     links = [Connection(server, caller, server.connect_seconds or seconds) for server in servers]

@@ -1,4 +1,4 @@
-"""mcp.json: where it is looked for, what is read in it, and what a mistake in it costs."""
+"""mcp.json: where it is looked for, what is read in it, what a mistake in it costs, and the names of tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputize.shared.errors import Misconfigured
-from deputize.worker.mcp.config import expanded, find_config_file
+from deputize.worker.mcp.config import expanded, exposed, find_config_file, prefix
 from tests.worker.mcp.configuration import one, problem, read
 
 # where
@@ -56,10 +56,8 @@ def test_both_root_keys_are_read(tmp_path: Path, root: str) -> None:
     ("entry", "type"),
     [
         ({"command": "x"}, "stdio"),
-        ({"command": "x", "type": "local"}, "stdio"),
         ({"url": "https://a.test/mcp"}, "http"),
         ({"httpUrl": "https://a.test/mcp"}, "http"),
-        ({"serverUrl": "https://a.test/mcp"}, "http"),
         ({"url": "https://a.test/mcp", "type": "streamable-http"}, "http"),
         ({"url": "https://a.test/mcp", "type": "streamableHttp"}, "http"),
         ({"url": "https://a.test/sse/"}, "sse"),
@@ -72,7 +70,7 @@ def test_the_way_to_a_server_is_told_or_guessed(tmp_path: Path, entry: Any, type
 
 
 def test_what_is_another_clients_alone_is_ignored(tmp_path: Path) -> None:
-    entry = {"command": "x", "timeout": "soon", "icon": 3, "envFile": "${nothing at all}", "env": None, "tools": ["*"]}
+    entry = {"command": "x", "icon": 3, "envFile": "${nothing at all}", "env": None, "tools": ["*"]}
     server = one(tmp_path, {**entry, "description": "…", "gallery": True})
     assert (server.env, server.tools.lets("any")) == ({}, True)
 
@@ -86,15 +84,63 @@ def test_lists_of_tools_under_all_their_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ({}, (None, None, 300)),
+        ({"connectSeconds": 5, "callSeconds": 60, "idleSeconds": 7}, (5, 60, 7)),
+        ({"connect_timeout": 5, "execute_timeout": 60, "sse_read_timeout": 7}, (5, 60, 7)),
+        ({"callSeconds": 2000}, (None, 2000, 2000)),
+        ({"timeout": 30_000}, (None, 30, 30)),
+        ({"timeout": 600}, (None, 600, 600)),
+        ({"timeout": 600, "idleSeconds": 5}, (None, 600, 5)),
+    ],
+)
+def test_times_are_seconds_but_a_long_timeout_is_in_milliseconds(
+    tmp_path: Path, written: dict[str, float], seconds: tuple[float | None, ...]
+) -> None:
+    server = one(tmp_path, {"url": "https://a.test/sse", **written})
+    assert (server.connect_seconds, server.call_seconds, server.idle_seconds) == seconds
+    assert not read(tmp_path, {"mcpServers": {"one": {"command": "x", **written}}}).remarks["one"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "remarks"),
+    [
+        ({"excludeTool": ["x"]}, ["key excludeTool is not known and has no effect; did you mean excludeTools?"]),
+        ({"sandbx": False}, ["did you mean sandbox?"]),
+        ({"tools": {"alow": []}}, ["key tools.alow is not known and has no effect; there are allow and deny"]),
+        ({"alwaysAllow": [], "zzz": 1}, ["key alwaysAllow is not known", "key zzz is not known and has no effect"]),
+        ({"description": "…", "name": "X", "_comment": 1, "//": "no", "enabled": True}, []),
+    ],
+)
+def test_a_key_without_effect_is_named_unless_it_is_for_people(
+    tmp_path: Path, entry: dict[str, Any], remarks: list[str]
+) -> None:
+    config = read(tmp_path, {"mcpServers": {"one": {"command": "x", **entry}}})
+    assert len(config.servers) == 1
+    for remark, expected in zip(config.remarks["one"], remarks, strict=True):
+        assert expected in remark
+
+
+@pytest.mark.parametrize("entry", [{"disabled": "true"}, {"disabled": 1}, {"enabled": False}])
+def test_a_server_can_be_switched_off_in_several_forms(tmp_path: Path, entry: dict[str, Any]) -> None:
+    assert not read(tmp_path, {"mcpServers": {"one": {"command": "x", **entry}}}).servers
+
+
+def test_a_list_of_tools_is_the_list_of_allowed_ones(tmp_path: Path) -> None:
+    tools = one(tmp_path, {"command": "x", "tools": ["get_*"]}).tools
+    assert [tools.lets(name) for name in ("get_one", "set")] == [True, False]
+
+
+@pytest.mark.parametrize(
     ("entry", "trusted"),
     [
         ({}, (False, False)),
         ({"trust": True}, (True, True)),
         ({"trust": ["get_*"]}, (True, False)),
-        ({"alwaysAllow": ["get_one"]}, (True, False)),
-        ({"autoApprove": []}, (False, False)),
-        ({"autoApprove": ["get_one()"]}, (True, False)),
-        ({"autoApprove": ["get_one(-l)"]}, (False, False)),  # only with these arguments
+        ({"trust": []}, (False, False)),
+        ({"trust": ["get_one()"]}, (True, False)),
+        ({"trust": ["get_one(-l)"]}, (False, False)),  # only with these arguments
     ],
 )
 def test_trust_is_the_operators_word(tmp_path: Path, entry: Any, trusted: tuple[bool, bool]) -> None:
@@ -137,6 +183,9 @@ def test_variables_are_filled_in_where_a_server_is_described(tmp_path: Path) -> 
         ({"url": "ftp://a.test"}, "begins with neither http:// nor https://"),
         ({"command": "x", "args": "all"}, "args: Input should be a valid list"),
         ({"command": ["x"]}, "command: Input should be a valid string"),
+        ({"command": "x", "timeout": "soon"}, "timeout: Input should be a valid number"),
+        ({"command": "x", "connectSeconds": 0}, "connectSeconds: Input should be greater than 0"),
+        ({"command": "x", "sse_read_timeout": float("inf")}, "sse_read_timeout: Input should be a finite number"),
         ("x", "it must be an object"),
         (None, "it must be an object"),
     ],
@@ -223,3 +272,31 @@ def test_text_without_a_reference_stays_as_it_is(text: str) -> None:
 )
 def test_control_characters_are_refused_wherever_they_stand(tmp_path: Path, entry: Any) -> None:
     assert "control character" in problem(tmp_path, entry)
+
+
+# the names of tools
+
+
+@pytest.mark.parametrize(
+    ("server", "tool", "name"),
+    [
+        ("git", "git_status", "mcp__git__git_status"),
+        ("my server", "get.time/now", "mcp__my_server__get_time_now"),
+        ("é", "漢", "mcp______"),
+        ("s" * 40, "t" * 40, f"mcp__{'s' * 40}__{'t' * 8}_"),
+    ],
+)
+def test_names_are_such_as_every_model_takes(server: str, tool: str, name: str) -> None:
+    assert exposed(server, tool, ()).startswith(name)
+    assert exposed(server, tool, ()).startswith(prefix(server))
+
+
+@given(st.text(), st.text(), st.text())
+def test_names_differ_wherever_tools_do(server: str, tool: str, other: str) -> None:
+    first = exposed(server, tool, ())
+    second = exposed(server, other, {first})
+    for name in (first, second):
+        assert len(name) <= 64
+        assert name.isascii()
+        assert name.replace("-", "_").isidentifier()
+    assert first != second or tool == other

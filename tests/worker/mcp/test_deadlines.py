@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from deputize.shared.errors import ErrorType
 from tests.toolbench import Toolbench
 from tests.worker.mcp.entries import raw
@@ -17,11 +15,8 @@ async def test_news_put_off_the_end_of_a_call(desk: Toolbench) -> None:
         assert (await found.call("mcp__raw__tick", times=25)).content == "ticked"
 
 
-@pytest.mark.parametrize("time", [{"execute_timeout": 0.5}, {"executeTimeout": 0.5}, {"tool_timeout_sec": 0.5}])
-async def test_a_call_may_take_no_longer_than_the_file_says_whatever_it_reports(
-    desk: Toolbench, time: dict[str, float]
-) -> None:
-    async with opened(desk, {"raw": raw(**time)}) as found:
+async def test_a_call_may_take_no_longer_than_the_file_says_whatever_it_reports(desk: Toolbench) -> None:
+    async with opened(desk, {"raw": raw(callSeconds=0.5)}) as found:
         result = await found.call("mcp__raw__tick", times=1000)
     assert result.error_type is ErrorType.TIMEOUT
     assert "it took more than 0.5 seconds" in (result.error or "")
@@ -36,7 +31,7 @@ async def test_a_server_that_does_not_list_its_tools_is_not_waited_for(desk: Too
 
 
 async def test_a_server_is_waited_for_as_long_as_its_own_entry_says(desk: Toolbench) -> None:
-    servers = {"deaf": raw("deaf", connect_timeout=1), "raw": raw(connectTimeout=60_000)}
+    servers = {"deaf": raw("deaf", connectSeconds=1), "raw": raw(connectSeconds=60)}
     async with asyncio.timeout(15), opened(desk, servers, seconds=0.001) as found:
         assert "it did not answer within 1 seconds" in found.warnings[0]
         assert "mcp__raw__echo" in found.tools
