@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-import anyio
+from anyio.abc import ObjectReceiveStream
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     PARSE_ERROR,
@@ -53,15 +52,19 @@ def read(data: bytes) -> JSONRPCMessage | None:
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             why = first["msg"] if first["type"] == "json_invalid" else "it is not a response of JSON-RPC 2.0"
-    return unreadable(data[:_LOOKED_AT], why, data[-_LOOKED_AT:])
+    return _unreadable(data, why)
 
 
-def unreadable(head: bytes, why: str, tail: bytes = b"") -> JSONRPCError | None:
-    """Returns the error for the call that a message of this beginning and end answers; None if it cannot be seen."""
-    begins = _HEAD.match(head)
+def too_long(data: bytes) -> JSONRPCError | None:
+    """Returns the error for the call that a message answers which is too long; None if it cannot be seen."""
+    return _unreadable(data, TOO_LONG)
+
+
+def _unreadable(data: bytes, why: str) -> JSONRPCError | None:
+    begins = _HEAD.match(data[:_LOOKED_AT])
     if begins is None or begins["next"] not in (b"result", b"error", None):
         return None
-    found = _ID.search(begins["names"]) or _TAIL.search(tail)
+    found = _ID.search(begins["names"]) or _TAIL.search(data[-_LOOKED_AT:])
     if found is None:
         return None
     detail = ErrorData(code=PARSE_ERROR, message=f"its answer cannot be read: {why}")
@@ -83,37 +86,8 @@ def is_excessive(data: bytes) -> bool:
     return len(data) > MAX_NOTIFICATION and _NOTIFICATION.match(data) is not None
 
 
-class Stream:
-    """What the SDK needs of a stream of messages besides ``receive`` or ``send``."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        pass
-
-
-class Messages(Stream):
-    async def receive(self) -> SessionMessage | Exception:
-        raise NotImplementedError
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-
-class EventLines:
-    """The lines of an event stream, so that the messages in them can be read."""
+class Lines:
+    """Splits bytes into lines. Of a line that is longer than ``longest`` only the beginning is returned."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -122,31 +96,44 @@ class EventLines:
         self._skips = False
         """Whether the rest of a line that was too long comes."""
 
+    def feed(self, part: bytes) -> list[bytes]:
+        """Returns the lines that are complete, and the one that has become too long."""
+        lines: list[bytes] = []
+        first, *others = part.split(b"\n")
+        self._rest.append(first)
+        self._size += len(first)
+        if others:
+            *whole, rest = others
+            lines = whole if self._skips else [b"".join(self._rest), *whole]
+            self._rest, self._size, self._skips = [rest], len(rest), False
+        if self._size > self._longest:
+            lines += [] if self._skips else [b"".join(self._rest)]
+            self._rest, self._size, self._skips = [], 0, True
+        return lines
+
+
+class EventLines:
+    """The lines of an event stream, so that the messages in them can be read."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._lines = Lines(longest)
+
     def feed(self, part: bytes) -> bytes:
         """Returns the lines that are complete, and what of a line is too long to wait for its end."""
-        self._rest.append(part)
-        self._size += len(part)
-        if b"\n" not in part and self._size <= self._longest:
-            return b""
-        *lines, rest = b"".join(self._rest).split(b"\n")
-        if lines and self._skips:
-            lines, self._skips = lines[1:], False
-        if len(rest) > self._longest:
-            lines, rest, self._skips = [*lines, *([] if self._skips else [rest])], b"", True
-        self._rest, self._size = [rest], len(rest)
-        return b"".join(self._readable(line) + b"\n" for line in lines)
+        return b"".join(self._readable(line) + b"\n" for line in self._lines.feed(part))
 
     def _readable(self, line: bytes) -> bytes:
         data = line.removeprefix(b"data:")
         if data == line:
             return line
-        if len(data) > self._longest and (error := unreadable(data[:_LOOKED_AT], TOO_LONG, data[-_LOOKED_AT:])):
+        if len(data) > self._longest and (error := too_long(data)):
             return b"data: " + error.model_dump_json().encode() + b"\n"
         fit = None if is_excessive(data) else readable(data)
         return b":" if fit is None else b"data:" + fit
 
 
-class Usable(Messages):
+class Usable(ObjectReceiveStream[SessionMessage | Exception]):
     """A stream of messages without the tools and contents that are wrong; ``left_out`` gets the reasons."""
 
     def __init__(self, incoming: Any, left_out: Callable[[str], None]) -> None:

@@ -15,15 +15,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.log import log
+from ..sandbox.buffers import BoundedBuffer
 from .answers import Usable
 from .config import Server
-from .pipes import BROKEN, NOT_SENT
-from .transport import RunScope, StderrTail, Transport, opened
+from .streams import BROKEN, NOT_SENT
+from .transport import RunScope, Transport, opened
 
 MAX_TOOLS = 500
 """Per server; models choose badly from more."""
 _CLOSE_SECONDS = 3.0
 _PATIENCE = 15.0
+_MAX_STDERR = 2000
+"""Bytes of a server's stderr that are kept for error messages."""
 _US = types.Implementation(name="deputize", version="0.1.0")
 _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -60,7 +63,7 @@ class Connection:
         self._holding: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._line: Transport | None = None
-        self._words = StderrTail()
+        self._words = BoundedBuffer(_MAX_STDERR)
         self.left_out: list[str] = []
         """Why some of what the server offers cannot be used."""
         self._ended = False
@@ -73,7 +76,7 @@ class Connection:
         """Connects. Raises ``ServerUnavailable``, after everything that was started has been closed."""
         if self._ended:
             raise ServerUnavailable("the run that used it is over")
-        words = self._words = StderrTail()
+        words = self._words = BoundedBuffer(_MAX_STDERR)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
         self._holding = holding = asyncio.create_task(self._hold(words, ready), name=f"mcp {self.server.name}")
@@ -154,7 +157,7 @@ class Connection:
                 raise self._doubt(_explained(error)) from None
         raise AssertionError("the second try returns or raises")
 
-    async def _hold(self, words: StderrTail, ready: asyncio.Future[None]) -> None:
+    async def _hold(self, words: BoundedBuffer, ready: asyncio.Future[None]) -> None:
         """Connects, and closes the connection when it is not needed or has failed. Raises what ended it."""
         over: asyncio.Event | None = None
         try:
@@ -265,11 +268,12 @@ def _explained(error: BaseException | None) -> str:
     return str(error)[:500] or type(error).__name__
 
 
-def _quoted(words: StderrTail) -> str:
-    return f"; its stderr: {words}" if str(words) else ""
+def _quoted(words: BoundedBuffer) -> str:
+    text = " ".join(words.data.decode("utf-8", "replace").split())
+    return f"; its stderr: {text}" if text else ""
 
 
-def _advice(server: Server, words: StderrTail) -> str:
+def _advice(server: Server, words: BoundedBuffer) -> str:
     quoted = _quoted(words)
     if server.type != "stdio" or not server.sandbox:
         return quoted

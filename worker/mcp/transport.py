@@ -5,26 +5,31 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 
 from ...shared.errors import Misconfigured
+from ..linux.program import Program, Sink, piped
 from ..sandbox import environment
 from ..sandbox.base import Sandbox
 from ..sandbox.bubblewrap import Bubblewrap
 from ..sandbox.buffers import BoundedBuffer
 from ..sandbox.command import Command
 from ..sandbox.environment import MOUNT, BindMount, program_mounts, search_path
+from ..sandbox.process import Process
 from ..threads import run_in_thread
 from ..workspace.files import Files
+from . import subreaper as supervisor
 from .config import Server
-from .free_program import FreeProgram
-from .pipes import Incoming, Outgoing, Program, reached
+from .streams import Incoming, Outgoing, reached
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SANDBOXS_OWN = (MOUNT, "/proc", "/dev")
@@ -34,7 +39,8 @@ _INSTALLED = (*_PYTHON, "lib/node_modules")
 GRACE_SECONDS = 0.5
 """How long a server may take to exit once its input has ended, before it is killed."""
 _LONGEST_RUN = 25 * 3600.0
-_MAX_WORDS = 2000
+_GRACE = 1.0
+_PATIENCE = 5.0
 
 
 def program_of(command: str, path: str, *, sandbox: bool = True) -> str:
@@ -112,30 +118,17 @@ class RunScope:
     read_only: bool = False
 
 
+@dataclass(frozen=True, slots=True)
 class Transport:
     """The ``streams`` for the SDK's client; ``over`` is set when the connection has ended, ``why`` has the reason."""
 
-    def __init__(self, streams: Any, over: asyncio.Event, why: Callable[[], str] = lambda: "") -> None:
-        self.streams = streams
-        self.over = over
-        self.why = why
-
-
-@dataclass(slots=True)
-class StderrTail:
-    """The end of a server's stderr and other output, for error messages."""
-
-    kept: BoundedBuffer = field(default_factory=lambda: BoundedBuffer(_MAX_WORDS))
-
-    def add(self, data: bytes) -> None:
-        self.kept.add(data)
-
-    def __str__(self) -> str:
-        return " ".join(self.kept.data.decode("utf-8", "replace").split())
+    streams: Any
+    over: asyncio.Event
+    why: Callable[[], str] = lambda: ""
 
 
 @asynccontextmanager
-async def opened(server: Server, caller: RunScope, words: StderrTail) -> AsyncGenerator[Transport]:
+async def opened(server: Server, caller: RunScope, words: BoundedBuffer) -> AsyncGenerator[Transport]:
     """Yields the transport until the block ends; the server's processes are gone afterwards.
 
     Raises ``Misconfigured`` and ``ToolError`` if the program cannot be started.
@@ -154,7 +147,7 @@ async def opened(server: Server, caller: RunScope, words: StderrTail) -> AsyncGe
 
 
 @asynccontextmanager
-async def _sandboxed(server: Server, caller: RunScope, words: StderrTail) -> AsyncGenerator[Transport]:
+async def _sandboxed(server: Server, caller: RunScope, words: BoundedBuffer) -> AsyncGenerator[Transport]:
     """Runs a program with the workspace, its installation and the configured variables, without network."""
     if caller.sandbox.broken:
         raise Misconfigured(f"it would run in the sandbox, and {caller.sandbox.broken}")
@@ -175,7 +168,7 @@ async def _sandboxed(server: Server, caller: RunScope, words: StderrTail) -> Asy
             yield line
 
 
-def _free(server: Server, caller: RunScope, incoming: Incoming, words: StderrTail) -> FreeProgram:
+def _free(server: Server, caller: RunScope, incoming: Incoming, words: BoundedBuffer) -> FreeProgram:
     """Runs a program with this machine's network and files, as configured, but without the worker's secrets.
 
     Raises ``Misconfigured`` in a read-only run, which could not be enforced, unless the server is trusted.
@@ -192,7 +185,7 @@ def _free(server: Server, caller: RunScope, incoming: Incoming, words: StderrTai
 
 
 @asynccontextmanager
-async def _talking(program: Program, incoming: Incoming, caller: RunScope) -> AsyncGenerator[Transport]:
+async def _talking(program: FreeProgram | Process, incoming: Incoming, caller: RunScope) -> AsyncGenerator[Transport]:
     incoming.pause = program.pause
     program.ended.add_done_callback(lambda _: incoming.end())
 
@@ -219,3 +212,62 @@ def _inside(cwd: str) -> str:
 
 def _path(server: Server, caller: RunScope) -> str:
     return server.env.get("PATH") or caller.environ.get("PATH", os.defpath)
+
+
+class FreeProgram(Program):
+    """A server process outside of the sandbox, as configured by the operator, which never outlives its worker.
+
+    A supervisor process of its own ends it and everything it has started when the worker dies, even if the worker is
+    killed. Start it only from the loop's thread: the kernel has it killed when that thread ends.
+
+    A program that cannot be started is reported on stderr. Raises ``Misconfigured`` if the supervisor cannot be
+    started.
+    """
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, on_stdout: Sink, on_stderr: Sink) -> None:
+        self._name = argv[0]
+        super().__init__(_supervised(supervisor.described(argv, env, cwd)), on_stdout, on_stderr, open_end=True)
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._pidfd, self._finish)
+
+    async def end(self) -> None:
+        """Ends the program and its descendants: SIGTERM first, then SIGKILL. Returns when all of them are gone."""
+        stages = (signal.SIGTERM, _GRACE), (supervisor.END_ALL, _PATIENCE), (signal.SIGKILL, _PATIENCE)
+        for number, seconds in stages:
+            if self.ended.done():
+                break
+            if number == supervisor.END_ALL:
+                self.reaped.append(self._name)
+            self._tell_supervisor(number)
+            await asyncio.wait([self.ended], timeout=seconds)
+
+    def kill(self) -> None:
+        """Kills the program and its descendants; ``ended`` follows within milliseconds."""
+        if not self.ended.done():
+            self._tell_supervisor(supervisor.END_ALL)
+
+    def _tell_supervisor(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def _finish(self) -> None:
+        """The program has ended; the rest of its pipes is read, even if other processes still hold them."""
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._process.wait()
+        self._close_pipes()
+        if not self.ended.done():
+            self.ended.set_result(self._process.returncode)
+
+
+def _supervised(description: bytes) -> subprocess.Popen[bytes]:
+    """Starts the supervisor process. Its environment is empty: the server's variables could change its behaviour."""
+    fd = os.memfd_create("server")
+    try:
+        os.write(fd, description)
+        os.lseek(fd, 0, os.SEEK_SET)
+        return piped([sys.executable, "-I", "-S", supervisor.__file__, str(fd)], [fd], start_new_session=True)
+    except OSError as error:
+        raise Misconfigured(f"it cannot be started: {error.strerror}") from None
+    finally:
+        os.close(fd)

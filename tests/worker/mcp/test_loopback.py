@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from deputize.worker.mcp.pipes import guarded
+from deputize.worker.mcp.streams import guarded
 from deputize.worker.web.targets import ForbiddenTarget
 from tests.internet import PUBLIC, Internet, response
 

@@ -1,4 +1,4 @@
-"""The pair of streams that the SDK uses, over the pipes of a server process.
+"""The pair of streams that the SDK uses: over the pipes of a server process, or over HTTP.
 
 Nothing here blocks and nothing is a task: bytes come in as the event loop reads them and go out as they are written.
 A server's messages are no more trusted than a command's output.
@@ -10,21 +10,22 @@ import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from itertools import islice
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import anyio
 import httpx2
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, JSONRPCMessage, JSONRPCNotification
 
+from ..linux.program import Program
 from ..web.dial import GuardedTransport, Network
 from ..web.targets import target
-from .answers import MAX_MESSAGE, TOO_LONG, EventLines, Messages, Stream, is_excessive, read, readable, unreadable
+from .answers import MAX_MESSAGE, TOO_LONG, EventLines, Lines, is_excessive, read, readable, too_long
 from .config import Server
 
 BURST_BYTES, BYTES_A_SECOND = 10 * 1024 * 1024, 1024 * 1024
@@ -36,10 +37,8 @@ MAX_WAITING = 500
 """Unread messages; with more, reading from the server is paused."""
 MAX_NONSENSE = 100
 _PAUSE = 0.1
-_AT_ONCE = 200
-"""Lines of one chunk that are parsed at once."""
-_BATCH = 50
-"""Further lines per iteration of the event loop."""
+_AT_ONCE = 50
+"""Lines that are parsed per iteration of the event loop."""
 _HEARD = ("notifications/progress", "notifications/cancelled")
 """Notifications that are used. The SDK would start a task for each of the others."""
 _MAX_NOISE = 100
@@ -77,20 +76,7 @@ class Pace:
         return self._paused > MAX_PAUSED
 
 
-class Program(Protocol):
-    """A running server process, inside or outside of the sandbox."""
-
-    ended: asyncio.Future[int]
-    reaped: list[str]
-
-    def write(self, data: bytes) -> None: ...
-    def close_stdin(self) -> None: ...
-    def pause(self, seconds: float) -> None: ...
-    def kill(self) -> None: ...
-    async def end(self) -> None: ...
-
-
-class Incoming(Messages):
+class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
     """The server's messages. ``noise`` receives lines that are not messages: many servers print a banner on stdout."""
 
     def __init__(self, noise: Callable[[bytes], None]) -> None:
@@ -100,14 +86,11 @@ class Incoming(Messages):
         """The protocol violation that ended it."""
         self.pause: Callable[[float], None] = lambda seconds: None
         self._noise = noise
-        self._messages: deque[SessionMessage] = deque()
-        self._unparsed: deque[bytes] = deque()
+        self._lines = Lines(MAX_MESSAGE)
+        self._unread: deque[bytes] = deque()
         self._news = asyncio.Event()
         self._ended = False
-        self._line: list[bytes] = []
-        self._size = 0
-        self._skips = False
-        """Whether the rest of a line that was too long comes."""
+        self._parsed = 0
         self._nonsense = 0
         self._pace = Pace()
 
@@ -115,21 +98,19 @@ class Incoming(Messages):
         """Adds bytes, in chunks of any size."""
         if self._ended:
             return
-        first, *others = data.split(b"\n")
-        self._line.append(first)
-        self._size += len(first)
-        if others:
-            *whole, rest = others
-            self._sort([*([] if self._skips else [b"".join(self._line)]), *whole])
-            self._line, self._size, self._skips = [rest], len(rest), False
-            self._parse(_AT_ONCE)
-        if self._size > MAX_MESSAGE:
-            self._skips = self._skips or self._is_too_long(b"".join(self._line))
-            self._line, self._size = [], 0
-        pause = self._pace.pause(len(data), len(others))
+        noise: list[bytes] = []
+        for line in self._lines.feed(data):
+            if line[:1] == b"{" or len(line) > MAX_MESSAGE:
+                self._unread.append(line)
+            elif len(noise) < _MAX_NOISE:
+                noise.append(line[:1000])
+        if noise:
+            self._noise(b"\n".join([*noise, b""]))
+        self._news.set()
+        pause = self._pace.pause(len(data), data.count(b"\n"))
         if self._pace.exhausted:
             self._fail("it sends messages faster than they can be read")
-        if len(self._messages) + len(self._unparsed) > MAX_WAITING:
+        if len(self._unread) > MAX_WAITING:
             pause = max(pause, _PAUSE)
         if pause:
             self.pause(pause)
@@ -140,71 +121,46 @@ class Incoming(Messages):
         self._news.set()
 
     async def receive(self) -> SessionMessage | Exception:
-        while not self._messages:
-            if self._unparsed:
-                await asyncio.sleep(0)
-                self._parse(_BATCH)
-                continue
-            if self._ended:
+        while True:
+            if self._unread:
+                self._parsed += 1
+                if self._parsed % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                if message := self._next():
+                    return SessionMessage(message)
+            elif self._ended:
                 self.over.set()
                 raise anyio.EndOfStream
-            self._news.clear()
-            await self._news.wait()
-        return self._messages.popleft()
+            else:
+                self._news.clear()
+                await self._news.wait()
 
     async def aclose(self) -> None:
         self.end()
 
-    def _is_too_long(self, line: bytes) -> bool:
-        """Ends the call that a line answers if the line is too long, or all calls where it is not known which."""
-        if len(line) > MAX_MESSAGE and not self._take(unreadable(line[:1000], TOO_LONG, line[-1000:])):
+    def _next(self) -> JSONRPCMessage | None:
+        """Returns the message of the next line; None if it is not one, or of no use."""
+        line = self._unread.popleft()
+        if is_excessive(line):
+            return None
+        is_too_long = len(line) > MAX_MESSAGE
+        message = too_long(line) if is_too_long else read(line)
+        if message is None and is_too_long:
             self._fail(TOO_LONG)
-        return len(line) > MAX_MESSAGE
-
-    def _sort(self, lines: Sequence[bytes]) -> None:
-        """Keeps the lines that may be messages and passes the others to ``noise``."""
-        found = [line for line in lines if line[:1] == b"{" and not self._is_too_long(line)]
-        if len(found) < len(lines):
-            noise = (line[:1000] for line in lines if line[:1] != b"{")
-            self._noise(b"\n".join([*islice(noise, _MAX_NOISE), b""]))
-        self._unparsed.extend(found)
-        self._news.set()
-
-    def _parse(self, most: int) -> None:
-        """Parses the next lines."""
-        noise: list[bytes] = []
-        for _ in range(min(most, len(self._unparsed))):
-            line = self._unparsed.popleft()
-            if not self._understood(line):
-                noise.append(line[:1000])
-            if self.broken:
-                break
-        if noise:
-            self._noise(b"\n".join([*noise[:_MAX_NOISE], b""]))
-
-    def _understood(self, line: bytes) -> bool:
-        if is_excessive(line) or self._take(read(line)):
-            return True
-        self._nonsense += 1
-        if self._nonsense > MAX_NONSENSE:
-            self._fail("its messages are not valid JSON-RPC")
-        return False
-
-    def _take(self, message: JSONRPCMessage | None) -> bool:
-        if message is not None and not (isinstance(message, JSONRPCNotification) and message.method not in _HEARD):
-            self._messages.append(SessionMessage(message))
-            self._news.set()
-        return message is not None
+        elif message is None:
+            self._noise(line[:1000] + b"\n")
+            self._nonsense += 1
+            if self._nonsense > MAX_NONSENSE:
+                self._fail("its messages are not valid JSON-RPC")
+        return None if isinstance(message, JSONRPCNotification) and message.method not in _HEARD else message
 
     def _fail(self, why: str) -> None:
-        if self.broken is None:
-            self.broken = why
-        self._line, self._size = [], 0
-        self._unparsed.clear()
+        self.broken = self.broken or why
+        self._unread.clear()
         self.end()
 
 
-class Outgoing(Stream):
+class Outgoing(ObjectSendStream[SessionMessage]):
     """The messages to the server."""
 
     def __init__(self, program: Program, incoming: Incoming) -> None:
@@ -217,6 +173,9 @@ class Outgoing(Stream):
             raise anyio.BrokenResourceError
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         self._program.write(line.encode("utf-8", "replace") + b"\n")
+
+    async def aclose(self) -> None:
+        pass
 
 
 NOT_SENT, BROKEN = -32010, -32011

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 
-from deputize.worker.mcp.pipes import (
+from deputize.worker.mcp.streams import (
     BURST_BYTES,
     BURST_LINES,
     BYTES_A_SECOND,
@@ -75,9 +75,9 @@ async def test_who_says_what_nobody_can_read_is_not_listened_to_any_more(said: b
     incoming = Incoming(lambda line: None)
     incoming.feed(message(1) + said)
     incoming.feed(message(2))
+    assert await everything(incoming) == [1]
     assert incoming.broken is not None
     assert incoming.broken.startswith(why)
-    assert await everything(incoming) == [1]
 
 
 async def test_who_talks_faster_than_anybody_reads_has_to_wait() -> None:
