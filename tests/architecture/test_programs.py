@@ -22,7 +22,7 @@ STARTS = {
     "worker/mcp/subreaper.py": "a server that the operator configured",
     "worker/sandbox/trials.py": "Python's own program",
     "worker/standby/process.py": "our own program",
-    "worker/web/page_text.py": "our own program",
+    "worker/web/fetch.py": "our own program",
     "worker/workspace/removal.py": "rm and chmod",
 }
 START = re.compile(

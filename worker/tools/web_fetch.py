@@ -12,8 +12,7 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.settings import Settings, ToolSettings
 from ...shared.text import clip
 from ..web.dial import GuardedTransport, Network
-from ..web.fetch import WebPage, fetch
-from ..web.page_text import page_text, raw_url
+from ..web.fetch import WebPage, fetch, page_text, raw_url
 from ..web.targets import ForbiddenTarget, target
 from .base import Availability, Effect, Kind, Params, Tool, ToolContext, ToolResult, Touches
 
@@ -56,7 +55,7 @@ class WebFetch(Tool[WebFetchParams]):
         self, settings: ToolSettings | None = None, *, network: Network | None = None, seconds: float = TIMEOUT_SECONDS
     ) -> None:
         settings = settings or ToolSettings()
-        self._headers = {"User-Agent": settings.user_agent, "Accept": _ACCEPT, "Accept-Encoding": "gzip, deflate"}
+        self._headers = {"User-Agent": settings.user_agent, "Accept": _ACCEPT, "Accept-Encoding": "gzip"}
         self._private_hosts: Sequence[str] = settings.private_hosts
         self._network = network
         self._seconds = seconds

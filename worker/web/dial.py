@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from ssl import SSLContext
@@ -35,7 +34,7 @@ def trust_store() -> SSLContext:
     return httpx2.create_ssl_context()
 
 
-class PooledTransport(httpx2.AsyncBaseTransport):
+class PooledTransport(httpx2.AsyncHTTPTransport):
     """A transport without a proxy. ``network`` makes the connections; ``tls`` has the trusted certificate authorities,
     by default the machine's. With ``keepalive`` False each request has a connection of its own.
     """
@@ -43,65 +42,17 @@ class PooledTransport(httpx2.AsyncBaseTransport):
     def __init__(
         self, network: httpcore2.AsyncNetworkBackend, tls: SSLContext | None = None, *, keepalive: bool = True
     ) -> None:
+        tls = tls or trust_store()
+        super().__init__(verify=tls)
+        # The library has no parameter for the network.
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=tls or trust_store(),
+            ssl_context=tls,
             max_connections=None,
             max_keepalive_connections=None if keepalive else 0,
             keepalive_expiry=IDLE_SECONDS,
             socket_options=_KEEPALIVE,
             network_backend=network,
         )
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        url = request.url
-        sent = httpcore2.Request(
-            method=request.method,
-            url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=request.headers.raw,
-            content=cast(httpx2.AsyncByteStream, request.stream),
-            extensions=request.extensions,
-        )
-        with _translated_errors():
-            answer = await self._pool.handle_async_request(sent)
-        return httpx2.Response(
-            answer.status, headers=answer.headers, stream=_Stream(answer), extensions=answer.extensions
-        )
-
-    async def aclose(self) -> None:
-        await self._pool.aclose()
-
-
-class _Stream(httpx2.AsyncByteStream):
-    """A response's bytes; closing it returns the connection to the pool."""
-
-    def __init__(self, answer: httpcore2.Response) -> None:
-        self._answer = answer
-
-    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        # Closed explicitly: finalizing an iterator in the garbage collector would start a task.
-        stream = cast(httpx2.AsyncByteStream, self._answer.stream)
-        async with aclosing(cast(AsyncGenerator[bytes, None], stream.__aiter__())) as chunks:
-            with _translated_errors():
-                async for chunk in chunks:
-                    yield chunk
-
-    async def aclose(self) -> None:
-        await self._answer.aclose()
-
-
-@contextmanager
-def _translated_errors() -> Generator[None]:
-    """Translates httpcore's exceptions to httpx2's of the same names."""
-    try:
-        yield
-    except (
-        httpcore2.TimeoutException,
-        httpcore2.NetworkError,
-        httpcore2.ProtocolError,
-        httpcore2.ProxyError,
-        httpcore2.UnsupportedProtocol,
-    ) as error:
-        raise getattr(httpx2, type(error).__name__, httpx2.TransportError)(str(error)) from error
 
 
 class Network(httpcore2.AsyncNetworkBackend):
@@ -162,10 +113,12 @@ class GuardedTransport(PooledTransport):
         return await super().handle_async_request(request)
 
     async def connect(self, where: Target, timeout: float) -> httpcore2.AsyncNetworkStream:
-        """Opens a connection without TLS. Raises as requests do; the connection raises httpcore2's exceptions."""
+        """Opens a connection without TLS. Raises ``httpx2.ConnectError``; the connection raises httpcore2's errors."""
         self.check_url(where.url)
-        with _translated_errors():
+        try:
             return await self._guard.connect_tcp(where.host, where.port, timeout, None, _KEEPALIVE)
+        except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+            raise httpx2.ConnectError(str(error)) from error
 
 
 class _Guard(httpcore2.AsyncNetworkBackend):

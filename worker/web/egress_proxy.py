@@ -7,7 +7,7 @@ import re
 import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import h11
 import httpcore2
@@ -32,24 +32,10 @@ _HOP_BY_HOP = {
 _UNPRINTABLE = re.compile(r"[^ -~]")
 
 
-class Session(Protocol):
-    """What the connections of one command have in common."""
-
-    transport: GuardedTransport
-
-    def judge(self, url: str) -> Target:
-        """Returns the target. Raises ForbiddenTarget if it is not allowed."""
-        ...
-
-    def count(self, transferred: int) -> None:
-        """Counts bytes. Raises if they are more than the command may transfer."""
-        ...
-
-
 class ProxyConnection:
     """One connection of a command, for one request."""
 
-    def __init__(self, session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, session: _Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._session = session
         self._reader = reader
         self._writer = writer
@@ -333,6 +319,7 @@ class _Session:
         return self.transport.check_url(where.url)
 
     def count(self, transferred: int) -> None:
+        """Counts bytes. Raises ``_SpentError`` if they are more than the command may transfer."""
         self._left -= transferred
         if self._left <= 0:
             raise _SpentError

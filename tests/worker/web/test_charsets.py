@@ -6,7 +6,7 @@ import codecs
 
 import pytest
 
-from deputize.worker.web.page_text import decode_body, is_utf8
+from deputize.worker.web.fetch import decode_body, is_utf8
 
 TEXT = "Grüße, 日本語"
 

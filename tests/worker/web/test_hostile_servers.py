@@ -40,8 +40,8 @@ def fetch(bare_desk: Toolbench) -> Fetch:
     return fetched
 
 
-def packed(body: bytes, encoding: str, name: str | None = None) -> bytes:
-    return response(body, "text/plain", Content_Encoding=name or encoding)
+def packed(body: bytes, encoding: str) -> bytes:
+    return response(body, "text/plain", Content_Encoding=encoding)
 
 
 def zeros(mebibytes: int) -> bytes:
@@ -54,17 +54,11 @@ def letters(mebibytes: int) -> bytes:
     return gzip.compress(b"a" * 1024 * 1024 * mebibytes)
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate", "raw deflate"])
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip"])
 async def test_packed_bodies_are_unpacked(fetch: Fetch, encoding: str) -> None:
     text = "läuft ".encode() * 10_000
-    raw = zlib.compressobj(wbits=-15)
-    body = {
-        "gzip": gzip.compress(text),
-        "x-gzip": gzip.compress(text[:1000]) + gzip.compress(text[1000:]),
-        "deflate": zlib.compress(text),
-        "raw deflate": raw.compress(text) + raw.flush(),
-    }[encoding]
-    result = await fetch(saying(packed(body, encoding.removeprefix("raw "))))
+    body = gzip.compress(text[:1000]) + gzip.compress(text[1000:])
+    result = await fetch(saying(packed(body, encoding)))
     assert result.content == text.decode()
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.worker.web import converter
-from deputize.worker.web.fetch import MAX_PDF_BYTES, WebPage
-from deputize.worker.web.page_text import MAX_CONVERSIONS, page_text
+from deputize.worker.web.fetch import MAX_CONVERSIONS, MAX_PDF_BYTES, WebPage, page_text
 from tests.leaks import descendants
 from tests.waiting import until
 
