@@ -10,8 +10,7 @@ from typing import Any
 
 from ...shared.errors import Misconfigured
 from ...shared.text import clip
-from ..schemas.arguments import Arguments, ArgumentSchema
-from ..schemas.bounds import CHOICES
+from ..schemas.arguments import CHOICES, Arguments, ArgumentSchema
 from ..tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
 
 MAX_CHOICES_CHARACTERS = 4000
