@@ -1,4 +1,10 @@
-"""Parses the tool calls in a model's text, and repairs those that deviate from the form in one possible reading."""
+"""Parses the tool calls in a model's text, and repairs those that deviate from the form in one possible reading.
+
+Calls are located first, in linear time, and those skipped that are only quoted as code. Everything between
+``<tool_call>`` and its own ``</tool_call>`` belongs to that call, CDATA sections and calls inside its values included.
+A call without an end extends to the end of the text: a later ``<tool_call>`` may be part of a value, so it is not a
+call of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +18,33 @@ from xml.etree import ElementTree
 from ..models.base import ToolSpec
 from ..strict_json import loads
 from .instruction import FORM, JSON_TYPES, cdata, declared_types, example_call
-from .scanner import TAG_NAME, CallElement, find_call_elements, value_end
 
 MAX_PARAMETERS = 100
 _UNKNOWN_NAME = "tool_call"
+_TAG_NAME = r"[^\W\d][\w.-]*+"
+_OPENING_TAG = r"<tool_call(?=[\s>])[^<>]*+>"
+_MARK = r"(?:`{3,}+|~{3,}+)"
+_OUTSIDE = re.compile(
+    rf"(?P<fence>^[ \t]*+(?P<mark>{_MARK})[^`\n]*+$)|(?P<ticks>`++)|(?P<open>{_OPENING_TAG})|(?P<newline>\n++)",
+    re.MULTILINE,
+)
+_INSIDE = re.compile(
+    rf"(?P<open>{_OPENING_TAG})|(?P<close></tool_call\s*+>)|(?P<fence>^[ \t]*+(?P<mark>{_MARK})[ \t]*+$)"
+    rf"|(?P<section>(?:<(?P<tag>{_TAG_NAME})[^<>]*+>\s*+)?<!\[CDATA\[)",
+    re.MULTILINE,
+)
+_IN_FENCE = re.compile(rf"(?P<open>{_OPENING_TAG})|(?P<fence>^[ \t]*+(?P<mark>{_MARK})[ \t]*+$)", re.MULTILINE)
+_SECTION_END = re.compile(rf"\]\]>\s*+</({_TAG_NAME})\s*+>")
+_MAX_INDENT = 100
+"""How many characters before a tag are searched for the beginning of its line."""
+_CONTENT = re.compile(r"\s*+(?:<[A-Za-z]|\{|<?\Z)")
 _BEGIN = re.compile(
     r"<tool_call\s*+>\s*+<name\s*+>\s*+(?:<!\[CDATA\[)?\s*+([^<>\[\]&\s]{1,128}+)\s*+(?:\]\]>)?\s*+</name\s*+>"
 )
 _END = re.compile(r"</tool_call\s*+>\Z")
 _OPEN_PARAMS = re.compile(r"\s*+<params\s*+(/?)>")
 _CLOSE_PARAMS = re.compile(r"\s*+</params\s*+>")
-_OPEN_PARAMETER = re.compile(rf"\s*+<({TAG_NAME})([^<>]*+)>")
+_OPEN_PARAMETER = re.compile(rf"\s*+<({_TAG_NAME})([^<>]*+)>")
 _OPEN_SECTION = re.compile(r"\s*+<!\[CDATA\[")
 _REFERENCE = re.compile(r"&(?:lt|gt|amp|quot|apos|#\d++|#x[0-9a-fA-F]++);")
 _UNESCAPED = re.compile(rf"<|&(?!{_REFERENCE.pattern[1:]})")
@@ -205,7 +227,7 @@ class _CallReader:
 
     def _section(self, tag: str, label: str) -> str:
         """Returns a value in CDATA. It ends at the ``]]>`` before its closing tag, so it may contain others."""
-        end = value_end(self._raw, self._at, tag)
+        end = _value_end(self._raw, self._at, tag)
         if end is None:
             raise CallSyntaxError(f"<{tag}> is not closed by ]]></{tag}>")
         sections = self._raw[self._at : end.start()].split("]]><![CDATA[")
@@ -263,3 +285,133 @@ def _unescaped(text: str) -> str:
 
 def _original(escaped: re.Match[str]) -> str:
     return _ESCAPE if escaped[1] == _ESCAPE else chr(ord(escaped[1]) - _PRIVATE_USE)
+
+
+@dataclass(frozen=True, slots=True)
+class CallElement:
+    """The position of a tool call in a text. ``missing`` is the closing tag or mark it lacks, or "".
+
+    ``fenced``: it fills a code fence, alone or with other calls.
+    """
+
+    start: int
+    end: int
+    missing: str = ""
+    fenced: bool = False
+
+
+def find_call_elements(text: str) -> list[CallElement]:
+    """Returns the tool calls of a text, in order, without those in inline code or in a fence with other content."""
+    if "<tool_call" not in text:
+        return []
+    tokens = list(_OUTSIDE.finditer(text))
+    code_ends = _code_ends(tokens)
+    found: list[CallElement] = []
+    at = 0
+    for number, token in enumerate(tokens):
+        if token.start() < at:
+            continue
+        match token.lastgroup:
+            case "fence":
+                fenced, at = _scan_fence(text, token.end(), token["mark"])
+                found += fenced
+            case "ticks":
+                at = code_ends.get(number, at)
+            case "open" if _begins_call(text, token):
+                at, missing = _call_end(text, token.end())
+                found.append(CallElement(token.start(), at, missing))
+            case _:
+                pass
+    return found
+
+
+def _code_ends(tokens: list[re.Match[str]]) -> dict[int, int]:
+    """Returns where inline code ends, by the index of its first token: at as many backticks on the same line."""
+    ends: dict[int, int] = {}
+    later: dict[int, int] = {}
+    for number in range(len(tokens) - 1, -1, -1):
+        token = tokens[number]
+        if token.lastgroup in ("newline", "fence"):
+            later.clear()
+        elif token.lastgroup == "ticks":
+            length = token.end() - token.start()
+            if length in later:
+                ends[number] = later[length]
+            later[length] = token.end()
+    return ends
+
+
+def _begins_call(text: str, opening: re.Match[str]) -> bool:
+    """Returns whether the tag begins a call rather than being mentioned in a sentence."""
+    start = opening.start()
+    _, newline, line = text[max(0, start - _MAX_INDENT) : start].rpartition("\n")
+    first_of_line = not line.strip() and (newline != "" or start <= _MAX_INDENT)
+    return first_of_line or _CONTENT.match(text, opening.end()) is not None
+
+
+def _call_end(text: str, at: int, fence: str = "") -> tuple[int, str]:
+    """Returns the end of the call that was opened before ``at``, and the closing tag it lacks.
+
+    The end of the fence around it ends it as well, unless that is inside a value; it lacks the fence then.
+    """
+    depth = 1
+    while token := _INSIDE.search(text, at):
+        at = token.end()
+        match token.lastgroup:
+            case "open":
+                depth += 1
+            case "close":
+                depth -= 1
+                if not depth:
+                    return at, ""
+            case "section":
+                missing, at = _section_end(text, at, token["tag"])
+                if missing:
+                    return at, missing
+            case _ if fence and _closes_fence(token["mark"], fence):
+                return at, fence
+            case _:
+                pass
+    return len(text), "</tool_call>"
+
+
+def _section_end(text: str, at: int, tag: str | None) -> tuple[str, int]:
+    """Returns what a CDATA section lacks, or "", and its end.
+
+    A section that is the whole value of a tag ends where that is closed, so that a ``]]>`` before does not end it.
+    """
+    if tag is None:
+        end = text.find("]]>", at)
+        return ("]]>", len(text)) if end < 0 else ("", end + 3)
+    closing = _value_end(text, at, tag)
+    return ("", closing.end()) if closing else (f"]]></{tag}>", len(text))
+
+
+def _value_end(text: str, at: int, tag: str) -> re.Match[str] | None:
+    """Returns the end of the section that begins at ``at`` together with the closing tag of its value, or None."""
+    return next((end for end in _SECTION_END.finditer(text, at) if end[1] == tag), None)
+
+
+def _closes_fence(mark: str, fence: str) -> bool:
+    return mark[0] == fence[0] and len(mark) >= len(fence)
+
+
+def _scan_fence(text: str, at: int, fence: str) -> tuple[list[CallElement], int]:
+    """Returns the calls that fill a code fence and its end; no calls if it has other content, as examples do."""
+    calls: list[CallElement] = []
+    calls_only = True
+    while token := _IN_FENCE.search(text, at):
+        calls_only = calls_only and not text[at : token.start()].strip()
+        if token.lastgroup == "fence" and _closes_fence(token["mark"], fence):
+            return (calls if calls_only else []), token.end()
+        if token.lastgroup == "fence" or not _begins_call(text, token):
+            calls_only, at = False, token.end()
+            continue
+        at, missing = _call_end(text, token.end(), fence)
+        if missing == fence:
+            return [], at
+        calls.append(CallElement(token.start(), at, missing, fenced=True))
+    if calls_only and not text[at:].strip():
+        return calls, len(text)
+    unfinished = [CallElement(call.start, len(text), fence, fenced=True) for call in calls[:1]]
+    return unfinished, len(text)

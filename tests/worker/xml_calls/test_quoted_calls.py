@@ -6,8 +6,7 @@ import pytest
 
 from deputize.worker.models.base import ToolSpec
 from deputize.worker.xml_calls.instruction import format_tool_call
-from deputize.worker.xml_calls.parser import XMLToolCallParser, parse_tool_calls
-from deputize.worker.xml_calls.scanner import find_call_elements
+from deputize.worker.xml_calls.parser import XMLToolCallParser, find_call_elements, parse_tool_calls
 
 TOOL = ToolSpec("tool", "", {"type": "object", "properties": {"a": {"type": "string"}}})
 PROPER = format_tool_call("tool", {"a": "x"})
