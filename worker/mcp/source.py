@@ -88,9 +88,4 @@ class McpServers:
         from .tools import RunScope, serving  # now that the SDK is loaded, off the event loop
 
         caller = RunScope(context.files, context.sandbox, self._environ, context.read_only)
-        served = await opened.enter_async_context(serving(wanted, caller, self._seconds))
-        for server in served.down:
-            context.add_missing(prefix(server))
-        for problem in served.problems:
-            context.warn(problem)
-        return served.tools
+        return await opened.enter_async_context(serving(wanted, caller, self._seconds, context))

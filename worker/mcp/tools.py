@@ -21,11 +21,12 @@ from ...shared.text import clip, did_you_mean
 from ..text.output import MAX_ERROR_CHARS
 from ..threads import run_in_thread
 from ..toolkit.schema_tool import SchemaTool
+from ..toolkit.sources import ToolSourceContext
 from ..tools.base import Effect, Kind, Origin, ToolResult
 from ..tools.context import ToolContext
 from ..workspace.file_entries import PRIVATE_DIR
 from ..workspace.files import Files
-from .config import Server, exposed, matches
+from .config import Server, exposed, matches, prefix
 from .connection import Connection, ServerUnavailable
 from .transport import RunScope
 
@@ -174,36 +175,31 @@ def _unmatched(server: Server, listed: Sequence[types.Tool]) -> list[str]:
     return messages[:_MAX_UNMATCHED]
 
 
-@dataclass(slots=True)
-class OpenServers:
-    """The tools of the available servers, the problems, and the names of the unavailable servers."""
-
-    tools: list[McpTool] = field(default_factory=list[McpTool])
-    problems: list[str] = field(default_factory=list[str])
-    down: list[str] = field(default_factory=list[str])
-
-
 @asynccontextmanager
-async def serving(servers: Sequence[Server], caller: RunScope, seconds: float) -> AsyncGenerator[OpenServers]:
+async def serving(
+    servers: Sequence[Server], caller: RunScope, seconds: float, context: ToolSourceContext
+) -> AsyncGenerator[Sequence[McpTool]]:
     """Yields the servers' tools, callable until the block ends; all servers are closed afterwards.
 
     ``seconds`` is the time to wait for all of them together, or the ``connectSeconds`` of a server that has one. The
-    failure of a server does not affect the others.
+    failure of a server does not affect the others; ``context`` gets the problems and the names of unavailable servers.
     """
     links = [Connection(server, caller, server.connect_seconds or seconds) for server in servers]
     try:
         async with asyncio.TaskGroup() as side_by_side:
             reaching = [side_by_side.create_task(_reached(link)) for link in links]
-        served, taken = OpenServers(), set[str]()
+        tools, taken = list[McpTool](), set[str]()
         for link, listed in zip(links, (each.result() for each in reaching), strict=True):
+            named = f"the MCP server {link.server.name!r}"
             if isinstance(listed, ServerUnavailable):
-                served.problems.append(f"the MCP server {link.server.name!r} is left out: {listed}")
-                served.down.append(link.server.name)
+                context.add_missing(prefix(link.server.name))
+                context.warn(f"{named} is left out: {listed}")
                 continue
-            tools, problems = await run_in_thread(tools_of, link, listed, taken)
-            served.tools += tools
-            served.problems += [f"the MCP server {link.server.name!r}: {each}" for each in link.left_out] + problems
-        yield served
+            usable, problems = await run_in_thread(tools_of, link, listed, taken)
+            tools += usable
+            for problem in [*(f"{named}: {each}" for each in link.left_out), *problems]:
+                context.warn(problem)
+        yield tools
     finally:
         await asyncio.gather(*(link.end() for link in links))
 
