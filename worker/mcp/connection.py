@@ -59,7 +59,6 @@ class Connection:
         self._caller = caller
         self.connect_seconds = connect_seconds
         self._lock = asyncio.Lock()
-        self._closing = asyncio.Event()
         self._holding: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._line: Transport | None = None
@@ -78,7 +77,6 @@ class Connection:
             raise ServerUnavailable("the run that used it is over")
         words = self._words = BoundedBuffer(_MAX_STDERR)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._closing = asyncio.Event()
         self._holding = holding = asyncio.create_task(self._hold(words, ready), name=f"mcp {self.server.name}")
         holding.add_done_callback(self._log_failure)
         why: str | None = "it was not waited for"
@@ -103,7 +101,8 @@ class Connection:
         holding, self._holding, self._client = self._holding, None, None
         if holding is None:
             return
-        self._closing.set()
+        if self._line is not None:
+            self._line.over.set()
         try:
             await asyncio.wait([holding], timeout=_CLOSE_SECONDS if connected else 0)
         finally:
@@ -159,20 +158,15 @@ class Connection:
 
     async def _hold(self, words: BoundedBuffer, ready: asyncio.Future[None]) -> None:
         """Connects, and closes the connection when it is not needed or has failed. Raises what ended it."""
-        over: asyncio.Event | None = None
-        try:
-            async with AsyncExitStack() as stack:
-                self._line = line = await stack.enter_async_context(opened(self.server, self._caller, words))
-                over = line.over
-                reading, writing = line.streams
-                streams = Usable(reading, self._leave_out), writing
-                client = Client(nullcontext(cast(Any, streams)), client_info=_US, cache=None)
-                self._client = await stack.enter_async_context(client)
-                ready.set_result(None)
-                await _first(self._closing, line.over)
-        finally:
-            if over is not None:
-                over.set()
+        async with AsyncExitStack() as stack:
+            self._line = line = await stack.enter_async_context(opened(self.server, self._caller, words))
+            stack.callback(line.over.set)
+            reading, writing = line.streams
+            streams = Usable(reading, self._leave_out), writing
+            client = Client(nullcontext(cast(Any, streams)), client_info=_US, cache=None)
+            self._client = await stack.enter_async_context(client)
+            ready.set_result(None)
+            await line.over.wait()
 
     def _leave_out(self, problem: str) -> None:
         if len(self.left_out) < MAX_TOOLS:
@@ -240,15 +234,6 @@ class Connection:
             return self._error(type, f"the call did not reach it: {why}. Do without it, or try again later.")
         advice = "It may have done it, wholly or in part: look before you repeat it"
         return self._error(type, f"outcome unknown: {why}. {advice}.")
-
-
-async def _first(*events: asyncio.Event) -> None:
-    waiting = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waiting:
-            each.cancel()
 
 
 def _failure(task: asyncio.Task[None]) -> str | None:
