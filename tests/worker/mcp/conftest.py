@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.toolbench import Toolbench
-from tests.worker.mcp.entries import raw
-from tests.worker.mcp.opening import Opened, opened
-from tests.worker.mcp.server_processes import look_around
+from tests.worker.mcp.opening import Opened, look_around, opened
+from tests.worker.mcp.servers import raw
 
 __all__ = ["look_around"]
 

@@ -14,7 +14,7 @@ from deputize.worker.sandbox.environment import owner
 from deputize.worker.toolkit.sources import ToolSourceContext
 from deputize.worker.tools.context import ToolContext
 from deputize.worker.workspace.files import Files
-from tests.worker.mcp.entries import raw
+from tests.worker.mcp.servers import raw
 
 
 async def hold(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""MCP servers opened for a toolbench, the way a run opens them, and their tools called the way the loop calls them."""
+"""MCP servers as tests configure, open and call them, the way a run does, and their processes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,56 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from deputize.shared.errors import ToolError
 from deputize.worker.mcp.source import McpServers
 from deputize.worker.toolkit.sources import ToolSourceContext
 from deputize.worker.tools.base import AnyTool, ToolResult
 from deputize.worker.tools.bounded_result import bounded
+from tests.leaks import descendants
+from tests.running import Bench, open_bench
 from tests.toolbench import Toolbench
+
+_there_before = set[int]()
+
+
+@pytest.fixture
+def look_around() -> None:
+    """Other tests' servers, such as Redis, stay up for the whole session."""
+    _there_before.clear()
+    _there_before.update(descendants())
+
+
+def started() -> set[int]:
+    """The processes that this test has started and that are not yet gone."""
+    return descendants() - _there_before
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def configure(folder: Path, **servers: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    return file
+
+
+@asynccontextmanager
+async def worker(redis_url: str, folder: Path, **settings: Any) -> AsyncIterator[Bench]:
+    """A worker that uses the mcp.json of ``folder``."""
+    chosen = {"mcp_config": folder / "mcp.json", "tools": {"mcp_connect_seconds": 60}} | settings
+    async with open_bench(redis_url, folder / "home", **chosen) as bench:
+        yield bench
+
 
 CONNECT_SECONDS = 60
 """Much more than any server needs, however busy the machine is."""

@@ -16,9 +16,8 @@ from deputize.worker.toolkit.registry import Registry
 from deputize.worker.tools.base import Effect, Kind, Origin
 from deputize.worker.tools.context import Touches
 from tests.toolbench import Toolbench
-from tests.worker.mcp.entries import raw
-from tests.worker.mcp.opening import Opened, opened
-from tests.worker.mcp.server_processes import started
+from tests.worker.mcp.opening import Opened, opened, started
+from tests.worker.mcp.servers import raw
 
 pytestmark = pytest.mark.usefixtures("look_around")  # which processes are ours
 

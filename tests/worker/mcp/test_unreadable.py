@@ -13,8 +13,8 @@ import pytest
 from deputize.worker.mcp.answers import MAX_MESSAGE, EventLines
 from tests.toolbench import Toolbench
 from tests.worker.mcp.blunt_server import blunt_server
-from tests.worker.mcp.entries import raw
 from tests.worker.mcp.opening import Opened, opened
+from tests.worker.mcp.servers import raw
 
 pytestmark = pytest.mark.usefixtures("look_around")  # which processes are ours
 

@@ -23,8 +23,8 @@ from deputize.worker.xml_calls.instruction import FORM, format_tool_call, format
 from deputize.worker.xml_calls.parser import XMLToolCallParser
 from tests.nesting import begin, by_task, carrying_out, delegate
 from tests.running import Bench, call, say, script
-from tests.worker.mcp.entries import raw
-from tests.worker.mcp.workers import configure, worker
+from tests.worker.mcp.opening import configure, worker
+from tests.worker.mcp.servers import raw
 from tests.worker.run_history import history_of
 
 WRITE = {"path": "b.txt", "content": "x"}

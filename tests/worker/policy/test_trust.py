@@ -26,8 +26,8 @@ from tests.internet import response
 from tests.nesting import begin, by_task, carrying_out, children_of, delegate
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
-from tests.worker.mcp.entries import raw
-from tests.worker.mcp.workers import configure
+from tests.worker.mcp.opening import configure
+from tests.worker.mcp.servers import raw
 from tests.worker.web.servers import saying, serving
 
 TOOLS: dict[str, AnyTool] = {tool.name: tool for tool in BUILTIN}
