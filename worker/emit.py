@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -18,19 +19,19 @@ from ..shared.runs.store import RECORD
 from ..shared.wire import now
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunUpdate:
-    """One write. ``before`` is the history's length before ``history`` is appended."""
+    """One write: collected change by change, then sent. ``before`` is the history's length before ``history``."""
 
-    events: Sequence[tuple[int, str]] = ()
+    events: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     before: int = 0
-    history: Sequence[str] = ()
-    ledger: Sequence[tuple[str, str]] = ()
+    history: list[str] = field(default_factory=list[str])
+    ledger: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Ledger entries by call id, in order; the call id "" clears the ledger."""
-    fields: Mapping[str, str] = field(default_factory=dict[str, str])
-    artifacts: Mapping[str, str] = field(default_factory=dict[str, str])
+    fields: dict[str, str] = field(default_factory=dict[str, str])
+    artifacts: dict[str, str] = field(default_factory=dict[str, str])
     """Fields of the hash of artifacts (``shared/runs/record.py``)."""
-    permissions: Mapping[str, str] = field(default_factory=dict[str, str])
+    permissions: dict[str, str] = field(default_factory=dict[str, str])
     """Fields of the hash of permissions (``shared/runs/permissions.py``); one that exists stays as it is."""
     path: str = ""
     """The ids from the root of the run tree to this run, where permissions are requested."""
@@ -38,6 +39,11 @@ class RunUpdate:
     """If set, the write drops history, ledger and kit, releases the fence and queues the run for that time later."""
     retention: int = 0
     """Seconds every key of the run is kept; above 0 the write ends the run and releases the fence."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write: all other changes come with an event."""
+        return not (self.events or self.history or self.ledger or self.fields)
 
     def call(self, id: str, fence: str) -> tuple[list[str], dict[str, Any], list[Any]]:
         """Returns keys, named arguments and values for the record script."""
@@ -75,13 +81,7 @@ class Emitter:
         self._mask = SecretMask(secrets)
         self._on_fenced = on_fenced
         self._seq = claim.seq
-        self._length = len(claim.history)
-        self._events: list[tuple[int, str]] = []
-        self._entries: list[str] = []
-        self._ledger: list[tuple[str, str]] = []
-        self._fields: dict[str, str] = {}
-        self._artifacts: dict[str, str] = {}
-        self._permissions: dict[str, str] = {}
+        self._update = RunUpdate(before=len(claim.history), path=" ".join(claim.path))
         self._flushing: asyncio.Handle | None = None
         self._last: asyncio.Future[Any] | None = None
         self._delta: tuple[type[TextDelta | ThinkingDelta], int, list[str]] | None = None
@@ -89,8 +89,6 @@ class Emitter:
         self._fenced = False
         self.handed_over = False
         """Whether the run was handed over: nothing more is written."""
-        self._retention = 0
-        self._retry_ms: int | None = None
 
     def add_secrets(self, secrets: Sequence[str]) -> None:
         """Adds values to be masked from now on."""
@@ -101,7 +99,7 @@ class Emitter:
         self._send_delta()
         if event.durable:
             self._seq += 1
-            self._events.append((self._seq, self._encode(event, self._seq)))
+            self._update.events.append((self._seq, self._encode(event, self._seq)))
             self._schedule()
         else:
             self._publish(event)
@@ -109,15 +107,15 @@ class Emitter:
     def request_permission(self, event: PermissionRequested, fields: Mapping[str, str]) -> None:
         """Publishes a permission request of this run, and stores it with further ``fields`` in the same write."""
         self.emit(event)
-        _, stored = self._events[-1]
-        self._permissions |= {event.permission_id: stored} | {
+        _, stored = self._update.events[-1]
+        self._update.permissions |= {event.permission_id: stored} | {
             name: self.masked_json(value) for name, value in fields.items()
         }
 
     def emit_marked(self, event: PermissionRequested | PermissionAnswered, mark: str) -> None:
         """Publishes an event of a permission; the mark, stored in the same write, shows later attempts that it is."""
         self.emit(event)
-        self._permissions[mark] = "1"
+        self._update.permissions[mark] = "1"
 
     def delta(self, kind: type[TextDelta | ThinkingDelta], turn: int, text: str) -> None:
         """Appends to the live text, which is sent in frames instead of token by token."""
@@ -127,21 +125,22 @@ class Emitter:
             self._delta = (kind, turn, [])
         self._delta[2].append(text)
         if self._frame is None:
-            self._frame = asyncio.get_running_loop().call_later(FRAME_SECONDS, self._send_frame)
+            send = partial(self._send_delta, complete=False)
+            self._frame = asyncio.get_running_loop().call_later(FRAME_SECONDS, send)
 
     def store_message(self, entry: bytes) -> None:
         """Appends a message to the stored history."""
-        self._entries.append(entry.decode())
+        self._update.history.append(entry.decode())
         self._schedule()
 
     def set_call_state(self, call: str, state: str) -> None:
         """Writes the state of a call to the ledger; the call "" clears the ledger."""
-        self._ledger.append((call, state))
+        self._update.ledger.append((call, state))
         self._schedule()
 
     def set(self, fields: Mapping[str, str]) -> None:
         """Sets fields of the record, in the same write as the other changes of this tick."""
-        self._fields |= fields
+        self._update.fields |= fields
         self._schedule()
 
     def flush(self) -> None:
@@ -158,20 +157,20 @@ class Emitter:
             raise Fenced
 
     async def finish(
-        self, event: Event, fields: Mapping[str, str], retention: int, artifacts: Mapping[str, str] | None = None
+        self, event: Event, fields: Mapping[str, str], retention: int, artifacts: Mapping[str, str]
     ) -> None:
         """Writes the result, ``run_finished`` and the artifacts and releases the lease, in one write."""
         self.emit(event)
-        self._fields |= fields
-        self._artifacts |= artifacts or {}
-        self._retention = retention
+        self._update.retention = retention
+        self._update.artifacts |= artifacts
+        self._update.fields |= fields
         await self.settled()
 
     async def retry(self, event: Event, fields: Mapping[str, str], seconds: float) -> None:
         """Writes that the run is done again from the start, so many seconds from now, and releases the lease."""
         self.emit(event)
-        self._fields |= fields
-        self._retry_ms = round(seconds * 1000)
+        self._update.retry_ms = round(seconds * 1000)
+        self._update.fields |= fields
         await self.settled()
 
     def hand_over(self) -> None:
@@ -197,26 +196,11 @@ class Emitter:
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
-        if self._fenced or self.handed_over:
+        if self._fenced or self.handed_over or self._update.is_empty:
             return
-        if not (self._events or self._entries or self._ledger or self._fields or self._retention):
-            return
-        writing = RunUpdate(
-            events=self._events,
-            before=self._length,
-            history=self._entries,
-            ledger=self._ledger,
-            fields=self._fields,
-            artifacts=self._artifacts,
-            permissions=self._permissions,
-            path=" ".join(self._claim.path),
-            retry_ms=self._retry_ms,
-            retention=self._retention,
-        )
-        self._length += len(self._entries)
-        self._events, self._entries, self._ledger, self._fields, self._artifacts = [], [], [], {}, {}
-        self._permissions = {}
-        self._last = self._pipe.script(RECORD, *writing.call(self._claim.id, self._claim.fence))
+        update = self._update
+        self._update = RunUpdate(before=update.before + len(update.history), path=update.path)
+        self._last = self._pipe.script(RECORD, *update.call(self._claim.id, self._claim.fence))
         self._last.add_done_callback(self._written)
 
     def _written(self, done: asyncio.Future[Any]) -> None:
@@ -224,30 +208,23 @@ class Emitter:
             self._fenced = True
             self._on_fenced()
 
-    def _send_delta(self) -> None:
-        """Publishes all pending live text, before another event."""
-        if (delta := self._taken_delta()) is not None:
-            kind, turn, text = delta
-            self._publish(kind(turn=turn, text=text))
+    def _send_delta(self, *, complete: bool = True) -> None:
+        """Publishes pending live text: before another event all of it.
 
-    def _send_frame(self) -> None:
-        """Publishes live text; a suffix that may be the beginning of a secret is held back until more text follows."""
-        if (delta := self._taken_delta()) is None:
-            return
-        kind, turn, text = delta
-        if ready := text[: len(text) - self._mask.open_end(text)]:
-            self._publish(kind(turn=turn, text=ready))
-        if len(ready) < len(text):
-            self._delta = (kind, turn, [text[len(ready) :]])
-
-    def _taken_delta(self) -> tuple[type[TextDelta | ThinkingDelta], int, str] | None:
+        Where more may follow (not ``complete``), a suffix that may be the beginning of a secret is held back.
+        """
         if self._frame is not None:
             self._frame.cancel()
             self._frame = None
         if self._delta is None:
-            return None
+            return
         (kind, turn, texts), self._delta = self._delta, None
-        return kind, turn, "".join(texts)
+        text = "".join(texts)
+        ready = text if complete else text[: len(text) - self._mask.open_end(text)]
+        if len(ready) < len(text):
+            self._delta = (kind, turn, [text[len(ready) :]])
+        if ready:
+            self._publish(kind(turn=turn, text=ready))
 
     def _publish(self, event: Event) -> None:
         """Publishes a transient frame, after all durable events emitted before it."""
