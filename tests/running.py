@@ -20,7 +20,7 @@ from deputize.shared.runs.store import RunStore
 from deputize.shared.settings import Settings
 from deputize.worker.celery_pool.process import ProgressEvents
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.services import Services, open_services
+from deputize.worker.services import Services, checked_rules, offer_of, open_services
 from deputize.worker.standby.process import Standby
 from deputize.worker.task import carry_out
 from deputize.worker.tools import BUILTIN
@@ -95,15 +95,14 @@ async def open_bench(
     sent: list[Ticket] = []
     async with Standby(redis_url, chosen.lease_seconds) as standby:
         parts = open_services(
-            chosen,
             redis_url,
+            offer_of(chosen, sandbox_problem=await Bubblewrap.selftest(), tools=offered),
             name=name,
             concurrency=10,
+            rules=checked_rules(chosen, offered),
             send=sent.extend,
             progress=ProgressEvents(app, name),
-            sandbox_problem=await Bubblewrap.selftest(),
             standby=standby,
-            tools=offered,
         )
         async with parts as services:
             yield Bench(services, chosen, sent)

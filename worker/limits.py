@@ -1,4 +1,7 @@
-"""Limit enforcement, all of it here and exact: turns, tool calls, time, tokens and cost."""
+"""Limit enforcement: whether a run has had enough turns, tool calls, time, tokens, cost or disk is decided here.
+
+Numbers that come from elsewhere (the day's caps in Redis, the size of the files) are passed to the ``Meter``.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 from ..shared.delegation import TerminationReason, Usage
 from ..shared.errors import DeputizeError, Refused
 from ..shared.request import Limits
+from ..shared.runs.spend import Cap
 from ..shared.text import plain_number
 from .models.base import Call, Model, Price, priced
 from .tools.base import ToolResult
@@ -67,14 +71,23 @@ class Meter:
     booked: list[str] = field(default_factory=list[str])
     """The child delegations whose usage is included in ``usage``."""
 
-    def set_price(self, model: Model) -> None:
-        """Sets the price of further replies. Raises ``Refused`` where a cost limit has no known price to enforce it."""
+    def set_price(self, model: Model, caps: Sequence[Cap] = ()) -> None:
+        """Sets the price of further replies.
+
+        Raises ``Refused`` where a cost limit or one of the day's caps has no known price to enforce it. For the caps,
+        scripts cost nothing.
+        """
         self.price = model.price()
         if self.limits.max_cost_usd is not None and self.price is None:
             detail = (
                 f"maxCostUsd cannot be held: the price of {model.name} is not known. Use maxTokens, or leave it out"
             )
             raise Refused(detail, [{"pointer": "/limits/maxCostUsd", "detail": detail}])
+        if caps and self.price is None and not model.name.startswith("scripted"):
+            raise Refused(
+                f"{caps[0].name} cannot be held: the price of {model.name} is not known. "
+                "The operator of this service can set it in `prices`"
+            )
 
     @property
     def elapsed(self) -> float:
@@ -225,6 +238,26 @@ class Meter:
             if allowed < SMALLEST_REPLY:
                 raise LimitReached(TerminationReason.BUDGET, "maxCostUsd", self.limits.max_cost_usd)
         return allowed
+
+    def cost_range(self, prompt_tokens: int, wanted: int) -> tuple[float, float] | None:
+        """Returns the US dollars that a call costs at most, and with the smallest reply; None without a price."""
+        if self.price is None:
+            return None
+        prompt = self.price.highest_prompt_cost(prompt_tokens, hour_writes=self.hour_writes)
+        output = self.price.rates(prompt_tokens).output / 1_000_000
+        # One token more: what is granted is converted back to whole tokens.
+        return prompt + (wanted + 1) * output, prompt + (SMALLEST_REPLY + 1) * output
+
+    def capped_allowance(self, prompt_tokens: int, wanted: int, granted: float | Cap) -> int:
+        """Returns how many of the ``wanted`` output tokens the next call may have by the day's caps.
+
+        ``granted`` are the US dollars reserved for it, or the cap that is reached. Raises ``LimitReached(BUDGET)``.
+        """
+        if isinstance(granted, Cap):
+            raise LimitReached(TerminationReason.BUDGET, f"{granted.name} (US dollars a day)", f"{granted.usd:g}")
+        assert self.price is not None
+        output = affordable(prompt_tokens, granted, self.price, hour_writes=self.hour_writes)
+        return min(wanted, max(SMALLEST_REPLY, output))
 
     def checkpoint(self) -> dict[str, object]:
         """Returns the state for the next attempt, to be encoded as JSON; ``restored`` reads it."""

@@ -1,19 +1,32 @@
-"""The loop: call the model, execute its tool calls, return their results; until done or a limit is reached."""
+"""The loop: call the model, execute its tool calls, return their results; until done or a limit is reached.
+
+A turn is one reply of the model and the results of its calls. Each part is stored as soon as it is complete:
+
+- When a reply begins: the cost that is owed for it even if it never ends.
+- With the reply: its message, which contains the calls, and the counts, in one write.
+- Before a call that may have an effect: its start, in the ledger; after it: its result there, and the end of its step.
+- With the last result: all of them as one message, and the counts, in one write that also clears the ledger.
+
+A crash leaves a beginning of that. The next attempt requests a reply that did not end again. If the last message has
+calls without results, it begins with them: a finished one keeps its result, one that had started is settled by the
+ledger, and the others are executed. Limits are checked before each turn and each call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..shared.errors import ContextFull
 from ..shared.events import TurnStarted
 from .conversation import Conversation
-from .limits import LimitReached, Meter, Repetition
+from .limits import LimitReached, Repetition
 from .model_calls import ModelCalls, compact
 from .models.base import Call, Reply
 from .models.endings import Ending, imitates_call
 from .prompt import last_turn
-from .steps import StepLog, not_executed, replied
+from .run_context import RunContext
+from .steps import not_executed, replied
 from .tool_calls import ToolCalls
 
 
@@ -21,21 +34,18 @@ from .tool_calls import ToolCalls
 class Loop:
     """The tool loop of one run, with its parts. None of them is shared with another run."""
 
+    run: RunContext
     conversation: Conversation
     model_calls: ModelCalls
     tool_calls: ToolCalls
-    meter: Meter
-    steps: StepLog
     repetition: Repetition | None
-    checkpoint: Callable[[], None]
-    """Called when conversation and counts are consistent: after each reply and after its results."""
 
-    async def run(self) -> None:
+    async def work(self) -> None:
         """Runs turns until the model is done.
 
         Raises ``LimitReached``, ``ModelUnavailable``, ``Refused`` and ``Fenced``.
         """
-        if open_calls := self.conversation.unanswered(self.meter.turns):
+        if open_calls := self.conversation.unanswered(self.run.meter.turns):
             await self.answer(open_calls)
         while True:
             reply = await self.turn()
@@ -43,7 +53,7 @@ class Loop:
                 case Ending.CALLS:
                     await self.answer(reply.calls)
                 case Ending.FULL:
-                    await compact(self.model_calls, self.steps, "the reply reached the end of the model's window")
+                    await compact(self.model_calls, "the reply reached the end of the model's window")
                 case Ending.DONE:
                     self.model_calls.check_known(reply)
                     return
@@ -52,25 +62,25 @@ class Loop:
 
     async def turn(self) -> Reply:
         """Runs the model call of the next turn; compacts a conversation that is too long for the model."""
-        self.meter.check_turn()
+        self.run.meter.check_turn()
         if self.conversation.is_full and await self.conversation.fills_window():
-            await compact(self.model_calls, self.steps, "the conversation neared the model's window")
+            await compact(self.model_calls, "the conversation neared the model's window")
         try:
-            return await self.ask(self.meter.begin_turn())
+            return await self.ask(self.run.meter.begin_turn())
         except ContextFull as full:
-            self.meter.turns -= 1  # it got no reply
-            await compact(self.model_calls, self.steps, str(full))
-            return await self.ask(self.meter.begin_turn())
+            self.run.meter.turns -= 1  # it got no reply
+            await compact(self.model_calls, str(full))
+            return await self.ask(self.run.meter.begin_turn())
 
     async def ask(self, turn: int, *, final: bool = False) -> Reply:
         """Streams, counts and stores one reply. Raises ``ModelUnavailable``, and ``LimitReached`` (budget)."""
-        self.steps.turn = turn
-        self.steps.emit.emit(TurnStarted(turn=turn, tainted_by=self.tool_calls.reading.trust.tainted_by))
+        self.run.steps.turn = turn
+        self.run.emit.emit(TurnStarted(turn=turn, tainted_by=self.run.reading.trust.tainted_by))
         reply = await (self.model_calls.final_reply(turn) if final else self.model_calls.reply(turn))
-        self.steps.thinking = reply.thinking or reply.text
+        self.run.steps.thinking = reply.thinking or reply.text
         reply = self.conversation.add(reply, self.model_calls.ending(reply))
-        self.steps.emit.emit(replied(turn, reply))
-        self.checkpoint()
+        self.run.emit.emit(replied(turn, reply))
+        self.model_calls.checkpoint()
         return reply
 
     async def answer(self, calls: Sequence[Call]) -> None:
@@ -78,20 +88,20 @@ class Loop:
         results = await self.tool_calls.execute(calls)
         self.conversation.answer(zip(calls, results, strict=True))
         self.tool_calls.ledger.clear()
-        self.checkpoint()
+        self.model_calls.checkpoint()
         if self.repetition:
             self.repetition.watch(calls, results)
 
     async def summarize(self, limit: LimitReached) -> str:
         """Runs the final turn, without tools, and returns its text."""
-        self.meter.reached = limit
+        self.run.meter.reached = limit
         self.close_calls(str(limit), note=last_turn(limit))
-        text = (await self.ask(self.meter.turns + 1, final=True)).text
+        text = (await self.ask(self.run.meter.turns + 1, final=True)).text
         return "" if imitates_call(text, self.model_calls.tool_names) else text
 
     def close_calls(self, why: str, note: str = "") -> None:
         """Adds a result for every open call, so that each call has exactly one; ``note`` is added for the model."""
-        if calls := self.conversation.unanswered(self.meter.turns):
+        if calls := self.conversation.unanswered(self.run.meter.turns):
             results = [self.tool_calls.known(call.key) or not_executed(why) for call in calls]
             self.conversation.answer(zip(calls, results, strict=True), note)
         elif note:

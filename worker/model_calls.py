@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 
+from ..shared.connection import Pipe
 from ..shared.delegation import Step, Usage
-from ..shared.errors import ContextFull, ModelUnavailable, Refused
+from ..shared.errors import ContextFull, Fenced, ModelUnavailable, Refused
 from ..shared.events import ProgressMade, TextDelta, ThinkingDelta
 from ..shared.log import log
+from ..shared.runs.spend import BILLIONTHS, SPEND, Cap, spend_call
 from ..shared.text import clip
 from .conversation import Conversation, user_message
-from .emit import Emitter
 from .fleet.outage import EndpointWait
 from .fleet.shared_prefix import PrefixWait
-from .limits import LimitReached, Meter
+from .limits import LimitReached
 from .models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
 from .models.caching import Retention, shared_prefixes
 from .models.endings import Ending, ending_of, is_known
 from .prompt import (
-    ask_for_call,
-    ask_for_report,
-    ask_for_summary,
-    continue_cut_reply,
-    continue_paused_reply,
+    ASK_FOR_CALL,
+    ASK_FOR_REPORT,
+    ASK_FOR_SUMMARY,
+    CONTINUE_CUT_REPLY,
+    CONTINUE_PAUSED_REPLY,
     continued_task,
 )
-from .spending import Spending
-from .steps import StepLog
+from .run_context import RunContext
 
 SUMMARY_TOKENS = 8_000
 _NO_REPORT = (
@@ -41,34 +42,79 @@ _NO_CALL = (
     "the model announced tool calls or wrote them as text, and again when it was asked for real calls: they were not "
     "executed, and the task is not done. Use a model and an endpoint that support tool calls, or toolCallStyle xml"
 )
-QUESTIONS = {Ending.EMPTY: (ask_for_report(), 1, _NO_REPORT), Ending.IMITATION: (ask_for_call(), 2, _NO_CALL)}
+QUESTIONS = {Ending.EMPTY: (ASK_FOR_REPORT, 1, _NO_REPORT), Ending.IMITATION: (ASK_FOR_CALL, 2, _NO_CALL)}
 """What the model is asked, how often in a row at most, and why the run fails after that."""
+FULL_SECONDS = 1.0
+"""Seconds between two tries while other runs have reserved the rest of a cap."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Spending:
+    """One run's share of the day's caps: reserved in Redis before each model call, booked after it."""
+
+    run: RunContext
+    pipe: Pipe
+    caps: Sequence[Cap]
+    """Not empty."""
+    _noted: bool = False
+
+    async def allowance(self, prompt_tokens: int, wanted: int) -> int:
+        """Returns how many output tokens the next call may have; waits while other runs have reserved the rest.
+
+        Raises ``LimitReached(BUDGET)`` where a cap is reached, and ``Fenced``.
+        """
+        if (costs := self.run.meter.cost_range(prompt_tokens, wanted)) is None:
+            return wanted
+        return self.run.meter.capped_allowance(prompt_tokens, wanted, await self._reserve(*costs))
+
+    async def settle(self) -> None:
+        """Books what was spent and releases the reservation."""
+        await self._ask(0, 0)
+
+    async def _reserve(self, most: float, least: float) -> float | Cap:
+        """Returns the US dollars that are reserved, or the cap that is reached."""
+        while True:
+            verdict, *rest = await self._ask(most, least)
+            match verdict:
+                case "granted":
+                    return int(rest[0]) / BILLIONTHS
+                case "over":
+                    return self.caps[int(rest[0])]
+                case "full":
+                    if not self._noted:
+                        self._noted = True
+                        message = "waits: other runs have reserved what is left of the day's spend cap"
+                        self.run.emit.emit(ProgressMade(message=message))
+                    await asyncio.sleep(FULL_SECONDS)
+                case _:
+                    raise Fenced
+
+    async def _ask(self, wanted: float, least: float) -> list[str]:
+        claim, spent = self.run.claim, self.run.meter.own.cost_usd or 0
+        answer = self.pipe.script(SPEND, *spend_call(claim.id, claim.fence, spent, wanted, least, self.caps))
+        self.pipe.flush()
+        return await asyncio.shield(answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCalls:
     """The model calls of one run. All have the same system prompt and tools: caches and signatures bind to them.
 
     Every method raises ``LimitReached`` (budget), ``ContextFull`` and ``ModelUnavailable``.
     """
 
+    run: RunContext
     model: Model
     system: str
     tools: tuple[ToolSpec, ...]
     conversation: Conversation
-    meter: Meter
-    emit: Emitter
     wait: EndpointWait
     shared: PrefixWait
-    retention: Retention
-    checkpoint: Callable[[], None]
-    """Stores the meter's counts, so that the usage owed survives this worker."""
     count: Callable[[Usage], None]
     """Called with the usage of every reply."""
     spending: Spending | None = None
     """None where the day's spending is not capped."""
-    report: Callable[[str, str], object] = lambda message, kind: None
-    """Called with a message that the result will list as an error, and its kind."""
+    retention: Retention = field(default_factory=Retention)
     max_output_tokens: int = 16_000
 
     async def reply(self, turn: int) -> Reply:
@@ -83,9 +129,9 @@ class ModelCalls:
 
     async def summary(self) -> str:
         """Returns the model's summary of the conversation, which itself stays as it is."""
-        prompt = self._prompt(user_message(ask_for_summary()), allow_tools=False)
+        prompt = self._prompt(user_message(ASK_FOR_SUMMARY), allow_tools=False)
         prompt = replace(prompt, max_output_tokens=min(SUMMARY_TOKENS, self.max_output_tokens))
-        return (await self._reply(prompt, self.meter.turns, counted=False, stream=False)).text.strip()
+        return (await self._reply(prompt, self.run.meter.turns, counted=False, stream=False)).text.strip()
 
     @property
     def tool_names(self) -> list[str]:
@@ -108,11 +154,11 @@ class ModelCalls:
                     f"the model refused the task ({reason}). Word it differently, or use another model.{words}"
                 )
             case Ending.CUT:
-                self.conversation.ask(continue_cut_reply())
+                self.conversation.ask(CONTINUE_CUT_REPLY)
             case Ending.PAUSED:
                 # Where a tool of the endpoint is under way, the reply must be sent as it is.
                 if not any(block.get("type") == "server_tool_use" for block in reply.content):
-                    self.conversation.ask(continue_paused_reply())
+                    self.conversation.ask(CONTINUE_PAUSED_REPLY)
             case _:
                 self._ask_again(ending)
 
@@ -127,7 +173,7 @@ class ModelCalls:
         """Reports a stop reason that leaves open whether the reply is complete."""
         if not is_known(reply.stop_reason):
             reason = f"the unknown stop reason {reply.stop_reason[:64]!r}" if reply.stop_reason else "no stop reason"
-            self.report(f"the endpoint ended the last reply with {reason}: it may be incomplete", "model")
+            self.run.report_error(f"the endpoint ended the last reply with {reason}: it may be incomplete", "model")
 
     def _prompt(self, *further: bytes, allow_tools: bool = True) -> Prompt:
         messages = [*self.conversation.messages, *further] if further else self.conversation.messages
@@ -154,24 +200,26 @@ class ModelCalls:
 
         ``counted``: the reply counts as a turn. ``stream``: text deltas are published.
         """
-        self.meter.hour_writes = prompt.cached_for_an_hour
-        bounded = self.meter.has_budget or self.spending
+        meter = self.run.meter
+        meter.hour_writes = prompt.cached_for_an_hour
+        bounded = meter.has_budget or self.spending
         tokens = await self.conversation.tokens_at_most(prompt) if bounded else 0
+        begin = partial(self._begin, Usage(), counted)
         async with (
             self._admitted(prompt),
-            self.wait.call(
-                self.model.endpoint_id, partial(self._begin, Usage(), counted), lambda: self.meter.time_for_summary
-            ),
+            self.wait.call(self.model.endpoint_id, begin, lambda: meter.time_for_summary),
         ):
             while True:
-                allowance = self.meter.output_allowance(tokens, prompt.max_output_tokens)
+                allowance = meter.output_allowance(tokens, prompt.max_output_tokens)
                 if self.spending:
                     allowance = await self.spending.allowance(tokens, allowance)
                 allowed = replace(prompt, max_output_tokens=allowance)
                 if reply := await self._stream(allowed, tokens, turn, counted=counted, stream=stream):
                     if reply.estimated:
-                        self.report("the endpoint sent no token counts: usage and cost are estimates", "usage")
-                    usage = self.meter.spend(reply.usage)
+                        self.run.report_error(
+                            "the endpoint sent no token counts: usage and cost are estimates", "usage"
+                        )
+                    usage = meter.spend(reply.usage)
                     self.count(usage)
                     if self.spending:
                         await self.spending.settle()
@@ -179,8 +227,12 @@ class ModelCalls:
 
     def _begin(self, usage: Usage, counted: bool) -> None:
         """Stores what is owed for the reply under way, and that its turn is not yet complete."""
-        self.meter.begin_reply(usage, counted=counted)
+        self.run.meter.begin_reply(usage, counted=counted)
         self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Stores the counts, so that the usage owed survives this worker; conversation and counts are consistent."""
+        self.run.checkpoint(self.conversation.billed)
 
     async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, stream: bool) -> Reply | None:
         """Returns None where failed tries used so much that the prompt must be sent again with a smaller allowance."""
@@ -195,13 +247,14 @@ class ModelCalls:
                         self.shared.works(usage)
                         self._begin(usage, counted)
                     case TextPart(text) if stream:
-                        self.emit.delta(TextDelta, turn, text)
+                        self.run.emit.delta(TextDelta, turn, text)
                     case ThinkingPart(text) if stream:
-                        self.emit.delta(ThinkingDelta, turn, text)
+                        self.run.emit.delta(ThinkingDelta, turn, text)
                     case Retrying():
-                        self.meter.spend(part.wasted, wasted=True)
+                        meter = self.run.meter
+                        meter.spend(part.wasted, wasted=True)
                         self.shared.failed()
-                        fits = self.meter.output_allowance(tokens, prompt.max_output_tokens) >= prompt.max_output_tokens
+                        fits = meter.output_allowance(tokens, prompt.max_output_tokens) >= prompt.max_output_tokens
                         await self.wait.retry(turn, part, begun=begun)
                         if not fits:
                             return None
@@ -218,23 +271,24 @@ MAX_LISTED = 50
 MAX_LOG_CHARS = 12_000
 
 
-async def compact(calls: ModelCalls, steps: StepLog, why: str) -> None:
+async def compact(calls: ModelCalls, why: str) -> None:
     """Replaces the conversation by a new one.
 
     If the model cannot write the summary, because the call failed or the conversation is too long even for that, the
     log of the steps is used instead. Raises ``ModelUnavailable`` where there is nothing to leave out.
     """
-    conversation = calls.conversation
+    conversation, run = calls.conversation, calls.run
     messages = len(conversation.messages)
     if messages < 2:
         raise ModelUnavailable(f"{why}, and there is nothing to leave out: give the task less context")
-    summary = await _summary(calls, steps)
-    conversation.restart(*continued_task(conversation.task, summary, read_files(steps.ended)))
-    calls.emit.emit(ProgressMade(message=f"{why}: {messages} messages became a summary of {len(summary)} characters"))
+    summary = await _summary(calls)
+    conversation.restart(*continued_task(conversation.task, summary, read_files(run.steps.ended)))
+    message = f"{why}: {messages} messages became a summary of {len(summary)} characters"
+    run.emit.emit(ProgressMade(message=message))
     calls.checkpoint()
 
 
-async def _summary(calls: ModelCalls, steps: StepLog) -> str:
+async def _summary(calls: ModelCalls) -> str:
     try:
         if summary := await calls.summary():
             return summary
@@ -242,7 +296,7 @@ async def _summary(calls: ModelCalls, steps: StepLog) -> str:
     except (ModelUnavailable, LimitReached) as error:
         why = "the conversation was too long for it" if isinstance(error, ContextFull) else str(error)
     log.warning("the model wrote no summary: %s", why)
-    done = clip(steps.details(), MAX_LOG_CHARS) or "No step was made."
+    done = clip(calls.run.steps.details(), MAX_LOG_CHARS) or "No step was made."
     last = calls.conversation.last_words
     return f"(The model wrote no summary: {why}. This is the log of the steps.)\n{done}\n\n{last}".strip()
 

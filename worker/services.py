@@ -37,11 +37,9 @@ from .policy.known_tools import Known
 from .policy.rule_file import load_rules
 from .sandbox.bounds import WorkerBounds
 from .standby.process import Standby
-from .threads import run_in_thread
 from .toolkit.discovery import Discovery
 from .toolkit.offer import Offers, RunOffer, setup_cache
 from .toolkit.registry import available_tools, default_kit
-from .toolkit.sources import Source
 from .tools import BUILTIN
 from .tools.base import AnyTool
 from .web.dial import Network
@@ -51,9 +49,9 @@ from .workspace.tree_copy import CopyTally
 from .workspace.workspace import Workspace
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Services:
-    """The services of one worker process. ``sandbox_problem``: why commands cannot run here, or None."""
+    """What one worker process has for all of its runs."""
 
     settings: Settings
     name: str
@@ -65,40 +63,25 @@ class Services:
     leases: Leases
     fleet: Fleet
     progress: ProgressEvents
-    sandbox_problem: str | None
-    tools: Sequence[AnyTool]
-    """The tools that this worker offers to every run."""
-    sources: Sequence[Source]
-    """Sources of the further tools of a run."""
-    default_kit: Sequence[str]
     send: Callable[[Sequence[Ticket]], None]
     """Sends tickets to their queues; blocking. Raises ``Unavailable``."""
-    waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+    waiting: Callable[[], AbstractContextManager[None]]
     """Frees a run's slot for another run while it waits."""
+    offered: RunOffer
+    """What the runs of the worker's own sandbox may have."""
+    offers: Offers
+    """What those of any sandbox may have."""
+    rules: Sequence[Rule]
+    """The rules of the policy's files."""
+    outages: Outages
+    prefixes: SharedPrefixes
+    usage: Usage = field(default_factory=Usage)
+    """That of the model calls of all runs so far."""
+    models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
     long_copy_seconds: float = LONG_SECONDS
     """Seconds after which the copy of a workspace is reported."""
     retry_seconds: float = 1.0
     """The delay of a run's first automatic retry; doubled for each further one."""
-    network: Network | None = None
-    """Where commands reach hosts, by default the machine's."""
-    rules: Sequence[Rule] = ()
-    """The rules of the policy's files."""
-    usage: Usage = field(default_factory=Usage)
-    """That of the model calls of all runs so far."""
-    bounds: WorkerBounds = field(kw_only=True)
-    """What the commands of all runs may use."""
-    outages: Outages = field(init=False)
-    prefixes: SharedPrefixes = field(init=False)
-    offers: Offers = field(init=False)
-    models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
-
-    def __post_init__(self) -> None:
-        self.outages = Outages(self.pipe, self.settings.model_retry_seconds)
-        self.prefixes = SharedPrefixes(self.pipe)
-        setup = setup_cache(self.settings, self.bounds, self.network)
-        kit = self.tools, self.sources, self.default_kit
-        own = RunOffer(self.settings, self.settings, setup, *kit, self.bounds, self.sandbox_problem, self.network)
-        self.offers = Offers(own)
 
     def count(self, usage: Usage) -> None:
         """Adds the usage of a model call to that of this process."""
@@ -175,7 +158,7 @@ class Services:
             )
 
 
-def _checked_rules(settings: Settings, tools: Sequence[AnyTool]) -> Sequence[Rule]:
+def checked_rules(settings: Settings, tools: Sequence[AnyTool]) -> Sequence[Rule]:
     """Returns the rules of the policy's files. Raises Misconfigured, also for one that denies what cannot be."""
     rules = load_rules(settings.policy)
     for remark in Known(settings, tools).check(rules) if rules else ():
@@ -183,24 +166,80 @@ def _checked_rules(settings: Settings, tools: Sequence[AnyTool]) -> Sequence[Rul
     return rules
 
 
+def offer_of(
+    settings: Settings,
+    *,
+    sandbox_problem: str | None,
+    tools: Sequence[AnyTool] = BUILTIN,
+    bounds: WorkerBounds | None = None,
+    network: Network | None = None,
+) -> RunOffer:
+    """Returns what a worker offers to the runs of its own sandbox. ``sandbox_problem``: why commands cannot run here.
+
+    ``network`` is where commands reach hosts, by default the machine's; ``bounds`` are what they may use together.
+    """
+    bounds = bounds or WorkerBounds(settings.sandbox)
+    return RunOffer(
+        settings=settings,
+        root=settings,
+        setup=setup_cache(settings, bounds, network),
+        tools=available_tools(settings, tools),
+        sources=(Discovery(settings.tools, tools), *McpServers.of(settings)),
+        default_kit=default_kit(settings, tools),
+        bounds=bounds,
+        sandbox_problem=sandbox_problem,
+        network=network,
+    )
+
+
 @asynccontextmanager
 async def open_services(
-    settings: Settings,
     redis_url: str,
+    offered: RunOffer,
     *,
     name: str,
     concurrency: int,
+    rules: Sequence[Rule],
     send: Callable[[Sequence[Ticket]], None],
     progress: ProgressEvents,
-    sandbox_problem: str | None,
     standby: Standby,
-    tools: Sequence[AnyTool] = BUILTIN,
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
-    bounds: WorkerBounds | None = None,
-    network: Network | None = None,
 ) -> AsyncGenerator[Services]:
     """Opens the process's services with their background tasks; closes them with the block."""
-    rules = await run_in_thread(_checked_rules, settings, tools)
+    settings = offered.settings
+    async with _connected(redis_url, settings, standby) as (store, pipe, leases):
+        presence = Presence(store, leases.bus, name)
+        services = Services(
+            settings=settings,
+            name=name,
+            owner=presence.owner,
+            concurrency=concurrency,
+            store=store,
+            pipe=pipe,
+            leases=leases,
+            fleet=Fleet(store.redis),
+            progress=progress,
+            send=send,
+            waiting=waiting,
+            offered=offered,
+            offers=Offers(offered),
+            rules=rules,
+            outages=Outages(pipe, settings.model_retry_seconds),
+            prefixes=SharedPrefixes(pipe),
+        )
+        status = WorkerStatus(services)
+        janitor = Janitor(settings, store, leases.bus, presence, send)
+        async with presence.shown(), _background(services, status, janitor):
+            yield services
+        await close_models()
+        await status.leave()
+
+
+@asynccontextmanager
+async def _connected(
+    redis_url: str, settings: Settings, standby: Standby
+) -> AsyncGenerator[tuple[RunStore, Pipe, Leases]]:
+    """Opens the connections of the process: what waits on one of them does not delay the others."""
     async with (
         connect(redis_url) as redis,
         connect(redis_url, timeout=None) as writing,
@@ -209,19 +248,7 @@ async def open_services(
         Bus(listening) as bus,
         open_leases(redis_url, bus, settings.lease_seconds, standby) as leases,
     ):
-        store = RunStore(redis, settings.retention_seconds)
-        presence = Presence(store, bus, name)
-        parts = store, pipe, leases, Fleet(redis), progress
-        sources = (Discovery(settings.tools, tools), *McpServers.of(settings))
-        kit = available_tools(settings, tools), sources, default_kit(settings, tools), send, waiting
-        own, shared = (settings, name, presence.owner, concurrency), bounds or WorkerBounds(settings.sandbox)
-        services = Services(*own, *parts, sandbox_problem, *kit, network=network, rules=rules, bounds=shared)
-        status = WorkerStatus(services)
-        janitor = Janitor(settings, store, bus, presence, send)
-        async with presence.shown(), _background(services, status, janitor):
-            yield services
-        await close_models()
-        await status.leave()
+        yield RunStore(redis, settings.retention_seconds), pipe, leases
 
 
 @asynccontextmanager

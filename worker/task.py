@@ -27,7 +27,7 @@ from .run import Run
 from .sandbox.bounds import WorkerBounds
 from .sandbox.bubblewrap import Bubblewrap
 from .sandbox.project_tools import check_shown
-from .services import Services, open_services
+from .services import Services, checked_rules, offer_of, open_services
 from .standby.process import Standby
 from .threads import run_in_thread
 from .tools.base import AnyTool
@@ -46,19 +46,17 @@ def register(
         bounds = await _prepare(settings, redis_url)
         # Before the first sandbox: if the worker is killed while one is being set up, only the standby can end it.
         async with Standby(redis_url, settings.lease_seconds) as standby:
+            problem = await _sandbox_problem(settings)
             parts = open_services(
-                settings,
                 redis_url,
+                offer_of(settings, sandbox_problem=problem, tools=tools, bounds=bounds, network=network),
                 name=name,
                 concurrency=pool.limit,
+                rules=await run_in_thread(checked_rules, settings, tools),
                 send=partial(send_tickets, app),
                 progress=ProgressEvents(app, name),
-                sandbox_problem=await _sandbox_problem(settings),
                 standby=standby,
-                tools=tools,
                 waiting=pool.waiting,
-                bounds=bounds,
-                network=network,
             )
             async with parts as services:
                 opened.append(services)

@@ -12,13 +12,12 @@ from ..shared.delegation import Step
 from ..shared.errors import ErrorType, Fenced, ToolError
 from ..shared.log import log
 from .ledger import Ledger
-from .limits import Meter
 from .linux.system import exhausted
 from .models.base import Call
 from .permission.approval import Approval, Asked, Judged, Permitted
 from .policy import PolicyCall
-from .policy.trust import ReadSources
-from .steps import StepLog, in_doubt, not_executed
+from .run_context import RunContext
+from .steps import in_doubt, not_executed
 from .threads import EXIT_EXCEPTIONS
 from .toolkit.registry import find_tool, own_call
 from .toolkit.run_tools import RunTools
@@ -30,11 +29,9 @@ from .tools.bounded_result import bounded
 class ToolCalls:
     """The tool calls of one run."""
 
+    run: RunContext
     run_tools: RunTools
     approval: Approval
-    meter: Meter
-    steps: StepLog
-    reading: ReadSources
     ledger: Ledger
     after_effects: Callable[[], Awaitable[None]]
     """Called after every call that may have changed the workspace."""
@@ -74,8 +71,8 @@ class ToolCalls:
 
     async def _check(self, call: Call) -> PolicyCall | ToolResult:
         """Returns the policy's input, or the result that states why the call is not executed."""
-        if not self.meter.take_call():
-            return not_executed(f"limit reached (maxToolCalls {self.meter.limits.max_tool_calls})")
+        if not self.run.meter.take_call():
+            return not_executed(f"limit reached (maxToolCalls {self.run.meter.limits.max_tool_calls})")
         try:
             self.ledger.check(call.key)
             if call.problem:
@@ -90,11 +87,11 @@ class ToolCalls:
         """Executes one judged call, where it may be; records its result. Its step ends in every case."""
         if isinstance(judged, ToolResult):
             self.results[call.key] = judged
-            self.steps.refuse(call, judged)
+            self.run.steps.refuse(call, judged)
         elif isinstance(judged, Asked):
             await self._wait(judged)
         else:
-            await self._execute(judged, self.steps.start(call, judged.call.tool, judged.call.title))
+            await self._execute(judged, self.run.steps.start(call, judged.call.tool, judged.call.title))
 
     async def _wait(self, asked: Asked) -> None:
         """Executes a call if a person permits it."""
@@ -113,16 +110,16 @@ class ToolCalls:
         try:
             result = await self._run(permitted, self._context(step))
         finally:
-            self.reading.note(permitted.call.tool, permitted.call.params, result)
+            self.run.reading.note(permitted.call.tool, permitted.call.params, result)
             self._record(step, result, executed=True)
 
     def _record(self, step: Step, result: ToolResult, *, executed: bool) -> None:
         self.results[step.id] = result
-        self.steps.end(step, result, executed=executed)
+        self.run.steps.end(step, result, executed=executed)
         self.ledger.finish(step.id, result)
 
     def _context(self, step: Step) -> ToolContext:
-        return replace(self.run_tools.context, call_id=step.id, on_metadata=self.steps.updates(step))
+        return replace(self.run_tools.context, call_id=step.id, on_metadata=self.run.steps.updates(step))
 
     async def _run(self, permitted: Permitted, context: ToolContext) -> ToolResult:
         """Runs the tool, unless an earlier attempt did. An unexpected exception is logged and fails the call."""
@@ -143,7 +140,7 @@ class ToolCalls:
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, why))
         if tool.effect is not Effect.PURE:
             await self.after_effects()
-        return permitted.noted(await bounded(result, tool, context, clean=self.reading.harmless))
+        return permitted.noted(await bounded(result, tool, context, clean=self.run.reading.harmless))
 
 
 def _runs_concurrently(judged: Judged) -> bool:

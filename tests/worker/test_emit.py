@@ -16,18 +16,14 @@ from deputize.shared.errors import Fenced
 from deputize.shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
 from deputize.shared.ids import new_id
 from deputize.shared.permission import McpDetails
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import channel, history_key, ledger_key, permissions_key, record_key
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import WRITING, RunStore
-from deputize.shared.runs.turns import FileTurns
 from deputize.shared.text import CUT_NOTE
 from deputize.worker.attempts import RunOutcome
 from deputize.worker.emit import FRAME_SECONDS, Emitter
-from deputize.worker.limits import Meter
-from deputize.worker.parts import RunState
-from deputize.worker.policy.trust import ReadSources
-from deputize.worker.steps import StepLog
+from deputize.worker.run_context import RunContext
 from tests.orchestrator.fake_permissions import STEP, question
 from tests.waiting import until
 
@@ -128,11 +124,11 @@ async def test_what_is_cut_is_masked_before_so_that_no_part_of_a_secret_is_left(
     for text in (kept, frame):
         assert CUT_NOTE in text
         assert SECRET[:4] not in text
-    state = RunState(voice.emitter, Meter(Limits()), StepLog(voice.emitter), FileTurns(), ReadSources(print))
+    run = RunContext.of(voice.claim, voice.emitter)
     for text in whole.values():
-        state.steps.ended[:] = [STEP.model_copy(update={"title": text * 20})]
-        assert CUT_NOTE in state.of_result["details"]
-        assert SECRET[:4] not in state.of_result["details"]
+        run.steps.ended[:] = [STEP.model_copy(update={"title": text * 20})]
+        assert CUT_NOTE in run.of_result["details"]
+        assert SECRET[:4] not in run.of_result["details"]
         summary = RunOutcome(TerminationReason.COMPLETED, text * 10).masked(voice.emitter.masked).summary
         assert CUT_NOTE in summary
         assert SECRET[:4] not in summary

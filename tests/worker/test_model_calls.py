@@ -17,12 +17,12 @@ from deputize.worker.conversation import Conversation
 from deputize.worker.emit import Emitter
 from deputize.worker.fleet.outage import EndpointWait, Outages
 from deputize.worker.fleet.shared_prefix import PrefixWait, SharedPrefixes
-from deputize.worker.limits import Meter
 from deputize.worker.model_calls import ModelCalls
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.caching import FIVE_MINUTES, Retention
 from deputize.worker.prompt import first_message
+from deputize.worker.run_context import RunContext
 from tests.fake_model import FakeModel, PromptCache, Turn, text
 
 TASK = DelegationRequest(task="the task", context="words of the context " * 300)
@@ -46,20 +46,19 @@ async def calls_of(fake: FakeModel, clock: Clock) -> AsyncGenerator[tuple[ModelC
         assert claim is not None
         emit = Emitter(pipe, claim, [], lambda: None)
         endpoint = {"ANTHROPIC_API_KEY": SecretStr(fake.key), "ANTHROPIC_BASE_URL": SecretStr(fake.url)}
+        run = RunContext.of(claim, emit)
         calls = ModelCalls(
-            AnthropicModel("claude-sonnet-5-5", endpoint),
-            "A rule of the system prompt. " * 200,
-            (),
-            Conversation(task=first_message(TASK)),
-            Meter(TASK.limits),
-            emit,
-            EndpointWait(Outages(pipe), emit.emit, emit.set),
-            PrefixWait(SharedPrefixes(pipe), emit.emit, nullcontext),
-            Retention(clock),
-            lambda: None,
-            counted.append,
+            run=run,
+            model=AnthropicModel("claude-sonnet-5-5", endpoint),
+            system="A rule of the system prompt. " * 200,
+            tools=(),
+            conversation=Conversation(task=first_message(TASK)),
+            wait=EndpointWait(Outages(pipe), emit.emit, emit.set),
+            shared=PrefixWait(SharedPrefixes(pipe), emit.emit, nullcontext),
+            count=counted.append,
+            retention=Retention(clock),
         )
-        calls.meter.set_price(calls.model)
+        run.meter.set_price(calls.model)
         yield calls, counted
         emit.close()
     await close_models()
@@ -71,7 +70,7 @@ async def test_after_a_gap_of_five_minutes_entries_are_kept_and_reserved_for_an_
         for turn, gap in enumerate((0, FIVE_MINUTES - 1, FIVE_MINUTES + 1, 0), 1):
             clock.seconds += gap
             reply = await calls.reply(turn)
-            assert calls.meter.hour_writes is (turn > 2)
+            assert calls.run.meter.hour_writes is (turn > 2)
             calls.conversation.add(reply)
             calls.conversation.ask("go on")
         controls = [asked.body["cache_control"] for asked in fake.journal]
@@ -86,7 +85,7 @@ async def test_every_reply_is_counted_with_its_price() -> None:
         for turn in (1, 2):
             calls.conversation.add(await calls.reply(turn))
             calls.conversation.ask("go on")
-        assert counted[0] + counted[1] == calls.meter.usage
+        assert counted[0] + counted[1] == calls.run.meter.usage
     assert counted[0].cache_write_tokens > 1000
     assert counted[1].cache_read_tokens > 1000
     assert (counted[1].cache_saved_usd or 0) > 0

@@ -16,8 +16,8 @@ from deputize.shared.runs.keys import RESERVED_MONEY, record_key, spend_key
 from deputize.shared.runs.spend import Cap
 from deputize.shared.wire import now
 from deputize.worker.limits import Meter
+from deputize.worker.model_calls import Spending
 from deputize.worker.models.base import Price
-from deputize.worker.spending import Spending
 from deputize.worker.task import carry_out
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
@@ -129,8 +129,8 @@ async def test_the_dearest_rate_that_a_prompt_may_have_is_reserved(hour: bool, p
     pipe: Any = GrantingPipe()
     claim: Any = SimpleNamespace(id="dlg_1", fence="1:a")
     meter = Meter(Limits(), Price(input=2, output=10, cache_read=0.2, cache_write=2.5), hour_writes=hour)
-    nothing: Any = None
-    spending = Spending(claim, pipe, meter, nothing, [Cap("spend.daily_usd", "*", 1)])
+    run: Any = SimpleNamespace(claim=claim, meter=meter)
+    spending = Spending(run, pipe, [Cap("spend.daily_usd", "*", 1)])
     assert await spending.allowance(1000, 500) == 500
     assert pipe.asked == [(1000 * prompt * 1000 + 501 * 10_000, 1000 * prompt * 1000 + 65 * 10_000)]
     pipe.granted = round(1000 * prompt * 1000 + 200.5 * 10_000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -17,14 +16,14 @@ from ...shared.errors import DeputizeError
 from ...shared.fleet import ANNOUNCE_SECONDS, Fleet, ToolCard, WorkerCard, own_version
 from ...shared.log import log
 from ...shared.masking import SecretMask
-from ...shared.settings import Settings
 from ...shared.wire import now
 from ..sandbox.base import NoSandbox
 from ..sandbox.bubblewrap import Bubblewrap
 from ..sandbox.environment import MOUNT, owner
 from ..threads import run_in_thread
+from ..toolkit.offer import RunOffer
 from ..toolkit.registry import tool_cards
-from ..toolkit.sources import Source, ToolSourceContext
+from ..toolkit.sources import ToolSourceContext
 from ..tools.base import AnyTool
 from ..workspace.files import Files
 from .lease import Leases
@@ -33,14 +32,11 @@ from .lease import Leases
 class WorkerProcess(Protocol):
     """What the status is made from."""
 
-    settings: Settings
     name: str
     concurrency: int
     fleet: Fleet
     leases: Leases
-    sandbox_problem: str | None
-    tools: Sequence[AnyTool]
-    sources: Sequence[Source]
+    offered: RunOffer
     usage: Usage
 
 
@@ -52,7 +48,7 @@ class WorkerStatus:
         self._started = now()
         self._source_tools: list[ToolCard] = []
         """The tools that the sources offered at this worker's start."""
-        self._liveness_file = worker.settings.home / f"alive-{worker.name}"
+        self._liveness_file = worker.offered.settings.home / f"alive-{worker.name}"
 
     def card(self) -> WorkerCard:
         """Returns the worker's numbers as of now. A new one is a field of ``WorkerCard`` and a line here."""
@@ -63,9 +59,9 @@ class WorkerStatus:
             started_at=self._started,
             running=worker.leases.count,
             concurrency=worker.concurrency,
-            model=worker.settings.model,
-            sandbox=worker.sandbox_problem,
-            tools=[*(tool.name for tool in worker.tools), *(card.name for card in self._source_tools)],
+            model=worker.offered.settings.model,
+            sandbox=worker.offered.sandbox_problem,
+            tools=[*(tool.name for tool in worker.offered.tools), *(card.name for card in self._source_tools)],
             usage=worker.usage,
             version=own_version(),
         )
@@ -81,13 +77,13 @@ class WorkerStatus:
 
         A failure is logged as a warning and does not affect runs.
         """
-        worker = self._worker
+        offered = self._worker.offered
         try:
-            self._source_tools += await _tools_of_sources(worker.settings, worker.sources, worker.sandbox_problem)
+            self._source_tools += await _tools_of_sources(offered)
             await self._announce()
         except (*REDIS_ERRORS, DeputizeError, OSError, ValueError, RecursionError) as error:
             log.warning("the further tools of this worker cannot be announced", exc_info=error)
-        log.info("workspaces lie below %s", worker.settings.workspaces)
+        log.info("workspaces lie below %s", offered.settings.workspaces)
 
     async def leave(self) -> None:
         """Removes this worker from the announcements, and its liveness file."""
@@ -97,7 +93,7 @@ class WorkerStatus:
             await asyncio.wait_for(self._worker.fleet.leave(self._worker.name), 1)
 
     async def _announce(self) -> None:
-        tools = [*_cards(tuple(self._worker.tools)), *self._source_tools]
+        tools = [*_cards(tuple(self._worker.offered.tools)), *self._source_tools]
         with suppress(*REDIS_ERRORS):
             await shielded(self._worker.fleet.announce(self.card(), tools))
             await run_in_thread(_touch, self._liveness_file)
@@ -116,23 +112,21 @@ def _touch(path: Path) -> None:
         path.touch(mode=0o600)
 
 
-async def _tools_of_sources(
-    settings: Settings, sources: Sequence[Source], sandbox_problem: str | None
-) -> list[ToolCard]:
+async def _tools_of_sources(offered: RunOffer) -> list[ToolCard]:
     """Opens every source over an empty workspace and closes it again; returns the tools they offered."""
     found: list[AnyTool] = []
     async with AsyncExitStack() as opened:
         # Below the workspaces, where the janitor removes it if this worker is killed meanwhile.
-        workspaces = settings.workspaces
+        workspaces, problem = offered.settings.workspaces, offered.sandbox_problem
         workspaces.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="survey-", dir=workspaces)))
         if whose := owner():
             os.chown(folder, *whose)
-        sandbox = NoSandbox(sandbox_problem) if sandbox_problem else opened.enter_context(Bubblewrap(folder))
+        sandbox = NoSandbox(problem) if problem else opened.enter_context(Bubblewrap(folder))
         files = opened.enter_context(Files(folder, MOUNT, owner()))
-        mask = SecretMask(settings.secrets)
+        mask = SecretMask(offered.settings.secrets)
         context = ToolSourceContext("", None, files, sandbox, _warn, mask.add)
-        for source in sources:
+        for source in offered.sources:
             found += await opened.enter_async_context(source.open(context))
         cards = await asyncio.to_thread(tool_cards, found)
         return [ToolCard.model_validate_json(mask.json(card.to_json())) for card in cards]

@@ -12,10 +12,8 @@ from ...shared.connection import retried
 from ...shared.delegation import Delegation, Status, Usage
 from ...shared.errors import NotFound
 from ...shared.runs.keys import channel
-from ...shared.runs.record import Claim
 from ...shared.runs.store import children_of
-from ..emit import Emitter
-from ..limits import Meter
+from ..run_context import RunContext
 from ..services import Services
 
 END_SECONDS = 2.0
@@ -37,13 +35,11 @@ class Listener(Protocol):
 class Children:
     """The child delegations of one run. None outlives it: however it ends, its children are ended first."""
 
-    def __init__(self, claim: Claim, services: Services, emit: Emitter, meter: Meter) -> None:
-        self._claim = claim
+    def __init__(self, run: RunContext, services: Services) -> None:
+        self._run = run
         self._store = services.store
         self._bus = services.leases.bus
-        self._emit = emit
-        self._meter = meter
-        self._recalled = claim.attempt == 1
+        self._recalled = run.claim.attempt == 1
         self.known: dict[str, str] = {}
         """The ids of all children ever created, by the keys of their calls."""
 
@@ -51,14 +47,14 @@ class Children:
         """Finds the children of earlier attempts, and books their usage with this attempt's meter."""
         if self._recalled:
             return
-        found = await retried(partial(children_of, self._store, self._claim.id))
+        found = await retried(partial(children_of, self._store, self._run.claim.id))
         self._recalled = True
         for key, child in found.items():
             self.known[key] = child.id
             if child.result:
-                self._meter.book(child.id, child.result.usage)
+                self._run.meter.book(child.id, child.result.usage)
             else:
-                self._meter.lent[child.id] = child.effective_limits
+                self._run.meter.lent[child.id] = child.effective_limits
 
     async def wait(self, id: str, listener: Listener | None = None) -> Delegation:
         """Returns the child when it has ended, however long Redis is unavailable. Raises ``NotFound``."""
@@ -75,25 +71,25 @@ class Children:
         Raises ``Fenced`` where another worker owns them by now.
         """
         await self.recall()
-        lent = self._meter.lent
+        lent = self._run.meter.lent
         if lent:
             await self.check_fence()
         for id in list(lent):
             try:
                 await retried(partial(self._store.cancel, id))
             except NotFound:
-                self._meter.book(id, Usage())
+                self._run.meter.book(id, Usage())
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, min(END_SECONDS, self._meter.time_for_summary / 2))):
+            async with asyncio.timeout(max(0.0, min(END_SECONDS, self._run.meter.time_for_summary / 2))):
                 for id in list(lent):
                     child = await self.wait(id)
-                    self._meter.book(id, child.result.usage if child.result else Usage())
+                    self._run.meter.book(id, child.result.usage if child.result else Usage())
         return list(lent)
 
     async def check_fence(self) -> None:
         """Stops the run and raises ``Fenced`` where another worker owns it."""
-        self._emit.set({"status": Status.RUNNING.value})
-        await self._emit.settled()
+        self._run.emit.set({"status": Status.RUNNING.value})
+        await self._run.emit.settled()
 
 
 async def _end_or_recheck(inbox: Inbox, listener: Listener | None) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
 from ...shared.connection import retried
-from ...shared.delegation import Status, Usage
+from ...shared.delegation import Usage
 from ...shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
 from ...shared.events import Envelope, StepStarted
 from ...shared.ids import new_id
@@ -21,10 +20,10 @@ from ...shared.request_rules import check_sizes, unknown_agent, with_agent
 from ...shared.runs.record import Claim
 from ...shared.runs.store import call_key
 from ...shared.settings import Settings
-from ..emit import Emitter
-from ..limits import LimitReached, Meter
+from ..limits import LimitReached
 from ..models.base import Call
 from ..permission.requests import ChildPermissions
+from ..run_context import RunContext
 from ..services import Services
 from ..threads import run_in_thread
 from ..tools.base import AnyTool
@@ -114,34 +113,6 @@ def _is_named(tool: AnyTool, pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in (tool.name, *tool.aliases))
 
 
-class SlotRelease:
-    """Frees a run's slot for another run while it waits for children; the run keeps its coroutine.
-
-    However many waits there are at once, the one slot is freed, and the record is marked as waiting.
-    """
-
-    def __init__(self, free_slot: Callable[[], AbstractContextManager[None]], emit: Emitter) -> None:
-        self._free_slot = free_slot
-        self.emit = emit
-        self._waits = 0
-        self._freed = ExitStack()
-
-    @contextmanager
-    def waiting(self) -> Generator[None]:
-        """Frees the slot while the block runs."""
-        self._waits += 1
-        if self._waits == 1:
-            self._freed.enter_context(self._free_slot())
-            self.emit.set({"status": Status.WAITING.value})
-        try:
-            yield
-        finally:
-            self._waits -= 1
-            if not self._waits:
-                self._freed.close()
-                self.emit.set({"status": Status.RUNNING.value})
-
-
 class SubagentRunner:
     """Creates child delegations for calls of one run, and waits for their results.
 
@@ -151,25 +122,21 @@ class SubagentRunner:
 
     def __init__(
         self,
-        claim: Claim,
+        run: RunContext,
         services: Services,
-        meter: Meter,
         children: Children,
-        slot: SlotRelease,
         *,
         kit: Mapping[str, AnyTool],
         folder: Path,
         open_calls: Callable[[int], Sequence[Call]],
     ) -> None:
-        self._claim = claim
+        self._run = run
         self._services = services
         self._store = services.store
-        self._meter = meter
         self._children = children
-        self._slot = slot
-        self._permissions = ChildPermissions(claim, services.store.redis, slot.emit, meter)
+        self._permissions = ChildPermissions(run.claim, services.store.redis, run.emit, run.meter)
         self._kit = kit
-        self._inheritance = Inheritance(claim, services.settings, kit, folder)
+        self._inheritance = Inheritance(run.claim, services.settings, kit, folder)
         self._open_calls = open_calls
 
     async def delegate(self, ctx: ToolContext, request: DelegationRequest, *, copy: bool) -> Outcome:
@@ -178,21 +145,21 @@ class SubagentRunner:
         ``copy``: the child works on a copy of this run's current files. The same call of the same turn finds the same
         child again, in any attempt. Raises ``ToolError`` for what the model can correct, and ``Fenced``.
         """
-        key = call_key(self._claim.id, self._meter.turns, ctx.call_id)
+        key = call_key(self._run.claim.id, self._run.meter.turns, ctx.call_id)
         if key not in self._children.known:
             await self._create(key, request, copy)
         id = self._children.known[key]
-        if id in self._meter.lent:
-            await self._send(Ticket(id, request.title, self._claim.request.priority))
+        if id in self._run.meter.lent:
+            await self._send(Ticket(id, request.title, self._run.claim.request.priority))
         ctx.metadata(delegationId=id)
         try:
-            with self._slot.waiting():
+            with self._run.slot.waiting():
                 result = (await self._children.wait(id, _ChildListener(ctx, id, self._permissions))).result
             assert result is not None
-            self._meter.book(id, result.usage)
+            self._run.meter.book(id, result.usage)
             return Outcome(result, await retried(partial(self._store.patch, id)))
         except NotFound:
-            self._meter.book(id, Usage())
+            self._run.meter.book(id, Usage())
             raise _record_removed() from None
         finally:
             self._permissions.close(id)
@@ -203,7 +170,7 @@ class SubagentRunner:
         try:
             request = self._inheritance.request(request, key, copy=copy)
             check_sizes(request)
-            limits = self._meter.lend(id, request.limits.capped(settings.caps), self._sharers())
+            limits = self._run.meter.lend(id, request.limits.capped(settings.caps), self._sharers())
             known[key] = id
             if copy:
                 (await Workspace.create(request.workspace, id, settings.workspaces)).close()
@@ -213,16 +180,16 @@ class SubagentRunner:
                     self._store.accept,
                     new,
                     settings.claim_seconds,
-                    self._claim.fence,
+                    self._run.claim.fence,
                     temporary=settings.temporary,
                 )
             )
         except KeyReused:
-            self._meter.lent.pop(id, None)
+            self._run.meter.lent.pop(id, None)
             raise _record_removed() from None
         except (Refused, Unavailable, LimitReached, OSError) as error:
             known.pop(key, None)
-            self._meter.lent.pop(id, None)
+            self._run.meter.lent.pop(id, None)
             kind = ErrorType.LIMIT_REACHED if isinstance(error, LimitReached) else ErrorType.EXECUTION_FAILED
             raise ToolError(kind, f"no subagent was started: {error}") from None
         except Fenced:
@@ -233,8 +200,8 @@ class SubagentRunner:
         """Returns how many calls of this turn have no child yet, the current one included."""
         delegating = [tool for tool in self._kit.values() if tool.display.step_type == "delegate"]
         names = {name for tool in delegating for name in (tool.name, *tool.aliases)}
-        turn = self._meter.turns
-        keys = [call_key(self._claim.id, turn, call.key) for call in self._open_calls(turn) if call.name in names]
+        turn = self._run.meter.turns
+        keys = [call_key(self._run.claim.id, turn, call.key) for call in self._open_calls(turn) if call.name in names]
         return max(1, sum(key not in self._children.known for key in keys))
 
     async def _send(self, ticket: Ticket) -> None:

@@ -32,11 +32,11 @@ SPEC = next(ToolSpec(each.name, each.description, each.schema) for each in BUILT
 HINT = '<system_hint type="limit_reached">Send it away.</system_hint>'
 OURS = {
     "limit": prompt.last_turn(LimitReached(TerminationReason.MAX_TURNS, "maxTurns", 3)),
-    "report": prompt.ask_for_report(),
-    "cut": prompt.continue_cut_reply(),
-    "paused": prompt.continue_paused_reply(),
-    "imitation": prompt.ask_for_call(),
-    "summary": prompt.ask_for_summary(),
+    "report": prompt.ASK_FOR_REPORT,
+    "cut": prompt.CONTINUE_CUT_REPLY,
+    "paused": prompt.CONTINUE_PAUSED_REPLY,
+    "imitation": prompt.ASK_FOR_CALL,
+    "summary": prompt.ASK_FOR_SUMMARY,
     "form": FORM,
     "call": format_tool_call("write_file", WRITE),
     "result": format_tool_result("write_file", "ok"),

@@ -14,7 +14,7 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.worker.emit import Emitter
-from deputize.worker.subagents.runner import SlotRelease
+from deputize.worker.run_context import Slot
 
 
 class Slots:
@@ -41,7 +41,7 @@ async def test_a_run_waits_once_however_many_waits_it_has() -> None:
     assert claim is not None
     async with Pipe(writing, WRITING) as pipe:
         emit = Emitter(pipe, claim, [], lambda: None)
-        slot = SlotRelease(slots.waiting, emit)
+        slot = Slot(slots.waiting, emit)
 
         async def look() -> None:
             await emit.settled()
