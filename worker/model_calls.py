@@ -17,8 +17,7 @@ from ..shared.log import log
 from ..shared.runs.spend import BILLIONTHS, SPEND, Cap, spend_call
 from ..shared.text import clip
 from .conversation import Conversation, user_message
-from .fleet.outage import EndpointWait
-from .fleet.shared_prefix import PrefixWait
+from .fleet.gate import EndpointWait, PrefixWait
 from .limits import LimitReached
 from .models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
 from .models.caching import Retention, shared_prefixes

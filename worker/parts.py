@@ -12,8 +12,7 @@ from ..shared.facts import Trust
 from ..shared.runs.record import trust_of
 from .attempts import go_on, ledger_of
 from .conversation import Conversation
-from .fleet.outage import EndpointWait
-from .fleet.shared_prefix import PrefixWait
+from .fleet.gate import EndpointWait, PrefixWait
 from .limits import Repetition
 from .loop import Loop
 from .model_calls import ModelCalls, Spending

@@ -24,10 +24,9 @@ from ..shared.runs.record import Claim
 from ..shared.runs.store import RELEASE, WRITING, RunStore
 from ..shared.settings import Settings
 from .celery_pool.process import ProgressEvents
+from .fleet.gate import Outages, SharedPrefixes
 from .fleet.janitor import Janitor, Presence
 from .fleet.lease import Leases, open_leases
-from .fleet.outage import Outages
-from .fleet.shared_prefix import SharedPrefixes
 from .fleet.status import WorkerStatus
 from .mcp.source import McpServers
 from .models import close_models, open_model

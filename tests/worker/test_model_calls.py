@@ -15,8 +15,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.worker.conversation import Conversation
 from deputize.worker.emit import Emitter
-from deputize.worker.fleet.outage import EndpointWait, Outages
-from deputize.worker.fleet.shared_prefix import PrefixWait, SharedPrefixes
+from deputize.worker.fleet.gate import EndpointWait, Outages, PrefixWait, SharedPrefixes
 from deputize.worker.model_calls import ModelCalls
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel

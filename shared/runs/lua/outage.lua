@@ -9,7 +9,7 @@
 --   passed: the endpoint has begun to reply to the call
 --   left: the probe ended without an answer, with its run
 -- Returns an answer, milliseconds, the outage's error, and the number of successes: 'open' (nothing failed lately), 'go',
--- 'probe', 'wait' (ask again after so long), or 'alone' (a failure of this call only).
+-- 'ahead' (the call is the probe), 'wait' (ask again after so long), or 'alone' (a failure of this call only).
 local RAMP_MS, LOOK_MS, KEPT_MS, GRACE_MS = 10000, 250, 600000, 500
 local arguments = cjson.decode(ARGV[1])
 local outage, token = KEYS[1], arguments.token
@@ -70,7 +70,7 @@ local function ask()
       return {'wait', math.min(LOOK_MS, alive - now), reason, successes}
     end
     redis.call('HSET', outage, 'prober', token, 'alive', now + arguments.lease_ms)
-    return {'probe', 0, reason, successes}
+    return {'ahead', 0, reason, successes}
   end
   local age = state == 'ramp' and now - since
   if age and age < RAMP_MS then

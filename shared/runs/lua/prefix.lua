@@ -5,7 +5,7 @@
 --   renew: the writer still waits for its reply; lease_ms
 --   written: a reply has begun, to a request of any call; kept_ms (how long the endpoint keeps the prefix from now on)
 --   left: the writer ended without a reply
--- Returns 'written', 'writer' (this call is the writer) or 'wait' (ask again).
+-- Returns a list of one: 'written', 'ahead' (this call is the writer) or 'wait' (ask again).
 local arguments = cjson.decode(ARGV[1])
 local prefix = KEYS[1]
 local clock = redis.call('TIME')
@@ -19,10 +19,10 @@ if arguments.operation == 'written' then
 elseif arguments.operation == 'left' then
   if writes then redis.call('DEL', prefix) end
 elseif arguments.operation == 'ask' and writer == '' then
-  return 'written'
+  return {'written'}
 elseif writes or (arguments.operation == 'ask' and (not writer or now >= tonumber(alive))) then
   redis.call('HSET', prefix, 'writer', arguments.token, 'alive', now + arguments.lease_ms)
   redis.call('PEXPIRE', prefix, arguments.lease_ms * 10)
-  return 'writer'
+  return {'ahead'}
 end
-return 'wait'
+return {'wait'}

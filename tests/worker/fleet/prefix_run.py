@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from deputize.shared.delegation import Usage
 from deputize.shared.events import Event
-from deputize.worker.fleet.shared_prefix import PrefixWait, SharedPrefixes
+from deputize.worker.fleet.gate import PrefixWait, SharedPrefixes
 from deputize.worker.models.base import Price
 from deputize.worker.models.caching import Prefix
 

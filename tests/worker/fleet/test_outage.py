@@ -13,7 +13,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from deputize.shared.connection import Pipe
 from deputize.shared.runs.keys import outage_key
 from deputize.shared.runs.store import OUTAGE, WRITING
-from deputize.worker.fleet.outage import LEASE_SECONDS, LONGEST_SECONDS, Admission, Outages
+from deputize.worker.fleet.gate import LONGEST_SECONDS, PROBE_LEASE_SECONDS, Admission, Outages
 from tests.waiting import until
 
 KEY = outage_key("endpoint")
@@ -117,10 +117,10 @@ async def test_a_success_resets_the_delay(redis: Any) -> None:
 async def test_a_call_that_has_not_failed_probes_first(redis: Any) -> None:
     await outage(redis, asked=0)
     assert (await said(redis, "ask", "a", failed=True))[0] == "wait"
-    assert (await said(redis, "ask", "fresh"))[0] == "probe"
+    assert (await said(redis, "ask", "fresh"))[0] == "ahead"
     await said(redis, "left", "fresh")
     await redis.hset(KEY, "due", await now(redis) - 500)
-    assert (await said(redis, "ask", "a", failed=True))[0] == "probe"
+    assert (await said(redis, "ask", "a", failed=True))[0] == "ahead"
 
 
 async def test_the_ramp_grows_with_each_success(redis: Any) -> None:
@@ -140,7 +140,7 @@ async def test_the_ramp_grows_with_each_success(redis: Any) -> None:
 
 async def test_one_of_all_processes_probes_when_it_is_due(redis: Any) -> None:
     await outage(redis, asked=0)
-    assert [(await said(redis, "ask", token))[0] for token in "abc"] == ["probe", "wait", "wait"]
+    assert [(await said(redis, "ask", token))[0] for token in "abc"] == ["ahead", "wait", "wait"]
 
 
 async def test_before_a_probe_is_due_all_wait_and_know_why(redis: Any) -> None:
@@ -154,7 +154,7 @@ async def test_the_delay_doubles_with_each_failed_probe_up_to_the_longest(redis:
     delays = [await outage(redis)]
     for _ in range(4):
         await redis.hset(KEY, "due", 0)
-        assert (await said(redis, "ask"))[0] == "probe"
+        assert (await said(redis, "ask"))[0] == "ahead"
         delays.append((await failed(redis))[1])
     assert delays == pytest.approx([1, 2, 4, 5, 5], abs=0.01)
     assert LONGEST_SECONDS == 5
@@ -169,9 +169,9 @@ async def test_failures_of_requests_from_before_do_not_count_but_what_they_are_a
 
 async def test_a_dead_probe_is_replaced_when_its_lease_ends(redis: Any) -> None:
     await outage(redis, asked=0)
-    assert (await said(redis, "ask", "dead", lease_ms=150))[0] == "probe"
+    assert (await said(redis, "ask", "dead", lease_ms=150))[0] == "ahead"
     assert (await said(redis, "ask", "b"))[0] == "wait"
-    await until(lambda: _answered(redis, "probe"))
+    await until(lambda: _answered(redis, "ahead"))
     await said(redis, "left", "dead")
     assert (await said(redis, "ask", "c"))[0] == "wait"  # it is not the probe any more
 
@@ -195,7 +195,7 @@ async def test_a_probe_that_ends_with_its_run_leaves_its_place_at_once(processes
         assert mine.probes
         assert (await other.ask())[0] == "wait"
     async with other:
-        await asyncio.wait_for(other.wait(None), LEASE_SECONDS / 2)
+        await asyncio.wait_for(other.wait(None), PROBE_LEASE_SECONDS / 2)
         assert other.probes
 
 
@@ -212,7 +212,7 @@ async def test_a_run_that_is_cancelled_while_it_asks_does_not_keep_the_probe(pro
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     async with other:
-        await asyncio.wait_for(other.wait(None), LEASE_SECONDS / 2)
+        await asyncio.wait_for(other.wait(None), PROBE_LEASE_SECONDS / 2)
         assert other.probes
 
 

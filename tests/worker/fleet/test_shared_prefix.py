@@ -15,9 +15,9 @@ from deputize.shared.delegation import Usage
 from deputize.shared.events import ResumedWaiting, Waiting
 from deputize.shared.runs.keys import prefix_key
 from deputize.shared.runs.store import WRITING
-from deputize.worker.fleet.shared_prefix import (
+from deputize.worker.fleet.gate import (
     DEFAULT_PRICE,
-    LEASE_SECONDS,
+    WRITE_LEASE_SECONDS,
     SharedPrefixes,
     is_worth_waiting,
 )
@@ -143,12 +143,12 @@ async def test_a_lost_writer_delays_the_others_by_one_lease(fleet: Fleet) -> Non
     writing = first.start(CONTEXT)
     await first.ready.wait()
     assert await fleet.redis.hget(prefix_key(CONTEXT.key), "writer")
-    renewing = next(task for task in asyncio.all_tasks() if task.get_name() == "the writer of a prompt prefix")
+    renewing = next(task for task in asyncio.all_tasks() if task.get_name() == f"renewing {prefix_key(CONTEXT.key)}")
     renewing.cancel()  # as after kill -9: nothing is renewed, nothing given up
     begun = asyncio.get_running_loop().time()
     waiting = second.start(CONTEXT)
     await second.ready.wait()
-    assert asyncio.get_running_loop().time() - begun < LEASE_SECONDS + 1
+    assert asyncio.get_running_loop().time() - begun < WRITE_LEASE_SECONDS + 1
     first.reply.set()
     second.reply.set()
     await finished(writing, waiting)
@@ -163,7 +163,7 @@ async def test_a_writer_that_lives_is_waited_for_beyond_its_lease(fleet: Fleet) 
     alive = int(await fleet.redis.hget(prefix_key(CONTEXT.key), "alive") or 0)
 
     async def renewed() -> bool:
-        return int(await fleet.redis.hget(prefix_key(CONTEXT.key), "alive") or 0) > alive + LEASE_SECONDS * 1000
+        return int(await fleet.redis.hget(prefix_key(CONTEXT.key), "alive") or 0) > alive + WRITE_LEASE_SECONDS * 1000
 
     await until(renewed)
     assert second.waits
@@ -182,7 +182,7 @@ async def test_waiting_ends_after_twice_the_usual_time_and_a_lease(fleet: Fleet)
     await second.ready.wait()
     assert list(map(type, second.events)) == [Waiting, ResumedWaiting]
     assert isinstance(second.events[1], ResumedWaiting)
-    assert LEASE_SECONDS <= second.events[1].seconds < LEASE_SECONDS + 5
+    assert WRITE_LEASE_SECONDS <= second.events[1].seconds < WRITE_LEASE_SECONDS + 5
     first.reply.set()
     second.reply.set()
     await finished(writing, waiting)

@@ -1,0 +1,448 @@
+"""Gates before a model's endpoint: one call of the whole fleet goes ahead, the others wait for what comes of it.
+
+- An outage: one call probes the endpoint. An outage is what several runs saw, with no success of another one in
+  between: a run that fails while others succeed waits alone.
+- A prefix that delegations share in the endpoint's prompt cache: the first call that sends it writes it; the others
+  wait until its reply has begun, and then read from the cache what they would have paid for in full.
+
+The state of a gate is in Redis (``outage.lua`` and ``prefix.lua`` in ``shared/runs/lua``). In each process one of the
+waiting runs asks for it, and the others queue behind that one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+from weakref import WeakValueDictionary
+
+from ...shared.connection import Pipe, Script
+from ...shared.delegation import Status, Usage
+from ...shared.errors import ModelUnavailable
+from ...shared.events import Event, ModelRetried, ResumedWaiting, Waiting
+from ...shared.runs.keys import outage_key, prefix_key
+from ...shared.runs.store import OUTAGE, PREFIX
+from ..models.base import Price, Retrying
+from ..models.caching import FIVE_MINUTES, HOUR, Prefix
+from ..models.retry import with_full_stop
+
+
+class Gate:
+    """One model call at a gate. The call that goes ahead holds a lease, which is renewed until ``end``."""
+
+    def __init__(self, pipe: Pipe, script: Script, key: str, lease_seconds: float) -> None:
+        self._pipe = pipe
+        self._script = script
+        self._key = key
+        self._lease_seconds = lease_seconds
+        self._token = secrets.token_hex(8)
+        self._renewing: asyncio.Task[None] | None = None
+
+    @property
+    def is_ahead(self) -> bool:
+        return self._renewing is not None
+
+    async def ask(self, **arguments: Any) -> list[Any]:
+        """Returns the script's answer to whether this call may go on."""
+        answer = await self.send("ask", lease_ms=int(self._lease_seconds * 1000), **arguments)
+        if answer[0] == "ahead" and self._renewing is None:
+            self._renewing = asyncio.create_task(self._renew(), name=f"renewing {self._key}")
+        return answer
+
+    def send(self, operation: str, **arguments: Any) -> asyncio.Future[Any]:
+        done = self._pipe.script(self._script, [self._key], {"operation": operation, "token": self._token, **arguments})
+        self._pipe.flush()
+        return done
+
+    def end(self) -> None:
+        """Ends the renewal, also in a task that is being cancelled: nothing is awaited."""
+        if self._renewing:
+            self._renewing.cancel()
+            self._renewing = None
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_seconds / 3)
+            await self.send("renew", lease_ms=int(self._lease_seconds * 1000))
+
+
+FIRST_SECONDS = 1.0
+LONGEST_SECONDS = 5.0
+"""The delay between two probes: doubled from the first one up to the longest, unless the endpoint sends Retry-After.
+
+It is one request for the whole fleet, and whatever waits for it does nothing.
+"""
+LOOK_SECONDS = 0.25
+"""How soon a waiting run sees that another one's success has ended the outage."""
+PROBE_LEASE_SECONDS = 10.0
+"""How long a probe counts as alive without a renewal: then another run probes."""
+MAX_ERROR_CHARS = 500
+NOT_FAILED = -1
+
+Answer = tuple[Literal["open", "go", "ahead", "wait", "alone"], float, str]
+"""The script's answer, seconds, and the error of the outage."""
+
+
+@dataclass(slots=True)
+class Outage:
+    """What this process knows of an outage of one endpoint."""
+
+    known: bool = False
+    """Whether there may be one: Redis is not asked before a failure."""
+    turns: defaultdict[bool, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    """Held by the waiting run that asks for all of this process that have failed, or have not."""
+
+
+class Outages:
+    """The outages of all endpoints that this process uses. ``seconds``: how long a request waits at most."""
+
+    def __init__(self, pipe: Pipe, seconds: float | None = None) -> None:
+        self.pipe = pipe
+        self.seconds = seconds
+        self._of_endpoint: defaultdict[str, Outage] = defaultdict(Outage)
+
+    def admission(self, endpoint: str) -> Admission:
+        """Returns the admission of one model call to an endpoint."""
+        return Admission(self.pipe, endpoint, self._of_endpoint[endpoint])
+
+
+class Admission:
+    """One model call's admission to its endpoint. ``async with`` ends a probe that got no answer."""
+
+    def __init__(self, pipe: Pipe, endpoint: str, outage: Outage) -> None:
+        self._gate = Gate(pipe, OUTAGE, outage_key(endpoint), PROBE_LEASE_SECONDS)
+        self._outage = outage
+        self._successes = NOT_FAILED
+        """How many successes of other calls there were when this one began to fail."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        # Also where no answer arrived: a call that is cancelled while it asks may be the probe without knowing it.
+        if self._outage.known:
+            self._gate.end()
+            self._gate.send("left")
+
+    @property
+    def probes(self) -> bool:
+        return self._gate.is_ahead
+
+    @property
+    def _has_failed(self) -> bool:
+        return self._successes != NOT_FAILED
+
+    async def ask(self) -> Answer:
+        """Returns whether a request may be sent now, or when to ask again. A probe is renewed until it ends."""
+        if not self._outage.known:
+            return "open", 0, ""
+        answer, milliseconds, error, _ = await self._gate.ask(failed=self._has_failed)
+        if answer == "open":
+            self._outage.known = False
+        return answer, milliseconds / 1000, error or ""
+
+    async def wait(self, most: float | None) -> None:
+        """Waits, for at most so many seconds, until a request may be sent."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most), self._outage.turns[self._has_failed]:
+                answer = await self.ask()
+                while answer[0] == "wait":
+                    await asyncio.sleep(min(answer[1], LOOK_SECONDS))
+                    answer = await self.ask()
+
+    async def failed(self, error: str, retry_after: float | None) -> float | None:
+        """Reports a failure; returns the seconds until the next probe is due, or None where there is no outage."""
+        self._gate.end()
+        self._outage.known = True
+        answer, milliseconds, _, successes = await self._gate.send(
+            "failed",
+            error=error[:MAX_ERROR_CHARS],
+            retry_ms=-1 if retry_after is None else int(retry_after * 1000),
+            first_ms=FIRST_SECONDS * 1000,
+            longest_ms=LONGEST_SECONDS * 1000,
+            jitter=random.uniform(0.5, 1),  # noqa: S311 - not for cryptography
+            successes=self._successes,
+        )
+        self._successes = self._successes if self._has_failed else successes
+        return None if answer == "alone" else milliseconds / 1000
+
+    def passed(self) -> None:
+        """Reports that the endpoint replies: that ends an outage, and shows those who fail that they do so alone."""
+        self._successes = NOT_FAILED
+        if self._outage.known:
+            self._gate.end()
+            self._gate.send("passed")
+
+
+class EndpointWait:
+    """Waits before requests that are sent again, and before the first one while the fleet knows of an outage.
+
+    The run's status is then ``waiting``, and its time goes on.
+    """
+
+    def __init__(
+        self, outages: Outages, emit: Callable[[Event], None], set_fields: Callable[[Mapping[str, str]], None]
+    ) -> None:
+        self._emit = emit
+        self._set = set_fields
+        self._outages = outages
+        self._admission: Admission | None = None
+        self._failures = 0
+        """Failed requests in a row, without the beginning of a reply in between."""
+        self._since: float | None = None
+        self._keep: Callable[[], None] = lambda: None
+        self._time_left: Callable[[], float] = lambda: math.inf
+        self.error = ""
+        """The last failure, until a reply begins: why the run waits, or waited when it was stopped."""
+
+    @asynccontextmanager
+    async def call(
+        self, endpoint: str | None, keep: Callable[[], None], time_left: Callable[[], float]
+    ) -> AsyncGenerator[None]:
+        """Admits one model call to its endpoint when the block is entered.
+
+        ``keep`` stores how much of the run's time is used, so that waiting does not begin anew with the next attempt.
+        ``time_left`` returns its seconds left. Raises ``ModelUnavailable`` where they end before the next request.
+        """
+        self._failures, self._keep, self._time_left = 0, keep, time_left
+        try:
+            if endpoint is None:
+                yield
+                return
+            async with self._outages.admission(endpoint) as self._admission:
+                await self._admitted(self._outages.seconds)
+                yield
+        finally:
+            self._admission = None
+            self._resume()
+
+    async def retry(self, turn: int, failed: Retrying, *, begun: bool) -> None:
+        """Waits before the next try. ``begun``: the failed one had got the beginning of a reply.
+
+        The first failure in a row is reported as waiting only where the endpoint states how long to wait.
+        """
+        self._failures = 1 if begun else self._failures + 1
+        self.error = failed.error
+        admission, outage = self._admission, None
+        asked = None if failed.retry_after is None else failed.delay
+        if admission and not begun:
+            outage = await admission.failed(failed.error, asked)
+        delay = failed.delay if outage is None else outage
+        self._emit(ModelRetried(turn=turn, error=failed.error, delay_seconds=delay))
+        self._check_time(delay)
+        if outage is not None or (not begun and (self._failures > 1 or asked is not None)):
+            self._wait(failed.error)
+        if outage is None:
+            await failed.wait()
+        if admission:
+            await self._admitted(failed.most)
+
+    def works(self) -> None:
+        """Notes that the endpoint has begun to reply."""
+        self._failures, self.error = 0, ""
+        if self._admission:
+            self._admission.passed()
+        self._resume()
+
+    async def _admitted(self, most: float | None) -> None:
+        assert self._admission
+        answer, seconds, error = await self._admission.ask()
+        if answer == "wait":
+            self.error = self.error or error
+            self._check_time(seconds)
+            self._wait(error)
+            await self._admission.wait(most)
+
+    def _check_time(self, delay: float) -> None:
+        """Raises ``ModelUnavailable`` where the run would keep its slot until its time ends, in vain."""
+        if delay >= (left := self._time_left()):
+            raise ModelUnavailable(
+                f"the next request is possible in {delay:.0f} s, but the run has only {max(left, 0):.0f} s left: "
+                f"{with_full_stop(self.error)} Try again later, or with a longer timeoutSeconds.",
+                may_pass=True,
+            )
+
+    def _wait(self, error: str) -> None:
+        if self._since is None:
+            self._since = time.monotonic()
+            self._emit(Waiting(why="rate", detail=error))
+            self._set({"status": Status.WAITING.value})
+        self._keep()
+
+    def _resume(self) -> None:
+        if self._since is not None:
+            self._emit(ResumedWaiting(seconds=round(time.monotonic() - self._since, 3)))
+            self._set({"status": Status.RUNNING.value})
+            self._since = None
+
+
+WRITE_LEASE_SECONDS = 2.0
+"""How long a writer counts as alive without a renewal: then the next one writes."""
+POLL_SECONDS = 0.05
+"""The time between two looks at a prefix, by one of the waiting runs of a process."""
+UNKNOWN_SECONDS = 5.0
+"""The time to the beginning of a reply, where none was measured yet."""
+SECOND_USD = 0.001
+"""What a second of waiting must save at least."""
+DEFAULT_PRICE = Price(input=3, output=15, cache_read=0.3, cache_write=3.75)
+"""For the decision alone, where the price is not known."""
+_MARGIN_SECONDS = 30.0
+"""The state ends before the endpoint's entry does."""
+_NOTED_SECONDS = 60.0
+"""How often a process notes in Redis that a prefix is in use: each use prolongs the endpoint's entry."""
+_REMEMBERED = 4096
+
+
+class SharedPrefixes:
+    """What this process knows of the prefixes of all its models."""
+
+    def __init__(self, pipe: Pipe, clock: Callable[[], float] = time.monotonic) -> None:
+        self.pipe = pipe
+        self.clock = clock
+        self._noted: dict[str, float] = {}
+        """When each prefix was last noted as written."""
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._first_event: dict[str, float] = {}
+        """Seconds from a request to the beginning of its reply, by endpoint: a moving average."""
+
+    def turn(self, prefix: Prefix) -> asyncio.Lock:
+        """Returns the lock of the waiting run that looks at the prefix for all runs of this process."""
+        return self._turns.setdefault(prefix.key, asyncio.Lock())
+
+    def is_readable(self, prefix: Prefix) -> bool:
+        """Whether the prefix was used within the last minute."""
+        return self.clock() - self._noted.get(prefix.key, float("-inf")) < _NOTED_SECONDS
+
+    def gate(self, prefix: Prefix) -> Gate:
+        return Gate(self.pipe, PREFIX, prefix_key(prefix.key), WRITE_LEASE_SECONDS)
+
+    def note_written(self, prefix: Prefix, kept: float) -> None:
+        """Notes that a reply to this prefix has begun, so that the endpoint keeps it for so many seconds."""
+        if self.is_readable(prefix):
+            return
+        if len(self._noted) >= _REMEMBERED:
+            self._noted.clear()
+        self._noted[prefix.key] = self.clock()
+        self.gate(prefix).send("written", kept_ms=int((kept - _MARGIN_SECONDS) * 1000))
+
+    def first_event(self, endpoint: str) -> float | None:
+        return self._first_event.get(endpoint)
+
+    def note_first_event(self, endpoint: str, seconds: float) -> None:
+        earlier = self._first_event.get(endpoint, seconds)
+        self._first_event[endpoint] = 0.7 * earlier + 0.3 * seconds
+
+
+class PrefixWait:
+    """One run's waits for shared prefixes: only its first request waits.
+
+    ``idle`` frees the run's slot and stops its clock while its block runs.
+    """
+
+    def __init__(
+        self, prefixes: SharedPrefixes, emit: Callable[[Event], None], idle: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._prefixes = prefixes
+        self._emit = emit
+        self._idle = idle
+        self._endpoint: str | None = None
+        self._shared: Sequence[Prefix] | None = None
+        """The prefixes of all requests of the run; None before the first one."""
+        self._kept = FIVE_MINUTES
+        """How long the endpoint keeps those of the request."""
+        self._gates: dict[Prefix, Gate] = {}
+        """Those of the prefixes that the request may have to write: also those whose answer did not arrive."""
+        self._sent = 0.0
+
+    @asynccontextmanager
+    async def request(
+        self, endpoint: str | None, find: Callable[[], Sequence[Prefix]], price: Price | None, *, hour: bool
+    ) -> AsyncGenerator[None]:
+        """Enters the block when the request may be sent. ``find`` returns its prefixes, the shortest first."""
+        self._endpoint, self._kept = endpoint, HOUR if hour else FIVE_MINUTES
+        if endpoint is None:
+            yield
+            return
+        is_first = self._shared is None
+        shared = self._shared = find() if self._shared is None else self._shared
+        try:
+            if is_first:
+                await self._admit(shared, self._prefixes.first_event(endpoint), price or DEFAULT_PRICE)
+            yield
+        finally:
+            self.failed()
+
+    def sends(self) -> None:
+        """Notes that the request is sent now."""
+        self._sent = time.monotonic()
+
+    def works(self, usage: Usage) -> None:
+        """Notes that the endpoint has begun to reply: it can read the prefixes from its cache, if it has one."""
+        if self._endpoint is None:
+            return
+        self._prefixes.note_first_event(self._endpoint, time.monotonic() - self._sent)
+        kept = self._kept if usage.cache_read_tokens or usage.cache_write_tokens else HOUR  # none: nothing to wait for
+        for prefix in self._shared or ():
+            self._prefixes.note_written(prefix, kept)
+        self._end_gates()
+
+    def failed(self) -> None:
+        """Gives up what the request was to write, also in a task that is being cancelled: nothing is awaited."""
+        for gate in self._end_gates():
+            gate.send("left")
+
+    def _end_gates(self) -> Sequence[Gate]:
+        ended = list(self._gates.values())
+        self._gates.clear()
+        for gate in ended:
+            gate.end()
+        return ended
+
+    async def _admit(self, shared: Sequence[Prefix], expected: float | None, price: Price) -> None:
+        """Waits where another run writes one of the prefixes, as long as that is worth it."""
+        longest = WRITE_LEASE_SECONDS + 2 * (UNKNOWN_SECONDS if expected is None else expected)
+        begun: float | None = None
+        with ExitStack() as idle, suppress(TimeoutError):
+            async with asyncio.timeout(longest):
+                for prefix in shared:
+                    if not (await self._is_written_by_another(prefix) and is_worth_waiting(prefix, price, expected)):
+                        continue
+                    if begun is None:
+                        begun = time.monotonic()
+                        self._emit(Waiting(why="shared_prefix", detail=_detail(prefix)))
+                        idle.enter_context(self._idle())
+                    await self._wait(prefix)
+        if begun is not None:
+            self._emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
+
+    async def _wait(self, prefix: Prefix) -> None:
+        """Waits until the prefix is written, or this request is to write it."""
+        async with self._prefixes.turn(prefix):
+            waits = await self._is_written_by_another(prefix)
+            while waits:
+                await asyncio.sleep(POLL_SECONDS)
+                waits = await self._is_written_by_another(prefix)
+
+    async def _is_written_by_another(self, prefix: Prefix) -> bool:
+        """Returns whether another request writes the prefix; this one becomes its writer where none does."""
+        if self._prefixes.is_readable(prefix):
+            return False
+        gate = self._gates.setdefault(prefix, self._prefixes.gate(prefix))
+        return (await gate.ask())[0] == "wait"
+
+
+def _detail(prefix: Prefix) -> str:
+    return f"another delegation sends the same first {prefix.tokens:,} tokens; after that they are read from the cache"
+
+
+def is_worth_waiting(prefix: Prefix, price: Price, seconds: float | None) -> bool:
+    """Whether reading the prefix from the cache saves more than the wait for it costs."""
+    saved = prefix.tokens * (price.cache_write - price.cache_read) / 1_000_000
+    return saved > (UNKNOWN_SECONDS if seconds is None else seconds) * SECOND_USD
