@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
@@ -50,6 +51,16 @@ class StopSignal:
         return self.reason
 
 
+@dataclass(slots=True)
+class _Held:
+    """A lease that this process holds."""
+
+    fence: str
+    signal: StopSignal
+    renewed: float
+    """When the last renewal that succeeded was sent."""
+
+
 @asynccontextmanager
 async def open_leases(redis_url: str, bus: Bus, lease_seconds: float, standby: Standby) -> AsyncGenerator[Leases]:
     """Opens the leases of this process, with a connection of their own."""
@@ -69,8 +80,7 @@ class Leases:
         self._standby = standby
         self.bus = bus
         self._seconds = lease_seconds
-        self._held: dict[str, tuple[str, StopSignal]] = {}
-        self._renewed: dict[str, float] = {}
+        self._held: dict[str, _Held] = {}
         self._asked: asyncio.Future[list[str]] | None = None
 
     @property
@@ -80,18 +90,16 @@ class Leases:
     @asynccontextmanager
     async def held(self, claim: Claim) -> AsyncGenerator[StopSignal]:
         """Renews the lease of a claimed run while the block runs."""
-        signal = StopSignal()
-        if claim.id in self._held:  # an attempt of this worker that lost its lease and has not noticed yet
-            self._held[claim.id][1].set(StopReason.FENCED)
-        self._held[claim.id] = (claim.fence, signal)
-        self._renewed[claim.id] = time.monotonic()
+        if earlier := self._held.get(claim.id):  # an attempt that lost its lease and has not noticed yet
+            earlier.signal.set(StopReason.FENCED)
+        held = self._held[claim.id] = _Held(claim.fence, StopSignal(), time.monotonic())
         if self._standby:
             self._standby.hold(claim.id, claim.fence)
         try:
-            yield signal
+            yield held.signal
         finally:
-            if self._held.get(claim.id) == (claim.fence, signal):
-                del self._held[claim.id], self._renewed[claim.id]
+            if self._held.get(claim.id) is held:
+                del self._held[claim.id]
                 if self._standby:
                     self._standby.drop(claim.id)
 
@@ -100,9 +108,9 @@ class Leases:
         while True:
             await asyncio.sleep(self._seconds / 3)
             self._catch_up()
-            for id, (_, signal) in self._held.items():
-                if time.monotonic() - self._renewed[id] > self._seconds:
-                    signal.set(StopReason.FENCED)
+            for held in self._held.values():
+                if time.monotonic() - held.renewed > self._seconds:
+                    held.signal.set(StopReason.FENCED)
             # On a busy loop a reply is late. It still counts, and a second request would not be faster.
             if self._held and not self._pipe.away and (self._asked is None or self._asked.done()):
                 self._asked = self._renew()
@@ -110,37 +118,35 @@ class Leases:
     def _catch_up(self) -> None:
         """Records the renewals that the standby made while the loop was blocked."""
         for (id, fence), sent in (self._standby.renewals() if self._standby else {}).items():
-            if id in self._held and self._held[id][0] == fence:
-                self._renewed[id] = max(self._renewed[id], sent)
+            held = self._held.get(id)
+            if held and held.fence == fence:
+                held.renewed = max(held.renewed, sent)
 
     def _renew(self) -> asyncio.Future[list[str]]:
-        held = list(self._held.items())
+        leases = list(self._held.items())
         sent = time.monotonic()
-        keys = [LEASES, *(record_key(id) for id, _ in held)]
-        runs = [{"id": id, "fence": fence, **signal.used} for id, (fence, signal) in held]
+        keys = [LEASES, *(record_key(id) for id, _ in leases)]
+        runs = [{"id": id, "fence": held.fence, **held.signal.used} for id, held in leases]
         asked = self._pipe.script(RENEW, keys, {"lease_ms": int(self._seconds * 1000), "runs": runs})
-        asked.add_done_callback(partial(self._answered, held, sent))
+        asked.add_done_callback(partial(self._answered, leases, sent))
         return asked
 
-    def _answered(
-        self, held: Sequence[tuple[str, tuple[str, StopSignal]]], sent: float, asked: asyncio.Future[list[str]]
-    ) -> None:
+    def _answered(self, leases: Sequence[tuple[str, _Held]], sent: float, asked: asyncio.Future[list[str]]) -> None:
         if asked.cancelled():
             return
         if error := asked.exception():
             log.warning("the leases were not renewed", extra={"cause": str(error)})
             return
-        for (id, lease), answer in zip(held, asked.result(), strict=True):
-            if self._held.get(id) != lease:
+        for (id, held), answer in zip(leases, asked.result(), strict=True):
+            if self._held.get(id) is not held:
                 continue  # the run ended meanwhile
-            signal = lease[1]
             if answer == "fenced":
                 log.warning("the lease of %s was taken by another worker", id)
-                signal.set(StopReason.FENCED)
+                held.signal.set(StopReason.FENCED)
                 continue
-            self._renewed[id] = sent
+            held.renewed = sent
             if answer == "cancel":
-                signal.set(StopReason.CANCELLED)
+                held.signal.set(StopReason.CANCELLED)
 
     async def hear_cancels(self) -> None:
         """Listens for cancel requests. A missed one is found at the next renewal."""
@@ -148,4 +154,4 @@ class Leases:
             while True:
                 id = await inbox.get()
                 if id is not None and id in self._held:
-                    self._held[id][1].set(StopReason.CANCELLED)
+                    self._held[id].signal.set(StopReason.CANCELLED)

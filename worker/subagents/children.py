@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from ...shared.bus import RECHECK_SECONDS, Inbox
 from ...shared.connection import retried
 from ...shared.delegation import Delegation, Status, Usage
 from ...shared.errors import NotFound
+from ...shared.events import Envelope, StepStarted
 from ...shared.runs.keys import channel
 from ...shared.runs.store import children_of
+from ..permission.requests import ChildPermissions
 from ..run_context import RunContext
 from ..services import Services
+from ..tools.context import ToolContext
 
 END_SECONDS = 2.0
 """How long a run that ends waits for its children to end, where it has the time."""
 
 
-class Listener(Protocol):
-    """Follows a child while its parent waits for it."""
+@dataclass(frozen=True, slots=True)
+class ChildListener:
+    """Publishes the starts of a child's steps as updates of its call, and its permission requests."""
+
+    context: ToolContext
+    id: str
+    permissions: ChildPermissions
 
     def hear(self, message: str) -> None:
         """Takes a message of the child's channel."""
-        ...
+        self.permissions.hear(message)
+        if '"step_started"' in message:
+            event = Envelope.from_json(message).event
+            if isinstance(event, StepStarted):
+                self.context.metadata(delegationId=self.id, step=event.step.title)
 
     async def catch_up(self) -> None:
-        """Called where messages may have been missed."""
-        ...
+        """Publishes what was not heard."""
+        await self.permissions.catch_up(self.id)
 
 
 class Children:
@@ -56,7 +68,7 @@ class Children:
             else:
                 self._run.meter.lent[child.id] = child.effective_limits
 
-    async def wait(self, id: str, listener: Listener | None = None) -> Delegation:
+    async def wait(self, id: str, listener: ChildListener | None = None) -> Delegation:
         """Returns the child when it has ended, however long Redis is unavailable. Raises ``NotFound``."""
         async with self._bus.listen(channel(id)) as inbox:
             while not (child := await retried(partial(self._store.get, id))).status.finished:
@@ -92,7 +104,7 @@ class Children:
         await self._run.emit.settled()
 
 
-async def _end_or_recheck(inbox: Inbox, listener: Listener | None) -> None:
+async def _end_or_recheck(inbox: Inbox, listener: ChildListener | None) -> None:
     """Returns when the end was announced, when events may have been missed, or after some seconds."""
     with suppress(TimeoutError):
         async with asyncio.timeout(RECHECK_SECONDS):

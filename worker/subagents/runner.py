@@ -11,7 +11,6 @@ from pathlib import Path
 from ...shared.connection import retried
 from ...shared.delegation import Usage
 from ...shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
-from ...shared.events import Envelope, StepStarted
 from ...shared.ids import new_id
 from ...shared.log import log
 from ...shared.queue import Ticket
@@ -29,7 +28,7 @@ from ..threads import run_in_thread
 from ..tools.base import AnyTool
 from ..tools.context import Outcome, ToolContext
 from ..workspace.workspace import Workspace
-from .children import Children
+from .children import ChildListener, Children
 
 _STRICTEST_FIRST = (ApprovalMode.READ_ONLY, ApprovalMode.ASK, ApprovalMode.SANDBOXED, ApprovalMode.AUTO)
 
@@ -154,7 +153,7 @@ class SubagentRunner:
         ctx.metadata(delegationId=id)
         try:
             with self._run.slot.waiting():
-                result = (await self._children.wait(id, _ChildListener(ctx, id, self._permissions))).result
+                result = (await self._children.wait(id, ChildListener(ctx, id, self._permissions))).result
             assert result is not None
             self._run.meter.book(id, result.usage)
             return Outcome(result, await retried(partial(self._store.patch, id)))
@@ -217,22 +216,3 @@ def _record_removed() -> ToolError:
         ErrorType.EXECUTION_FAILED,
         "the record of this subagent was removed, so what it did is not known. Call it again if that matters",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _ChildListener:
-    """Publishes the starts of a child's steps as updates of its call, and its permission requests."""
-
-    ctx: ToolContext
-    id: str
-    permissions: ChildPermissions
-
-    def hear(self, message: str) -> None:
-        self.permissions.hear(message)
-        if '"step_started"' in message:
-            event = Envelope.from_json(message).event
-            if isinstance(event, StepStarted):
-                self.ctx.metadata(delegationId=self.id, step=event.step.title)
-
-    async def catch_up(self) -> None:
-        await self.permissions.catch_up(self.id)
