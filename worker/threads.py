@@ -1,11 +1,16 @@
 """Blocking work in threads: files, diffs, matching.
 
-Each run has a share of the threads, of interpreter time (``worker/fair_scheduling.py``), and of the memory for files.
+Each run has a share of the threads, of interpreter time, and of the memory for files. Threads cannot be stopped, and
+each that computes takes interpreter time from the event loop. Short work starts immediately. What a run computes beyond
+its allowance needs one of a few compute slots, a time slice each, and a free slot goes to the waiting run that has
+computed least.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import os
 import sys
 import threading
@@ -24,7 +29,6 @@ import regex
 
 from ..shared.errors import ErrorType, ToolError
 from ..shared.log import delegation
-from .fair_scheduling import ComputeSlots, Share, Work
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,8 +59,124 @@ MAX_BYTES = 128 * 1024 * 1024
 """File bytes held in memory by all threads of a process. Their texts, lines and copies take several times that."""
 FEW_BYTES = 256 * 1024
 """Smaller files are not counted: even a hundred of them are negligible."""
-MAX_WAIT = 10.0
-_LOOK = 0.05
+MEMORY_WAIT = 10.0
+MEMORY_LOOK = 0.05
+SLOTS = 2
+"""How many long computations run at a time."""
+ALLOWANCE = 0.05
+"""Seconds of computing that a run may do without a slot."""
+REFILLED = 0.01
+"""Seconds of allowance refilled per second. Small, because every run gets it: thirty runs get a third of the time."""
+SLICE = 0.01
+SLOT_WAIT = 2.0
+"""Seconds after which waiting work proceeds for a slice without a slot: it may hold a resource others wait for."""
+SLOT_LOOK = 0.25
+
+
+class Share:
+    """The recent computing time of one run."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._spent = 0.0
+        self._seen = clock()
+
+    @property
+    def spent(self) -> float:
+        """Seconds computed, less what was refilled since."""
+        return max(0.0, self._spent - (self._clock() - self._seen) * REFILLED)
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.spent >= ALLOWANCE
+
+    def charge(self, seconds: float) -> None:
+        self._spent, self._seen = self.spent + seconds, self._clock()
+
+
+class ComputeSlots:
+    """The compute slots of a process. Called from threads, which block in ``take``."""
+
+    def __init__(self, count: int = SLOTS) -> None:
+        self._free = count
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._waiting: list[tuple[float, int, Event]] = []
+
+    @property
+    def waiting(self) -> int:
+        """How many threads wait for a slot."""
+        return len(self._waiting)
+
+    def take(self, share: Share, stopped: Event, seconds: float | None = None) -> bool:
+        """Waits for a slot; returns False where the work is stopped, or ``seconds`` pass, before one is free."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+            mine = (share.spent, next(self._numbers), Event())
+            heapq.heappush(self._waiting, mine)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not mine[2].wait(SLOT_LOOK):
+            if stopped.is_set() or (deadline is not None and time.monotonic() > deadline):
+                return self._leave(mine)
+        return True
+
+    def give_back(self) -> None:
+        with self._lock:
+            if self._waiting:
+                heapq.heappop(self._waiting)[2].set()
+            else:
+                self._free += 1
+
+    def is_wanted(self, share: Share) -> bool:
+        """Whether a run that has computed less than this one is waiting."""
+        with self._lock:
+            return bool(self._waiting) and self._waiting[0][0] < share.spent
+
+    def _leave(self, mine: tuple[float, int, Event]) -> bool:
+        """Stops waiting; returns True where a slot was assigned at the same moment."""
+        with self._lock:
+            if mine[2].is_set():
+                return True
+            self._waiting.remove(mine)
+            heapq.heapify(self._waiting)
+            return False
+
+
+class Computation:
+    """One computation of a run, in its thread."""
+
+    def __init__(self, share: Share, slots: ComputeSlots, stopped: Event) -> None:
+        self._share, self._slots, self._stopped = share, slots, stopped
+        self._has_slot = False
+        self._counted = time.thread_time()
+
+    def begin(self) -> None:
+        if self._share.is_used_up:
+            self._has_slot = self._slots.take(self._share, self._stopped)
+
+    def give_way(self) -> None:
+        """Yields to other runs when the time slice is over."""
+        if time.thread_time() - self._counted < SLICE:
+            return
+        self._charge()
+        if self._has_slot and self._slots.is_wanted(self._share):
+            self.leave()
+        if not self._has_slot and self._share.is_used_up and not self._stopped.is_set():
+            self._has_slot = self._slots.take(self._share, self._stopped, SLOT_WAIT)
+
+    def leave(self) -> None:
+        """Releases the slot: at the end, and before blocking on something else."""
+        self._charge()
+        if self._has_slot:
+            self._has_slot = False
+            self._slots.give_back()
+
+    def _charge(self) -> None:
+        now = time.thread_time()
+        self._share.charge(now - self._counted)
+        self._counted = now
 
 
 class _Work(threading.local):
@@ -66,7 +186,7 @@ class _Work(threading.local):
     """Whether the end of this work releases what it holds."""
     bytes: int = 0
     stopped: Event | None = None
-    of_run: Work | None = None
+    of_run: Computation | None = None
 
 
 class _Turn:
@@ -107,7 +227,7 @@ class _Place:
             self._places.release()
 
 
-class _Memory:
+class Memory:
     """The file memory held by all threads of the process."""
 
     def __init__(self) -> None:
@@ -116,7 +236,7 @@ class _Memory:
 
 
 _work = _Work()
-_memory = _Memory()
+memory = Memory()
 _slots = ComputeSlots()
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
 
@@ -162,22 +282,17 @@ def take_memory(size: int) -> None:
     """
     if size <= FEW_BYTES or not _work.ends:
         return
-    deadline = time.monotonic() + MAX_WAIT
-    if _work.of_run and _memory.held + size > MAX_BYTES:
+    deadline = time.monotonic() + MEMORY_WAIT
+    if _work.of_run and memory.held + size > MAX_BYTES:
         _work.of_run.leave()  # others need the slot to finish and release their memory
-    with _memory.freed:
+    with memory.freed:
         # A thread that holds memory already does not wait: two waiting for each other would deadlock.
-        while not _work.bytes and _memory.held and _memory.held + size > MAX_BYTES:
+        while not _work.bytes and memory.held and memory.held + size > MAX_BYTES:
             if time.monotonic() > deadline or (_work.stopped and _work.stopped.is_set()):
                 raise ToolError(ErrorType.TIMEOUT, "many large files are being read here right now. Try again later.")
-            _memory.freed.wait(_LOOK)
-        _memory.held += size
+            memory.freed.wait(MEMORY_LOOK)
+        memory.held += size
         _work.bytes += size
-
-
-def memory_held() -> int:
-    """Returns the file bytes that running work has reserved."""
-    return _memory.held
 
 
 def give_way() -> None:
@@ -188,7 +303,7 @@ def give_way() -> None:
 
 def _accounted(share: Share | None, stopped: Event, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     _work.ends, _work.stopped = True, stopped
-    _work.of_run = of_run = Work(share, _slots, stopped) if share else None
+    _work.of_run = of_run = Computation(share, _slots, stopped) if share else None
     try:
         if of_run:
             of_run.begin()
@@ -198,10 +313,10 @@ def _accounted(share: Share | None, stopped: Event, work: Callable[P, T], /, *ar
         if of_run:
             of_run.leave()
         if _work.bytes:
-            with _memory.freed:
-                _memory.held -= _work.bytes
+            with memory.freed:
+                memory.held -= _work.bytes
                 _work.bytes = 0
-                _memory.freed.notify_all()
+                memory.freed.notify_all()
 
 
 async def _to_the_end(share: Share | None, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
