@@ -1,4 +1,4 @@
-"""The outcome of a run: termination reason, summary, and the outputs in its workspace."""
+"""How an attempt begins and ends: what earlier ones left, and the outcome, the outputs and the next try of this one."""
 
 from __future__ import annotations
 
@@ -108,17 +108,17 @@ async def collect_outputs(
     if workspace is None:
         return RunOutputs()
     deadline = Deadline(seconds)
-    hurry = asyncio.create_task(_hurry(stop, deadline, hurried))
+
+    async def hurry_when_stopped() -> None:
+        await stop.wait()
+        deadline.shorten(hurried)
+
+    hurry = asyncio.create_task(hurry_when_stopped())
     try:
         return await run_in_thread(_outputs, workspace, deadline)
     finally:
         hurry.cancel()
         await asyncio.wait({hurry})
-
-
-async def _hurry(stop: StopSignal, deadline: Deadline, seconds: float) -> None:
-    await stop.wait()
-    deadline.shorten(seconds)
 
 
 def _outputs(workspace: Workspace, deadline: Deadline) -> RunOutputs:

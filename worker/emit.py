@@ -78,7 +78,8 @@ class Emitter:
     def __init__(self, pipe: Pipe, claim: Claim, secrets: Sequence[str], on_fenced: Callable[[], None]) -> None:
         self._pipe = pipe
         self._claim = claim
-        self._mask = SecretMask(secrets)
+        self.mask = SecretMask(secrets)
+        """Masks every known secret value in what leaves the run."""
         self._on_fenced = on_fenced
         self._seq = claim.seq
         self._update = RunUpdate(before=len(claim.history), path=" ".join(claim.path))
@@ -89,10 +90,6 @@ class Emitter:
         self._fenced = False
         self.handed_over = False
         """Whether the run was handed over: nothing more is written."""
-
-    def add_secrets(self, secrets: Sequence[str]) -> None:
-        """Adds values to be masked from now on."""
-        self._mask.add(secrets)
 
     def emit(self, event: Event) -> None:
         """Publishes an event; a durable one is stored and numbered."""
@@ -109,7 +106,7 @@ class Emitter:
         self.emit(event)
         _, stored = self._update.events[-1]
         self._update.permissions |= {event.permission_id: stored} | {
-            name: self.masked_json(value) for name, value in fields.items()
+            name: self.mask.json(value) for name, value in fields.items()
         }
 
     def emit_marked(self, event: PermissionRequested | PermissionAnswered, mark: str) -> None:
@@ -220,7 +217,7 @@ class Emitter:
             return
         (kind, turn, texts), self._delta = self._delta, None
         text = "".join(texts)
-        ready = text if complete else text[: len(text) - self._mask.open_end(text)]
+        ready = text if complete else text[: len(text) - self.mask.open_end(text)]
         if len(ready) < len(text):
             self._delta = (kind, turn, [text[len(ready) :]])
         if ready:
@@ -236,12 +233,4 @@ class Emitter:
         envelope = Envelope.model_construct(
             delegation_id=self._claim.id, seq=seq, at=now(), attempt=self._claim.attempt, event=event
         )
-        return capped(self._mask.json(envelope.to_json()))
-
-    def masked(self, text: str) -> str:
-        """Returns the text with every known secret value replaced."""
-        return self._mask.text(text)
-
-    def masked_json(self, text: str) -> str:
-        """Returns JSON text with every known secret value in its strings replaced."""
-        return self._mask.json(text)
+        return capped(self.mask.json(envelope.to_json()))

@@ -66,7 +66,7 @@ class LoopBuilder:
             depth_left=self.services.settings.tools.max_depth - run.claim.depth,
             warn=partial(run.report_error, kind="tools_missing"),
             report=partial(run.report_error, kind="limit"),
-            hide=run.emit.add_secrets,
+            hide=run.emit.mask.add,
         )
         async with tools as run_tools:
             run.emit.set(run_tools.kept)

@@ -91,7 +91,7 @@ class Run:
         logs.delegation.set(self.claim.id)
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
         try:
-            outcome = (await self._work()).masked(self.context.emit.masked)
+            outcome = (await self._work()).masked(self.context.emit.mask.text)
             if self.loop is None and not self.claim.is_first:
                 await self._settle()
             await self._end_children()
@@ -303,17 +303,17 @@ class Run:
         """Writes the result and ``run_finished`` and releases the lease, in one write, the last one of the run."""
         fields = {
             "status": result.status.value,
-            "result": self.context.emit.masked_json(result.to_json()),
+            "result": self.context.emit.mask.json(result.to_json()),
             "finished": now().isoformat(),
             **self.context.counts,
         }
         if outputs.disk_bytes is not None:
             fields[DISK] = str(outputs.disk_bytes)
         if outputs.patch is not None:
-            fields["patch"] = self.context.emit.masked(outputs.patch)
+            fields["patch"] = self.context.emit.mask.text(outputs.patch)
         if self.spending:
             await self.spending.settle()
-        artifacts = {name: self.context.emit.masked(text) for name, text in outputs.kept.items()}
+        artifacts = {name: self.context.emit.mask.text(text) for name, text in outputs.kept.items()}
         await self.context.emit.finish(
             RunFinished(result=result), fields, self.services.settings.retention_seconds, artifacts
         )

@@ -135,7 +135,7 @@ class RunContext:
     def of_result(self) -> dict[str, Any]:
         """Returns the result's fields about what was done and read, and what it cost."""
         return {
-            "details": clip(self.emit.masked(self.steps.details()), MAX_DETAILS_CHARS),
+            "details": clip(self.emit.mask.text(self.steps.details()), MAX_DETAILS_CHARS),
             "errors": [*self.errors, *self.steps.errors()],
             **self.steps.counts,
             "turn_count": self.meter.turns,

@@ -51,7 +51,7 @@ class StepLog:
         if step.id not in self.announced:
             self.announced.add(step.id)
             self.emit.emit(StepStarted(step=step))
-        self.report(self.emit.masked(f"turn {self.turn} · step {len(self.ended) + 1} · {title}"))
+        self.report(self.emit.mask.text(f"turn {self.turn} · step {len(self.ended) + 1} · {title}"))
         return step
 
     def updates(self, step: Step) -> Callable[[str | None, Mapping[str, Any]], None]:
@@ -85,7 +85,7 @@ class StepLog:
     @property
     def last_tool(self) -> str | None:
         """The tool of the step that ended last, masked: a name invented by the model may hold a secret."""
-        return self.emit.masked(self.ended[-1].tool_name or "") or None if self.ended else None
+        return self.emit.mask.text(self.ended[-1].tool_name or "") or None if self.ended else None
 
     def details(self) -> str:
         """Returns the execution log: one line per step."""

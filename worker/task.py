@@ -19,7 +19,8 @@ from ..shared.log import log
 from ..shared.queue import TASK, send_tickets
 from ..shared.runs.store import RunStore, pause_unfinished
 from ..shared.settings import Settings
-from .celery_pool.pool import AsyncPool, AsyncTask, add_service
+from .celery_pool.job import AsyncTask
+from .celery_pool.pool import AsyncPool, add_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
 from .fleet.lease import StopSignal
 from .models import open_model
@@ -97,12 +98,6 @@ class DelegationTask(AsyncTask):
             einfo.traceback = ""
 
 
-async def _pause_what_was_left(settings: Settings, redis_url: str) -> None:
-    if settings.stack_since is not None:
-        async with connect(redis_url) as redis:
-            await pause_unfinished(redis, settings.stack_since, temporary=settings.temporary)
-
-
 async def _sandbox_problem(settings: Settings) -> str | None:
     """Returns why commands cannot run here, or None. Raises ``Misconfigured`` where the sandbox is required."""
     enabled = settings.sandbox.enabled
@@ -132,7 +127,9 @@ async def _prepare(settings: Settings, redis_url: str) -> WorkerBounds:
     """Returns the bounds of all runs: what this process starts later is in its control group from the begin."""
     await run_in_thread(check_writable, settings.workspaces)
     await run_in_thread(_warm_up, settings)
-    await _pause_what_was_left(settings, redis_url)
+    if settings.stack_since is not None:
+        async with connect(redis_url) as redis:
+            await pause_unfinished(redis, settings.stack_since, temporary=settings.temporary)
     return await run_in_thread(WorkerBounds.of_process, settings.sandbox)
 
 

@@ -129,7 +129,7 @@ async def test_what_is_cut_is_masked_before_so_that_no_part_of_a_secret_is_left(
         run.steps.ended[:] = [STEP.model_copy(update={"title": text * 20})]
         assert CUT_NOTE in run.of_result["details"]
         assert SECRET[:4] not in run.of_result["details"]
-        summary = RunOutcome(TerminationReason.COMPLETED, text * 10).masked(voice.emitter.masked).summary
+        summary = RunOutcome(TerminationReason.COMPLETED, text * 10).masked(voice.emitter.mask.text).summary
         assert CUT_NOTE in summary
         assert SECRET[:4] not in summary
 
@@ -220,7 +220,7 @@ async def test_what_only_looks_like_the_beginning_of_a_secret_is_said_at_the_tur
 
 @pytest.mark.requirement("P-17")
 async def test_a_secret_with_quotes_leaves_in_no_event_and_the_event_stays_json(voice: Voice) -> None:
-    voice.emitter.add_secrets(['pa"ss\\word', "another-secret"])
+    voice.emitter.mask.add(['pa"ss\\word', "another-secret"])
     voice.emitter.emit(replied('it is pa"ss\\word', command="echo another-secret"))
     frame = await voice.next_frame()
     assert (frame["text"], frame["toolCalls"][0]["arguments"]) == ("it is ***", {"command": "echo ***"})

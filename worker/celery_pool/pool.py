@@ -1,6 +1,7 @@
-"""Fixes of Celery 5.7.0 for jobs that are coroutines.
+"""A pool of Celery whose jobs are coroutines: one event loop in a thread beside Celery's own.
 
-``tests/worker/celery_pool/test_celery_fixes.py`` fails as soon as a fix is not needed any more.
+Celery's thread takes messages and hears how jobs end; the loop's thread runs jobs and services. Each calls the other
+only by a queue.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ from celery.worker import state
 
 from ...shared.errors import DeputizeError
 from ..threads import share_threads
-from .job import CLEANUP_SECONDS, AsyncTask, Job, await_, current_job
+from .job import CLEANUP_SECONDS, Job, current_job
 
 
 def share_request_stacks(app: Celery) -> None:
     """Makes ``self.request`` and ``self.retry`` work inside coroutines.
 
-    Celery keeps the running request in stacks per greenlet or thread. The tracer pushes in its own greenlet, the
+    Celery 5.7.0 keeps the running request in stacks per greenlet or thread. The tracer pushes in its own greenlet, the
     coroutine reads in the loop's: with this fix both use the stack of their job.
+    ``tests/worker/celery_pool/test_celery_fixes.py`` fails as soon as it is not needed any more.
     """
 
     def identity() -> Any:
@@ -102,8 +104,6 @@ class Watchdog(threading.Thread):
             return None
         return "".join(traceback.format_stack(frame, limit=8))
 
-
-__all__ = ["AsyncPool", "AsyncTask", "Service", "add_service", "await_"]
 
 logger = logging.getLogger(__name__)
 

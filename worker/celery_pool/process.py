@@ -1,4 +1,4 @@
-"""Progress in Flower: a running delegation's current step as Celery events, at most one per second each."""
+"""The worker process around the pool: progress in Flower, revokes that cancel, and the graceful shutdown."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from .job import CLEANUP_SECONDS
 from .pool import AsyncPool
 
 SECONDS = 1.0
+"""The time between two progress messages of a run."""
 
 
 class ProgressEvents:
@@ -105,7 +106,7 @@ def run(app: Celery, hostname: str, concurrency: int, queues: Sequence[str], log
     warnings.simplefilter("ignore", SecurityWarning)
     warnings.simplefilter("ignore", CPendingDeprecationWarning)
     # Logging is set up already: a receiver of this signal keeps Celery from setting up its own.
-    signals.setup_logging.connect(_leave_logging_alone)
+    signals.setup_logging.connect(_nothing_more)
     worker = WorkerProcess(
         app=app,
         hostname=hostname,
@@ -125,10 +126,6 @@ def run(app: Celery, hostname: str, concurrency: int, queues: Sequence[str], log
             return EXIT_MISCONFIGURED
         case _:
             return EXIT_FAILED
-
-
-def _leave_logging_alone(**_: Any) -> None:
-    pass
 
 
 class WorkerProcess(Worker):
@@ -202,5 +199,5 @@ class Stopper(threading.Thread):
             ignore_errors(consumer, consumer.task_consumer.cancel)
 
 
-def _nothing_more(*_: Any) -> None:
+def _nothing_more(*_: Any, **__: Any) -> None:
     """A signal's handler must exist for its byte to be written, and a call wakes Celery's main loop."""

@@ -1,4 +1,4 @@
-"""What a child delegation has from its parent, so that it never has more rights than it."""
+"""Child delegations of a run: what each has from its parent, so that it never has more rights, and its execution."""
 
 from __future__ import annotations
 
