@@ -26,8 +26,7 @@ from .sandbox.base import Sandbox
 from .sandbox.bubblewrap import MOUNT
 from .sandbox.project_tools import ProjectTools
 from .services import Services
-from .subagents.children import Children
-from .subagents.runner import SubagentRunner
+from .subagents import Children, SubagentRunner
 from .tool_calls import ToolCalls
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools

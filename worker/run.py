@@ -42,7 +42,7 @@ from .models.base import Model
 from .parts import LoopBuilder
 from .run_context import RunContext
 from .services import Services
-from .subagents.children import Children
+from .subagents import Children
 from .threads import EXIT_EXCEPTIONS
 from .toolkit.offer import RunOffer
 from .workspace.workspace import Workspace

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from tests.fake_model import FakeModel, Turn, text
 from tests.nesting import by_task, carrying_out, children_of, delegate
 from tests.running import Bench, open_bench, say
-from tests.worker.subagents.parents import answers, run
+from tests.worker.parents import answers, run
 
 AGENTS = {
     "reviewer": {

@@ -9,7 +9,7 @@ from deputize.shared.delegation import ToolAgentResult
 from tests.internet import response
 from tests.nesting import by_task, carrying_out, children_of, delegate
 from tests.running import Bench, call, open_bench, say, script
-from tests.worker.subagents.parents import answers, run
+from tests.worker.parents import answers, run
 from tests.worker.web.servers import saying, serving
 
 PAGE = saying(response("the page", "text/plain"))

@@ -14,7 +14,7 @@ from deputize.worker.task import carry_out
 from tests.nesting import begin, by_task, delegate, the_child_of
 from tests.running import Bench, say
 from tests.waiting import until
-from tests.worker.subagents.parents import HOLD
+from tests.worker.parents import HOLD
 
 
 async def test_a_run_that_is_given_up_ends_its_children(bench: Bench, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from deputize.shared.events import RunStarted
 from deputize.shared.request import DelegationRequest
 from tests.nesting import by_task, children_of, delegate
 from tests.running import Bench, call, open_bench, say
-from tests.worker.subagents.parents import answers, run
+from tests.worker.parents import answers, run
 
 NESTED = {"tools": ["read_file", "call_subagent"]}
 

@@ -15,12 +15,12 @@ from deputize.shared.settings import Settings
 from deputize.shared.settings.fields import AgentSettings
 from deputize.worker.policy import PolicyCall, PolicyContext, Rule, Verdict, decide, within
 from deputize.worker.policy.shell.classify import Decision, strictest
-from deputize.worker.subagents.runner import Inheritance
+from deputize.worker.subagents import Inheritance
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
 from tests.nesting import by_task, carrying_out, children_of, delegate
 from tests.running import open_bench, say
-from tests.worker.subagents.parents import WRITE, run, steps
+from tests.worker.parents import WRITE, run, steps
 
 PAIRS = 10_000
 KIT = {tool.name: tool for tool in BUILTIN}

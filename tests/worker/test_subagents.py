@@ -16,7 +16,7 @@ from tests.nesting import begin, by_task, children_of, delegate, the_child_of
 from tests.redis_server import RedisProcess
 from tests.running import Bench, call, open_bench, say
 from tests.waiting import until
-from tests.worker.subagents.parents import WRITE, answers, run, steps
+from tests.worker.parents import WRITE, answers, run, steps
 
 
 @pytest.mark.requirement("S003-037", "S002-083")

@@ -13,7 +13,7 @@ from deputize.worker.task import carry_out
 from tests.nesting import begin, by_task, children_of, delegate, the_child_of
 from tests.running import Bench, call, say
 from tests.waiting import until
-from tests.worker.subagents.parents import COST, PRICE, SPENT, WRITE, answers, run, steps
+from tests.worker.parents import COST, PRICE, SPENT, WRITE, answers, run, steps
 
 
 async def test_a_childs_limits_are_within_those_of_its_parent(bench: Bench, tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""Child delegations of a run, and how it waits for them."""
