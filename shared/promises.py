@@ -1,27 +1,54 @@
-"""The promises about security of the README's table, and what one machine's process has found of them.
+"""The promises about security of the README's table, and the findings of `deputize doctor`, which tries them.
 
-`deputize doctor` starts that process (``python -m deputize.worker.promises``), which prints the report as JSON.
+It starts a process of the worker's code for that (``python -m deputize.worker.promises``), which prints its findings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
+from typing import Literal
 
 from pydantic import TypeAdapter
 
-from .errors import DeputizeError
+State = Literal["✓", "!", "✗"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row: ✓ works, ! works with a limitation, ✗ does not work. ``remedy`` is what to do about it."""
+
+    state: State
+    name: str
+    detail: str
+    remedy: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        words = {"✓": "ok", "!": "warning", "✗": "broken"}
+        return {**asdict(self), "state": words[self.state]}
+
+
+FINDINGS = TypeAdapter(list[Finding])
+"""Reads findings from JSON, and writes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One row of the README's table. ``by_command``: it is tried with a command. ``untried``: what is not, and why."""
+    """One row of the README's table.
+
+    ``by_command``: it is tried with a command. ``by_service``: it is the service's own, which tries it itself.
+    ``untried``: what of it is not tried, and why.
+    """
 
     name: str
     text: str
     by_command: bool = False
+    by_service: bool = False
     untried: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The text without markup."""
+        return self.text.replace("`", "")
 
 
 PROMISES = (
@@ -46,55 +73,6 @@ PROMISES = (
         "what needs permission is not executed without a person's answer, through every restart",
         untried="restarts, which would end what runs here",
     ),
-    Promise("masking", "known secrets and shapes of tokens are masked in all that is published"),
-    Promise("scopes", "a token opens the routes of its scopes and no others"),
+    Promise("masking", "known secrets and shapes of tokens are masked in all that is published", by_service=True),
+    Promise("scopes", "a token opens the routes of its scopes and no others", by_service=True),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectFacts:
-    """What commands find that work on a copy of a directory. ``programs``: their versions; None for what is missing."""
-
-    venv: str | None
-    dependencies: list[str]
-    notes: list[str]
-    programs: dict[str, str | None]
-    is_set_up: bool
-
-
-@dataclass(slots=True)
-class Report:
-    """What was tried so far."""
-
-    error: str = ""
-    """What has to be corrected before commands can be tried."""
-    sandbox: str | None = None
-    """Why commands cannot run; "" if they can; None if that was not tried."""
-    is_memory_private: bool | None = None
-    problems: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """By promise; an empty list where all is well."""
-    untried: dict[str, str] = field(default_factory=dict[str, str])
-    """The reason, by promise."""
-    variables: list[str] = field(default_factory=list[str])
-    """The names of those that commands have."""
-    is_redis_here: bool = False
-    """Whether Redis answers outside of the sandbox."""
-    has_groups: bool = False
-    """Whether control groups bound memory."""
-    project: ProjectFacts | None = None
-
-    @contextmanager
-    def attempting(self, *promises: str) -> Generator[None]:
-        """Notes why the promises could not be tried in the block."""
-        try:
-            yield
-        except (DeputizeError, OSError) as error:
-            self.untried |= dict.fromkeys(promises, str(error))
-
-    def add(self, problems: Mapping[str, list[str]]) -> None:
-        for promise, found in problems.items():
-            self.problems.setdefault(promise, []).extend(found)
-
-
-REPORT = TypeAdapter(Report)
-"""Reads a report from JSON, and writes it."""

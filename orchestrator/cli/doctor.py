@@ -1,41 +1,50 @@
 """`deputize doctor`: checks this machine and the service, with a remedy for each problem.
 
-With ``--workspace DIR`` it also checks what an agent that works on a copy of a directory finds there.
+A process of the worker's code tries the promises about runs, and with ``--workspace DIR`` what an agent finds that
+works on a copy of a directory. Masking and scopes are the service's own: the functions that it uses are tried here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from secrets import token_hex, token_urlsafe
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from ...shared.errors import Misconfigured
+from ...shared.errors import Misconfigured, ScopeMissing, Unauthorized
+from ...shared.promises import FINDINGS, PROMISES, Finding
+from ...shared.wire import now
 from . import output
 from .connect import load_settings, stack_here
 from .errors import Exit
-from .findings import Finding
 
 if TYPE_CHECKING:
-    from ...shared.promises import ProjectFacts
-    from ...shared.settings import SandboxSettings, Settings
+    from ...shared.settings import Settings
+    from ..caller import Caller
+    from ..token_file import Tokens
 
 SPACE_NEEDED = 100 * 1024**2
 SPACE_WANTED = 2 * 1024**3
 _MOUNTED = Path("/run/secrets")
 """Where containers find their secrets: their user has to be able to read what is another's."""
-_ALWAYS = ("python", "pytest", "node", "git")
-"""Programs whose absence is reported, too."""
-_PYTHON_PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
+_END_SECONDS = 15.0
+"""For the process to remove what it has made, once it is not needed any more."""
+_SERVICE_REMEDY = "run no service before this is mended, and report it"
+_OF_OTHERS = "ghp_Zk9hWq2LpXv7RtY4uMbN8cDsEfGhJkLmNpQr"
+_SENTENCES = {promise.name: promise.sentence for promise in PROMISES}
 
 
 @click.command()
@@ -93,7 +102,6 @@ async def _doctor(ctx: click.Context, as_json: bool, workspace: Path | None, **n
 
 async def run_checks(settings: Settings, workspace: Path | None = None) -> AsyncGenerator[Finding]:
     """Yields every row as soon as it is known. The promises are tried meanwhile."""
-    from .doctor_promises import masking_row, promise_rows, promises_asked, scopes_row
     from .doctor_service import redis_rows, service_rows
 
     home = _home(settings)
@@ -106,12 +114,9 @@ async def run_checks(settings: Settings, workspace: Path | None = None) -> Async
             yield row
         async for row in service_rows(settings, stack):
             yield row
-        here = {"masking": masking_row(settings), "scopes": scopes_row(settings)}
-        report = await asked
-    for row in promise_rows(settings, report, here, for_project=workspace is not None):
-        yield row
-    if workspace and report.project:
-        for row in project_rows(settings, workspace, report.project):
+        for row in (masking_row(settings), scopes_row(settings)):
+            yield replace(row, detail=f"{_SENTENCES[row.name]}: {row.detail}")
+        for row in machine_rows(settings, await asked):
             yield row
 
 
@@ -213,60 +218,154 @@ def chosen_sandbox(
     return settings.model_copy(update={"sandbox": sandbox}), Finding("✓", "profile", detail) if known else None
 
 
-def project_rows(settings: Settings, directory: Path, found: ProjectFacts) -> Iterator[Finding]:
-    """Yields what commands found of the project, and what its runs may use."""
-    from .doctor_promises import network
+@asynccontextmanager
+async def promises_asked(
+    settings: Settings, redis_url: str | None, directory: Path | None = None
+) -> AsyncGenerator[asyncio.Task[list[Finding]]]:
+    """Starts trying the promises. Yields the task that returns what was found; afterwards nothing of it is left.
 
-    own = settings.sandbox
-    yield Finding("✓", "limits", _limits(own))
-    if own.setup:
-        when = "done already" if found.is_set_up else "runs before the next run"
-        yield Finding("✓", "set-up", f"{own.setup} ({when}; {network([*own.setup_hosts, *own.allowed_hosts])})")
-    yield from _project(directory, found)
-    yield from _programs(directory, found)
-
-
-def _limits(own: SandboxSettings) -> str:
-    sizes = (own.memory_bytes, own.disk_bytes, own.file_bytes, own.tmp_bytes)
-    memory, disk, file, tmp = map(_size, sizes)
-    return (
-        f"a run has {memory} of memory, {own.cpus:g} processors and {disk} of disk; a command ends after "
-        f"{own.command_seconds} s, and has {own.processes} processes, files of {file} each, and {tmp} in /tmp"
+    ``redis_url`` is the one that workers here use, ``directory`` a project to look at from inside the sandbox.
+    """
+    canary = {"CANARY": f"deputize-canary-{token_hex(8)}"}  # no command may find it
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "deputize.worker.promises", *([str(directory)] if directory else [])),
+        env=settings.child_environment() | canary | ({"DEPUTIZE_REDIS_URL": redis_url} if redis_url else {}),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C ends this process, which then ends that one
     )
+    answer = asyncio.create_task(_answer(process))
+    try:
+        yield answer
+    finally:
+        answer.cancel()
+        await asyncio.shield(_ended(process))
 
 
-def _size(count: int) -> str:
-    return f"{count / (1 << 30):.3g} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.3g} MiB"
+async def _answer(process: asyncio.subprocess.Process) -> list[Finding]:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    output, errors = await asyncio.gather(process.stdout.read(), process.stderr.read())
+    if await process.wait():
+        last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        why = last or f"exit code {process.returncode}"
+        return [Finding("✗", "promises", f"what tries them failed: {why}", "correct what it names, or report it")]
+    return FINDINGS.validate_json(output)
 
 
-def _project(directory: Path, found: ProjectFacts) -> Iterator[Finding]:
-    if found.venv:
-        yield Finding("✓", "venv", f"{found.venv}, active and read-only")
-    elif _is_python(directory):
-        remedy = f"make one in {directory} (`python -m venv .venv`, `uv sync`), or name it in DEPUTIZE_SANDBOX_SHOW"
-        yield Finding("!", "venv", "none: neither .venv nor venv is a virtual environment of this directory", remedy)
-    if (directory / "package.json").is_file():
-        if "node_modules" in found.dependencies:
-            yield Finding("✓", "packages", f"{directory / 'node_modules'}, read-only")
-        else:
-            yield Finding("!", "packages", "no node_modules", f"install them in {directory}, or by sandbox.setup")
-    for note in found.notes:
-        yield Finding("!", "hidden", note, "or leave it out: the system's programs are there all the same")
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        async with asyncio.timeout(_END_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
 
-def _programs(directory: Path, found: ProjectFacts) -> Iterator[Finding]:
-    for name, version in found.programs.items():
-        if version:
-            yield Finding("✓", name, version)
-        elif name in _ALWAYS:
-            yield Finding("!", name, "not found inside the sandbox", _remedy(name, directory, found))
+def machine_rows(settings: Settings, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Yields what was found on this machine.
+
+    Where the workers are elsewhere, what is broken here is only a warning, and no sandbox is needed here.
+    """
+    if settings.url is None:
+        yield from found
+        return
+    detail = f"the rows that follow are about this machine; {settings.url} has workers of its own: run this there, too"
+    yield Finding("✓", "elsewhere", detail)
+    is_broken = any(row.name == "sandbox" and row.state != "✓" for row in found)
+    unneeded = ("sandbox", *(promise.name for promise in PROMISES if promise.by_command))
+    for row in found:
+        if not (is_broken and row.name in unneeded):
+            yield replace(row, state="!") if row.state == "✗" else row
 
 
-def _remedy(name: str, directory: Path, found: ProjectFacts) -> str:
-    if name == "pytest":
-        return f"install it into {found.venv or directory / '.venv'} if agents are to run Python tests"
-    return f"install {name}, or name its directory in DEPUTIZE_SANDBOX_SHOW, if agents need it"
+class Mask(Protocol):
+    """What masks the JSON that a run publishes."""
+
+    def json(self, text: str) -> str: ...
 
 
-def _is_python(directory: Path) -> bool:
-    return any((directory / name).exists() for name in _PYTHON_PROJECT)
+def masking_row(settings: Settings, mask: Mask | None = None) -> Finding:
+    """Masks every secret of the settings, and a token known by its shape; by default as workers do."""
+    from ...shared.masking import MIN_SECRET, SecretMask
+
+    secrets = settings.secrets
+    mask = mask or SecretMask(secrets)
+    probes = [*(secret for secret in secrets if len(secret) >= MIN_SECRET), _OF_OTHERS]
+    for probe in probes:
+        encoded = base64.b64encode(f"x {probe}".encode()).decode() if probe != _OF_OTHERS else probe
+        event = mask.json(json.dumps({"text": f"a {probe} b", "encoded": encoded}))
+        if probe in event or encoded in event:
+            detail = "a secret of these settings was not masked in an event"
+            return Finding("✗", "masking", detail, _SERVICE_REMEDY)
+    if len(probes) - 1 < len(secrets):
+        detail = f"a secret has fewer than {MIN_SECRET} characters, so it is not masked: it could be any word"
+        return Finding("!", "masking", detail, "use a longer one")
+    detail = f"{len(secrets)} values of these settings were masked in an event, and a token known by its shape"
+    return Finding("✓", "masking", detail)
+
+
+def scopes_row(settings: Settings) -> Finding:
+    """Tries a new token of each scope with all routes, and each token of the file."""
+    from ..caller import Caller
+    from ..token_file import TokenFile
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
+            problems = [*_of_new_tokens(settings, Path(folder) / "tokens.toml")]
+        entries = TokenFile(settings.tokens_file).entries() if settings.tokens_file else []
+    except (Misconfigured, OSError) as error:
+        return Finding("!", "scopes", f"not tried: {error}", "correct what it names")
+    problems += [problem for entry in entries for problem in wrong_routes(Caller(entry.name, entry.scopes))]
+    if problems:
+        return Finding("✗", "scopes", "; ".join(problems), _SERVICE_REMEDY)
+    of_file = f"; so are the {len(entries)} of the file" if entries else ""
+    return Finding("✓", "scopes", f"new tokens are refused what they are not for: one to read cannot submit{of_file}")
+
+
+def _of_new_tokens(settings: Settings, path: Path) -> Iterator[str]:
+    from ..caller import RequestNote, caller_of
+    from ..scopes import Scope
+    from ..token_file import Tokens, append_entry, digest_of, written_entry
+
+    valid = {f"doctor-{scope}": (scope, None) for scope in Scope}
+    kinds = valid | {"doctor-expired": (Scope.READ, now() - timedelta(days=1))}
+    given = {name: token_urlsafe(24).encode() for name in kinds}
+    for name, (scope, expires) in kinds.items():
+        append_entry(path, written_entry(name, digest_of(given[name]), [scope], expires))
+    tokens = Tokens(settings.model_copy(update={"tokens_file": path}))
+    for name in valid:
+        yield from wrong_routes(caller_of(tokens, given[name], RequestNote("GET", "doctor")))
+    for what, token in {"an expired token": given["doctor-expired"], "an unknown token": b"unknown"}.items():
+        if is_accepted(tokens, token):
+            yield f"{what} is accepted"
+
+
+def is_accepted(tokens: Tokens, token: bytes) -> bool:
+    """Whether the service would know a caller by this token."""
+    from ..caller import RequestNote, caller_of
+
+    try:
+        caller_of(tokens, token, RequestNote("GET", "doctor"))
+    except Unauthorized:
+        return False
+    return True
+
+
+def wrong_routes(caller: Caller) -> Iterator[str]:
+    """Yields the routes that the caller may use without their scopes, or may not use in spite of them."""
+    from ..scopes import ROUTES
+
+    for (method, route), needed in ROUTES.items():
+        try:
+            caller.check(needed)
+        except ScopeMissing:
+            if needed <= caller.scopes:
+                yield f"the token {caller.token!r} may not {method} {route}, in spite of its scopes"
+            continue
+        if not needed <= caller.scopes:
+            yield f"the token {caller.token!r} may {method} {route} without that scope"

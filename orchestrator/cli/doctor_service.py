@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...shared.errors import DeputizeError, Misconfigured
-from .findings import Finding
+from ...shared.promises import Finding
 
 if TYPE_CHECKING:
     from ...shared.fleet import WorkerCard

@@ -14,6 +14,7 @@ DOCUMENTS = (
     "shared/README.md",
     "worker/README.md",
     "worker/policy/README.md",
+    "worker/sandbox/README.md",
     "orchestrator/README.md",
     "tests/system/README.md",
     "tests/benchmarks/README.md",

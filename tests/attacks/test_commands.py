@@ -11,8 +11,13 @@ import pytest
 import redis
 
 from deputize.worker.sandbox import probe
-from deputize.worker.sandbox.protections import AT_START, judged, printed_at_start, script_at_start
-from deputize.worker.sandbox.trials import asked_of_commands
+from deputize.worker.sandbox.protections import (
+    AT_START,
+    asked_of_commands,
+    judged,
+    printed_at_start,
+    script_at_start,
+)
 from tests.attacks.stage import DOORS, Stage
 
 pytestmark = pytest.mark.system
@@ -52,11 +57,10 @@ ESCAPES = {
 }
 
 
-def private_paths(stage: Stage) -> list[str]:
+def private_paths(stage: Stage) -> list[Path]:
     server = Path(stage.url.removeprefix("unix://"))
     own = [stage.private_file, stage.settings.home, server.parent / "redis.conf", stage.files_of(stage.victim)]
-    found = [*own, Path(f"/proc/{stage.pid}/environ"), Path("/etc/shadow"), Path("/run/secrets"), Path("/var/run")]
-    return [str(path) for path in found]
+    return [*own, Path(f"/proc/{stage.pid}/environ"), Path("/etc/shadow"), Path("/run/secrets"), Path("/var/run")]
 
 
 def servers(stage: Stage) -> list[list[Any]]:
@@ -75,7 +79,8 @@ def servers(stage: Stage) -> list[list[Any]]:
 @each_door
 async def test_every_protection_stands(stage: Stage, door: str) -> None:
     """Those that a worker's start tries, and all that the probe of `deputize doctor` looks for."""
-    asked = asked_of_commands(private_paths(stage), servers(stage), [stage.private_file.name, "diary.txt"])
+    names = {"private": [stage.private_file.name, "diary.txt"]}
+    asked = asked_of_commands({"private": private_paths(stage)}, {"servers": servers(stage)}, names)
     look = f"python3 - '{json.dumps(asked)}' <<'END'\n{PROBE}\nEND"
     printed, found = await stage.shell(script_at_start(), look, door=door)
     rows = [row for row in AT_START if "/root" not in row.tries]  # tools that are shown to runs may lie there

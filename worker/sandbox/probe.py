@@ -1,7 +1,7 @@
 """What a command finds of the machine. Needs nothing but Python, so that it runs inside a sandbox, given as text.
 
-Its argument is one JSON object, what to look for, and it prints another one, what it found. Run outside of a sandbox it
-must find what is hidden there on purpose: then it also sees what a sandbox lets through.
+Its argument is one JSON object, what to look for, and it prints another one, what it found, by the rows of
+``protections.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ _SYSTEM = ("/proc", "/sys", "/dev", "/usr", "/lib", "/bin", "/sbin")
 _PREFIXES = ("", "/proc/1/root", "/proc/2/root", "/proc/self/root", "/oldroot", "/newroot/..", "/workspace/../..")
 _WALK_SECONDS = 1.0
 _CONNECT_SECONDS = 0.5
-_MOST = 1 << 20
 _LARGEST_AREA = 64 << 20
 _REFUSED = (1, 38)
 """EPERM and ENOSYS."""
@@ -62,15 +61,13 @@ def _memory(processes: list[str]) -> list[str]:
     return sorted({canary for process in processes for area in _areas(process) for canary in _canaries(area)})
 
 
-def _content(path: str) -> bytes | None:
-    """Returns what a file or directory holds, or None if it cannot be opened."""
+def _is_open(path: str) -> bool:
+    """Returns whether a file or directory can be opened for reading."""
     try:
-        if Path(path).is_dir():
-            return b"\n".join(os.fsencode(each.name) for each in Path(path).iterdir())
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            return file.read(_MOST)
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
     except OSError:
-        return None
+        return False
+    return True
 
 
 def _walked(name: str) -> Iterator[str]:
@@ -85,13 +82,11 @@ def _walked(name: str) -> Iterator[str]:
             return
 
 
-def _read(paths: list[str], names: list[str]) -> dict[str, list[str]]:
-    """Returns the paths that can be opened, with the canaries there."""
-    prefixes = _PREFIXES if names else _PREFIXES[:1]
-    every = [prefix + path for path in paths for prefix in prefixes]
+def _read(paths: list[str], names: list[str]) -> list[str]:
+    """Returns the paths that can be opened, of these and of files of these names."""
+    every = [prefix + path for path in paths for prefix in _PREFIXES]
     every += [path for name in names for path in _walked(name)]
-    found = {path: _content(path) for path in every}
-    return {path: sorted(_canaries(data)) for path, data in found.items() if data is not None}
+    return [path for path in every if _is_open(path)]
 
 
 def _reached(addresses: list[list[Any]]) -> list[str]:
@@ -152,16 +147,16 @@ def main() -> None:
     everyone = [each.name for each in Path("/proc").iterdir() if each.name.isdigit()]
     processes = everyone if asked.get("everyone") else ["self"]
     environ = _environments(processes)
-    found = {
+    found: dict[str, Any] = {
         "environ": environ,
         "environments": sorted(_canaries(environ.encode())),
         "memory": _memory(processes),
-        "files": _read(asked.get("paths", []), asked.get("names", [])),
-        "reached": _reached(asked.get("addresses", [])),
         "calls": _carried_out(asked.get("calls", {})),
         "families": _opened(asked.get("families", {})),
         "answers": _answers(asked.get("proxy", 0), asked.get("urls", [])),
     }
+    found |= {row: _read(paths, asked["names"][row]) for row, paths in asked.get("paths", {}).items()}
+    found |= {row: _reached(addresses) for row, addresses in asked.get("addresses", {}).items()}
     sys.stdout.write(json.dumps(found))
 
 

@@ -16,21 +16,16 @@ from typing import Any
 import pytest
 import redis
 
-from deputize.orchestrator.cli.doctor import chosen_sandbox, key_rows, project_rows
+from deputize.orchestrator.cli.doctor import chosen_sandbox, key_rows
 from deputize.orchestrator.cli.doctor_service import redis_rows, service_rows
-from deputize.orchestrator.cli.findings import Finding
 from deputize.orchestrator.delegations import open_service
 from deputize.orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private, try_lock, write_info
 from deputize.orchestrator.sockets import free_port
 from deputize.shared.connection import connect
 from deputize.shared.fleet import Fleet
-from deputize.shared.promises import PROMISES
+from deputize.shared.promises import PROMISES, Finding
 from deputize.shared.settings import Settings
-from deputize.worker.promises.__main__ import find_project
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.project_tools import tools_for
-from deputize.worker.sandbox.setup_command import SetupCache
-from deputize.worker.sandbox.trials import Canaries
 from tests.orchestrator.command_line import Done, deputize, started
 from tests.orchestrator.fake_service import READ_FILE, worker_card
 from tests.orchestrator.serving import served, settings
@@ -70,7 +65,6 @@ async def test_a_whole_machine_with_its_stack_is_well_and_every_promise_is_kept(
     assert done.code == 0
     assert "sk-secret" not in done.out + done.err
     assert " ms" in rows(done)["redis"]["detail"]
-    assert "(Redis, too, answers outside" in rows(done)["files"]["detail"]
     assert {*tmp_path.iterdir()} == before
 
 
@@ -219,14 +213,6 @@ def test_nothing_is_to_be_changed_of_a_containers_secret_that_is_not_ours(
     assert [row.remedy for row in key_rows()] == [f"chmod 600 {file}"]
 
 
-async def of_project(tmp_path: Path, project: Path, **sandbox: Any) -> dict[str, Finding]:
-    settings = Settings.load(environ={}, home=tmp_path / "home", sandbox=sandbox)
-    assert await Bubblewrap.selftest() is None
-    with Canaries(tmp_path) as canaries:
-        found = await find_project(settings, project, canaries.workspace("project"))
-    return {row.name: row for row in project_rows(settings, project, found)}
-
-
 async def test_it_says_what_an_agent_will_find_before_money_is_spent(tmp_path: Path) -> None:
     assert await Bubblewrap.selftest() is None
     project = tmp_path / "project"
@@ -246,41 +232,6 @@ async def test_it_says_what_an_agent_will_find_before_money_is_spent(tmp_path: P
     assert found["python"]["detail"].startswith("Python 3.")
     assert (found["packages"]["state"], found["packages"]["detail"]) == ("warning", "no node_modules")
     assert sorted(path.name for path in project.iterdir()) == [".venv", "package.json"]
-
-
-async def test_it_says_what_set_up_would_run_which_hosts_it_reaches_and_the_limits(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    line = "touch /opt/setup/x"
-    sandbox = {"setup": line, "setup_hosts": ["example.org", "*.example.com"], "command_seconds": 45}
-    found = await of_project(tmp_path, project, **sandbox)
-    assert found["set-up"].detail == f"{line} (runs before the next run; network: only example.org, *.example.com)"
-    assert found["limits"].detail == (
-        "a run has 2 GiB of memory, 2 processors and 2 GiB of disk; a command ends after 45 s, and has 256 processes, "
-        "files of 1 GiB each, and 256 MiB in /tmp"
-    )
-    settings = Settings.load(environ={}, home=tmp_path / "home", sandbox=sandbox)
-    tools = tools_for(settings, project)
-    await SetupCache(settings).add_to(tools, project, project, build=True)
-    assert (await of_project(tmp_path, project, **sandbox))["set-up"].detail.startswith(f"{line} (done already; ")
-
-
-async def test_what_is_missing_and_what_stays_hidden_has_a_remedy(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    (project / ".venv/bin").mkdir(parents=True)
-    (project / "setup.py").touch()
-    (tmp_path / "own/bin").mkdir(parents=True)
-    (tmp_path / "own/bin/python3").touch(0o755)
-    (tmp_path / "own/lib/python3.11").mkdir(parents=True)
-    (tmp_path / "own/lib/python3.11/os.py").touch()
-    (project / ".venv/bin/python").symlink_to(tmp_path / "own/bin/python3")
-    found = await of_project(tmp_path, project)
-    assert (found["venv"].state, "python -m venv" in found["venv"].remedy) == ("!", True)
-    (project / ".venv/pyvenv.cfg").touch()
-    hidden = (await of_project(tmp_path, project))["hidden"]
-    assert hidden.state == "!"
-    assert f"is {tmp_path}/own, " in hidden.detail
-    assert "sandbox.show" in hidden.detail
 
 
 async def test_it_shows_the_sandbox_of_an_agent_or_of_a_profile(tmp_path: Path) -> None:

@@ -5,47 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from deputize.orchestrator.caller import Caller
-from deputize.orchestrator.cli.doctor_promises import (
-    HERE,
-    is_accepted,
-    masking_row,
-    promise_rows,
-    scopes_row,
-    wrong_routes,
-)
-from deputize.orchestrator.cli.findings import Finding
+from deputize.orchestrator.cli.doctor import is_accepted, machine_rows, masking_row, scopes_row, wrong_routes
 from deputize.orchestrator.scopes import ROUTES, Scope
 from deputize.orchestrator.token_file import TokenEntry, Tokens, append_entry, digest_of, written_entry
-from deputize.shared.errors import Misconfigured, ScopeMissing
-from deputize.shared.promises import PROMISES, REPORT, ProjectFacts, Report
+from deputize.shared.errors import ScopeMissing
+from deputize.shared.promises import FINDINGS, PROMISES, Finding
 from deputize.shared.settings import Settings
 from tests.orchestrator.serving import settings
 
 README = Path(__file__).parents[3] / "README.md"
 KEY = "sk-ant-api03-Zk9hWq2LpXv7RtY4uMbN8cD"
-WELL = {name: Finding("✓", name, "tried") for name in HERE}
-TRIED = [promise.name for promise in PROMISES if promise.name not in HERE]
+WELL = [Finding("✓", promise.name, "tried") for promise in PROMISES if not promise.by_service]
 
 
-def rows(
-    using: dict[str, Any] | None = None, problems: dict[str, list[str]] | None = None, **more: Any
-) -> dict[str, Finding]:
-    for_project = more.pop("for_project", False)
-    report = Report(**{"sandbox": "", "is_memory_private": True, "variables": ["PATH"]} | more)
-    report.add({name: list[str]() for name in TRIED} | (problems or {}))
-    return {row.name: row for row in promise_rows(settings(**(using or {})), report, WELL, for_project=for_project)}
+def states(found: list[Finding]) -> dict[str, str]:
+    return {row.name: row.state for row in found}
 
 
-def states(found: dict[str, Finding], *but: str) -> set[str]:
-    return {row.state for name, row in found.items() if name not in but}
-
-
-def test_every_promise_of_the_readme_has_its_row_and_what_is_not_tried_has_its_reason() -> None:
+def test_every_promise_of_the_readme_is_known_and_what_is_not_tried_has_its_reason() -> None:
     section = README.read_text("utf-8").partition("\n## Security\n")[2].partition("\n## ")[0]
     promised = re.findall(r"^\| (?!promise|--)(.+?) \| \[", section, re.MULTILINE)
     assert [promise.text for promise in PROMISES] == promised
@@ -53,71 +32,21 @@ def test_every_promise_of_the_readme_has_its_row_and_what_is_not_tried_has_its_r
     untried = {promise.name: promise.untried for promise in PROMISES if promise.untried}
     assert untried.keys() == {"links", "permission"}
     assert all(", which " in reason for reason in untried.values())
-    assert rows().keys() == {"sandbox", "memory", *(promise.name for promise in PROMISES)}
-
-
-@pytest.mark.parametrize("name", TRIED)
-def test_a_promise_that_is_broken_is_named_with_all_that_was_found_and_what_to_do(name: str) -> None:
-    found = rows(problems={name: ["one thing", "another"]})
-    assert found[name].state == "✗"
-    assert found[name].detail.endswith(": one thing; another")
-    assert "run no foreign code" in found[name].remedy
-    assert states(found, name) == {"✓"}
 
 
 def test_where_workers_are_elsewhere_what_is_broken_here_is_a_warning() -> None:
-    found = rows({"url": "https://agents.example.org"}, {"kernel": ["ptrace"]})
-    assert states(found, "kernel") == {"✓"}
-    assert found["kernel"].state == "!"
-    assert "https://agents.example.org" in found["elsewhere"].detail
+    found = [*WELL, Finding("✗", "sandbox", "works not"), Finding("✗", "links", "followed")]
+    assert [*machine_rows(settings(), found)] == found
+    elsewhere, *rows = machine_rows(settings(url="https://agents.example.org"), found)
+    assert "https://agents.example.org" in elsewhere.detail
+    assert rows[-1].state == "!"
+    assert states(rows).keys() & {"sandbox", "kernel", "permission"} == {"permission"}  # no sandbox is needed here
+    assert states([*machine_rows(settings(url="http://127.0.0.1:8642"), WELL)])["kernel"] == "✓"
 
 
-@pytest.mark.parametrize("using", [{}, {"sandbox": {"enabled": "required"}}], ids=["default", "required"])
-def test_where_workers_are_elsewhere_no_sandbox_is_needed_here(using: dict[str, Any]) -> None:
-    """As in the API's container: its service's workers announce theirs."""
-    found = rows(using | {"url": "http://127.0.0.1:8642"}, sandbox="no bwrap")
-    assert states(found) == {"✓"}
-    assert found.keys() & {"sandbox", "kernel", "masking", "links"} == {"masking", "links"}
-
-
-def test_memory_that_others_can_read_is_a_warning() -> None:
-    found = rows(is_memory_private=False)
-    assert (found["memory"].state, states(found, "memory")) == ("!", {"✓"})
-
-
-@pytest.mark.parametrize(
-    ("using", "more", "state", "remedy"),
-    [
-        ({}, {"sandbox": "no bwrap"}, "!", "no bwrap"),
-        ({"sandbox": {"enabled": "required"}}, {"sandbox": "no bwrap"}, "✗", "no bwrap"),
-        ({}, {"sandbox": "no bwrap", "for_project": True}, "✗", "no bwrap"),
-        ({"sandbox": {"enabled": False}}, {"sandbox": "switched off"}, "!", "unset DEPUTIZE_SANDBOX"),
-    ],
-    ids=["broken", "required", "for a project", "switched off"],
-)
-def test_a_sandbox_that_does_not_work_has_a_remedy(
-    using: dict[str, Any], more: dict[str, Any], state: str, remedy: str
-) -> None:
-    row = rows(using, **more)["sandbox"]
-    assert (row.state, row.remedy) == (state, remedy)
-
-
-def test_a_promise_that_could_not_be_tried_has_the_reason() -> None:
-    report = Report(error="wrong", is_memory_private=True, problems={"links": []})
-    with report.attempting("kernel"):
-        raise Misconfigured("no Python")
-    found = {row.name: row for row in promise_rows(settings(), report, WELL)}
-    assert (found["kernel"].state, found["kernel"].remedy) == ("!", "no Python")
-    assert (found["files"].state, found["links"].state) == ("!", "✓")
-    assert (found["settings"].state, found["settings"].detail) == ("✗", "wrong")
-
-
-def test_a_report_is_the_same_after_its_way_between_two_processes() -> None:
-    project = ProjectFacts("/venv", ["node_modules"], ["a note"], {"python": "3", "node": None}, is_set_up=True)
-    report = Report(
-        "wrong", "no bwrap", True, {"links": ["read_file"]}, {"kernel": "no Python"}, ["PATH"], project=project
-    )
-    assert REPORT.validate_json(REPORT.dump_json(report)) == report
+def test_findings_are_the_same_after_their_way_between_two_processes() -> None:
+    found = [Finding("!", "kernel", "not tried", "no Python"), *WELL]
+    assert FINDINGS.validate_json(FINDINGS.dump_json(found)) == found
 
 
 def test_masking_is_tried_with_every_value() -> None:

@@ -1,0 +1,204 @@
+"""What `deputize doctor` finds on a worker's machine: promises that are broken, and what a project's commands find."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.errors import Misconfigured
+from deputize.shared.promises import FINDINGS, PROMISES, Finding
+from deputize.shared.request import ApprovalMode
+from deputize.shared.settings import SandboxSettings, Settings
+from deputize.worker.policy.explanation import Explainer, Situation
+from deputize.worker.promises.__main__ import (
+    ASKS,
+    FORBIDDEN,
+    Report,
+    applied,
+    decided_otherwise,
+    executed,
+    find,
+    memory_rows,
+    opened_outside,
+    project_rows,
+    sandbox_row,
+)
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.project_tools import tools_for
+from deputize.worker.sandbox.protections import Canaries
+from deputize.worker.sandbox.setup_command import SetupCache
+from deputize.worker.workspace.files import Files
+from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
+from tests.worker.forked import in_child
+
+
+@pytest.fixture
+def canaries(tmp_path: Path) -> Iterator[Canaries]:
+    with Canaries(tmp_path) as made:
+        yield made
+
+
+class Decided:
+    """A policy that decides alike about all calls."""
+
+    def __init__(self, decision: str) -> None:
+        self._decision = decision
+
+    def explain(self, text: str, situation: Situation) -> dict[str, Any]:
+        return {"decision": self._decision}
+
+
+def test_a_policy_that_lets_a_forbidden_command_run_or_asks_no_person_is_found() -> None:
+    for calls, wanted, modes in ((FORBIDDEN, "deny", tuple(ApprovalMode)), (ASKS, "ask", (ApprovalMode.ASK,))):
+        assert decided_otherwise(Explainer(Settings(), ()), calls, wanted, modes) == []
+        found = decided_otherwise(Decided("allow"), calls, wanted, modes)
+        assert found == [f"the decision about {call} ({mode}) is allow" for call in calls for mode in modes]
+    assert len(FORBIDDEN) * len(ApprovalMode) >= 40
+
+
+class Following(Files):
+    """Opens every path, as a program does that knows of no workspace."""
+
+    def relative(self, path: str) -> str:
+        return path
+
+    def open_fd(self, path: str, flags: int = os.O_RDONLY) -> int:
+        with self._tool_errors(path):
+            return os.open(self.root / path, flags)
+
+
+def test_file_tools_that_follow_a_link_or_a_name_are_found(canaries: Canaries) -> None:
+    with Files(canaries.workspace("whole")) as files:
+        assert opened_outside(files, canaries.private) == []
+    with Following(canaries.workspace("tools")) as files:
+        found = opened_outside(files, canaries.private)
+    opened = {each.removeprefix("file tools read ") for each in found if each.startswith("file tools read")}
+    names = ["absolute", "relative", "magic", "chain", f"folder/{canaries.private.name}", str(canaries.private)]
+    assert {*names} <= opened
+
+
+async def test_configuration_that_applies_and_a_program_that_is_executed_are_found(
+    canaries: Canaries, tmp_path: Path
+) -> None:
+    """Configuration applies where the operator's own settings name it."""
+    environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+    folder, empty = canaries.workspace("planted"), canaries.workspace("empty")
+    assert applied(folder, empty, environ) == []
+    assert await executed(folder) == []
+    (empty / "deputize.toml").touch()
+    named = {"DEPUTIZE_CONFIG": "deputize.toml", "DEPUTIZE_SKILLS_DIR": "skills"}
+    found = applied(folder, empty, environ | named)
+    names = ("policy", "sandbox", "mcp_config", "skills_dir")
+    assert {f"the setting {name} of a file in a workspace applies" for name in names} <= {*found}
+    folder.with_name("executed").touch()
+    assert await executed(folder) == ["a program that a workspace names was executed"]
+
+
+TRIED = [promise for promise in PROMISES if not promise.by_service]
+
+
+def row_of(report: Report, name: str) -> Finding:
+    (row,) = (row for row in report.rows() if row.name == name)
+    return row
+
+
+@pytest.mark.parametrize("name", [promise.name for promise in TRIED])
+def test_a_promise_that_is_broken_is_named_with_all_that_was_found_and_what_to_do(name: str) -> None:
+    report = Report()
+    report.add({promise.name: list[str]() for promise in TRIED} | {name: ["one thing", "another"]})
+    row = row_of(report, name)
+    assert (row.state, "run no foreign code" in row.remedy) == ("✗", True)
+    assert row.detail.endswith(": one thing; another")
+    assert {other.state for other in report.rows() if other.name != name} == {"✓"}
+
+
+def test_a_promise_that_could_not_be_tried_has_the_reason() -> None:
+    report = Report(problems={"links": []})
+    with report.attempting("kernel"):
+        raise Misconfigured("no Python")
+    assert (row_of(report, "kernel").state, row_of(report, "kernel").remedy) == ("!", "no Python")
+    assert (row_of(report, "files").state, row_of(report, "links").state) == ("!", "✓")
+
+
+def test_memory_that_others_can_read_is_a_warning() -> None:
+    assert [[row.state for row in memory_rows(is_private=each)] for each in (True, False, None)] == [["✓"], ["!"], []]
+
+
+@pytest.mark.parametrize(
+    ("enabled", "for_project", "state", "remedy"),
+    [
+        (True, False, "!", "no bwrap"),
+        ("required", False, "✗", "no bwrap"),
+        (True, True, "✗", "no bwrap"),
+        (False, False, "!", "unset DEPUTIZE_SANDBOX"),
+    ],
+    ids=["broken", "required", "for a project", "switched off"],
+)
+def test_a_sandbox_that_does_not_work_has_a_remedy(enabled: Any, for_project: bool, state: str, remedy: str) -> None:
+    row = sandbox_row(SandboxSettings(enabled=enabled), "no bwrap", for_project=for_project)
+    assert (row.name, row.state, row.remedy) == ("sandbox", state, remedy)
+
+
+@pytest.mark.system
+def test_an_ordinary_user_tries_all_of_it_and_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_ordinary_user()
+    monkeypatch.setenv("CANARY", f"deputize-canary-{'0' * 16}")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # this user's may lead where an ordinary one cannot go
+
+    def work(home: Path) -> list[Any]:
+        settings = Settings(home=home)
+        with Canaries(home) as canaries:
+            return FINDINGS.dump_python(asyncio.run(find(settings, canaries)))
+
+    with home_of_an_ordinary_user() as home:
+        found = in_child(lambda: work(home), ordinary=True)
+        assert list(home.iterdir()) == []
+    assert [row for row in found if row["state"] != "✓"] == []
+    assert {promise.name for promise in TRIED} <= {row["name"] for row in found}
+
+
+async def of_project(tmp_path: Path, project: Path, **sandbox: Any) -> dict[str, Finding]:
+    settings = Settings.load(environ={}, home=tmp_path / "home", sandbox=sandbox)
+    assert await Bubblewrap.selftest() is None
+    with Canaries(tmp_path) as canaries:
+        return {row.name: row for row in await project_rows(settings, project, canaries.workspace("project"))}
+
+
+async def test_it_says_what_set_up_would_run_which_hosts_it_reaches_and_the_limits(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    line = "touch /opt/setup/x"
+    sandbox = {"setup": line, "setup_hosts": ["example.org", "*.example.com"], "command_seconds": 45}
+    found = await of_project(tmp_path, project, **sandbox)
+    assert found["set-up"].detail == f"{line} (runs before the next run; network: only example.org, *.example.com)"
+    assert found["limits"].detail == (
+        "a run has 2 GiB of memory, 2 processors and 2 GiB of disk; a command ends after 45 s, and has 256 processes, "
+        "files of 1 GiB each, and 256 MiB in /tmp"
+    )
+    settings = Settings.load(environ={}, home=tmp_path / "home", sandbox=sandbox)
+    tools = tools_for(settings, project)
+    await SetupCache(settings).add_to(tools, project, project, build=True)
+    assert (await of_project(tmp_path, project, **sandbox))["set-up"].detail.startswith(f"{line} (done already; ")
+
+
+async def test_what_is_missing_and_what_stays_hidden_has_a_remedy(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / ".venv/bin").mkdir(parents=True)
+    (project / "setup.py").touch()
+    (tmp_path / "own/bin").mkdir(parents=True)
+    (tmp_path / "own/bin/python3").touch(0o755)
+    (tmp_path / "own/lib/python3.11").mkdir(parents=True)
+    (tmp_path / "own/lib/python3.11/os.py").touch()
+    (project / ".venv/bin/python").symlink_to(tmp_path / "own/bin/python3")
+    found = await of_project(tmp_path, project)
+    assert (found["venv"].state, "python -m venv" in found["venv"].remedy) == ("!", True)
+    (project / ".venv/pyvenv.cfg").touch()
+    hidden = (await of_project(tmp_path, project))["hidden"]
+    assert hidden.state == "!"
+    assert f"is {tmp_path}/own, " in hidden.detail
+    assert "sandbox.show" in hidden.detail
