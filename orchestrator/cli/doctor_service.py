@@ -137,7 +137,7 @@ async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGene
     elif not workers:
         yield Finding("✗", "workers", "none is alive", "start one with `deputize worker`, or all with `deputize up`")
     for worker in workers:
-        yield _worker(worker)
+        yield _worker(worker, searches=settings.tools.enable_search is not False)
 
 
 def _versions(service: str, workers: Sequence[WorkerCard]) -> Finding:
@@ -151,12 +151,15 @@ def _versions(service: str, workers: Sequence[WorkerCard]) -> Finding:
     return Finding("!", "version", detail, "install the same version everywhere, and start them anew")
 
 
-def _worker(worker: WorkerCard) -> Finding:
+def _worker(worker: WorkerCard, *, searches: bool) -> Finding:
     load = f"{worker.running} of {worker.concurrency} running"
     detail = f"{worker.name}: {load}, {len(worker.tools)} tools, {worker.model}"
-    if worker.sandbox is None:
-        return Finding("✓", "worker", f"{detail}, sandbox works")
-    return Finding("!", "worker", f"{detail}, cannot run commands: {worker.sandbox}", _sandbox_remedy())
+    if worker.sandbox is not None:
+        return Finding("!", "worker", f"{detail}, cannot run commands: {worker.sandbox}", _sandbox_remedy())
+    if searches and "grep" not in worker.tools:
+        missing = f"{detail}, sandbox works, but runs get no grep and no glob: ripgrep is missing"
+        return Finding("!", "worker", missing, "install deputize[sandbox], or ripgrep, on the worker's machine")
+    return Finding("✓", "worker", f"{detail}, sandbox works")
 
 
 def _missing_programs() -> list[str]:
@@ -172,4 +175,4 @@ def _missing_programs() -> list[str]:
 def _sandbox_remedy() -> str:
     if missing := _missing_programs():
         return f"install deputize[sandbox], or {' and '.join(missing)}, on the worker's machine"
-    return "its log has what the self-test found; tools that need no commands still work"
+    return "its log has what the self-test found; tools that need no commands still work, grep and glob do not"

@@ -1,1 +1,1 @@
-"""Searching a workspace: patterns of paths, what .gitignore leaves out, lines that match."""
+"""Searching a workspace with ripgrep: files by patterns of their paths, and lines that match."""

@@ -55,11 +55,6 @@ class GlobState:
         ends = (parts[-1] for parts, states in self._reached if parts and len(parts) - 1 in states)
         self._ends = [end for end in ends if end is not None]
 
-    @property
-    def is_dead_end(self) -> bool:
-        """Whether no path below this directory can match."""
-        return not self._reached
-
     def fits(self, name: str) -> bool:
         """Whether a file of this name, directly in this directory, matches the pattern."""
         for end in self._ends:  # noqa: SIM110 - called for every file of a tree, and twice as fast as any()

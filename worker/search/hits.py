@@ -10,6 +10,7 @@ from typing import Literal
 from ...shared.errors import ToolError
 from ...shared.text import clip
 from ..workspace.files import Files
+from .listing import newest_first
 
 Mode = Literal["content", "files", "count"]
 Hits = Mapping[str, Sequence[str]]
@@ -19,7 +20,6 @@ LINE_CHARS = 500
 _GAP = "[…]"
 _MATCH = re.compile(r"\d+:")
 _LINE = re.compile(r"(\d+)([:-])(.*)", re.DOTALL)
-_FOLDER = os.O_PATH | os.O_DIRECTORY
 _TRUNCATED = re.compile(r"(\d+):.*\[\.\.\. (?:\d+ more match(?:es)?|omitted end of long line)\]", re.DOTALL)
 _OFFSETS = re.compile(rb"(\d+):(\d+):(\d+):")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -48,36 +48,7 @@ def parse_hits(output: bytes) -> Hits:
 
 def hits_by_mtime(files: Files, hits: Hits) -> Hits:
     """Sorts the hits by modification time, the newest first, then by path."""
-    changed = _mtimes(files, hits)
-    return {path: hits[path] for path in sorted(sorted(hits), key=changed.__getitem__, reverse=True)}
-
-
-def _mtimes(files: Files, paths: Iterable[str]) -> dict[str, int]:
-    """Returns modification times in nanoseconds, 0 for missing files. A directory is opened once for all its files."""
-    folders: dict[str, list[tuple[str, str]]] = {}
-    for path in paths:
-        folder, _, name = path.rpartition("/")
-        folders.setdefault(folder, []).append((path, name))
-    changed: dict[str, int] = {}
-    for folder, inside in folders.items():
-        try:
-            fd = files.open_fd(folder or ".", _FOLDER)
-        except ToolError:
-            changed |= {path: 0 for path, _ in inside}
-            continue
-        try:
-            for path, name in inside:
-                changed[path] = _mtime(name, fd)
-        finally:
-            os.close(fd)
-    return changed
-
-
-def _mtime(name: str, folder: int) -> int:
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
-    except (OSError, ValueError):
-        return 0
+    return {path: hits[path] for path in newest_first(files, hits)}
 
 
 def cap_per_file(hits: Hits, per_file: int, *, context: int) -> tuple[Hits, list[str]]:

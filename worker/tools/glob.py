@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from threading import Event
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field
 
+from ...shared.settings import Settings
 from ...shared.text import clip, count
-from ..search.walk import SkippedPaths, WalkEntry, find_files
+from ..search.listing import find_files
+from ..search.ripgrep import SkippedPaths, is_installed
 from ..text.output import one_line
-from ..threads import run_in_thread
 from ..workspace.files import Files
 from ..workspace.shown_files import named
-from .base import Availability, DisplayOptions, Kind, Params, Tool, ToolContext, ToolResult
+from .base import Availability, DisplayOptions, Kind, P, Params, Tool, ToolContext, ToolResult
 from .params import WorkspacePath
 
 DEFAULT_LIMIT = 100
@@ -36,19 +36,30 @@ class GlobParams(Params):
     respect_gitignore: bool = Field(default=True, description="False also finds what .gitignore leaves out.")
 
 
-class Glob(Tool[GlobParams]):
+class SearchTool(Tool[P]):
+    """Base class of the tools that are offered where ripgrep is installed."""
+
+    availability = Availability("enable_search")
+    kind = Kind.SEARCH
+
+    def __init__(self, has_ripgrep: Callable[[], bool] = is_installed) -> None:
+        self._has_ripgrep = has_ripgrep
+
+    def configured(self, settings: Settings) -> Self | None:
+        return self if self._has_ripgrep() else None
+
+
+class Glob(SearchTool[GlobParams]):
     """Finds files by the pattern of their paths, the most recently changed first, one path a line.
 
     `*` and `?` match inside one name, `**/` matches any directories, `{a,b}` and `[a-z]` choose: `*.py` finds files
     directly in path, `**/*.py` finds them at any depth. Brackets of real names, as in `app/[id]/page.tsx`, are found as
     they are spelled. Paths in the answer are relative to the workspace and can be
-    given to the other tools as they are. Files that .gitignore names are left out, and at most 100 are shown, with
-    the total. To search in the contents of files use grep.
+    given to the other tools as they are. Links and files that .gitignore names are left out, and at most 100 are
+    shown, with the total. To search in the contents of files use grep.
     """
 
     name = "glob"
-    availability = Availability("enable_search")
-    kind = Kind.SEARCH
     display = DisplayOptions("glob")
     aliases = ("find_files", "Glob")
     params = GlobParams
@@ -63,11 +74,11 @@ class Glob(Tool[GlobParams]):
         facts: dict[str, Any] = {"pattern": params.pattern, "searchPath": named(files, top)}
         ctx.metadata(f"Searching: {clip(params.pattern, 80)}", **facts, count=0)
         skipped = SkippedPaths(partial(named, files))
-        found = await run_in_thread(_find, files, params, top, Event(), skipped)
+        found = await _find(ctx, files, params, top, skipped)
         shown = found[:DEFAULT_LIMIT]
         facts |= {"count": len(shown), "total": len(found), "truncated": len(found) > DEFAULT_LIMIT or bool(skipped)}
-        lines = [one_line(named(files, seen.path)) for seen in shown]
-        lines = lines or [await self._no_match(files, params, top, skipped)]
+        lines = [one_line(named(files, path)) for path in shown]
+        lines = lines or [await self._no_match(ctx, files, params, top, skipped)]
         if len(found) > DEFAULT_LIMIT:
             lines.append(
                 f"({DEFAULT_LIMIT} of {len(found)} files, the most recently changed ones. "
@@ -76,15 +87,17 @@ class Glob(Tool[GlobParams]):
         title = f"Found {count(len(found), 'file')}"
         return ToolResult("\n".join([*lines, *skipped.sentences()]), title, metadata=facts)
 
-    async def _no_match(self, files: Files, params: GlobParams, top: str, skipped: SkippedPaths) -> str:
+    async def _no_match(
+        self, ctx: ToolContext, files: Files, params: GlobParams, top: str, skipped: SkippedPaths
+    ) -> str:
         """Returns the message for no match, with a hint if a similar pattern matches."""
         text = f"No file below {named(files, top)} matches {params.pattern!r}" + (
             " among those that could be read." if skipped else "."
         )
         for change, words in _near_misses(params):
             nearly = params.model_copy(update=change)
-            if near := await run_in_thread(_find, files, nearly, top, Event(), SkippedPaths()):
-                names = ", ".join(one_line(named(files, seen.path)) for seen in near[:_EXAMPLES])
+            if near := await _find(ctx, files, nearly, top, SkippedPaths()):
+                names = ", ".join(one_line(named(files, path)) for path in near[:_EXAMPLES])
                 more = ", …" if len(near) > _EXAMPLES else ""
                 return f"{text} {len(near)} match {words}" + ("." if [*change] == ["pattern"] else f": {names}{more}.")
         return text
@@ -104,8 +117,13 @@ def _near_misses(params: GlobParams) -> Iterator[tuple[dict[str, Any], str]]:
         yield {"respect_gitignore": False}, "among the files that .gitignore excludes (respect_gitignore: false)"
 
 
-def _find(files: Files, params: GlobParams, top: str, stop: Event, skipped: SkippedPaths) -> list[WalkEntry]:
-    ignore = params.respect_gitignore
-    return find_files(
-        files, params.pattern, top, gitignore=ignore, stop=stop, ignore_case=params.ignore_case, skipped=skipped
+async def _find(ctx: ToolContext, files: Files, params: GlobParams, top: str, skipped: SkippedPaths) -> list[str]:
+    return await find_files(
+        files,
+        ctx.sandbox,
+        params.pattern,
+        top,
+        skipped=skipped,
+        gitignore=params.respect_gitignore,
+        ignore_case=params.ignore_case,
     )

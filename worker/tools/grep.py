@@ -9,20 +9,19 @@ from pydantic import Field, field_validator
 
 from ...shared.text import clip
 from ..sandbox.base import Sandbox
-from ..search.grep import matches_ignoring_case, search_content
+from ..search.grep import GrepQuery, matches_ignoring_case, search_content
 from ..search.hits import Hits, Mode, cap_per_file, format_hits, hits_by_mtime
-from ..search.plain_grep import GrepQuery
-from ..search.walk import SkippedPaths
+from ..search.ripgrep import SkippedPaths
 from ..text.output import one_line
 from ..threads import run_in_thread
 from ..workspace.file_entries import is_private
 from ..workspace.files import Files
 from ..workspace.shown_files import named
-from .base import Availability, DisplayOptions, Kind, Params, Tool, ToolContext, ToolResult
+from .base import DisplayOptions, Params, ToolContext, ToolResult
+from .glob import SearchTool
 from .pages import file_not_found_error
 from .params import WorkspacePath
 
-TIMEOUT_SECONDS = 30
 _UNSURE = ", as far as it could be searched."
 _EXAMPLES = 3
 """Files listed if the pattern matches only case-insensitively."""
@@ -63,7 +62,7 @@ class GrepParams(Params):
         return "files" if mode == "files_with_matches" else mode
 
 
-class Grep(Tool[GrepParams]):
+class Grep(SearchTool[GrepParams]):
     """Searches the contents of files for a regular expression, with ripgrep; recently changed files come first.
 
     Matching lines are shown below the path of their file and behind their number, as in `    12|text`; lines that
@@ -73,8 +72,6 @@ class Grep(Tool[GrepParams]):
     """
 
     name = "grep"
-    availability = Availability("enable_search")
-    kind = Kind.SEARCH
     display = DisplayOptions("grep")
     aliases = ("search", "search_file_content", "ripgrep", "Grep", "grep_search", "search_files")
     params = GrepParams
@@ -140,5 +137,4 @@ def _query(params: GrepParams, top: str) -> GrepQuery:
         exclude_pattern=params.exclude_pattern,
         per_file=params.max_per_file,
         gitignore=params.respect_gitignore and not is_private(top),
-        seconds=TIMEOUT_SECONDS,
     )

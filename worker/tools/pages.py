@@ -10,7 +10,7 @@ import os
 import re
 import stat as modes
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from threading import Event
@@ -20,7 +20,9 @@ from rapidfuzz import fuzz, process
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import HALF_CHARACTER, clip, count, valid
 from ...shared.tokens import tokens_at_most
-from ..search.walk import SkippedPaths, find_files
+from ..sandbox.base import Sandbox
+from ..search.listing import find_files
+from ..search.ripgrep import SkippedPaths
 from ..text.output import few_tokens, one_line
 from ..text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
 from ..threads import give_way
@@ -235,6 +237,7 @@ class ManyFiles:
     """The requested files, their sections, and the size that is left. An error of one file does not stop the others."""
 
     files: Files
+    named: list[str] = field(default_factory=list[str])
     sections: dict[str, str] = field(default_factory=dict[str, str])
     """The section of each file, in the order of the request; "" for none."""
     read: list[str] = field(default_factory=list[str])
@@ -243,21 +246,30 @@ class ManyFiles:
     chars: int = PAGE_CHARS - _RESERVED
     tokens: int = PAGE_TOKENS - _RESERVED
 
-    def add(self, paths: Sequence[str], most: int, stop: Event) -> None:
-        """Reads the files that the paths and patterns name, each once: small ones first, large ones share the rest.
+    async def resolve(self, paths: Sequence[str], sandbox: Sandbox) -> None:
+        """Finds the files that the paths and glob patterns name, each once."""
+        for path in paths:
+            try:
+                found = await _resolve(self.files, sandbox, path)
+            except ToolError as error:
+                self._add_error(path, error)
+            else:
+                self.named += [each for each in found if each not in self.sections]
+                self.sections |= dict.fromkeys(found, "")
+
+    def add(self, most: int, stop: Event) -> None:
+        """Reads the files that were found: small ones first, large ones share the rest.
 
         Args:
-            paths: Paths and glob patterns.
             most: The largest number of files.
             stop: Ends the reading.
         """
-        named = self._resolve(paths, stop)
-        wanted = sorted(named[:most], key=self._size)
+        wanted = sorted(self.named[:most], key=self._size)
         for at, path in enumerate(wanted):
             if stop.is_set():
                 return
             self._add_file(path, sharing=len(wanted) - at)
-        self.omitted += named[most:]
+        self.omitted += self.named[most:]
 
     @property
     def text(self) -> str:
@@ -268,17 +280,6 @@ class ManyFiles:
             files = count(len(self.omitted), "file")
             parts.append(f"(Left out, because the output is limited: {files}: {names})")
         return "\n".join(parts)
-
-    def _resolve(self, paths: Sequence[str], stop: Event) -> list[str]:
-        chosen: dict[str, None] = {}
-        for path in paths:
-            try:
-                found = list(_resolve(self.files, path, stop))
-                self.sections |= dict.fromkeys(found, "")
-                chosen |= dict.fromkeys(found)
-            except ToolError as error:
-                self._add_error(path, error)
-        return list(chosen)
 
     def _size(self, path: str) -> int:
         try:
@@ -312,21 +313,20 @@ class ManyFiles:
         return True
 
 
-def _resolve(files: Files, path: str, stop: Event) -> Iterator[str]:
+async def _resolve(files: Files, sandbox: Sandbox, path: str) -> list[str]:
     plain = files.relative(path)
     if not _WILD.search(path) or files.stat(plain) is not None:
-        yield plain
-        return
+        return [plain]
     names = plain.split("/")
     at = next(number for number, name in enumerate(names) if _WILD.search(name))
     top, skipped = "/".join(names[:at]) or ".", SkippedPaths()
-    found = find_files(files, "/".join(names[at:]), top, gitignore=True, stop=stop, skipped=skipped)
+    found = await find_files(files, sandbox, "/".join(names[at:]), top, skipped=skipped)
     if not found and skipped:
         message = f"No file that could be read matches {path!r}. {' '.join(skipped.sentences())}"
         raise ToolError(ErrorType.EXECUTION_FAILED, message)
     if not found:
         raise ToolError(ErrorType.FILE_NOT_FOUND, f"No file matches {path!r}. List the files with glob.")
-    yield from (entry.path for entry in found)
+    return found
 
 
 def _section(files: Files, path: str, limits: PageLimits) -> str:

@@ -10,7 +10,6 @@ from ...shared.errors import ToolError
 from ...shared.text import clip, count
 from ..text.output import one_line
 from ..threads import run_in_thread
-from ..workspace.files import Files
 from .base import (
     Availability,
     DisplayOptions,
@@ -56,11 +55,12 @@ class ReadManyFiles(Tool[ReadManyFilesParams]):
         return f"read {clip(params.paths[0], 60)}{more}"
 
     async def run(self, ctx: ToolContext, params: ReadManyFilesParams) -> ToolResult:
-        return await run_in_thread(self._read, ctx.files, params, Event())
+        answer = ManyFiles(ctx.files)
+        await answer.resolve(params.paths, ctx.sandbox)
+        return await run_in_thread(self._read, answer, Event())
 
-    def _read(self, files: Files, params: ReadManyFilesParams, stop: Event) -> ToolResult:
-        answer = ManyFiles(files)
-        answer.add(params.paths, MAX_FILES, stop)
+    def _read(self, answer: ManyFiles, stop: Event) -> ToolResult:
+        answer.add(MAX_FILES, stop)
         title = f"Read {count(len(answer.read), 'file')}"
         facts = {
             "read": [clip(one_line(path), 100) for path in answer.read],

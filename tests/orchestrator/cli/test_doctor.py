@@ -132,8 +132,11 @@ async def test_a_whole_service_is_well_and_one_without_workers_or_a_sandbox_is_n
             await Fleet(client).announce(worker_card(sandbox="no user namespaces"), [])
             worker = (await by_name(service_rows(here, None)))["worker"]
             await Fleet(client).announce(worker_card(), [READ_FILE])
+            searching = (await by_name(service_rows(here, None)))["worker"]
+            await Fleet(client).announce(worker_card(tools=["read_file", "grep"]), [READ_FILE])
         whole = await by_name(service_rows(here, None))
     assert (worker.state, "no user namespaces" in worker.detail) == ("!", True)
+    assert (searching.state, "ripgrep is missing" in searching.detail) == ("!", True)
     assert {name: row.state for name, row in whole.items()} == {"service": "✓", "version": "✓", "worker": "✓"}
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 
 import pytest
 
-from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.errors import ErrorType
 from deputize.worker.sandbox.base import NoSandbox
 from deputize.worker.sandbox.command import Command, Completed
-from deputize.worker.search.gitignore import MAX_COMPARED, MAX_COMPARED_IN_ALL, GitIgnore, GitIgnoreTree
-from deputize.worker.search.walk import SkippedPaths, find_files, walk
-from deputize.worker.workspace.files import Files
 from tests.toolbench import Toolbench, open_toolbench
 
 SLOW = r"(?=a)(a|a)*$(?<!q)"
@@ -123,84 +118,19 @@ async def test_a_binary_file_asked_for_by_name_is_no_silent_no(desk: Toolbench) 
     assert "late: only up to its first NUL" in result.content
 
 
-async def test_the_search_without_ripgrep_tells_what_it_leaves_out(bare_desk: Toolbench) -> None:
-    bare_desk.write("blob", b"\0\0needle\0")
-    bare_desk.write("large.txt", b"x" * (9 * 1024 * 1024))
-    result = await bare_desk.call("grep", pattern="needle")
-    assert result.content.startswith("Nothing matches 'needle' in ., as far as it could be searched.\n")
-    assert "large.txt" in result.content
-    assert "blob" not in result.content  # binary files are left out, as the description says
-    result = await bare_desk.call("grep", pattern="needle", path="blob")
-    assert "as far as it could be searched" in result.content
+async def test_a_listing_that_is_cut_off_names_its_end(answering: Callable[[Completed], Toolbench]) -> None:
+    cut_off = Completed(0, b"./a.txt\0./b.t", b"", dropped_bytes=9)
+    result = await answering(cut_off).call("glob", pattern="*")
+    assert result.content == (
+        "a.txt\n(Only 1 file could be listed, the most recently changed ones. Use a narrower path.)"
+    )
+    assert result.metadata["truncated"] is True
 
 
-def test_a_search_that_ends_at_the_roof_says_so(tmp_path: Path) -> None:
-    for number in range(5):
-        (tmp_path / f"{number}").mkdir()
-    skipped = SkippedPaths()
-    with Files(tmp_path) as files:
-        assert [*walk(files, ".", gitignore=True, stop=Event(), skipped=skipped, most=3)] == []
-    assert skipped
-    assert [*skipped.sentences()] == ["(Only the first 3 files and directories were searched. Use a narrower path.)"]
-
-
-class Locked(Files):
-    """Files below a directory that may not be opened, whoever we are."""
-
-    def open_fd(self, path: str, flags: int = os.O_RDONLY) -> int:
-        if path == "locked":
-            raise ToolError(ErrorType.PERMISSION_DENIED, f"Permission denied: {path}")
-        return super().open_fd(path, flags)
-
-
-def test_directories_that_may_not_be_opened_are_told_of(tmp_path: Path) -> None:
-    (tmp_path / "locked").mkdir()
-    skipped = SkippedPaths()
-    with Locked(tmp_path) as files:
-        assert find_files(files, "**/*", ".", gitignore=True, stop=Event(), skipped=skipped) == []
-    assert [*skipped.sentences()] == ["(Not searched, or not completely: locked: Permission denied.)"]
-
-
-def test_hostile_gitignores_have_a_roof(tmp_path: Path) -> None:
-    """Of one file, and of all together: what is over it is not respected, and that is said."""
-    starred = "".join(f"*a*{number}*b\n" for number in range(MAX_COMPARED * 4))
-    assert not GitIgnore(starred).complete
-    count = 2 * MAX_COMPARED_IN_ALL // MAX_COMPARED
-    with Files(tmp_path) as files:
-        for number in range(count):
-            (tmp_path / f"{number:02d}").mkdir()
-            (tmp_path / f"{number:02d}/.gitignore").write_text("".join(f"*a*{n}*b\n" for n in range(MAX_COMPARED)))
-        ignoring = GitIgnoreTree(files)
-        for number in range(count):
-            ignoring.rules_of(f"{number:02d}")
-        assert len(ignoring.truncated) == count // 2
-        skipped = SkippedPaths()
-        assert len(find_files(files, "**/*", ".", gitignore=True, stop=Event(), skipped=skipped)) == count
-        assert not skipped
-        [sentence] = skipped.sentences()
-        assert sentence.startswith("(Too large to be respected completely: 0")
-
-
-def test_lines_that_are_looked_up_have_no_such_roof() -> None:
-    rules = GitIgnore("".join(f"name{n}\n*.end{n}\n/dir/path{n}\n" for n in range(5000)))
-    assert rules.complete
-    assert rules.decision(["x", "name4999"], directory=False)
-    assert rules.decision(["a.end4999"], directory=False)
-    assert rules.decision(["dir", "path4999"], directory=False)
-    assert rules.decision(["dir", "path5000"], directory=False) is None
-
-
-def test_a_search_is_stopped_inside_one_directory(tmp_path: Path) -> None:
-    class StopsAfter(Event):
-        asked = 0
-
-        def is_set(self) -> bool:
-            self.asked += 1
-            return self.asked > 10
-
-    for number in range(100):
-        (tmp_path / f"{number}.txt").touch()
-    stop = StopsAfter()
-    with Files(tmp_path) as files:
-        assert find_files(files, "*", ".", gitignore=True, stop=stop) == []
-    assert stop.asked < 20
+async def test_directories_that_cannot_be_listed_are_named(answering: Callable[[Completed], Toolbench]) -> None:
+    locked = Completed(2, b"./a.txt\0", b"rg: ./locked: Permission denied (os error 13)\n")
+    result = await answering(locked).call("glob", pattern="*.md")
+    assert result.content.startswith("No file below . matches '*.md' among those that could be read.")
+    assert "(Not searched, or not completely: locked: Permission denied.)" in result.content
+    many = await answering(locked).call("read_many_files", paths=["*.md"])
+    assert "No file that could be read matches '*.md'. (Not searched" in many.content

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import os
-from threading import Event
 
 import pytest
 
-from deputize.shared.errors import ErrorType, ToolError
+from deputize.shared.errors import ErrorType
+from deputize.shared.settings import Settings
 from deputize.worker.search.hits import format_hits, parse_hits
-from deputize.worker.search.plain_grep import GrepQuery, search
+from deputize.worker.tools.glob import Glob
+from deputize.worker.tools.grep import Grep
 from tests.toolbench import EVERYTHING, Toolbench
 
 SOURCE = "import os\n\n\ndef total(prices):\n    return sum(prices)\n\n\ndef mean(prices):\n    return total(prices)\n"
 
 
-@pytest.fixture(params=["ripgrep", "plain"])
-def either(request: pytest.FixtureRequest) -> Toolbench:
-    """The same questions to ripgrep and to the search that stands in for it."""
-    return request.getfixturevalue("desk" if request.param == "ripgrep" else "bare_desk")
-
-
 @pytest.mark.requirement("S002-028", "S004-017")
-async def test_matching_lines_stand_below_their_file_and_behind_their_number(either: Toolbench) -> None:
-    either.write("src/a.py", SOURCE, age=100)
-    either.write("src/new.py", "total = 1\n", age=1)
-    result = await either.call("grep", pattern=r"total\b")
+async def test_matching_lines_stand_below_their_file_and_behind_their_number(desk: Toolbench) -> None:
+    desk.write("src/a.py", SOURCE, age=100)
+    desk.write("src/new.py", "total = 1\n", age=1)
+    result = await desk.call("grep", pattern=r"total\b")
     assert result.content == (
         "src/new.py\n     1|total = 1\nsrc/a.py\n     4|def total(prices):\n     9|    return total(prices)"
     )
@@ -33,9 +28,9 @@ async def test_matching_lines_stand_below_their_file_and_behind_their_number(eit
     assert result.metadata == {"pattern": r"total\b", "searchPath": ".", "count": 3, "total": 3, "truncated": False}
 
 
-async def test_context_lines_have_a_dash_and_gaps_are_marked(either: Toolbench) -> None:
-    either.write("a.py", SOURCE)
-    result = await either.call("grep", pattern="def", context=1)
+async def test_context_lines_have_a_dash_and_gaps_are_marked(desk: Toolbench) -> None:
+    desk.write("a.py", SOURCE)
+    result = await desk.call("grep", pattern="def", context=1)
     assert result.content == (
         "a.py\n     3-\n     4|def total(prices):\n     5-    return sum(prices)\n    --\n"
         "     7-\n     8|def mean(prices):\n     9-    return total(prices)"
@@ -61,65 +56,65 @@ LINES = "# a note on foo\nfoo = 1\n  # foo again\nbar(foo)\nrest\nfoo(1)foo(2)\n
     ],
 )
 async def test_lines_that_match_another_pattern_are_left_out(
-    either: Toolbench, asked: dict[str, object], content: str
+    desk: Toolbench, asked: dict[str, object], content: str
 ) -> None:
-    either.write("a.py", LINES)
-    result = await either.call_with("grep", asked)
+    desk.write("a.py", LINES)
+    result = await desk.call_with("grep", asked)
     assert result.content == f"a.py\n{content}"
     assert result.metadata["total"] == content.count("|")
-    counted = await either.call_with("grep", {**asked, "output_mode": "count"})
+    counted = await desk.call_with("grep", {**asked, "output_mode": "count"})
     assert counted.content == f"a.py: {content.count('|')}"
 
 
-async def test_a_match_far_along_a_line_is_shown_also_where_others_are_left_out(either: Toolbench) -> None:
-    either.write("a.txt", "x" * 3000 + " needle " + "y" * 3000 + "\n" + "z" * 3000 + " needle " + "q" * 3000 + "\n")
-    result = await either.call("grep", pattern="needle", exclude_pattern="q$")
+async def test_a_match_far_along_a_line_is_shown_also_where_others_are_left_out(desk: Toolbench) -> None:
+    desk.write("a.txt", "x" * 3000 + " needle " + "y" * 3000 + "\n" + "z" * 3000 + " needle " + "q" * 3000 + "\n")
+    result = await desk.call("grep", pattern="needle", exclude_pattern="q$")
     assert " needle " in result.content
     assert result.metadata["total"] == 1
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{2,1}"])
-async def test_a_wrong_pattern_of_what_to_leave_out_is_explained(either: Toolbench, pattern: str) -> None:
-    either.write("a.txt", "a\n")
-    result = await either.call("grep", pattern="a", exclude_pattern=pattern)
+async def test_a_wrong_pattern_of_what_to_leave_out_is_explained(desk: Toolbench, pattern: str) -> None:
+    desk.write("a.txt", "a\n")
+    result = await desk.call("grep", pattern="a", exclude_pattern=pattern)
     assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
     assert "grep: " in (result.error or "")
 
 
 @pytest.mark.parametrize(("mode", "content"), [("files", "b.py\na.py"), ("count", "b.py: 1\na.py: 2")])
-async def test_only_the_files_or_their_counts(either: Toolbench, mode: str, content: str) -> None:
-    either.write("a.py", "x\nx x\n", age=9)
-    either.write("b.py", "x\n", age=1)
-    result = await either.call("grep", pattern="x", output_mode=mode)
+async def test_only_the_files_or_their_counts(desk: Toolbench, mode: str, content: str) -> None:
+    desk.write("a.py", "x\nx x\n", age=9)
+    desk.write("b.py", "x\n", age=1)
+    result = await desk.call("grep", pattern="x", output_mode=mode)
     assert (result.content, result.title) == (content, "Found 2 files")
 
 
-async def test_equally_old_files_come_by_path(either: Toolbench) -> None:
+async def test_equally_old_files_come_by_path(desk: Toolbench) -> None:
     for name in ("c.txt", "a.txt", "b/a.txt"):
-        either.write(name, "x\n", age=5)
-    assert (await either.call("grep", pattern="x", output_mode="files")).content == "a.txt\nb/a.txt\nc.txt"
+        desk.write(name, "x\n", age=5)
+    assert (await desk.call("grep", pattern="x", output_mode="files")).content == "a.txt\nb/a.txt\nc.txt"
 
 
-async def test_what_is_not_shown_is_counted(either: Toolbench) -> None:
-    either.write("a.txt", "x\n" * 250)
-    result = await either.call("grep", pattern="x", max_results=100)
+async def test_what_is_not_shown_is_counted(desk: Toolbench) -> None:
+    desk.write("a.txt", "x\n" * 250)
+    result = await desk.call("grep", pattern="x", max_results=100)
     lines = result.content.splitlines()
     assert (len(lines), lines[100]) == (102, "   100|x")
     assert lines[101] == "(100 of 250 shown. Use a narrower pattern, path or glob to see the others.)"
     assert result.metadata["truncated"] is True
 
 
-async def test_nothing_found_is_no_error(either: Toolbench) -> None:
-    either.write("a.txt", "x\n")
-    result = await either.call("grep", pattern="y+", path="a.txt")
+async def test_nothing_found_is_no_error(desk: Toolbench) -> None:
+    desk.write("a.txt", "x\n")
+    result = await desk.call("grep", pattern="y+", path="a.txt")
     assert result.success
     assert (result.content, result.title) == ("Nothing matches 'y+' in a.txt.", "Found 0 matches")
 
 
 @pytest.mark.parametrize("pattern", ["foo(", "[z", "a{2,1}", "(?P<"])
-async def test_a_wrong_pattern_is_explained(either: Toolbench, pattern: str) -> None:
-    either.write("a.txt", "x\n")
-    result = await either.call("grep", pattern=pattern)
+async def test_a_wrong_pattern_is_explained(desk: Toolbench, pattern: str) -> None:
+    desk.write("a.txt", "x\n")
+    result = await desk.call("grep", pattern=pattern)
     assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
     assert result.error is not None
     assert result.error.startswith("grep: regex parse error:")
@@ -127,23 +122,23 @@ async def test_a_wrong_pattern_is_explained(either: Toolbench, pattern: str) -> 
 
 
 @pytest.mark.parametrize("pattern", ["-v", "--files", "-e", "--", "-"])
-async def test_a_pattern_that_looks_like_an_option_is_a_pattern(either: Toolbench, pattern: str) -> None:
-    either.write("a.txt", f"run {pattern} now\n")
-    either.write("-v.txt", "nothing here\n")
-    assert (await either.call("grep", pattern=pattern)).content == f"a.txt\n     1|run {pattern} now"
+async def test_a_pattern_that_looks_like_an_option_is_a_pattern(desk: Toolbench, pattern: str) -> None:
+    desk.write("a.txt", f"run {pattern} now\n")
+    desk.write("-v.txt", "nothing here\n")
+    assert (await desk.call("grep", pattern=pattern)).content == f"a.txt\n     1|run {pattern} now"
 
 
-async def test_a_path_that_looks_like_an_option_is_a_path(either: Toolbench) -> None:
-    either.write("--files", "x\n")
-    assert (await either.call("grep", pattern="x", path="--files")).content == "--files\n     1|x"
+async def test_a_path_that_looks_like_an_option_is_a_path(desk: Toolbench) -> None:
+    desk.write("--files", "x\n")
+    assert (await desk.call("grep", pattern="x", path="--files")).content == "--files\n     1|x"
 
 
-async def test_only_files_of_a_glob(either: Toolbench) -> None:
+async def test_only_files_of_a_glob(desk: Toolbench) -> None:
     for name in ("a.py", "src/b.py", "src/c.ts", "src/d.tsx", "e.md"):
-        either.write(name, "x\n", age=1)
+        desk.write(name, "x\n", age=1)
 
     async def files(glob: str) -> str:
-        return (await either.call("grep", pattern="x", output_mode="files", glob=glob)).content
+        return (await desk.call("grep", pattern="x", output_mode="files", glob=glob)).content
 
     assert await files("*.py") == "a.py\nsrc/b.py"
     assert await files("src/**/*.{ts,tsx}") == "src/c.ts\nsrc/d.tsx"
@@ -158,30 +153,30 @@ async def test_only_files_of_a_type(desk: Toolbench) -> None:
     assert wrong.error == "grep: unrecognized file type: nope"
 
 
-async def test_case_matters_unless_switched_off_and_a_miss_by_case_is_told(either: Toolbench) -> None:
-    either.write("a.txt", "Total\n")
-    missed = await either.call("grep", pattern="total", output_mode="count")
+async def test_case_matters_unless_switched_off_and_a_miss_by_case_is_told(desk: Toolbench) -> None:
+    desk.write("a.txt", "Total\n")
+    missed = await desk.call("grep", pattern="total", output_mode="count")
     assert missed.metadata["total"] == 0
     assert missed.content == (
         "Nothing matches 'total' in .. It matches case-insensitively (ignore_case: true), in a.txt."
     )
-    assert (await either.call("grep", pattern="total", ignore_case=True)).metadata["total"] == 1
+    assert (await desk.call("grep", pattern="total", ignore_case=True)).metadata["total"] == 1
 
 
-async def test_looking_ahead_works(either: Toolbench) -> None:
-    either.write("a.txt", "foobar\nfoobaz\n")
-    assert (await either.call("grep", pattern="foo(?!bar)")).content == "a.txt\n     2|foobaz"
+async def test_looking_ahead_works(desk: Toolbench) -> None:
+    desk.write("a.txt", "foobar\nfoobaz\n")
+    assert (await desk.call("grep", pattern="foo(?!bar)")).content == "a.txt\n     2|foobaz"
 
 
-async def test_hidden_files_are_searched_and_ignored_ones_are_not(either: Toolbench) -> None:
-    either.write(".gitignore", "*.log\n")
+async def test_hidden_files_are_searched_and_ignored_ones_are_not(desk: Toolbench) -> None:
+    desk.write(".gitignore", "*.log\n")
     for name in (".github/ci.yml", "a.log", ".git/config", ".deputize/x", ".ignore"):
-        either.write(name, "needle\n", age=1)
-    assert (await either.call("grep", pattern="needle", output_mode="files")).content == ".github/ci.yml\n.ignore"
-    everything = await either.call("grep", pattern="needle", output_mode="files", respect_gitignore=False)
+        desk.write(name, "needle\n", age=1)
+    assert (await desk.call("grep", pattern="needle", output_mode="files")).content == ".github/ci.yml\n.ignore"
+    everything = await desk.call("grep", pattern="needle", output_mode="files", respect_gitignore=False)
     assert everything.content == ".github/ci.yml\n.ignore\na.log"
-    assert (await either.call("grep", pattern="needle", path="a.log")).content == "a.log\n     1|needle"
-    assert (await either.call("grep", pattern="needle", path=".deputize")).content == ".deputize/x\n     1|needle"
+    assert (await desk.call("grep", pattern="needle", path="a.log")).content == "a.log\n     1|needle"
+    assert (await desk.call("grep", pattern="needle", path=".deputize")).content == ".deputize/x\n     1|needle"
 
 
 async def test_even_a_glob_for_everything_leaves_git_and_our_directory_out(desk: Toolbench) -> None:
@@ -190,10 +185,10 @@ async def test_even_a_glob_for_everything_leaves_git_and_our_directory_out(desk:
     assert (await desk.call("grep", pattern="needle", glob="**", output_mode="files")).content == "a.txt"
 
 
-async def test_binary_files_are_left_out(either: Toolbench) -> None:
-    either.write("blob", b"needle\x00\n")
-    either.write("a.txt", "needle\n")
-    assert (await either.call("grep", pattern="needle", output_mode="files")).content == "a.txt"
+async def test_binary_files_are_left_out(desk: Toolbench) -> None:
+    desk.write("blob", b"needle\x00\n")
+    desk.write("a.txt", "needle\n")
+    assert (await desk.call("grep", pattern="needle", output_mode="files")).content == "a.txt"
 
 
 @pytest.mark.parametrize(
@@ -206,22 +201,22 @@ async def test_binary_files_are_left_out(either: Toolbench) -> None:
         ("\ufeffneedle\n".encode("utf-16-le"), "needle"),
     ],
 )
-async def test_lines_come_as_they_are_read(either: Toolbench, content: bytes, line: str) -> None:
-    either.write("a.txt", content)
-    assert (await either.call("grep", pattern="needle")).content == f"a.txt\n     1|{line}"
+async def test_lines_come_as_they_are_read(desk: Toolbench, content: bytes, line: str) -> None:
+    desk.write("a.txt", content)
+    assert (await desk.call("grep", pattern="needle")).content == f"a.txt\n     1|{line}"
 
 
-async def test_an_overlong_line_is_cut(either: Toolbench) -> None:
-    either.write("min.js", "x" * 100_000 + "\n")
-    result = await either.call("grep", pattern="x")
+async def test_an_overlong_line_is_cut(desk: Toolbench) -> None:
+    desk.write("min.js", "x" * 100_000 + "\n")
+    result = await desk.call("grep", pattern="x")
     assert len(result.content) < 600
 
 
 @pytest.mark.parametrize("context", [0, 1])
 @pytest.mark.parametrize("filler", ["x", "ä", "针"])
-async def test_a_match_far_along_a_line_is_shown(either: Toolbench, filler: str, context: int) -> None:
-    either.write("min.js", f"first\n{filler * 70_000}needle{filler * 70_000}\nlast needle\n")
-    result = await either.call("grep", pattern="needle", context=context)
+async def test_a_match_far_along_a_line_is_shown(desk: Toolbench, filler: str, context: int) -> None:
+    desk.write("min.js", f"first\n{filler * 70_000}needle{filler * 70_000}\nlast needle\n")
+    result = await desk.call("grep", pattern="needle", context=context)
     [line] = [line for line in result.content.splitlines() if line.startswith("     2|")]
     assert f"{filler}needle{filler}" in line
     assert (line[7:10], line[-3:]) == ("[…]", "[…]")
@@ -229,18 +224,18 @@ async def test_a_match_far_along_a_line_is_shown(either: Toolbench, filler: str,
     assert result.content.endswith("     3|last needle")
 
 
-async def test_a_match_at_the_end_of_a_long_line_is_shown_to_its_end(either: Toolbench) -> None:
-    either.write("min.js", f"{'x' * 1000}needle\n")
-    assert (await either.call("grep", pattern="needle$")).content.endswith("xneedle")
-    assert (await either.call("grep", pattern="Needle$", ignore_case=True)).content.endswith("xneedle")
+async def test_a_match_at_the_end_of_a_long_line_is_shown_to_its_end(desk: Toolbench) -> None:
+    desk.write("min.js", f"{'x' * 1000}needle\n")
+    assert (await desk.call("grep", pattern="needle$")).content.endswith("xneedle")
+    assert (await desk.call("grep", pattern="Needle$", ignore_case=True)).content.endswith("xneedle")
 
 
-async def test_files_and_directories_can_be_left_out(either: Toolbench) -> None:
+async def test_files_and_directories_can_be_left_out(desk: Toolbench) -> None:
     for name in ("a.py", "a_test.py", "docs/a.py", "docs/deep/b.py", "src/docs/c.py"):
-        either.write(name, "x\n", age=1)
+        desk.write(name, "x\n", age=1)
 
     async def files(exclude: str, **more: object) -> str:
-        return (await either.call("grep", pattern="x", output_mode="files", exclude=exclude, **more)).content
+        return (await desk.call("grep", pattern="x", output_mode="files", exclude=exclude, **more)).content
 
     assert await files("*_test.py") == "a.py\ndocs/a.py\ndocs/deep/b.py\nsrc/docs/c.py"
     assert await files("docs") == "a.py\na_test.py"
@@ -257,49 +252,49 @@ async def test_files_and_directories_can_be_left_out(either: Toolbench) -> None:
         (1, "b.txt\n     1|x\na.txt\n     1|x\n     2-y\n     3|x\n     4-y"),
     ],
 )
-async def test_only_so_many_lines_of_one_file(either: Toolbench, context: int, content: str) -> None:
-    either.write("a.txt", "x\ny\nx\ny\nz\nx\nx\n", age=2)
-    either.write("b.txt", "x\n", age=1)
-    result = await either.call("grep", pattern="x", max_per_file=2, context=context)
+async def test_only_so_many_lines_of_one_file(desk: Toolbench, context: int, content: str) -> None:
+    desk.write("a.txt", "x\ny\nx\ny\nz\nx\nx\n", age=2)
+    desk.write("b.txt", "x\n", age=1)
+    result = await desk.call("grep", pattern="x", max_per_file=2, context=context)
     assert result.content == f"{content}\n(More than 2 lines match in: a.txt)"
-    counts = await either.call("grep", pattern="x", max_per_file=2, output_mode="count")
+    counts = await desk.call("grep", pattern="x", max_per_file=2, output_mode="count")
     assert counts.content == "b.txt: 1\na.txt: 4"
 
 
-async def test_odd_file_names_are_found(either: Toolbench) -> None:
+async def test_odd_file_names_are_found(desk: Toolbench) -> None:
     for name in ("with space.txt", "co:lon.txt", "ünï.txt", "-dash.txt", "12:34.txt"):
-        either.write(name, "needle\n", age=1)
-    result = await either.call("grep", pattern="needle", output_mode="files")
+        desk.write(name, "needle\n", age=1)
+    result = await desk.call("grep", pattern="needle", output_mode="files")
     assert result.content.splitlines() == ["-dash.txt", "12:34.txt", "co:lon.txt", "with space.txt", "ünï.txt"]
 
 
-async def test_links_are_not_followed(either: Toolbench) -> None:
-    (either.root.parent / "outside.txt").write_text("needle\n")
-    (either.root / "link.txt").symlink_to("../outside.txt")
-    (either.root / "up").symlink_to("..")
-    assert (await either.call("grep", pattern="needle")).metadata["total"] == 0
+async def test_links_are_not_followed(desk: Toolbench) -> None:
+    (desk.root.parent / "outside.txt").write_text("needle\n")
+    (desk.root / "link.txt").symlink_to("../outside.txt")
+    (desk.root / "up").symlink_to("..")
+    assert (await desk.call("grep", pattern="needle")).metadata["total"] == 0
     for path in ("link.txt", "up", "up/outside.txt", "../outside.txt"):
-        assert (await either.call("grep", pattern="needle", path=path)).error_type is ErrorType.PATH_NOT_ALLOWED
+        assert (await desk.call("grep", pattern="needle", path=path)).error_type is ErrorType.PATH_NOT_ALLOWED
 
 
-async def test_a_missing_path_is_an_error(either: Toolbench) -> None:
-    either.write("source.py")
-    result = await either.call("grep", pattern="x", path="sorce.py")
+async def test_a_missing_path_is_an_error(desk: Toolbench) -> None:
+    desk.write("source.py")
+    result = await desk.call("grep", pattern="x", path="sorce.py")
     assert result.error == "File not found: sorce.py. Did you mean source.py?"
 
 
-async def test_a_pattern_that_takes_for_ever_is_stopped(bare_desk: Toolbench) -> None:
-    """Of the search in this process; ripgrep in its sandbox is stopped by the sandbox."""
-    bare_desk.write("a.txt", "a" * 60 + "!\n")
-    query = GrepQuery("(a|a)*$", ".", "content", seconds=0.2)
-    with pytest.raises(ToolError) as caught:
-        search(bare_desk.files, query, Event())
-    assert caught.value.type is ErrorType.TIMEOUT
+async def test_without_a_sandbox_nothing_is_searched_and_the_reason_is_given(bare_desk: Toolbench) -> None:
+    bare_desk.write("a.txt", "x\n")
+    for name in ("grep", "glob"):
+        result = await bare_desk.call(name, pattern="x")
+        assert result.error_type is ErrorType.SANDBOX_UNAVAILABLE
+        assert result.error == "files cannot be searched here: this test has no sandbox. Read them by name."
 
 
-async def test_type_is_refused_where_ripgrep_is_missing(bare_desk: Toolbench) -> None:
-    result = await bare_desk.call("grep", pattern="x", type="py")
-    assert result.error == "type needs ripgrep, which is missing here; use glob instead"
+def test_where_ripgrep_is_missing_no_run_is_offered_a_search() -> None:
+    for tool in (Grep, Glob):
+        assert tool(lambda: False).configured(Settings()) is None
+        assert tool(lambda: True).configured(Settings()) is not None
 
 
 @pytest.mark.requirement("S004-018")

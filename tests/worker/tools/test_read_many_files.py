@@ -24,33 +24,33 @@ async def test_each_file_stands_below_its_name_as_read_file_shows_it(bare_desk: 
     assert result.metadata == {"read": ["a.py", "src/b.txt"], "failed": 0, "leftOut": 0}
 
 
-async def test_patterns_stand_for_files_newest_first_without_ignored_ones(bare_desk: Toolbench) -> None:
-    bare_desk.write(".gitignore", "*.log\n")
-    bare_desk.write("src/old.py", "old", age=300)
-    bare_desk.write("src/deep/new.py", "new", age=1)
-    bare_desk.write("src/x.log", "noise", age=1)
-    bare_desk.write(".deputize/skills/s/r.md", "help", age=1)
-    result = await bare_desk.call("read_many_files", paths=["src/old.py", "src/**/*", ".deputize/skills/s/*.md"])
+async def test_patterns_stand_for_files_newest_first_without_ignored_ones(desk: Toolbench) -> None:
+    desk.write(".gitignore", "*.log\n")
+    desk.write("src/old.py", "old", age=300)
+    desk.write("src/deep/new.py", "new", age=1)
+    desk.write("src/x.log", "noise", age=1)
+    desk.write(".deputize/skills/s/r.md", "help", age=1)
+    result = await desk.call("read_many_files", paths=["src/old.py", "src/**/*", ".deputize/skills/s/*.md"])
     assert re.findall("==> (.*) <==", result.content) == ["src/old.py", "src/deep/new.py", ".deputize/skills/s/r.md"]
     assert "noise" not in result.content
-    absolute = await bare_desk.call("read_many_files", paths=["/workspace/src/*.py", "src/{old,new}.py"])
+    absolute = await desk.call("read_many_files", paths=["/workspace/src/*.py", "src/{old,new}.py"])
     assert absolute.metadata["read"] == ["src/old.py"]
 
 
-async def test_a_name_with_signs_of_a_pattern_is_a_name_where_such_a_file_exists(bare_desk: Toolbench) -> None:
-    bare_desk.write("app/[id].ts", "page")
-    bare_desk.write("app/i.ts", "other")
-    result = await bare_desk.call("read_many_files", paths=["app/[id].ts"])
+async def test_a_name_with_signs_of_a_pattern_is_a_name_where_such_a_file_exists(desk: Toolbench) -> None:
+    desk.write("app/[id].ts", "page")
+    desk.write("app/i.ts", "other")
+    result = await desk.call("read_many_files", paths=["app/[id].ts"])
     assert result.metadata["read"] == ["app/[id].ts"]
 
 
-async def test_what_cannot_be_read_is_said_in_its_place(bare_desk: Toolbench) -> None:
-    bare_desk.write("good.py", "fine\n")
-    bare_desk.write("image.png", b"\x89PNG\r\n\x1a\n\0\0")
-    bare_desk.write("empty.txt")
-    bare_desk.write("src/x.py")
+async def test_what_cannot_be_read_is_said_in_its_place(desk: Toolbench) -> None:
+    desk.write("good.py", "fine\n")
+    desk.write("image.png", b"\x89PNG\r\n\x1a\n\0\0")
+    desk.write("empty.txt")
+    desk.write("src/x.py")
     paths = ["goof.py", "image.png", "src", "../out", "empty.txt", "*.rs", "nope/*.py", "good.py"]
-    result = await bare_desk.call("read_many_files", paths=paths)
+    result = await desk.call("read_many_files", paths=paths)
     assert result.success
     sections = dict(part.split(" <==\n", 1) for part in result.content.removeprefix("==> ").split("\n==> "))
     assert sections["goof.py"] == "Error: File not found: goof.py. Did you mean good.py?\n"
@@ -74,10 +74,10 @@ async def test_only_where_nothing_could_be_read_it_is_a_failure(bare_desk: Toolb
     (odd.for_model + str(odd.metadata)).encode()
 
 
-async def test_no_link_leads_out(bare_desk: Toolbench) -> None:
-    (bare_desk.root.parent / "outside.txt").write_text("secret")
-    (bare_desk.root / "leak.txt").symlink_to("../outside.txt")
-    result = await bare_desk.call("read_many_files", paths=["leak.txt", "*"])
+async def test_no_link_leads_out(desk: Toolbench) -> None:
+    (desk.root.parent / "outside.txt").write_text("secret")
+    (desk.root / "leak.txt").symlink_to("../outside.txt")
+    result = await desk.call("read_many_files", paths=["leak.txt", "*"])
     assert "secret" not in result.for_model
 
 
@@ -91,16 +91,16 @@ async def test_a_large_file_leaves_room_for_the_others(bare_desk: Toolbench) -> 
     assert "fullOutput" not in result.metadata
 
 
-async def test_what_has_no_room_is_named(bare_desk: Toolbench) -> None:
+async def test_what_has_no_room_is_named(desk: Toolbench) -> None:
     for number in range(60):
-        bare_desk.write(f"f{number:02d}.txt", f"{number}\n" * 3, age=number)
-    result = await bare_desk.call("read_many_files", paths=["*.txt"])
+        desk.write(f"f{number:02d}.txt", f"{number}\n" * 3, age=number)
+    result = await desk.call("read_many_files", paths=["*.txt"])
     assert sorted(result.metadata["read"]) == [f"f{number:02d}.txt" for number in range(50)]
     rest = ", ".join(f"f{number:02d}.txt" for number in range(50, 60))
     assert result.content.endswith(f"(Left out, because the output is limited: 10 files: {rest})")
     for number in range(50):  # a single line each, but of characters that are many tokens
-        bare_desk.write(f"f{number:02d}.txt", "".join(map(chr, range(0x12000, 0x12400))) * 2, age=number)
-    dense = await bare_desk.call("read_many_files", paths=["*.txt"])
+        desk.write(f"f{number:02d}.txt", "".join(map(chr, range(0x12000, 0x12400))) * 2, age=number)
+    dense = await desk.call("read_many_files", paths=["*.txt"])
     assert 0 < len(dense.metadata["read"]) < 50
     assert dense.metadata["leftOut"] == 60 - len(dense.metadata["read"])
     assert dense.content.endswith("f59.txt)")

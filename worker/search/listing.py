@@ -1,0 +1,121 @@
+"""The files of a workspace that a search includes, listed by ripgrep and matched with a glob pattern."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from ...shared.errors import ErrorType, ToolError
+from ...shared.text import count
+from ..sandbox.base import Sandbox
+from ..threads import give_way, run_in_thread
+from ..workspace.file_entries import is_being_written, is_private
+from ..workspace.files import Files
+from .glob_pattern import Exists, GlobPattern, GlobState
+from .ripgrep import SkippedPaths, add_skipped, run_ripgrep, walk_options
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY
+
+
+async def find_files(
+    files: Files,
+    sandbox: Sandbox,
+    pattern: str,
+    top: str,
+    *,
+    skipped: SkippedPaths,
+    gitignore: bool = True,
+    ignore_case: bool = False,
+) -> list[str]:
+    """Returns the files below ``top`` that match a glob pattern, the newest first, then by path; see ``matching``."""
+    listed = await list_files(files, sandbox, top, gitignore=gitignore, skipped=skipped)
+    return await run_in_thread(matching, files, listed, pattern, top, ignore_case=ignore_case)
+
+
+async def list_files(
+    files: Files, sandbox: Sandbox, top: str, *, gitignore: bool, skipped: SkippedPaths
+) -> Sequence[str]:
+    """Returns every file below ``top`` that a search includes; an ignored ``top`` was requested by name.
+
+    ``skipped`` receives what could not be read. Raises ToolError: NOT_A_DIRECTORY, FILE_NOT_FOUND; see ``run_ripgrep``.
+    """
+    os.close(files.open_fd(top, _FOLDER))
+    options = walk_options(gitignore=gitignore and not is_private(top))
+    done = await run_ripgrep(sandbox, ["--files", *options, "--", top], files.mount, top)
+    add_skipped(done, top, skipped)
+    *paths, _ = os.fsdecode(done.stdout).split("\0")  # after the last one, or cut off
+    if done.dropped_bytes:
+        number = count(len(paths), "file")
+        skipped.give_up(f"Only {number} could be listed, the most recently changed ones. Use a narrower path.")
+    return [path.removeprefix("./") for path in paths]
+
+
+def matching(files: Files, listed: Iterable[str], pattern: str, top: str, *, ignore_case: bool = False) -> list[str]:
+    """Returns the listed files below ``top`` that match a glob pattern, the newest first, then by path.
+
+    The pattern starts at ``top``, an absolute one at the workspace.
+
+    Raises:
+        ToolError: INVALID_TOOL_PARAMS for a pattern with ``..`` or too many alternatives.
+    """
+    if ".." in pattern.split("/"):
+        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "the pattern contains '..'; pass the directory as path instead")
+    absolute = pattern.startswith("/")
+    start = "." if absolute else top
+    wanted = GlobPattern(
+        files.relative(pattern) if absolute else pattern, exists=exists_in(files, start), ignore_case=ignore_case
+    )
+    below = "" if start == "." else f"{start}/"
+    states: dict[str, GlobState] = {}
+    found: list[str] = []
+    for path in listed:
+        give_way()
+        folder, _, name = path.removeprefix(below).rpartition("/")
+        if folder not in states:
+            states[folder] = wanted.at(folder)
+        if states[folder].fits(name) and not is_being_written(name):
+            found.append(path)
+    return newest_first(files, found)
+
+
+def exists_in(files: Files, top: str) -> Exists:
+    """Returns the predicate whether a path exists below the directory."""
+
+    def exists(path: str) -> bool:
+        try:
+            return files.stat(f"{top}/{path}", follow=False) is not None
+        except ToolError:
+            return False
+
+    return exists
+
+
+def newest_first(files: Files, paths: Iterable[str]) -> list[str]:
+    """Sorts paths by modification time, the newest first, then by path; missing files come last.
+
+    A directory is opened once for all its files.
+    """
+    folders: dict[str, list[tuple[str, str]]] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, []).append((path, name))
+    changed: dict[str, int] = {}
+    for folder, inside in folders.items():
+        try:
+            fd = files.open_fd(folder or ".", os.O_PATH | os.O_DIRECTORY)
+        except ToolError:
+            changed |= {path: 0 for path, _ in inside}
+            continue
+        try:
+            for path, name in inside:
+                changed[path] = _mtime(name, fd)
+        finally:
+            os.close(fd)
+    return sorted(sorted(changed), key=changed.__getitem__, reverse=True)
+
+
+def _mtime(name: str, folder: int) -> int:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
+    except (OSError, ValueError):
+        return 0
