@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import quote
 
 import httpx2
 
+from ..shared.background import Backoff
 from ..shared.delegation import Delegation, Status, ToolAgentStep
-from ..shared.errors import Unavailable
+from ..shared.errors import OutOfSpace, Unavailable
 from ..shared.events import Envelope, RunFinished
 from ..shared.request import DelegationRequest, Limits
 from .http_connection import ANSWER_SECONDS, CONNECT_SECONDS, HttpConnection
-from .reconnect import ReconnectPolicy
+from .service import AcceptedDelegation, PageOf, Service
 from .workspace_files import FileList
 
 if TYPE_CHECKING:
@@ -35,18 +36,40 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0
 """Seconds for which a broken stream is reconnected before the caller gets an error."""
+FULL_SECONDS = 1.0
+"""Seconds for which a full disk is retried: it is seldom freed during a wait."""
 MAX_WAIT_SECONDS = 60.0
 MAX_CONCURRENT = 20
 
 
-@dataclass(frozen=True, slots=True)
-class DelegationPage:
-    items: list[Delegation]
-    next_cursor: str | None
+class ReconnectPolicy:
+    """Exponential back-off between reconnects, and the number of seconds after which to give up."""
+
+    FIRST, LONGEST = 0.1, 5.0
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._backoff = Backoff(self.FIRST, self.LONGEST)
+        self.reset()
+
+    def reset(self) -> None:
+        """Resets the back-off, after data arrived."""
+        self._backoff.reset()
+        self._since: float | None = None
+
+    def check(self, error: Unavailable) -> None:
+        """Raises the error if the next attempt would be after the time to give up."""
+        self._since = self._since or time.monotonic()
+        seconds = min(self._seconds, FULL_SECONDS) if isinstance(error, OutOfSpace) else self._seconds
+        if time.monotonic() + self._backoff.delay - self._since > seconds:
+            raise error from None
+
+    async def wait(self) -> None:
+        await self._backoff.wait()
 
 
-class Client:
-    """A client of one service. Raises the ``Refused`` tree as the service does, Unavailable if it cannot connect."""
+class Client(Service):
+    """The service at an address."""
 
     def __init__(self, url: str, token: str | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
         self._http = HttpConnection(url, token)
@@ -67,11 +90,10 @@ class Client:
         """The version of the service; empty before its first response."""
         return self._http.version
 
-    async def create(self, request: DelegationRequest) -> Delegation:
-        return self._delegation(await self._http.send("POST", "/v1/delegations", content=request.given_json()))
+    async def create(self, request: DelegationRequest) -> AcceptedDelegation:
+        return self._accepted(await self._http.send("POST", "/v1/delegations", content=request.given_json()))
 
-    async def batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
-        """Submits requests. Returns their delegations in order; all are accepted or none."""
+    async def create_many(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         body = ",".join(request.given_json() for request in requests)
         answer = await self._http.send("POST", "/v1/delegations:batch", content=f'{{"requests":[{body}]}}')
         return self._http.read(answer, lambda body: _each(Delegation.model_validate, body["items"]))
@@ -88,23 +110,18 @@ class Client:
         *,
         status: Status | None = None,
         session: str | None = None,
-        labels: Mapping[str, str] | Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
         limit: int = 50,
         cursor: str | None = None,
         parent: str | None = None,
-    ) -> DelegationPage:
-        """Returns a page, newest first; ``labels`` are a mapping, or texts ``key:value`` as the route reads them."""
-        label = [f"{key}:{value}" for key, value in labels.items()] if isinstance(labels, Mapping) else [*labels]
+    ) -> PageOf:
+        label = [f"{key}:{value}" for key, value in (labels or {}).items()]
         filters = {"status": status, "session": session, "parent": parent, "cursor": cursor}
         params = {"limit": limit, "label": label, **{name: value for name, value in filters.items() if value}}
         answer = await self._http.send("GET", "/v1/delegations", params=params)
-        return self._http.read(
-            answer,
-            lambda body: DelegationPage(_each(Delegation.model_validate, body["items"]), body["nextCursor"]),
-        )
+        return self._http.read(answer, PageOf.model_validate)
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
-        """Returns the stored events after ``after``."""
         answer = await self._http.send(
             "GET", f"/v1/delegations/{id}/events", params={"after": after}, headers={"Accept": "application/json"}
         )
@@ -129,7 +146,6 @@ class Client:
         ).text
 
     async def files(self, id: str, *, base: bool = False) -> FileList:
-        """Returns the files in a delegation's workspace. Raises Conflict where the service cannot reach them."""
         answer = await self._http.send("GET", f"/v1/delegations/{id}/files", params={"base": base})
         return self._http.read(answer, FileList.model_validate)
 
@@ -141,7 +157,6 @@ class Client:
         return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/cancel"))
 
     async def resume(self, id: str) -> Delegation:
-        """Goes on with a paused delegation."""
         return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/resume"))
 
     async def cancel_all(self, ids: Iterable[str]) -> None:
@@ -156,19 +171,18 @@ class Client:
 
     async def continue_(
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
-    ) -> Delegation:
-        """Goes on with a finished delegation: a new one over its conversation and its files."""
+    ) -> AcceptedDelegation:
         body = {"text": text, "limits": limits.to_dict() if limits else None, "idempotencyKey": idempotency_key}
         answer = await self._http.send("POST", f"/v1/delegations/{id}/continue", content=json.dumps(body))
-        return self._delegation(answer)
+        return self._accepted(answer)
 
-    async def retry(self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None) -> Delegation:
-        """Hands the task of a finished delegation over again, as a new one; ``from_turn`` keeps what precedes it."""
+    async def retry(
+        self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
+    ) -> AcceptedDelegation:
         body = {"fromTurn": from_turn, "idempotencyKey": idempotency_key}
-        return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/retry", content=json.dumps(body)))
+        return self._accepted(await self._http.send("POST", f"/v1/delegations/{id}/retry", content=json.dumps(body)))
 
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
-        """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
         from ..shared.permission import PermissionRequest
 
         params = {"delegation": delegation} if delegation else {}
@@ -182,6 +196,7 @@ class Client:
         *,
         reason: str | None = None,
         arguments: Mapping[str, Any] | None = None,
+        by: str | None = None,
     ) -> None:
         """Answers a call that waits for permission; also with an alias: ``approve``, ``deny``, …"""
         body = json.dumps({"outcome": outcome, "reason": reason, "arguments": arguments})
@@ -190,7 +205,6 @@ class Client:
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
     ) -> Pruned:
-        """Removes finished delegations; without ``older_than`` and ``keep_bytes`` the service's setting applies."""
         from ..shared.runs.disk import Pruned
 
         body = json.dumps({"olderThanSeconds": older_than, "keepBytes": keep_bytes, "dryRun": dry_run})
@@ -198,13 +212,11 @@ class Client:
         return self._http.read(answer, Pruned.model_validate)
 
     async def disk(self) -> DiskUsage:
-        """Returns what the files of finished delegations take on disk."""
         from ..shared.runs.disk import DiskUsage
 
         return self._http.read(await self._http.send("GET", "/v1/disk"), DiskUsage.model_validate)
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
-        """Returns what the delegations cost that were accepted since then; ``by`` groups them."""
         from ..shared.runs.cost import CostReport
 
         params = {"by": by} | ({"since": since.isoformat()} if since else {})
@@ -212,14 +224,12 @@ class Client:
         return self._http.read(answer, CostReport.model_validate)
 
     async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
-        """Returns a page of the audit log, newest first."""
         from .audit_log import AuditPage
 
         params = {"limit": limit} | ({"cursor": cursor} if cursor else {})
         return self._http.read(await self._http.send("GET", "/v1/audit", params=params), AuditPage.model_validate)
 
     async def not_ready(self) -> str | None:
-        """Returns why new work would only be queued (no worker, or no Redis), or None if the service is ready."""
         try:
             await self._http.send("GET", "/readyz")
         except Unavailable as error:
@@ -241,10 +251,9 @@ class Client:
         return self._http.read(answer, partial(_each, ToolCard.model_validate))
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
-        """Yields every event after ``after``, then the live ones, up to ``run_finished``.
+        """The same; a broken stream is resumed where it broke, with exponential back-off.
 
-        A broken stream is resumed where it broke, with exponential back-off. Raises Unavailable after ``patience``
-        seconds without a connection.
+        Raises Unavailable after ``patience`` seconds without a connection.
         """
         reconnect = ReconnectPolicy(self._patience)
         while True:
@@ -263,13 +272,16 @@ class Client:
             await reconnect.wait()
 
     async def follow_all(self) -> AsyncGenerator[Envelope]:
-        """Yields new events of all delegations. Raises Unavailable when the stream breaks."""
+        """The same. Raises Unavailable when the stream breaks."""
         try:
             async with aclosing(self._http.stream("/v1/events", 0)) as envelopes:
                 async for envelope in envelopes:
                     yield envelope
         except (httpx2.HTTPError, httpx2.SSEError) as error:
             raise self._http.unreachable(error) from None
+
+    def _accepted(self, answer: httpx2.Response) -> AcceptedDelegation:
+        return AcceptedDelegation(self._delegation(answer), "Idempotent-Replayed" in answer.headers)
 
     def _delegation(self, answer: httpx2.Response) -> Delegation:
         return self._http.read(answer, Delegation.model_validate)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
@@ -29,14 +28,16 @@ from ..shared.runs import disk, permissions
 from ..shared.runs.cost import CostReport, cost_report
 from ..shared.runs.disk import DiskUsage, Pruned
 from ..shared.runs.spend import check_caps
-from ..shared.runs.store import Page, RunStore, resume
+from ..shared.runs.store import RunStore, resume
 from ..shared.settings import Settings
 from ..shared.wire import now
 from . import audit_log
 from .audit_log import AuditPage, AuditRecord
 from .continuation import check_continued, continued_request, repeated_request
 from .home import is_full, no_space
+from .readiness import NO_WORKER
 from .request_checks import check_requests
+from .service import AcceptedDelegation, PageOf, Service
 from .workspace_files import FileList, OpenedFile, list_files, open_file
 
 if TYPE_CHECKING:
@@ -99,24 +100,8 @@ LOCAL_RECHECK_SECONDS = 1.0
 """Seconds without news after which a stream of this machine's stack reads its Redis, which may have stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptedDelegation:
-    """A delegation, and whether an earlier one was returned for the same idempotency key."""
-
-    delegation: Delegation
-    replayed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """``redis`` is None if Redis answers, else the reason; ``workers`` is the number of live ones."""
-
-    redis: str | None
-    workers: int
-
-
-class Delegations:
-    """The operations. All raise the ``Refused`` tree, and ``Unavailable`` while Redis does not answer."""
+class Delegations(Service):
+    """The service itself, over one Redis."""
 
     def __init__(
         self, settings: Settings, store: RunStore, follower: bus.Bus, fleet: Fleet, dispatcher: Dispatcher
@@ -127,13 +112,11 @@ class Delegations:
         self._fleet = fleet
         self._dispatcher = dispatcher
 
-    async def accept(self, request: DelegationRequest) -> AcceptedDelegation:
-        """Checks the request, writes the record, then sends the ticket. A written record is never lost."""
-        delegations, replayed = await self._accept([request])
-        return AcceptedDelegation(delegations[0], replayed[0])
+    async def create(self, request: DelegationRequest) -> AcceptedDelegation:
+        (accepted,) = await self._accept([request])
+        return accepted
 
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
-        """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
         async with _redis_guard(self._settings):
             return [kept.request for kept in await permissions.pending(self.store.redis, delegation)]
 
@@ -143,36 +126,33 @@ class Delegations:
         outcome: PermissionOutcome,
         *,
         reason: str | None = None,
-        arguments: dict[str, Any] | None = None,
+        arguments: Mapping[str, Any] | None = None,
         by: str | None = None,
-    ) -> PermissionRequest:
-        """Answers a call that waits for permission; returns what was asked. Raises Conflict for a second answer."""
-        answer = PermissionAnswer(outcome=outcome, reason=reason, arguments=arguments, by=by, at=now())
+    ) -> None:
+        given = None if arguments is None else dict(arguments)
+        answer = PermissionAnswer(outcome=outcome, reason=reason, arguments=given, by=by, at=now())
         async with _redis_guard(self._settings):
             await check_arguments(self.store.redis, self._fleet, id, arguments)
-            return await permissions.answer(self.store.redis, id, answer)
+            await permissions.answer(self.store.redis, id, answer)
 
     async def continue_(
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
     ) -> AcceptedDelegation:
-        """Goes on with a finished delegation: a new one over its conversation and its files, with limits of its own."""
-        return await self.accept(continued_request(await self.get(id), text, limits, idempotency_key))
+        return await self.create(continued_request(await self.get(id), text, limits, idempotency_key))
 
     async def retry(
         self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
     ) -> AcceptedDelegation:
-        """Hands the task of a finished delegation over again, as a new one; ``from_turn`` keeps what precedes it."""
-        return await self.accept(repeated_request(await self.get(id), idempotency_key, from_turn))
+        return await self.create(repeated_request(await self.get(id), idempotency_key, from_turn))
 
-    async def accept_batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
-        """Accepts all requests or none; at most 1,000."""
+    async def create_many(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         if len(requests) > MAX_BATCH:
             raise TooLarge(f"a batch holds at most {MAX_BATCH} requests, this one has {len(requests)}; send several")
-        return (await self._accept(requests, batch=True))[0] if requests else []
+        accepted = await self._accept(requests, batch=True) if requests else []
+        return [each.delegation for each in accepted]
 
-    async def _accept(
-        self, requests: Sequence[DelegationRequest], *, batch: bool = False
-    ) -> tuple[list[Delegation], list[bool]]:
+    async def _accept(self, requests: Sequence[DelegationRequest], *, batch: bool = False) -> list[AcceptedDelegation]:
+        """Checks the requests, writes the records, then sends the tickets. A written record is never lost."""
         requests = [with_agent(request, self._settings.agents) for request in requests]
         async with _redis_guard(self._settings):
             tools = await self._fleet.tools() if any(request.tools for request in requests) else []
@@ -190,10 +170,12 @@ class Delegations:
             ]
             await self._dispatcher.send(tickets)
             delegations = await self.store.many([answer.id for answer in answers])
-            return delegations, [answer.replayed for answer in answers]
+        return [
+            AcceptedDelegation(delegation, answer.replayed)
+            for delegation, answer in zip(delegations, answers, strict=True)
+        ]
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
-        """Returns the delegation when it is finished, after ``wait`` seconds, or at once where it is paused."""
         async with _redis_guard(self._settings):
             found = await self._found(id)
             if found.status.finished or found.paused or wait <= 0:
@@ -214,20 +196,19 @@ class Delegations:
         *,
         status: Status | None = None,
         session: str | None = None,
-        labels: dict[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
         limit: int = 50,
         cursor: str | None = None,
         parent: str | None = None,
-    ) -> Page:
-        """Returns a filtered page, newest first; ``cursor`` is that of the previous page."""
+    ) -> PageOf:
         async with _redis_guard(self._settings):
             page = await self.store.list(
                 status=status, session=session, labels=labels or {}, limit=limit, cursor=cursor, parent=parent
             )
-            return Page(await permissions.with_pending(self.store.redis, page.items), page.next_cursor)
+            items = await permissions.with_pending(self.store.redis, page.items)
+            return PageOf(items=items, next_cursor=page.next_cursor)
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
-        """Yields every event after ``after``, then the live ones, up to ``run_finished``."""
         recheck = LOCAL_RECHECK_SECONDS if self._settings.local else bus.RECHECK_SECONDS
         following = bus.follow(self._bus, self.store, id, after, recheck)
         async with _redis_guard(self._settings), aclosing(following) as events:
@@ -235,7 +216,6 @@ class Delegations:
                 yield envelope
 
     async def follow_all(self) -> AsyncGenerator[Envelope]:
-        """Yields new durable events of all delegations."""
         async with aclosing(bus.follow_all(self._bus)) as events:
             async for envelope in events:
                 yield envelope
@@ -245,25 +225,18 @@ class Delegations:
             return await self.store.events(id, after)
 
     async def steps(self, id: str) -> list[ToolAgentStep]:
-        """Returns the finished steps, in the order in which they ended."""
         finished = (envelope.event for envelope in await self.events(id))
         return [ToolAgentStep.of(event.step) for event in finished if isinstance(event, StepCompleted)]
 
     async def patch(self, id: str) -> str:
-        """Returns the unified diff of the run's workspace."""
         async with _redis_guard(self._settings):
             return await self.store.patch(id)
 
     async def artifact(self, id: str, name: str, version: int | None = None) -> str:
-        """Returns an artifact of an ended run, by default its latest version."""
         async with _redis_guard(self._settings):
             return await self.store.artifact(id, name, version)
 
     async def files(self, id: str, *, base: bool = False) -> FileList:
-        """Returns the files in a delegation's workspace, or with ``base`` those from its start.
-
-        Raises Conflict where this service cannot reach them.
-        """
         await self.get(id)
         return await asyncio.to_thread(list_files, self._settings.workspaces, id, base=base)
 
@@ -273,13 +246,11 @@ class Delegations:
         return await asyncio.to_thread(open_file, self._settings.workspaces, id, path, base=base)
 
     async def cancel(self, id: str) -> Delegation:
-        """Requests cancellation; idempotent. A queued delegation is cancelled when this returns."""
         async with _redis_guard(self._settings):
             await self.store.cancel(id)
             return await self.store.get(id)
 
     async def resume(self, id: str) -> Delegation:
-        """Goes on with a paused delegation; without effect on another unfinished one."""
         async with _redis_guard(self._settings):
             await resume(self.store.redis, id)
             return await self.store.get(id)
@@ -287,22 +258,16 @@ class Delegations:
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
     ) -> Pruned:
-        """Removes finished delegations: those that ended that many seconds ago (default: a setting).
-
-        With ``keep_bytes`` as many of them as it takes to keep no more than that, of any age unless one is given.
-        """
         if older_than is None:
             older_than = self._settings.workspace_retention_seconds if keep_bytes is None else 0
         async with _redis_guard(self._settings):
             return await disk.prune(self.store.redis, older_than, keep_bytes, dry_run=dry_run)
 
     async def disk(self) -> DiskUsage:
-        """Returns what the files of finished delegations take on disk."""
         async with _redis_guard(self._settings):
             return await disk.disk_usage(self.store.redis, self._settings.workspace_kept_bytes)
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
-        """Returns what the delegations cost that were accepted since then; ``by`` groups them."""
         async with _redis_guard(self._settings):
             return await cost_report(self.store.redis, by, since)
 
@@ -312,7 +277,6 @@ class Delegations:
             await audit_log.write(self.store.redis, record, self._settings.retention_seconds)
 
     async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
-        """Returns a page of the audit log, newest first; ``cursor`` is that of the previous page."""
         async with _redis_guard(self._settings):
             return await audit_log.read(self.store.redis, limit, cursor, self._settings.retention_seconds)
 
@@ -324,12 +288,12 @@ class Delegations:
         async with _redis_guard(self._settings):
             return await self._fleet.tools()
 
-    async def ready(self) -> Readiness:
-        """Returns the service's readiness. Never raises."""
+    async def not_ready(self) -> str | None:
         try:
-            return Readiness(None, len(await self.workers()))
+            workers = await self.workers()
         except Unavailable as error:
-            return Readiness(str(error), 0)
+            return str(error)
+        return None if workers else f"{NO_WORKER}; start one with `deputize worker` or `deputize up`"
 
 
 @asynccontextmanager

@@ -20,9 +20,9 @@ from ..shared.request import ApprovalMode, AutomaticRetry, DelegationRequest, Li
 from ..shared.settings import Settings
 from ..shared.wire import explain
 from .client import Client
-from .delegations import AcceptedDelegation, Delegations, open_service
-from .reconnect import follow_unless_paused, refuse_paused
+from .delegations import open_service
 from .redis_check import check_redis
+from .service import Service, follow_unless_paused, refuse_paused
 from .stack import stack_in_use
 
 
@@ -106,7 +106,7 @@ class Orchestrator:
         self._settings = settings or Settings.load(url=url, token=token)
         self._workers = workers
         self._exit = AsyncExitStack()
-        self._service: Delegations | Client | None = None
+        self._service: Service | None = None
 
     async def __aenter__(self) -> Self:
         settings = self._settings
@@ -132,7 +132,7 @@ class Orchestrator:
         await self._exit.aclose()
 
     @property
-    def service(self) -> Delegations | Client:
+    def service(self) -> Service:
         """All operations of the service; with ``DEPUTIZE_URL`` those of its client."""
         if self._service is None:
             raise RuntimeError("it is not open; use it inside `async with Orchestrator() as orchestrator:`")
@@ -140,8 +140,7 @@ class Orchestrator:
 
     async def start(self, task: str | DelegationRequest, **fields: Unpack[RequestFields]) -> Delegation:
         """Submits a task and returns at once. ``fields`` are those of ``DelegationRequest``."""
-        service, request = self.service, _request(task, fields)
-        return _delegation(await (service.create(request) if isinstance(service, Client) else service.accept(request)))
+        return (await self.service.create(_request(task, fields))).delegation
 
     async def delegate(
         self, task: str | DelegationRequest, *, on_event: OnEvent | None = None, **fields: Unpack[RequestFields]
@@ -157,8 +156,7 @@ class Orchestrator:
         **fields: Unpack[RequestFields],
     ) -> list[ToolAgentResult]:
         """Submits several tasks, all or none. Returns their results in the order of the requests."""
-        service, asked = self.service, [_request(request, fields) for request in requests]
-        accepted = await (service.batch(asked) if isinstance(service, Client) else service.accept_batch(asked))
+        accepted = await self.service.create_many([_request(request, fields) for request in requests])
         results = [asyncio.ensure_future(self.result(delegation.id, on_event)) for delegation in accepted]
         try:
             return await asyncio.gather(*results)
@@ -178,7 +176,7 @@ class Orchestrator:
         Raises Conflict where it is paused.
         """
         try:
-            following = follow_unless_paused(self.service.follow(id), self.service.get, id, refuse_paused)
+            following = follow_unless_paused(self.service, id, refuse_paused)
             async with aclosing(following) as events:
                 async for envelope in events:
                     if on_event and isawaitable(returned := on_event(envelope)):
@@ -196,14 +194,14 @@ class Orchestrator:
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
     ) -> Delegation:
         """Goes on with a finished delegation: a new one over its conversation and its files, started at once."""
-        return _delegation(await self.service.continue_(id, text, limits, idempotency_key=idempotency_key))
+        return (await self.service.continue_(id, text, limits, idempotency_key=idempotency_key)).delegation
 
     async def retry(self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None) -> Delegation:
         """Hands the task of a finished delegation over again, as a new one, started at once.
 
         ``from_turn``: with the conversation and the files as they were before that turn of its run.
         """
-        return _delegation(await self.service.retry(id, from_turn=from_turn, idempotency_key=idempotency_key))
+        return (await self.service.retry(id, from_turn=from_turn, idempotency_key=idempotency_key)).delegation
 
     async def resume(self, id: str) -> Delegation:
         """Goes on with a paused delegation, which an ended stack left; without effect on another unfinished one."""
@@ -231,10 +229,6 @@ class Orchestrator:
     async def cancel(self, id: str) -> Delegation:
         """Requests cancellation; idempotent."""
         return await self.service.cancel(id)
-
-
-def _delegation(answer: AcceptedDelegation | Delegation) -> Delegation:
-    return answer if isinstance(answer, Delegation) else answer.delegation
 
 
 def _request(task: str | DelegationRequest, given: RequestFields) -> DelegationRequest:

@@ -17,10 +17,10 @@ from .home import StackInfo, holder
 
 TICK_SECONDS = 0.03
 ANSWER_SECONDS = 2.0
-CPU_SECONDS = 3.0
-"""CPU seconds that count as progress; a stack that only waits uses less during the allowed stall."""
 NO_WORKER = "no worker is alive"
 """Start of the detail of ``/readyz`` if only workers are missing."""
+CPU_SECONDS = 3.0
+"""CPU seconds that count as progress; a stack that only waits uses less during the allowed stall."""
 
 
 @dataclass(frozen=True)

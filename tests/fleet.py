@@ -55,7 +55,7 @@ class Fleet:
         return await self.result(await self.hand_over(task, **fields))
 
     async def hand_over(self, task: str = "do it", **fields: Any) -> str:
-        return (await self.service.accept(DelegationRequest(task=task, **fields))).delegation.id
+        return (await self.service.create(DelegationRequest(task=task, **fields))).delegation.id
 
     async def result(self, id: str, timeout: float = 60) -> ToolAgentResult:
         finished = await self.service.get(id, wait=timeout)

@@ -298,7 +298,7 @@ async def submit_in_chunks(client: Client, requests: Sequence[DelegationRequest]
     taken: list[Delegation] = []
     for start in range(0, len(requests), CHUNK_SIZE):
         try:
-            taken += await client.batch(requests[start : start + CHUNK_SIZE])
+            taken += await client.create_many(requests[start : start + CHUNK_SIZE])
         except Refused as refusal:
             await client.cancel_all(delegation.id for delegation in taken)
             raise _shift_indexes(refusal, start) from None

@@ -125,7 +125,7 @@ def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) ->
 async def _demo(settings: Settings, parts: list[DemoPart]) -> Exit:
     output.line(_model_sentence(settings), err=True)
     async with connect(settings, workers=WORKERS) as service:
-        delegations = await service.client.batch([part.request for part in parts])
+        delegations = await service.client.create_many([part.request for part in parts])
         with display() as shown:
             watched = await Watcher(service, shown, prints_results=True).all(delegations)
         if watched.cut is not None:

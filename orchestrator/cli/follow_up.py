@@ -64,7 +64,7 @@ def continue_(
         names = {"timeout": "timeout_seconds", "max_cost": "max_cost_usd"}
         given = {names.get(name, name): value for name, value in limits.items() if value is not None}
         own = earlier.request.limits.model_copy(update=given) if given else None
-        return await client.continue_(earlier.id, text, own, idempotency_key=idempotency_key)
+        return (await client.continue_(earlier.id, text, own, idempotency_key=idempotency_key)).delegation
 
     return asyncio.run(_follow_up(load_settings(ctx), id, submit, wait, as_json))
 
@@ -94,7 +94,7 @@ def retry(
     """
 
     async def submit(client: Client, earlier: Delegation) -> Delegation:
-        return await client.retry(earlier.id, from_turn=from_turn, idempotency_key=idempotency_key)
+        return (await client.retry(earlier.id, from_turn=from_turn, idempotency_key=idempotency_key)).delegation
 
     return asyncio.run(_follow_up(load_settings(ctx), id, submit, wait, as_json))
 

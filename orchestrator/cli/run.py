@@ -132,7 +132,7 @@ class _GivenRequest:
         from ...shared.errors import Refused
 
         try:
-            return await client.create(self.request)
+            return (await client.create(self.request)).delegation
         except Refused as refusal:
             raise in_options(refusal, self.name) from None
 

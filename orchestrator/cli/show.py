@@ -342,6 +342,7 @@ async def _list(
     cursor = None
     async with connect(settings) as service:
         filters |= {"status": Status(status) if status else None}
+        filters |= {"labels": dict(label.split(":", 1) for label in filters["labels"])}
         filters |= {"parent": await full_id(service.client, parent) if parent else None}
         while len(found) < limit:
             page = await service.client.list(limit=min(limit - len(found), 500), cursor=cursor, **filters)

@@ -96,13 +96,13 @@ class Watcher:
                 task.cancel()
 
     async def _follow(self, id: str, gate: asyncio.Semaphore, questions: Questions) -> None:
-        from ..reconnect import follow_unless_paused, refuse_paused
+        from ..service import follow_unless_paused, refuse_paused
 
         client = self.service.client
         # Its own stack pauses what an earlier one left, also after the command asked to go on with it.
         on_pause = client.resume if self.may_act else refuse_paused
         try:
-            async with gate, aclosing(follow_unless_paused(client.follow(id), client.get, id, on_pause)) as events:
+            async with gate, aclosing(follow_unless_paused(client, id, on_pause)) as events:
                 async for envelope in events:
                     self._hear(envelope, questions)
         except Conflict as paused:

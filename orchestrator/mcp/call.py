@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from ...shared.delegation import StepStatus
@@ -24,10 +25,10 @@ from ...shared.events import (
     Waiting,
 )
 from ...shared.permission import PermissionReply, PermissionRequest, answer_words
+from ...shared.request import DelegationRequest
 from ...shared.text import clip, visible
 from ...shared.wire import Wire
-from ..reconnect import follow_unless_paused, refuse_paused
-from .source import Operations, Source
+from ..service import Service, follow_unless_paused, refuse_paused
 
 PROGRESS_SECONDS = 8.0
 """Maximum seconds between two progress notifications; clients end a call that is silent."""
@@ -58,6 +59,32 @@ class Caller:
         await self._report(self._reported, None, message)
 
 
+class Source(Protocol):
+    """Returns operations on demand, so that a client that never delegates starts nothing."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The directory that relative workspace paths start from; None if there are only absolute ones."""
+        ...
+
+    @property
+    def stays(self) -> bool:
+        """Whether the service continues without this client."""
+        ...
+
+    async def for_work(self, requests: Sequence[DelegationRequest]) -> Service:
+        """Returns operations of a service that executes these. Raises Misconfigured and Unavailable."""
+        ...
+
+    async def for_reading(self) -> Service:
+        """Returns operations of a service that may have no workers. Raises Misconfigured and Unavailable."""
+        ...
+
+    async def if_open(self) -> Service | None:
+        """Returns operations if the service is in use already; never starts it."""
+        ...
+
+
 class Interruption(Protocol):
     """What goes on beside a wait, and may end it."""
 
@@ -72,7 +99,7 @@ class Interruption(Protocol):
 
 
 async def wait_for(
-    operations: Operations,
+    operations: Service,
     ids: Sequence[str],
     caller: Caller,
     seconds: float | None = None,
@@ -113,7 +140,7 @@ async def wait_for(
 class _Watch:
     """The delegations that one call waits for, and what they do at present."""
 
-    def __init__(self, operations: Operations, ids: Sequence[str], caller: Caller, beside: Interruption | None) -> None:
+    def __init__(self, operations: Service, ids: Sequence[str], caller: Caller, beside: Interruption | None) -> None:
         self._beside = beside
         self._operations = operations
         self._caller = caller
@@ -121,8 +148,7 @@ class _Watch:
         self._finished = 0
 
     async def follow(self, id: str) -> None:
-        operations = self._operations
-        following = follow_unless_paused(operations.follow(id), operations.get, id, refuse_paused)
+        following = follow_unless_paused(self._operations, id, refuse_paused)
         async with aclosing(following) as events:
             async for envelope in events:
                 if self._beside and isinstance(envelope.event, NEWS):

@@ -15,10 +15,9 @@ from ...shared.permission import PermissionOutcome, PermissionReply, PermissionR
 from ...shared.runs.permissions import delegation_of
 from ...shared.text import clip, count
 from ...shared.wire import Wire
-from ..client import Client
+from ..service import Service
 from .arguments import AnswerArguments, PendingArguments
 from .call import Answer, Ask, Call
-from .source import Operations
 
 ANSWER = "answer_permission"
 MAX_ITEMS = 50
@@ -85,14 +84,13 @@ async def answer_permission(call: Call, given: AnswerArguments) -> Answer:
     return Answer(f"{id} answered: {given.outcome}", content)
 
 
-async def answer(call: Call, operations: Operations, id: str, reply: PermissionReply) -> None:
+async def answer(call: Call, operations: Service, id: str, reply: PermissionReply) -> None:
     """Answers a request and records who did. Raises NotFound, Invalid, and Conflict for a second answer."""
     asker = [delegation] if (delegation := delegation_of(id)) else []
-    fields: dict[str, Any] = {"reason": reply.reason, "arguments": reply.arguments}
-    if not isinstance(operations, Client):
-        fields["by"] = call.by
     try:
-        await operations.answer_permission(id, reply.outcome, **fields)
+        await operations.answer_permission(
+            id, reply.outcome, reason=reply.reason, arguments=reply.arguments, by=call.by
+        )
     except Refused as error:
         await call.record(asker, error.status, ANSWER)
         raise
@@ -106,7 +104,7 @@ class Questions:
     ask, its progress notifications name the request and how to answer it.
     """
 
-    def __init__(self, operations: Operations, ids: Sequence[str], call: Call, *, returns: bool) -> None:
+    def __init__(self, operations: Service, ids: Sequence[str], call: Call, *, returns: bool) -> None:
         self._operations = operations
         self._ids = ids
         self._call = call

@@ -8,9 +8,10 @@ from urllib.parse import unquote
 import mcp_types as types
 
 from ...shared.errors import Invalid, NotFound
+from ..service import Service
 from .arguments import ID
+from .call import Source
 from .outcome import SCHEME
-from .source import Operations, Source
 
 JSON, DIFF, TEXT = "application/json", "text/x-diff", "text/plain"
 LISTED = 50
@@ -42,7 +43,7 @@ def templates() -> types.ListResourceTemplatesResult:
     )
 
 
-async def newest(operations: Operations | None, cursor: str | None) -> types.ListResourcesResult:
+async def newest(operations: Service | None, cursor: str | None) -> types.ListResourcesResult:
     """Returns a page of delegations; none while the service is not in use, because listing must not start it.
 
     Raises Invalid, Unavailable.
@@ -51,7 +52,7 @@ async def newest(operations: Operations | None, cursor: str | None) -> types.Lis
         return types.ListResourcesResult(resources=[])
     if cursor is not None and not ID.fullmatch(cursor):
         raise Invalid("the cursor is not the nextCursor of a page")
-    page = await operations.list(status=None, session=None, labels={}, limit=LISTED, cursor=cursor)
+    page = await operations.list(limit=LISTED, cursor=cursor)
     return types.ListResourcesResult(
         resources=[
             types.Resource(name=each.id, title=each.request.title, uri=SCHEME + each.id, mime_type=JSON)
@@ -71,7 +72,7 @@ async def read(source: Source, uri: str) -> types.ReadResourceResult:
     return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=kind, text=text)])
 
 
-async def _content(operations: Operations, found: re.Match[str]) -> tuple[str, str]:
+async def _content(operations: Service, found: re.Match[str]) -> tuple[str, str]:
     if found["name"]:
         return TEXT, await operations.artifact(found["id"], unquote(found["name"]))
     if found["rest"]:

@@ -20,9 +20,8 @@ from ...shared.text import did_you_mean
 from ..scopes import MCP_RESOURCES, MCP_TOOLS, Scope
 from . import resources
 from .arguments import input_schema, output_schema, parsed
-from .call import Answer, Call, Caller, OpenQuestion, Record
+from .call import Answer, Call, Caller, OpenQuestion, Record, Source
 from .elicitation import Context, elicitation_of, input_required, repeated
-from .source import Source
 from .tools import TOOLS, ToolSpec
 
 INSTRUCTIONS = (

@@ -20,8 +20,8 @@ from ...shared.errors import Unavailable
 from ...shared.request import DelegationRequest
 from ...shared.settings import Settings
 from ..caller import name_of_caller, note_of
-from ..delegations import Delegations
 from ..scopes import Scope as TokenScope
+from ..service import Service
 from ..sse import StreamSlots
 from .elicitation import Context
 from .server import McpServer
@@ -64,16 +64,16 @@ class ServiceHere:
     folder = None
     stays = True
 
-    def __init__(self, service: Delegations) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def for_work(self, requests: Sequence[DelegationRequest]) -> Delegations:
+    async def for_work(self, requests: Sequence[DelegationRequest]) -> Service:
         return self._service
 
-    async def for_reading(self) -> Delegations:
+    async def for_reading(self) -> Service:
         return self._service
 
-    async def if_open(self) -> Delegations:
+    async def if_open(self) -> Service:
         return self._service
 
 

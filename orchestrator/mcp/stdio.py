@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from ...shared.text import valid_json_unicode
 from ..scopes import Scope
+from .call import Source
 from .elicitation import Context
 from .server import McpServer
-from .source import Source
 
 if TYPE_CHECKING:
     import anyio

@@ -14,7 +14,7 @@ from ...shared.errors import Invalid, Unavailable
 from ...shared.permission import PermissionRequest
 from ...shared.request import DelegationRequest
 from ...shared.wire import Wire
-from ..reconnect import paused_note
+from ..service import Service, paused_note
 from .arguments import (
     AnswerArguments,
     CancelArguments,
@@ -40,7 +40,6 @@ from .permissions import (
     answer_permission,
     pending_permissions,
 )
-from .source import Operations, create, create_all, not_ready
 
 MAX_TEXT_OF_ALL = 60_000
 MIN_TEXT = 1000
@@ -119,17 +118,17 @@ async def cancel(call: Call, wanted: CancelArguments) -> Answer:
     )
 
 
-async def _submit(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Operations, list[Delegation]]:
+async def _submit(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Service, list[Delegation]]:
     folder = call.source.folder
     placed = [request.located_in(folder) for request in requests] if folder else requests
     operations = await call.source.for_work(placed)
     one = len(placed) == 1
-    submitted = [await create(operations, placed[0])] if one else await create_all(operations, placed)
+    submitted = [(await operations.create(placed[0])).delegation] if one else await operations.create_many(placed)
     await call.record([each.id for each in submitted])
     return operations, submitted
 
 
-async def _begun(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Operations, Sequence[str]]:
+async def _begun(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Service, Sequence[str]]:
     """Submits the delegations; where the call repeats one that did, passes on the answers that it has."""
     if call.repeats is None:
         operations, submitted = await _submit(call, requests)
@@ -142,7 +141,7 @@ async def _begun(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Ope
     return operations, ids
 
 
-async def _wait_or_cancel(call: Call, operations: Operations, ids: Sequence[str]) -> OpenQuestion | None:
+async def _wait_or_cancel(call: Call, operations: Service, ids: Sequence[str]) -> OpenQuestion | None:
     """Waits for the end of all; if the client goes away before, cancels them, as nothing else waits for them.
 
     Returns a question that the client puts to its user before it repeats the call.
@@ -160,13 +159,13 @@ async def _wait_or_cancel(call: Call, operations: Operations, ids: Sequence[str]
     return OpenQuestion(request, Round(number, ids, {})) if isinstance(request, PermissionRequest) else None
 
 
-async def _notes(call: Call, operations: Operations, delegation: Delegation) -> list[str]:
+async def _notes(call: Call, operations: Service, delegation: Delegation) -> list[str]:
     if delegation.status.finished:
         return []
     notes: list[str] = [paused_note(delegation.id)] if delegation.paused else []
     if not call.source.stays:
         notes.append(ENDS_WITH_CLIENT)
-    if delegation.attempt == 0 and (why := await not_ready(operations)) is not None:
+    if delegation.attempt == 0 and (why := await operations.not_ready()) is not None:
         notes.append(f"queued for now: {why}")
     return notes
 

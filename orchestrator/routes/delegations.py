@@ -14,12 +14,12 @@ from ...shared.delegation import Delegation, Status, ToolAgentStep
 from ...shared.errors import Invalid, TooLarge
 from ...shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, Batch, DelegationRequest, Limits
 from ...shared.runs.disk import Pruned
-from ...shared.wire import Request, Wire
+from ...shared.wire import Request
 from ..caller import RequestNote, name_of_caller
-from ..delegations import AcceptedDelegation
 from ..dependencies import MAX_BATCH_VALUES, Note, Service, body_of, document, one_key
 from ..problems import problem_responses
 from ..scopes import Scope
+from ..service import AcceptedDelegation, Items, PageOf
 from ..sse import until_disconnect
 
 MAX_BATCH_BYTES = 64 * 1024 * 1024
@@ -36,14 +36,6 @@ REPLAYED: dict[int | str, dict[str, Any]] = {
 }
 
 router = APIRouter(prefix="/v1", tags=["delegations"])
-
-
-class Items(Wire):
-    items: list[Delegation]
-
-
-class PageOf(Items):
-    next_cursor: str | None = None
 
 
 class Filter(Request):
@@ -115,7 +107,7 @@ async def create_delegation(
     key = one_key(request.idempotency_key, idempotency_key)
     if key != request.idempotency_key:
         request = request.model_copy(update={"idempotency_key": key})
-    return located(await service.accept(request), response, note)
+    return located(await service.create(request), response, note)
 
 
 def located(accepted: AcceptedDelegation, response: Response, note: RequestNote) -> Delegation:
@@ -155,7 +147,7 @@ async def create_delegations(
     # A shared context is sent once but kept with each request.
     if (whole := sum(len(request.context) for request in requests)) > MAX_BATCH_BYTES:
         raise TooLarge(f"with sharedContext in each, the contexts have {whole:,} characters, over {MAX_BATCH_BYTES:,}")
-    return Items(items=[shown(each, note) for each in await service.accept_batch(requests)])
+    return Items(items=[shown(each, note) for each in await service.create_many(requests)])
 
 
 @router.post("/delegations:prune", responses=problem_responses(400, 408, 413, 415, 422), openapi_extra=document(Prune))
@@ -171,7 +163,7 @@ async def prune_delegations(
 @router.get("/delegations", responses=problem_responses(422))
 async def list_delegations(service: Service, wanted: Annotated[Filter, Query()]) -> PageOf:
     """Lists delegations, newest first, long texts cut. ``nextCursor`` is the next page's cursor, null on the last."""
-    page = await service.list(
+    return await service.list(
         status=wanted.status,
         session=wanted.session,
         parent=wanted.parent,
@@ -179,7 +171,6 @@ async def list_delegations(service: Service, wanted: Annotated[Filter, Query()])
         limit=wanted.limit,
         cursor=wanted.cursor,
     )
-    return PageOf(items=page.items, next_cursor=page.next_cursor)
 
 
 @router.get("/delegations/{id}", responses=problem_responses(404, 422))

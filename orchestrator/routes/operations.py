@@ -16,7 +16,6 @@ from ...shared.wire import Request, Wire
 from ..audit_log import CURSOR, AuditPage
 from ..dependencies import Service
 from ..problems import problem_response, problem_responses
-from ..readiness import NO_WORKER
 
 fleet_router = APIRouter(prefix="/v1", tags=["fleet"])
 
@@ -106,9 +105,6 @@ async def check_liveness() -> Alive:
 @health_router.get("/readyz", responses={503: problem_response(503)})
 async def check_readiness(service: Service) -> Ready:
     """Checks that Redis answers and at least one worker is alive."""
-    ready = await service.ready()
-    if ready.redis is not None:
-        raise Unavailable(ready.redis)
-    if not ready.workers:
-        raise Unavailable(f"{NO_WORKER}; start one with `deputize worker` or `deputize up`")
-    return Ready(workers=ready.workers, version=own_version())
+    if (why := await service.not_ready()) is not None:
+        raise Unavailable(why)
+    return Ready(workers=len(await service.workers()), version=own_version())

@@ -42,7 +42,7 @@ async def _start(load: Load) -> float:
     """Milliseconds from the call of ``accept`` to hearing that the run has started, while nothing else runs."""
     load.ends.reset()
     begun = time.perf_counter()
-    accepted = await load.parts.service.accept(load.parts.request(Script()))
+    accepted = await load.parts.service.create(load.parts.request(Script()))
     await load.ends.wait_for(1)
     return (load.ends.started[accepted.delegation.id] - begun) * 1000
 

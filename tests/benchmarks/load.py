@@ -30,7 +30,7 @@ class Load:
         begun = time.perf_counter()
         while len(ids) < count:
             for size in _batches(min(at_once or count, count - len(ids))):
-                accepted = await self.parts.service.accept_batch([self.parts.request(script)] * size)
+                accepted = await self.parts.service.create_many([self.parts.request(script)] * size)
                 ids += [delegation.id for delegation in accepted]
             await self.ends.wait_for(len(ids))
         seconds = max(self.ends.ended.values()) - begun

@@ -150,7 +150,7 @@ class Stack:
         self.ends.reset()
         billed, cpu = await self._billed(), self.cpu_seconds()
         begun, wall = time.perf_counter(), time.time()
-        accepted = await self.parts.service.accept_batch(work.requests)
+        accepted = await self.parts.service.create_many(work.requests)
         await self.ends.wait_for(len(accepted))
         seconds = max(self.ends.ended.values()) - begun
         cpu_ms = (self.cpu_seconds() - cpu) * 1000 / len(accepted)

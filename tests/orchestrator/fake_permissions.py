@@ -46,14 +46,13 @@ class FakePermissions(FakeAuditLog):
 
     async def answer_permission(
         self, id: str, outcome: PermissionOutcome, *, by: str | None = None, **fields: Any
-    ) -> PermissionRequest:
+    ) -> None:
         self.check()
         if id not in self.requests:
             raise NotFound(f"there is no permission request {id}")
         if before := self.given_answers.get(id):
             raise Conflict(f"{id} was answered before: {answer_words(before.outcome, before.by, None)}")
         self.given_answers[id] = PermissionAnswer(outcome=outcome, by=by, at=now(), **fields)
-        return self.requests[id]
 
     def with_pending(self, run: Delegation) -> Delegation:
         waiting = sorted(id for id in self.requests if id not in self.given_answers)

@@ -7,14 +7,15 @@ service's own business.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from deputize.orchestrator.continuation import continued_request, repeated_request
-from deputize.orchestrator.delegations import AcceptedDelegation, Readiness
+from deputize.orchestrator.readiness import NO_WORKER
+from deputize.orchestrator.service import AcceptedDelegation, PageOf
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared.delegation import (
     Delegation,
@@ -33,7 +34,7 @@ from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
 from deputize.shared.runs.cost import Bill, CostReport, CostTable
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.record import brief, matches, not_found
-from deputize.shared.runs.store import REUSED, Page
+from deputize.shared.runs.store import REUSED
 from deputize.shared.wire import now
 from tests.orchestrator.fake_permissions import FakePermissions
 
@@ -90,7 +91,7 @@ class FakeService(FakePermissions):
         self.runs[id] = self.runs[id].model_copy(update=ended)
         return self._say(id, RunFinished(result=result))
 
-    async def accept(self, request: DelegationRequest) -> AcceptedDelegation:
+    async def create(self, request: DelegationRequest) -> AcceptedDelegation:
         self.check()
         if (held := self._held(request)) is not None:
             return AcceptedDelegation(held, True)
@@ -110,13 +111,13 @@ class FakeService(FakePermissions):
                 return run
         return None
 
-    async def accept_batch(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
+    async def create_many(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         self.check()
         if len(requests) > MAX_BATCH:
             raise TooLarge(f"a batch holds at most {MAX_BATCH} requests, this one has {len(requests)}; send several")
         for request in requests:
             self._held(request)
-        return [(await self.accept(request)).delegation for request in requests]
+        return [(await self.create(request)).delegation for request in requests]
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
         run = self._known(id)
@@ -132,12 +133,21 @@ class FakeService(FakePermissions):
                 self.waiting -= 1
         return self.with_pending(self.runs[id])
 
-    async def list(self, *, limit: int, cursor: str | None, parent: str | None = None, **filters: Any) -> Page:
+    async def list(
+        self,
+        *,
+        status: Status | None = None,
+        session: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        parent: str | None = None,
+    ) -> PageOf:
         self.check()
         rest = [run for id, run in sorted(self.runs.items(), reverse=True) if cursor is None or id < cursor]
         rest = [run for run in rest if parent is None or run.request.parent_id == parent]
-        runs = [brief(run) for run in rest if matches(run, **filters)]
-        return Page(runs[:limit], runs[limit - 1].id if len(runs) > limit else None)
+        runs = [brief(run) for run in rest if matches(run, status=status, session=session, labels=labels or {})]
+        return PageOf(items=runs[:limit], next_cursor=runs[limit - 1].id if len(runs) > limit else None)
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         self._known(id)
@@ -207,12 +217,12 @@ class FakeService(FakePermissions):
     async def continue_(
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
     ) -> AcceptedDelegation:
-        return await self.accept(continued_request(self._known(id), text, limits, idempotency_key))
+        return await self.create(continued_request(self._known(id), text, limits, idempotency_key))
 
     async def retry(
         self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
     ) -> AcceptedDelegation:
-        return await self.accept(repeated_request(self._known(id), idempotency_key, from_turn))
+        return await self.create(repeated_request(self._known(id), idempotency_key, from_turn))
 
     async def resume(self, id: str) -> Delegation:
         if self._known(id).status.finished:
@@ -255,8 +265,10 @@ class FakeService(FakePermissions):
         self.check()
         return sorted(self.announced, key=lambda card: card.name) if self.fleet else []
 
-    async def ready(self) -> Readiness:
-        return Readiness(str(self.away) if self.away else None, len(self.fleet))
+    async def not_ready(self) -> str | None:
+        if self.away:
+            return str(self.away)
+        return None if self.fleet else f"{NO_WORKER}; start one with `deputize worker` or `deputize up`"
 
     def _known(self, id: str) -> Delegation:
         self.check()

@@ -19,10 +19,10 @@ async def test_a_client_names_an_agent_and_the_service_fills_it_in(redis_url: st
     settings = Settings(redis_url=redis_url, home=tmp_path, agents=agents)
     async with open_service(settings, redis_url) as service, served(service) as url, Client(url) as client:
         asked = DelegationRequest(task="t", agent="reviewer", limits=Limits(max_tool_calls=9))
-        for kept in (await client.create(asked), *(await client.batch([asked]))):
+        for kept in ((await client.create(asked)).delegation, *(await client.create_many([asked]))):
             assert (kept.request.system_prompt, kept.request.tools) == ("You review.", ["read_file"])
             assert (kept.effective_limits.max_turns, kept.effective_limits.max_tool_calls) == (7, 9)
             await client.cancel(kept.id)
         with pytest.raises(Invalid, match=r"no agent 'revewer'; did you mean reviewer\?") as refused:
-            await client.batch([asked, DelegationRequest(task="t", agent="revewer")])
+            await client.create_many([asked, DelegationRequest(task="t", agent="revewer")])
         assert [error["pointer"] for error in refused.value.errors] == ["/requests/1/agent"]

@@ -48,11 +48,16 @@ def json_of(values: Sequence[Wire]) -> list[str]:
     return [value.to_json() for value in values]
 
 
-@pytest.mark.parametrize("labels", [{"team": "a"}, ["team:a"]], ids=["as the service takes them", "as the route does"])
-async def test_the_list_is_filtered_by_labels_in_either_form(client: Client, labels: Any) -> None:
-    wanted = await client.create(DelegationRequest(task="t", labels={"team": "a"}))
+async def test_the_list_is_filtered_by_labels(client: Client) -> None:
+    wanted = (await client.create(DelegationRequest(task="t", labels={"team": "a"}))).delegation
     await client.create(DelegationRequest(task="t", labels={"team": "b"}))
-    assert [item.id for item in (await client.list(labels=labels)).items] == [wanted.id]
+    assert [item.id for item in (await client.list(labels={"team": "a"})).items] == [wanted.id]
+
+
+async def test_a_repeated_key_is_reported_as_a_replay(client: Client) -> None:
+    request = DelegationRequest(task="t", idempotency_key="k")
+    first, again = [await client.create(request) for _ in range(2)]
+    assert (first.replayed, again.replayed, again.delegation.id) == (False, True, first.delegation.id)
 
 
 async def collected(client: Client, id: str, into: list[Envelope], after: int = 0) -> None:
@@ -61,8 +66,8 @@ async def collected(client: Client, id: str, into: list[Envelope], after: int = 
 
 
 async def test_every_verb_gives_what_the_service_gives(client: Client, service: FakeService) -> None:
-    one = await client.create(TASK)
-    two, three = await client.batch([DelegationRequest(task="two"), DelegationRequest(task="three")])
+    one = (await client.create(TASK)).delegation
+    two, three = await client.create_many([DelegationRequest(task="two"), DelegationRequest(task="three")])
     step = Step(
         id="s", type="read", title="read x", status=StepStatus.COMPLETED, tool_name="r", turn_index=1, timestamp=now()
     )
@@ -87,7 +92,7 @@ async def test_every_verb_gives_what_the_service_gives(client: Client, service: 
 
 async def test_a_request_arrives_as_it_was_made(client: Client, service: FakeService) -> None:
     request = DelegationRequest(task="zażółć 🙂", context="\u2028", tools=["read_*"], idempotency_key="k")
-    created = await client.create(request)
+    created = (await client.create(request)).delegation
     assert service.runs[created.id].request == request
 
 
@@ -188,7 +193,7 @@ def test_an_address_that_is_none_is_a_wrong_setting(url: str) -> None:
 
 
 async def test_following_ends_after_the_last_event(client: Client, service: FakeService) -> None:
-    id = (await client.create(TASK)).id
+    id = (await client.create(TASK)).delegation.id
     got: list[Envelope] = []
     following = asyncio.create_task(collected(client, id, got))
     await until(lambda: service.following)
@@ -202,7 +207,7 @@ async def test_following_ends_after_the_last_event(client: Client, service: Fake
 async def test_a_stream_that_breaks_goes_on_where_it_broke(service: FakeService) -> None:
     """The service stops and starts again at the same address, twice, and things happen meanwhile."""
     port = free_port()
-    id = (await service.accept(TASK)).delegation.id
+    id = (await service.create(TASK)).delegation.id
     got: list[Envelope] = []
     async with Client(f"http://127.0.0.1:{port}") as client:
         following = asyncio.create_task(collected(client, id, got))
@@ -237,7 +242,7 @@ class Repeating(FakeService):
 @pytest.mark.requirement("P-13")
 async def test_what_a_broken_stream_had_told_is_neither_asked_for_nor_given_again() -> None:
     service, got = Repeating(), list[Envelope]()
-    id = (await service.accept(TASK)).delegation.id
+    id = (await service.create(TASK)).delegation.id
     service.happen(id, ProgressMade(message="half way"))
     service.finish(id)
     async with served(service) as url, Client(url) as client:
@@ -250,7 +255,7 @@ async def test_what_a_broken_stream_had_told_is_neither_asked_for_nor_given_agai
 async def test_a_stream_survives_the_death_of_redis(redis_process: RedisProcess) -> None:
     using = settings(redis_url=redis_process.url)
     async with served(lambda: open_service(using, redis_process.url), using) as url, Client(url) as client:
-        id = (await client.create(TASK)).id
+        id = (await client.create(TASK)).delegation.id
         got: list[Envelope] = []
         following = asyncio.create_task(collected(client, id, got))
         await until(lambda: got)
@@ -271,7 +276,7 @@ async def test_a_stream_survives_the_death_of_redis(redis_process: RedisProcess)
 
 async def test_a_stream_that_stays_broken_is_given_up(url: str, service: FakeService) -> None:
     async with Client(url, patience=0.3) as client:
-        id = (await client.create(TASK)).id
+        id = (await client.create(TASK)).delegation.id
         service.away = Unavailable("Redis is away")
         with pytest.raises(Unavailable, match="Redis is away"):
             await collected(client, id, [])
@@ -292,7 +297,7 @@ async def test_all_delegations_can_be_followed(client: Client, service: FakeServ
 
     looking = asyncio.create_task(look())
     await until(lambda: service.following)
-    created += await client.batch([TASK, TASK])
+    created += await client.create_many([TASK, TASK])
     await until(lambda: len(got) == 2)
     looking.cancel()
     assert got == [delegation.id for delegation in created]
@@ -302,7 +307,7 @@ async def test_an_event_of_a_newer_service_is_passed_over(client: Client, servic
     class Novelty(ProgressMade):
         type: Any = "novelty"
 
-    id = (await client.create(TASK)).id
+    id = (await client.create(TASK)).delegation.id
     novelty = Envelope.model_construct(delegation_id=id, seq=2, at=now(), attempt=1, event=Novelty(message="x"))
     service.kept[id].append(novelty)
     service.finish(id)
@@ -313,7 +318,7 @@ async def test_an_event_of_a_newer_service_is_passed_over(client: Client, servic
 
 async def test_a_full_disk_is_told_at_once_and_a_follower_waits_only_a_moment_for_room(service: FakeService) -> None:
     async with served(service) as url, Client(url, patience=0.2) as client:
-        one = await client.create(TASK)
+        one = (await client.create(TASK)).delegation
         service.away = OutOfSpace("no space left at /home/x")
         with pytest.raises(OutOfSpace, match="no space left at /home/x"):
             await client.get(one.id)

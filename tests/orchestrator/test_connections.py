@@ -105,7 +105,7 @@ async def test_this_machines_own_names_are_let_in(url: str, host: str) -> None:
 async def test_a_page_of_another_origin_changes_nothing(
     service: FakeService, url: str, path: str, sent: dict[str, str]
 ) -> None:
-    run = (await service.accept(DelegationRequest(task="t"))).delegation
+    run = (await service.create(DelegationRequest(task="t"))).delegation
     given = {"Content_Type": "application/json", "Content_Length": "12"} | sent
     status, _, content = await answer(url, request("POST", path.format(id=run.id), **given) + '{"task":"t"}')
     assert status == 403, content
@@ -232,7 +232,7 @@ async def test_a_request_has_at_most_a_hundred_headers(url: str) -> None:
 async def test_one_caller_does_not_take_the_streams_of_others(service: FakeService) -> None:
     using = settings(token="one", max_streams=3, max_streams_per_caller=1)
     async with served(service, using) as url:
-        run = (await service.accept(DelegationRequest(task="t"))).delegation
+        run = (await service.create(DelegationRequest(task="t"))).delegation
         mine = {"Authorization": "Bearer one"}
         async with connected(url) as (_, stream):
             stream.write(request(path="/v1/events", **mine).encode())
@@ -257,7 +257,7 @@ def test_slots_are_counted_by_caller() -> None:
 
 async def test_streams_and_long_polls_have_a_number(service: FakeService) -> None:
     async with served(service, settings(max_streams=2)) as url:
-        run = (await service.accept(DelegationRequest(task="t"))).delegation
+        run = (await service.create(DelegationRequest(task="t"))).delegation
         async with connected(url) as (_, one), connected(url) as (_, two):
             one.write(request(path="/v1/events").encode())
             two.write(request(path=f"/v1/delegations/{run.id}?wait=50").encode())

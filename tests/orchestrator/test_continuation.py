@@ -110,7 +110,7 @@ async def test_its_next_attempt_goes_on_with_its_own_conversation(whole: Whole) 
 async def test_what_cannot_be_continued_is_refused_with_what_to_do(whole: Whole) -> None:
     with pytest.raises(NotFound):
         await whole.service.continue_(new_id(), "x")
-    queued = (await whole.service.accept(DelegationRequest(task="waits"))).delegation
+    queued = (await whole.service.create(DelegationRequest(task="waits"))).delegation
     for ask in (whole.service.continue_(queued.id, "x"), whole.service.retry(queued.id)):
         with pytest.raises(Conflict, match="is queued, so it cannot be"):
             await ask
@@ -122,7 +122,7 @@ async def test_what_cannot_be_continued_is_refused_with_what_to_do(whole: Whole)
         await whole.service.continue_(first.delegation_id, "  ")
     other = DelegationRequest(task="x", model="another", continues=first.delegation_id)
     with pytest.raises(Invalid, match="/model"):
-        await whole.service.accept(other)
+        await whole.service.create(other)
 
 
 async def test_files_that_are_gone_are_said_before_and_after_it_is_accepted(whole: Whole) -> None:
@@ -164,7 +164,7 @@ async def test_a_retry_does_the_same_again_from_the_start(whole: Whole, tmp_path
 
 
 async def test_a_wait_for_what_is_paused_ends_at_once(whole: Whole) -> None:
-    id = (await whole.service.accept(DelegationRequest(task="left"))).delegation.id
+    id = (await whole.service.create(DelegationRequest(task="left"))).delegation.id
     await pause_unfinished(whole.bench.store.redis, new_id(), temporary=True)
     async with asyncio.timeout(30):
         found = await whole.service.get(id, wait=600)

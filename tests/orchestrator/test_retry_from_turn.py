@@ -128,7 +128,7 @@ async def test_what_it_would_not_be_a_part_of_is_refused(whole: Whole) -> None:
     ]
     for fields, pointer in refusals:
         with pytest.raises(Invalid) as refused:
-            await whole.service.accept(DelegationRequest(from_turn=2, **fields))
+            await whole.service.create(DelegationRequest(from_turn=2, **fields))
         assert refused.value.errors[0]["pointer"] == pointer
     shutil.rmtree(whole.bench.settings.workspaces / id)
     with pytest.raises(Conflict, match="files of"):
@@ -153,7 +153,7 @@ async def test_changes_that_no_call_has_reported_count_too(whole: Whole, how: st
     whole.model.script("the first task", [writes_turn("a.txt"), slow, waits, looks(), DONE])
     limits = Limits(timeout_seconds=3 if how == "out of time" else 60)
     request = DelegationRequest(task="the first task", limits=limits)
-    new = (await whole.service.accept(request)).delegation
+    new = (await whole.service.create(request)).delegation
     running = asyncio.create_task(carry_out(whole.bench.services, new.id))
     written = whole.bench.settings.workspaces / new.id / "files" / "b.txt"
     await until(written.exists)

@@ -33,14 +33,14 @@ async def spent(service: Delegations, counter: str, usd: float) -> None:
 
 
 async def test_over_the_days_cap_nothing_is_accepted(service: Delegations) -> None:
-    before = await service.accept(DelegationRequest(task="do it", idempotency_key="k"))
+    before = await service.create(DelegationRequest(task="do it", idempotency_key="k"))
     await spent(service, "*", 19.99)
-    await service.accept(DelegationRequest(task="do it"))
+    await service.create(DelegationRequest(task="do it"))
     await spent(service, "*", 20)
-    for verb in (service.accept(DelegationRequest(task="do it")), service.accept_batch([DelegationRequest(task="x")])):
+    for verb in (service.create(DelegationRequest(task="do it")), service.create_many([DelegationRequest(task="x")])):
         with pytest.raises(SpendCapReached, match=r"spend.daily_usd: \$20.0000 of \$20 a day is spent"):
             await verb
-    again = await service.accept(DelegationRequest(task="do it", idempotency_key="k"))
+    again = await service.create(DelegationRequest(task="do it", idempotency_key="k"))
     assert (again.replayed, again.delegation.id) == (True, before.delegation.id)
     assert len((await service.list()).items) == 2
 
@@ -48,8 +48,8 @@ async def test_over_the_days_cap_nothing_is_accepted(service: Delegations) -> No
 async def test_over_a_labels_cap_that_label_is_refused_and_others_are_not(service: Delegations) -> None:
     await spent(service, "team:docs", 5.5)
     with pytest.raises(SpendCapReached, match=r"spend.per_label team:docs: \$5.5000 of \$5 a day"):
-        await service.accept(DelegationRequest(task="do it", labels={"team": "docs"}))
-    await service.accept(DelegationRequest(task="do it", labels={"team": "shop"}))
+        await service.create(DelegationRequest(task="do it", labels={"team": "docs"}))
+    await service.create(DelegationRequest(task="do it", labels={"team": "shop"}))
 
 
 def test_a_reached_cap_is_a_429_that_says_when_to_come_back_and_exit_code_5() -> None:

@@ -35,7 +35,7 @@ class Whole:
     async def first(self, *turns: Turn, **fields: Any) -> ToolAgentResult:
         self.model.script("the first task", turns)
         request = DelegationRequest(task="the first task", **fields)
-        return await self.finished((await self.service.accept(request)).delegation)
+        return await self.finished((await self.service.create(request)).delegation)
 
     def sent(self) -> list[dict[str, Any]]:
         """The messages of the last request."""

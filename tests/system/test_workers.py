@@ -28,7 +28,7 @@ WRITE = call("write_file", path="a.txt", content="one\n")
 
 async def test_a_worker_carries_out_what_was_handed_over_before_it_came(fleet: Fleet, tmp_path: Path) -> None:
     id = await fleet.hand_over(model=script(tmp_path, [WRITE], [say("done")]))
-    assert (await fleet.service.ready()).workers == 0
+    assert await fleet.service.workers() == []
     await fleet.start()
     assert (await fleet.result(id)).termination_reason == "completed"
 

@@ -143,7 +143,7 @@ async def real_desk(redis_url: str, home: Path) -> AsyncGenerator[Desk]:
 
 
 async def accepted(service: Delegations, task: str = "do it", **fields: Any) -> str:
-    return (await service.accept(DelegationRequest(task=task, **fields))).delegation.id
+    return (await service.create(DelegationRequest(task=task, **fields))).delegation.id
 
 
 async def listed(service: Delegations, **filters: Any) -> list[str]:

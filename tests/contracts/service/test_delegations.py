@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.delegations import Delegations, Readiness
+from deputize.orchestrator.client import Client
+from deputize.orchestrator.delegations import Delegations
+from deputize.orchestrator.service import Service
 from deputize.shared.delegation import Status, Step, StepStatus
 from deputize.shared.errors import KeyReused, NotFound, TooLarge, Unavailable
 from deputize.shared.events import Heartbeat, StepCompleted
@@ -26,7 +28,7 @@ BEAT = Heartbeat(turn=1, tool_calls=0, elapsed_ms=5)
 
 
 async def test_what_is_accepted_is_queued_with_its_first_event(service: Delegations) -> None:
-    accepted = await service.accept(DelegationRequest(task="do it", limits=Limits(max_turns=5000)))
+    accepted = await service.create(DelegationRequest(task="do it", limits=Limits(max_turns=5000)))
     delegation = accepted.delegation
     assert (accepted.replayed, delegation.status, delegation.attempt, delegation.worker) == (False, "queued", 0, None)
     assert (delegation.effective_limits.max_turns, delegation.request.limits.max_turns) == (200, 5000)
@@ -38,24 +40,24 @@ async def test_what_is_accepted_is_queued_with_its_first_event(service: Delegati
 async def test_the_same_key_and_body_give_the_first_delegation_and_another_body_is_refused(
     service: Delegations,
 ) -> None:
-    first = await service.accept(DelegationRequest(task="do it", idempotency_key="k"))
-    again = await service.accept(DelegationRequest(task="do it", idempotency_key="k"))
+    first = await service.create(DelegationRequest(task="do it", idempotency_key="k"))
+    again = await service.create(DelegationRequest(task="do it", idempotency_key="k"))
     assert (again.replayed, again.delegation) == (True, first.delegation)
     with pytest.raises(KeyReused) as refused:
-        await service.accept(DelegationRequest(task="another", idempotency_key="k"))
+        await service.create(DelegationRequest(task="another", idempotency_key="k"))
     assert refused.value.detail == "this idempotency key was used before with another body; send a new key"
     assert refused.value.errors == [{"pointer": "/idempotencyKey", "detail": "used before with another body"}]
 
 
 async def test_of_a_batch_all_are_accepted_in_order_or_none(service: Delegations) -> None:
     one, two = DelegationRequest(task="one", idempotency_key="k"), DelegationRequest(task="two")
-    assert [each.request for each in await service.accept_batch([one, two, one])] == [one, two, one]
+    assert [each.request for each in await service.create_many([one, two, one])] == [one, two, one]
     assert await listed(service) == ["two", "one"]
     with pytest.raises(KeyReused):
-        await service.accept_batch([DelegationRequest(task="three"), two.model_copy(update={"idempotency_key": "k"})])
+        await service.create_many([DelegationRequest(task="three"), two.model_copy(update={"idempotency_key": "k"})])
     with pytest.raises(TooLarge, match=f"at most {MAX_BATCH} requests, this one has {MAX_BATCH + 1}"):
-        await service.accept_batch([two] * (MAX_BATCH + 1))
-    assert await service.accept_batch([]) == []
+        await service.create_many([two] * (MAX_BATCH + 1))
+    assert await service.create_many([]) == []
     assert await listed(service) == ["two", "one"]
 
 
@@ -248,14 +250,14 @@ async def test_pruning_removes_what_ended_long_enough_ago(desk: Desk, service: D
 
 async def test_workers_and_tools_are_those_that_were_announced_by_name(desk: Desk, service: Delegations) -> None:
     assert (await service.workers(), await service.tools()) == ([], [])
-    assert await service.ready() == Readiness(None, 0)
+    assert await service.not_ready() == "no worker is alive; start one with `deputize worker` or `deputize up`"
     cards = [worker_card(name="worker-2"), worker_card(name="worker-1")]
     tools = [ToolCard(name=name, description="", kind="read", effect="pure", parameters={}) for name in ("b", "a")]
     await desk.announce(cards[0], *tools)
     await desk.announce(cards[1])
     assert [card.to_json() for card in await service.workers()] == [card.to_json() for card in cards[::-1]]
     assert await service.tools() == tools[::-1]
-    assert await service.ready() == Readiness(None, 2)
+    assert await service.not_ready() is None
 
 
 @pytest.fixture(params=["fake", "real"])
@@ -273,8 +275,8 @@ async def cut_off(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 async def test_without_redis_everything_is_unavailable_and_readiness_says_why(cut_off: Delegations) -> None:
     id, request = new_id(), DelegationRequest(task="do it")
     asked: list[Callable[[], Any]] = [
-        lambda: cut_off.accept(request),
-        lambda: cut_off.accept_batch([request]),
+        lambda: cut_off.create(request),
+        lambda: cut_off.create_many([request]),
         lambda: cut_off.get(id),
         lambda: cut_off.list(**EVERYTHING),
         lambda: cut_off.events(id),
@@ -290,10 +292,17 @@ async def test_without_redis_everything_is_unavailable_and_readiness_says_why(cu
     for ask in asked:
         with pytest.raises(Unavailable, match="Redis does not answer"):
             await ask()
-    ready = await cut_off.ready()
-    assert ((ready.redis or "").startswith("Redis does not answer"), ready.workers) == (True, 0)
+    assert (await cut_off.not_ready() or "").startswith("Redis does not answer")
+
+
+def verbs_of(kind: type) -> set[str]:
+    return {name for name, value in vars(kind).items() if callable(value) and not name.startswith("_")}
+
+
+@pytest.mark.parametrize("kind", [Delegations, Client])
+def test_every_operation_is_implemented(kind: type) -> None:
+    assert verbs_of(Service) - verbs_of(kind) == set()
 
 
 def test_the_fake_has_every_verb_of_the_service() -> None:
-    verbs = {name for name, value in vars(Delegations).items() if callable(value) and not name.startswith("_")}
-    assert verbs - set(dir(FakeService)) == set()
+    assert verbs_of(Delegations) - set(dir(FakeService)) == set()

@@ -61,7 +61,7 @@ async def changed(folder: Path, root: Path) -> str:
 
 async def finished(service: FakeService, folder: Path, patch: str, **fields: Any) -> str:
     request = DelegationRequest(task="x", workspace=directory(folder))
-    id = (await service.accept(request)).delegation.id
+    id = (await service.create(request)).delegation.id
     service.patches[id] = patch
     service.finish(id, **fields)
     return id
@@ -149,7 +149,7 @@ async def test_where_work_would_be_lost_nothing_is_changed_and_the_files_are_nam
 
 
 async def test_without_a_directory_it_says_where_one_is_named(url: str, service: FakeService, tmp_path: Path) -> None:
-    id = (await service.accept(DelegationRequest(task="x"))).delegation.id
+    id = (await service.create(DelegationRequest(task="x"))).delegation.id
     waiting = await apply(url, id, "--into", str(tmp_path))
     assert (waiting.code, "is not finished yet (queued)" in waiting.err) == (2, True)
     service.finish(id)
@@ -195,7 +195,7 @@ COLOURED = [
 
 @pytest.mark.parametrize("no_color", ["", "1"])
 async def test_on_a_terminal_the_patch_has_colours_of_ours_alone(url: str, service: FakeService, no_color: str) -> None:
-    id = (await service.accept(DelegationRequest(task="x"))).delegation.id
+    id = (await service.create(DelegationRequest(task="x"))).delegation.id
     service.patches[id] = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-old\n+new \x1b[0m\n"
     variables: dict[str, Any] = {"DEPUTIZE_URL": url} | ({"NO_COLOR": no_color} if no_color else {})
     async with on_terminal("show", id, "--patch", **variables) as terminal:
@@ -214,7 +214,7 @@ async def conversation(service: FakeService, folder: Path) -> list[str]:
         patch = patch_of("src/main.py", TEXT.encode(), text.encode()) + created
         fields: dict[str, Any] = {"continues": ids[-1]} if ids else {}
         request = DelegationRequest(task=f"part {number}", workspace=directory(folder), **fields)
-        ids.append((await service.accept(request)).delegation.id)
+        ids.append((await service.create(request)).delegation.id)
         service.patches[ids[-1]] = patch
         service.finish(ids[-1], file_changes=[{"path": "made", "change": "created"}])
     return ids
@@ -252,7 +252,7 @@ async def test_show_says_that_changes_are_those_of_the_whole_conversation(
     shown = (await deputize("show", ids[1], DEPUTIZE_URL=url)).out
     assert f"continues  {ids[0]}; changes are counted from the start of the conversation\n" in shown
     request = service.runs[ids[1]].request.model_copy(update={"retry_of": ids[1], "from_turn": 2})
-    again = (await service.accept(request)).delegation.id
+    again = (await service.create(request)).delegation.id
     shown = (await deputize("show", again, DEPUTIZE_URL=url)).out
     assert f"retry of   {ids[1]} from turn 2; changes are counted from the start of the conversation\n" in shown
     assert "counted from" not in (await deputize("show", ids[0], DEPUTIZE_URL=url)).out

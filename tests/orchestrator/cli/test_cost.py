@@ -23,7 +23,7 @@ async def deputize(url: str, *arguments: str) -> Result:
 async def spent(
     service: FakeService, cost: float | None, days_ago: int = 0, cached: dict[str, Any] | None = None, **fields: Any
 ) -> None:
-    id = (await service.accept(DelegationRequest(task="do it", **fields))).delegation.id
+    id = (await service.create(DelegationRequest(task="do it", **fields))).delegation.id
     service.finish(id, usage=Usage(**{"input_tokens": 1000, "cost_usd": cost, **(cached or {})}))
     made = service.runs[id].created_at - timedelta(days=days_ago)
     service.runs[id] = service.runs[id].model_copy(update={"created_at": made})

@@ -12,7 +12,7 @@ MB = 10**6
 
 
 async def finished(service: FakeService, disk: int | None) -> str:
-    id = (await service.accept(DelegationRequest(task="x"))).delegation.id
+    id = (await service.create(DelegationRequest(task="x"))).delegation.id
     service.finish(id, summary="Done.")
     service.runs[id] = service.runs[id].model_copy(update={"disk_bytes": disk})
     return id

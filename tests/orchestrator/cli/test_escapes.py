@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 async def asked(url: str, hostile: HostileService, folder: Path, name: str, *arguments: str) -> Done:
     request = DelegationRequest(task="x", workspace=directory(folder, ignored=False))
-    id = (await hostile.accept(request)).delegation.id
+    id = (await hostile.create(request)).delegation.id
     hostile.name = name
     change = {"path": name, "change": "created", "inPatch": False}
     hostile.finish(id, ignored_files=[name], ignored_count=1, file_changes=[change])

@@ -29,7 +29,7 @@ async def followed_up(service: FakeService, *arguments: str, **fields: Any) -> t
 
 async def finished(service: FakeService) -> str:
     request = DelegationRequest(task="the first", limits=Limits(max_turns=9), idempotency_key="k")
-    id = (await service.accept(request)).delegation.id
+    id = (await service.create(request)).delegation.id
     service.finish(id)
     return id
 
@@ -54,7 +54,7 @@ async def test_retry_submits_the_same_request_again() -> None:
 
 async def test_one_that_is_not_finished_is_refused_with_what_to_do() -> None:
     service = FakeService()
-    id = (await service.accept(DelegationRequest(task="waits"))).delegation.id
+    id = (await service.create(DelegationRequest(task="waits"))).delegation.id
     async with served(service) as url:
         for arguments in (["continue", id, "x"], ["retry", id]):
             done = await deputize(*arguments, DEPUTIZE_URL=url, DEPUTIZE_TOKEN="t")
@@ -66,7 +66,7 @@ async def test_continue_and_retry_name_what_takes_their_changes_over(tmp_path: P
     service = FakeService()
     for arguments in (["continue", "@last", "more"], ["retry", "@last"]):
         workspace = DirectoryWorkspace(kind="directory", path=str(tmp_path))
-        id = (await service.accept(DelegationRequest(task="x", workspace=workspace))).delegation.id
+        id = (await service.create(DelegationRequest(task="x", workspace=workspace))).delegation.id
         service.finish(id)
         done, new = await followed_up(service, *arguments, file_changes=[{"path": "a", "change": "modified"}])
         assert f"to take this over: {PROGRAM} apply {new.id}\n" in done.err

@@ -45,7 +45,7 @@ async def ended(service: FakeService, id: str) -> None:
 async def finished(service: FakeService, folder: Path, tmp_path: Path) -> str:
     service.workspaces = tmp_path / "workspaces"
     request = DelegationRequest(task="x", workspace=directory(folder, ignored=False))
-    id = (await service.accept(request)).delegation.id
+    id = (await service.create(request)).delegation.id
     await ended(service, id)
     return id
 

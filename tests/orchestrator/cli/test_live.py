@@ -25,7 +25,7 @@ LINES = 20
 
 
 async def accepted(service: FakeService, number: int) -> list[str]:
-    return [(await service.accept(DelegationRequest(task=f"task {n:02}"))).delegation.id for n in range(number)]
+    return [(await service.create(DelegationRequest(task=f"task {n:02}"))).delegation.id for n in range(number)]
 
 
 def start(service: FakeService, id: str) -> None:
@@ -217,7 +217,7 @@ async def test_a_resized_or_tiny_terminal_still_shows_something(url: str, servic
 async def test_the_list_fits_a_narrow_terminal_and_has_time_and_cost(url: str, service: FakeService) -> None:
     (id,) = await accepted(service, 1)
     task = "Summarise all of the files of this folder in one sentence each"
-    long = (await service.accept(DelegationRequest(task=task))).delegation.id
+    long = (await service.create(DelegationRequest(task=task))).delegation.id
     service.finish(long, usage=Usage(cost_usd=0.25), execution_time_ms=61_000)
     async with on_terminal("list", columns=80, DEPUTIZE_URL=url) as terminal:
         assert await terminal.ended() == 0

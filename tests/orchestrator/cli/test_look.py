@@ -29,7 +29,7 @@ async def deputize(url: str, *arguments: str) -> Result:
 
 
 async def accepted(service: FakeService, **fields: Any) -> str:
-    return (await service.accept(DelegationRequest(**{"task": "Count the files\nall of them", **fields}))).delegation.id
+    return (await service.create(DelegationRequest(**{"task": "Count the files\nall of them", **fields}))).delegation.id
 
 
 def step(**fields: Any) -> Step:

@@ -82,7 +82,7 @@ async def id(service: FakeService) -> str:
     """A delegation whose every text is hostile."""
     service.fleet = [worker_card(name=HOSTILE, model=HOSTILE, sandbox=HOSTILE, tools=[HOSTILE])]
     request = DelegationRequest(task=ACTING, session_id=ACTING, labels={HOSTILE: HOSTILE}, context=HOSTILE)
-    id = (await service.accept(request)).delegation.id
+    id = (await service.create(request)).delegation.id
     service.runs[id] = service.runs[id].model_copy(update={"worker": HOSTILE, "pending_permissions": [HOSTILE]})
     happen(service, id)
     asked: dict[str, Any] = {"token": HOSTILE, "client": HOSTILE, "method": "POST", "route": HOSTILE, "tool": HOSTILE}

@@ -19,7 +19,7 @@ from tests.orchestrator.fake_service import FakeService
 @pytest.fixture
 async def id(service: FakeService) -> str:
     """A delegation with two requests that wait."""
-    id = (await service.accept(DelegationRequest(task="x"))).delegation.id
+    id = (await service.create(DelegationRequest(task="x"))).delegation.id
     service.ask(id, asked(FIRST, id))
     edit = EditDetails(paths=["a.txt"], diff="\n".join(f"+{n}" for n in range(50)))
     service.ask(id, asked(SECOND, f"dlg_root {id}", details=edit, remembers={}))
@@ -99,7 +99,7 @@ async def test_a_wrong_answer_is_a_mistake_of_usage(
 
 async def test_no_two_that_wait_have_the_same_short_id(url: str, service: FakeService) -> None:
     for name in ("one", "two"):
-        run = (await service.accept(DelegationRequest(task=f"task {name}"))).delegation.id
+        run = (await service.create(DelegationRequest(task=f"task {name}"))).delegation.id
         service.ask(run, asked(f"prm_{run.removeprefix('dlg_')}_0000aaaa", run))
     rows = [line.split() for line in (await called(url, "permissions"))[1].splitlines()[1:]]
     assert [row[-1] for row in rows] == ['one"', 'two"']
@@ -108,7 +108,7 @@ async def test_no_two_that_wait_have_the_same_short_id(url: str, service: FakeSe
 
 
 async def test_a_fetch_shows_its_address_once_and_the_same_lasting_answer_once(url: str, service: FakeService) -> None:
-    run = (await service.accept(DelegationRequest(task="x"))).delegation.id
+    run = (await service.create(DelegationRequest(task="x"))).delegation.id
     address = "https://example.org/a"
     details = InfoDetails(urls=[address], arguments={"url": address, "prompt": "p"})
     lasting = {"proceed_always": ["every call of bash"], "proceed_always_tool": ["every call of bash"]}

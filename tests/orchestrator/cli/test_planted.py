@@ -99,7 +99,7 @@ async def test_no_command_runs_what_a_folder_names(
     command: str, url: str, service: FakeService, planted: Planted, tmp_path: Path
 ) -> None:
     service.fleet = [worker_card()]
-    id = (await service.accept(DelegationRequest(task="x", workspace=directory(planted.folder)))).delegation.id
+    id = (await service.create(DelegationRequest(task="x", workspace=directory(planted.folder)))).delegation.id
     service.patches[id] = PATCH.format(missing=planted.missing, other="2" * 40)
     service.ask(id, asked(FIRST, id))
     service.finish(id, file_changes=[{"path": "gone.txt", "change": "modified"}])

@@ -74,7 +74,7 @@ async def recorded(
     **fields: Any,
 ) -> str:
     """A delegation whose turns had these calls."""
-    id = (await service.accept(DelegationRequest(task="do it", **fields))).delegation.id
+    id = (await service.create(DelegationRequest(task="do it", **fields))).delegation.id
     started = RunStarted(worker="w", model="m", tools=[], limits=Limits(), further_tools=list(further))
     service.happen(id, started)
     for number, calls in enumerate(turns, 1):

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 async def finished(service: FakeService, folder: Path | None) -> str:
     """A run that changed files of all kinds, with its files within reach of the service."""
     spec = directory(folder) if folder else EmptyWorkspace()
-    id = (await service.accept(DelegationRequest(task="x", workspace=spec))).delegation.id
+    id = (await service.create(DelegationRequest(task="x", workspace=spec))).delegation.id
     workspace = await Workspace.create(spec, id, service.workspaces)
     (workspace.path / "data").mkdir(exist_ok=True)
     (workspace.path / "data/new.bin").write_bytes(LARGE)
@@ -118,7 +118,7 @@ async def test_names_that_are_not_utf_8_or_hold_line_ends_are_fetched_as_they_ar
     url: str, service: FakeService, tmp_path: Path
 ) -> None:
     service.workspaces = tmp_path / "workspaces"
-    id = (await service.accept(DelegationRequest(task="x", workspace=EmptyWorkspace()))).delegation.id
+    id = (await service.create(DelegationRequest(task="x", workspace=EmptyWorkspace()))).delegation.id
     workspace = await Workspace.create(EmptyWorkspace(), id, service.workspaces)
     odd = {b"caf\xe9.txt", b"line\nend.txt", b"d\xff/x", b"back\\xe9.txt", b"plain.txt"}
     (workspace.path / os.fsdecode(b"d\xff")).mkdir()
@@ -138,6 +138,6 @@ async def test_names_that_are_not_utf_8_or_hold_line_ends_are_fetched_as_they_ar
 
 
 async def test_out_of_reach_it_says_so(url: str, service: FakeService, tmp_path: Path) -> None:
-    id = (await service.accept(DelegationRequest(task="x"))).delegation.id
+    id = (await service.create(DelegationRequest(task="x"))).delegation.id
     done = await pull(url, id)
     assert (done.code, "DEPUTIZE_WORKSPACE_ROOT" in done.err) == (2, True)

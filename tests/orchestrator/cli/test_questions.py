@@ -142,7 +142,7 @@ async def test_in_a_fleet_the_call_the_task_and_the_diff_stay_in_sight(
 async def test_where_no_one_can_answer_a_request_is_denied_at_once(
     service: FakeService, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    id = (await service.accept(DelegationRequest(task="x"))).delegation.id
+    id = (await service.create(DelegationRequest(task="x"))).delegation.id
     with Lines() as shown:
         client: Any = service
         for permission, attended in ((SECOND, True), (FIRST, False)):

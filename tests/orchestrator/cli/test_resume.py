@@ -27,7 +27,7 @@ async def deputize(url: str, *arguments: str) -> Result:
 
 
 async def accepted(service: FakeService, **state: Any) -> str:
-    id = (await service.accept(DelegationRequest(task="Count the files"))).delegation.id
+    id = (await service.create(DelegationRequest(task="Count the files"))).delegation.id
     service.runs[id] = service.runs[id].model_copy(update=state)
     return id
 

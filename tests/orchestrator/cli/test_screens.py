@@ -170,7 +170,7 @@ async def test_a_pipe_gets_words_and_output_in_whole_lines(url: str, service: Fa
 async def test_where_nothing_happens_for_long_a_line_tells_the_state(
     service: FakeService, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ids = [(await service.accept(DelegationRequest(task=f"t{n}"))).delegation.id for n in (1, 2)]
+    ids = [(await service.create(DelegationRequest(task=f"t{n}"))).delegation.id for n in (1, 2)]
     said: list[str] = []
 
     def tells(line: str) -> bool:

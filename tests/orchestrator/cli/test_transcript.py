@@ -45,7 +45,7 @@ def step(**fields: object) -> Step:
 
 async def test_a_transcript_reads_as_a_conversation(url: str, service: FakeService) -> None:
     request = DelegationRequest(task="Count the files.\nAll of them.", context="━━ ✓ succeeded")
-    id = (await service.accept(request)).delegation.id
+    id = (await service.create(request)).delegation.id
     failed = step(status=StepStatus.FAILED, title="read x.py", error="there is no x.py")
     call = AskedCall(id="c", name="bash")
     for event in (

@@ -27,7 +27,7 @@ async def deputize(url: str, *arguments: str) -> Result:
 
 
 async def accepted(service: FakeService, **fields: Any) -> str:
-    return (await service.accept(DelegationRequest(**{"task": "Count the files", **fields}))).delegation.id
+    return (await service.create(DelegationRequest(**{"task": "Count the files", **fields}))).delegation.id
 
 
 async def replied(service: FakeService, *usages: Usage, **fields: Any) -> str:

@@ -58,8 +58,8 @@ async def test_where_nothing_happens_its_state_is_repeated(service: FakeService)
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message)
 
-    id = (await service.accept(DelegationRequest(task="x"))).delegation.id
-    waiting = asyncio.create_task(wait_for(service, [id], Caller(hear, silence=0.01)))  # pyright: ignore[reportArgumentType] - a double
+    id = (await service.create(DelegationRequest(task="x"))).delegation.id
+    waiting = asyncio.create_task(wait_for(service, [id], Caller(hear, silence=0.01)))
     await until(lambda: heard.count("queued") > 1)
     service.happen(id, Heartbeat(turn=2, tool_calls=3, elapsed_ms=61_000))
     await until(lambda: "running: turn 2, 3 tool calls, 61 s" in heard)
@@ -74,8 +74,8 @@ async def test_of_several_each_report_names_its_delegation(service: FakeService)
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append(message)
 
-    ids = [(await service.accept(DelegationRequest(task=task))).delegation.id for task in "ab"]
-    waiting = asyncio.create_task(wait_for(service, ids, Caller(hear, silence=0.01)))  # pyright: ignore[reportArgumentType] - a double
+    ids = [(await service.create(DelegationRequest(task=task))).delegation.id for task in "ab"]
+    waiting = asyncio.create_task(wait_for(service, ids, Caller(hear, silence=0.01)))
     await until(lambda: service.following == 2)
     service.happen(ids[1], StepCompleted(step=step("$ make", StepStatus.COMPLETED)))
     await until(lambda: f"{ids[1]}: turn 2: ✓ $ make" in heard)

@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("route", CHANGING)
 async def test_each_changing_route_has_an_entry(service: FakeService, path: Path, route: str) -> None:
-    id = (await service.accept(DelegationRequest(task="first"))).delegation.id
+    id = (await service.create(DelegationRequest(task="first"))).delegation.id
     if not route.endswith("/resume"):
         service.finish(id)
     async with serving(service, path) as http:

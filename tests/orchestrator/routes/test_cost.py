@@ -11,7 +11,7 @@ from tests.orchestrator.fake_service import FakeService
 
 
 async def test_the_cost_is_grouped_as_asked(http: httpx2.AsyncClient, service: FakeService) -> None:
-    id = (await service.accept(DelegationRequest(task="do it", session_id="s"))).delegation.id
+    id = (await service.create(DelegationRequest(task="do it", session_id="s"))).delegation.id
     service.finish(id, usage=Usage(input_tokens=7, cost_usd=0.5))
     body = (await http.get("/v1/cost", params={"by": "session", "since": "2020-01-01T00:00:00Z"})).json()
     (item,) = body["items"]

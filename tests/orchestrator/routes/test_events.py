@@ -24,7 +24,7 @@ from tests.waiting import until
 
 @pytest.fixture
 async def id(service: FakeService) -> str:
-    return (await service.accept(DelegationRequest(task="t"))).delegation.id
+    return (await service.create(DelegationRequest(task="t"))).delegation.id
 
 
 @asynccontextmanager
@@ -150,7 +150,7 @@ async def test_as_json_the_stored_events_come_as_a_list(
 async def test_the_stream_of_all_delegations_begins_now_and_has_no_ids(
     http: httpx2.AsyncClient, service: FakeService, id: str
 ) -> None:
-    other = (await service.accept(DelegationRequest(task="u"))).delegation.id
+    other = (await service.create(DelegationRequest(task="u"))).delegation.id
     async with http.stream("GET", "/v1/events") as answer:
         await until(lambda: service.following)
         sent = [service.happen(of, ProgressMade(message=of)) for of in (id, other)]

@@ -29,7 +29,7 @@ async def work(service: FakeService, tmp_path: Path) -> AsyncIterator[Workspace]
     (source / ".git/HEAD").write_text("ref: refs/heads/main\n")
     (source / "src/é b.txt").write_text("before\n")
     service.workspaces = tmp_path / "workspaces"
-    id = (await service.accept(DelegationRequest(task="x", workspace=directory(source)))).delegation.id
+    id = (await service.create(DelegationRequest(task="x", workspace=directory(source)))).delegation.id
     workspace = await Workspace.create(directory(source), id, service.workspaces)
     (workspace.path / "src/é b.txt").write_text("after\n")
     (workspace.path / "run").write_bytes(bytes(range(256)) * 4000)

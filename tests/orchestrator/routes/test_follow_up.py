@@ -12,7 +12,7 @@ CONTINUE = {"text": "now also this"}
 
 
 async def finished(service: FakeService) -> str:
-    id = (await service.accept(DelegationRequest(task="t"))).delegation.id
+    id = (await service.create(DelegationRequest(task="t"))).delegation.id
     service.finish(id)
     return id
 

@@ -52,7 +52,7 @@ class Pages:
 
 async def delegated(service: FakeService, task: str = "do it", **fields: Any) -> str:
     """A delegation that runs."""
-    id = (await service.accept(DelegationRequest(task=task, **fields))).delegation.id
+    id = (await service.create(DelegationRequest(task=task, **fields))).delegation.id
     service.begin(id)
     return id
 

@@ -1,0 +1,212 @@
+"""The operations of the service, the same for every caller: in this process, over HTTP, and for the tools of MCP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from ..shared.delegation import Delegation, Status, ToolAgentStep
+from ..shared.errors import Conflict, Unavailable
+from ..shared.events import Envelope
+from ..shared.request import DelegationRequest, Limits
+from ..shared.wire import Wire
+from .workspace_files import FileList
+
+if TYPE_CHECKING:  # their modules import the Redis client, which most commands do not need
+    from ..shared.fleet import ToolCard, WorkerCard
+    from ..shared.permission import PermissionOutcome, PermissionRequest
+    from ..shared.runs.cost import CostReport
+    from ..shared.runs.disk import DiskUsage, Pruned
+    from .audit_log import AuditPage
+
+FIRST_SILENCE, SILENCE = 1.0, 10.0
+"""Seconds without an event after which it is asked whether the delegation is paused; one that runs has heartbeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedDelegation:
+    """A delegation, and whether an earlier one was returned for the same idempotency key."""
+
+    delegation: Delegation
+    replayed: bool
+
+
+class Items(Wire):
+    items: list[Delegation]
+
+
+class PageOf(Items):
+    next_cursor: str | None = None
+
+
+class Service(Protocol):
+    """The operations. All raise the ``Refused`` tree, and Unavailable while the service or its Redis does not answer.
+
+    ``Delegations`` is the service itself, ``Client`` one at an address.
+    """
+
+    async def create(self, request: DelegationRequest) -> AcceptedDelegation:
+        """Submits a task. The same idempotency key with the same body returns the first delegation again."""
+        ...
+
+    async def create_many(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
+        """Submits at most 1,000 tasks, all or none. Returns their delegations in order."""
+        ...
+
+    async def continue_(
+        self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
+    ) -> AcceptedDelegation:
+        """Goes on with a finished delegation: a new one over its conversation and its files, with limits of its own."""
+        ...
+
+    async def retry(
+        self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
+    ) -> AcceptedDelegation:
+        """Hands the task of a finished delegation over again, as a new one; ``from_turn`` keeps what precedes it."""
+        ...
+
+    async def get(self, id: str, wait: float = 0) -> Delegation:
+        """Returns the delegation when it is finished, after ``wait`` seconds, or at once where it is paused."""
+        ...
+
+    async def list(
+        self,
+        *,
+        status: Status | None = None,
+        session: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        parent: str | None = None,
+    ) -> PageOf:
+        """Returns a filtered page, newest first; ``cursor`` is that of the previous page."""
+        ...
+
+    def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
+        """Yields every event after ``after``, then the live ones, up to ``run_finished``."""
+        ...
+
+    def follow_all(self) -> AsyncGenerator[Envelope]:
+        """Yields new durable events of all delegations."""
+        ...
+
+    async def events(self, id: str, after: int = 0) -> list[Envelope]:
+        """Returns the stored events after ``after``."""
+        ...
+
+    async def steps(self, id: str) -> list[ToolAgentStep]:
+        """Returns the finished steps, in the order in which they ended."""
+        ...
+
+    async def patch(self, id: str) -> str:
+        """Returns the unified diff of the run's workspace."""
+        ...
+
+    async def artifact(self, id: str, name: str, version: int | None = None) -> str:
+        """Returns an artifact of an ended run, by default its latest version."""
+        ...
+
+    async def files(self, id: str, *, base: bool = False) -> FileList:
+        """Returns the files in a delegation's workspace, or with ``base`` those from its start.
+
+        Raises Conflict where the service cannot reach them.
+        """
+        ...
+
+    async def cancel(self, id: str) -> Delegation:
+        """Requests cancellation; idempotent. A queued delegation is cancelled when this returns."""
+        ...
+
+    async def resume(self, id: str) -> Delegation:
+        """Goes on with a paused delegation; without effect on another unfinished one."""
+        ...
+
+    async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
+        """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
+        ...
+
+    async def answer_permission(
+        self,
+        id: str,
+        outcome: PermissionOutcome,
+        *,
+        reason: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Answers a call that waits for permission. Raises Conflict for a second answer.
+
+        ``by`` is the name of the answerer's token; over HTTP the service uses that of the request.
+        """
+        ...
+
+    async def prune(
+        self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
+    ) -> Pruned:
+        """Removes finished delegations: those that ended that many seconds ago (default: a setting).
+
+        With ``keep_bytes`` as many of them as it takes to keep no more than that, of any age unless one is given.
+        """
+        ...
+
+    async def disk(self) -> DiskUsage:
+        """Returns what the files of finished delegations take on disk."""
+        ...
+
+    async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
+        """Returns what the delegations cost that were accepted since then; ``by`` groups them."""
+        ...
+
+    async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
+        """Returns a page of the audit log, newest first; ``cursor`` is that of the previous page."""
+        ...
+
+    async def workers(self) -> list[WorkerCard]:
+        """Returns the workers that are alive."""
+        ...
+
+    async def tools(self) -> list[ToolCard]:
+        """Returns every tool that workers have announced."""
+        ...
+
+    async def not_ready(self) -> str | None:
+        """Returns why new work would only be queued (no worker, or no Redis), or None if it is executed."""
+        ...
+
+
+async def follow_unless_paused(
+    service: Service, id: str, on_pause: Callable[[str], Awaitable[object]]
+) -> AsyncGenerator[Envelope]:
+    """Yields a delegation's events; where they stay away because it is paused, calls ``on_pause``, which may raise."""
+    silence = FIRST_SILENCE
+    async with aclosing(service.follow(id)) as events:
+        coming = asyncio.ensure_future(anext(events, None))
+        try:
+            while True:
+                await asyncio.wait({coming}, timeout=silence)
+                if not coming.done():
+                    silence = SILENCE
+                    with suppress(Unavailable):  # the stream's own policy decides when to give up
+                        if (await service.get(id)).paused:
+                            await on_pause(id)
+                elif (envelope := coming.result()) is None:
+                    return
+                else:
+                    yield envelope
+                    coming = asyncio.ensure_future(anext(events, None))
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+
+async def refuse_paused(id: str) -> NoReturn:
+    """Raises Conflict: nothing works on the delegation."""
+    raise Conflict(paused_note(id))
+
+
+def paused_note(id: str) -> str:
+    return f"{id} is paused, because the stack that worked on it ended; `deputize resume {id}` goes on with it"
