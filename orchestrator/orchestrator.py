@@ -1,14 +1,24 @@
-"""The fields of a request as keyword arguments, so that a type checker finds a misspelt one."""
+"""The Python interface: ``Orchestrator``, and ``SyncOrchestrator`` for scripts and for notebooks.
+
+A notebook's own event loop is busy with the notebook, so the second one has a loop in a thread of its own:
+
+with SyncOrchestrator() as orchestrator:
+    result = orchestrator.delegate("Count the public classes", workspace="/path/to/project")
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, ExitStack, aclosing
+from functools import wraps
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any, Literal, NotRequired, Self, TypedDict, Unpack
+from queue import SimpleQueue
+from typing import Any, Concatenate, Literal, NotRequired, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pydantic import ValidationError
 
 from ..shared.delegation import Delegation, ToolAgentResult
@@ -24,6 +34,11 @@ from .delegations import open_service
 from .redis_check import check_redis
 from .service import Service, follow_unless_paused, refuse_paused
 from .stack import stack_in_use
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+# The fields of a request are keyword arguments, so that a type checker finds a misspelt one.
 
 
 class LimitFields(TypedDict, total=False):
@@ -240,3 +255,119 @@ def _request(task: str | DelegationRequest, given: RequestFields) -> DelegationR
         mistakes = explain(error, DelegationRequest)
         detail = "; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in mistakes)
         raise Invalid(detail, mistakes) from None
+
+
+def _blocking(
+    operation: Callable[Concatenate[Orchestrator, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncOrchestrator, P], T]:
+    """Returns the operation as one whose caller's thread waits for it."""
+
+    @wraps(operation)
+    def wait(self: SyncOrchestrator, /, *args: P.args, **fields: P.kwargs) -> T:
+        return self._run(lambda: operation(self._orchestrator, *args, **fields))  # pyright: ignore[reportPrivateUsage]
+
+    return wait
+
+
+class SyncOrchestrator:
+    """``Orchestrator`` with an event loop in a thread of its own; the same constructor, operations and errors.
+
+    Callbacks are called in the thread that waits. Ctrl-C ends the wait, not the delegation.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        workers: int = 1,
+    ) -> None:
+        self._orchestrator = Orchestrator(settings, url=url, token=token, workers=workers)
+        self._exit = ExitStack()
+        self._portal: BlockingPortal | None = None
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            portal = opening.enter_context(start_blocking_portal(name="deputize"))
+            opening.enter_context(portal.wrap_async_context_manager(self._orchestrator))
+            self._exit, self._portal = opening.pop_all(), portal
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._exit.close()
+        finally:
+            self._portal = None
+
+    start = _blocking(Orchestrator.start)
+    continue_ = _blocking(Orchestrator.continue_)
+    retry = _blocking(Orchestrator.retry)
+    resume = _blocking(Orchestrator.resume)
+    permissions = _blocking(Orchestrator.permissions)
+    answer_permission = _blocking(Orchestrator.answer_permission)
+    cancel = _blocking(Orchestrator.cancel)
+
+    def delegate(
+        self,
+        task: str | DelegationRequest,
+        *,
+        on_event: Callable[[Envelope], None] | None = None,
+        **fields: Unpack[RequestFields],
+    ) -> ToolAgentResult:
+        """Submits a task and returns its result."""
+        return self._with_events(lambda put: self._orchestrator.delegate(task, on_event=put, **fields), on_event)
+
+    def gather(
+        self,
+        requests: Sequence[str | DelegationRequest],
+        *,
+        on_event: Callable[[Envelope], None] | None = None,
+        **fields: Unpack[RequestFields],
+    ) -> list[ToolAgentResult]:
+        """Submits several tasks, all or none. Returns their results in the order of the requests."""
+        return self._with_events(lambda put: self._orchestrator.gather(requests, on_event=put, **fields), on_event)
+
+    def result(self, id: str, on_event: Callable[[Envelope], None] | None = None) -> ToolAgentResult:
+        """Waits for a delegation. Returns its result."""
+        return self._with_events(lambda put: self._orchestrator.result(id, put), on_event)
+
+    def follow(self, id: str, after: int = 0) -> Generator[Envelope]:
+        """Yields every event of a delegation, live, up to ``run_finished``."""
+        events = self._orchestrator.follow(id, after)
+        try:
+            while (envelope := self._run(lambda: anext(events, None))) is not None:
+                yield envelope
+        finally:
+            if self._portal is not None:
+                self._run(events.aclose)
+
+    def _run(self, work: Callable[[], Awaitable[T]]) -> T:
+        future = self._begin(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C: nothing waits for it any more
+            raise
+
+    def _with_events(
+        self, work: Callable[[OnEvent | None], Awaitable[T]], on_event: Callable[[Envelope], None] | None
+    ) -> T:
+        """Runs the work, and calls ``on_event`` in this thread with each event that the work's callback receives."""
+        if on_event is None:
+            return self._run(lambda: work(None))
+        events: SimpleQueue[Envelope | None] = SimpleQueue()
+        future = self._begin(lambda: work(events.put))
+        future.add_done_callback(lambda _: events.put(None))
+        try:
+            while (envelope := events.get()) is not None:
+                on_event(envelope)
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _begin(self, work: Callable[[], Awaitable[T]]) -> Future[T]:
+        if self._portal is None:
+            raise RuntimeError("it is not open; use it inside `with SyncOrchestrator() as orchestrator:`")
+        return self._portal.start_task_soon(work)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from deputize.orchestrator.orchestrator import Orchestrator as Orchestrator
-    from deputize.orchestrator.sync import SyncOrchestrator as SyncOrchestrator
+    from deputize.orchestrator.orchestrator import SyncOrchestrator as SyncOrchestrator
     from deputize.shared.delegation import Delegation as Delegation
     from deputize.shared.delegation import DelegationFailed as DelegationFailed
     from deputize.shared.delegation import Status as Status
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from deputize.shared.settings import Settings as Settings
 
 _HOMES = {
-    "orchestrator.orchestrator": ("Orchestrator",),
-    "orchestrator.sync": ("SyncOrchestrator",),
+    "orchestrator.orchestrator": ("Orchestrator", "SyncOrchestrator"),
     "shared.delegation": ("Delegation", "DelegationFailed", "Status", "TerminationReason", "ToolAgentResult"),
     "shared.errors": (
         "Conflict",
