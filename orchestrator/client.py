@@ -9,18 +9,37 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies
 
 import httpx2
+from pydantic import ValidationError
 
 from ..shared.background import Backoff
 from ..shared.delegation import Delegation, Status, ToolAgentStep
-from ..shared.errors import OutOfSpace, Unavailable
+from ..shared.errors import (
+    Conflict,
+    Invalid,
+    KeyReused,
+    Misconfigured,
+    NotFound,
+    OutOfSpace,
+    Refused,
+    ScopeMissing,
+    SpendCapReached,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
 from ..shared.events import Envelope, RunFinished
+from ..shared.fleet import VERSION_HEADER, own_version
+from ..shared.log import log
 from ..shared.request import DelegationRequest, Limits
-from .http_connection import ANSWER_SECONDS, CONNECT_SECONDS, HttpConnection
-from .service import AcceptedDelegation, PageOf, Service
+from ..shared.text import visible
+from ..shared.wire import LONGEST_SHOWN
+from .service import AcceptedDelegation, Items, PageOf, Service
 from .workspace_files import FileList
 
 if TYPE_CHECKING:
@@ -34,38 +53,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 60.0
+SILENCE_SECONDS = 45.0
+"""Seconds without data, three missed keepalives, after which a stream's connection counts as dead."""
+REMEDY = "start one with `deputize up` or set DEPUTIZE_URL"
+
+ERRORS: dict[int, type[Refused]] = {
+    401: Unauthorized,
+    404: NotFound,
+    409: Conflict,
+    413: TooLarge,
+    422: Invalid,
+    429: SpendCapReached,
+}
+NAMED: dict[str, type[Refused]] = {"key-reused": KeyReused, "scope-missing": ScopeMissing}
+"""Errors whose status is that of another one, by the end of their type."""
 PATIENCE_SECONDS = 60.0
 """Seconds for which a broken stream is reconnected before the caller gets an error."""
+FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.1, 5.0
+"""Between two connections of a stream."""
 FULL_SECONDS = 1.0
 """Seconds for which a full disk is retried: it is seldom freed during a wait."""
 MAX_WAIT_SECONDS = 60.0
 MAX_CONCURRENT = 20
-
-
-class ReconnectPolicy:
-    """Exponential back-off between reconnects, and the number of seconds after which to give up."""
-
-    FIRST, LONGEST = 0.1, 5.0
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._backoff = Backoff(self.FIRST, self.LONGEST)
-        self.reset()
-
-    def reset(self) -> None:
-        """Resets the back-off, after data arrived."""
-        self._backoff.reset()
-        self._since: float | None = None
-
-    def check(self, error: Unavailable) -> None:
-        """Raises the error if the next attempt would be after the time to give up."""
-        self._since = self._since or time.monotonic()
-        seconds = min(self._seconds, FULL_SECONDS) if isinstance(error, OutOfSpace) else self._seconds
-        if time.monotonic() + self._backoff.delay - self._since > seconds:
-            raise error from None
-
-    async def wait(self) -> None:
-        await self._backoff.wait()
 
 
 class Client(Service):
@@ -91,19 +102,31 @@ class Client(Service):
         return self._http.version
 
     async def create(self, request: DelegationRequest) -> AcceptedDelegation:
-        return self._accepted(await self._http.send("POST", "/v1/delegations", content=request.given_json()))
+        return await self._accepted("/v1/delegations", request.given_json())
 
     async def create_many(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         body = ",".join(request.given_json() for request in requests)
-        answer = await self._http.send("POST", "/v1/delegations:batch", content=f'{{"requests":[{body}]}}')
-        return self._http.read(answer, lambda body: _each(Delegation.model_validate, body["items"]))
+        content = f'{{"requests":[{body}]}}'
+        return (await self._read("POST", "/v1/delegations:batch", Items.model_validate, content=content)).items
+
+    async def continue_(
+        self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
+    ) -> AcceptedDelegation:
+        body = {"text": text, "limits": limits.to_dict() if limits else None, "idempotencyKey": idempotency_key}
+        return await self._accepted(f"/v1/delegations/{id}/continue", json.dumps(body))
+
+    async def retry(
+        self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
+    ) -> AcceptedDelegation:
+        body = {"fromTurn": from_turn, "idempotencyKey": idempotency_key}
+        return await self._accepted(f"/v1/delegations/{id}/retry", json.dumps(body))
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
-        """Returns the delegation; with ``wait`` when it is finished or after that many seconds, at most 60."""
+        """Returns the delegation when it is finished, or after ``wait`` seconds, at most 60."""
         wait = min(wait, MAX_WAIT_SECONDS)
         timeout = httpx2.Timeout(ANSWER_SECONDS + wait, connect=CONNECT_SECONDS)
-        params = {"wait": wait} if wait > 0 else {}
-        return self._delegation(await self._http.send("GET", f"/v1/delegations/{id}", params=params, timeout=timeout))
+        request = {"timeout": timeout, "params": {"wait": wait} if wait > 0 else {}}
+        return await self._read("GET", f"/v1/delegations/{id}", Delegation.model_validate, **request)
 
     async def list(
         self,
@@ -115,49 +138,37 @@ class Client(Service):
         cursor: str | None = None,
         parent: str | None = None,
     ) -> PageOf:
-        label = [f"{key}:{value}" for key, value in (labels or {}).items()]
         filters = {"status": status, "session": session, "parent": parent, "cursor": cursor}
-        params = {"limit": limit, "label": label, **{name: value for name, value in filters.items() if value}}
-        answer = await self._http.send("GET", "/v1/delegations", params=params)
-        return self._http.read(answer, PageOf.model_validate)
+        given = {name: value for name, value in filters.items() if value}
+        label = [f"{key}:{value}" for key, value in (labels or {}).items()]
+        return await self._get("/v1/delegations", PageOf.model_validate, limit=limit, label=label, **given)
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
-        answer = await self._http.send(
-            "GET", f"/v1/delegations/{id}/events", params={"after": after}, headers={"Accept": "application/json"}
-        )
-        return self._http.read(answer, lambda body: _each(_envelope, body))
+        return await self._events(id, _envelope, after)
 
     async def plain_events(self, id: str) -> list[dict[str, Any]]:
         """Returns the stored events as they are sent: for thousands of them, reading them as models takes seconds."""
-        answer = await self._http.send("GET", f"/v1/delegations/{id}/events", headers={"Accept": "application/json"})
-        return self._http.read(answer, partial(_each, dict))
+        return await self._events(id, dict)
 
     async def steps(self, id: str) -> list[ToolAgentStep]:
-        answer = await self._http.send("GET", f"/v1/delegations/{id}/steps")
-        return self._http.read(answer, partial(_each, ToolAgentStep.model_validate))
+        return await self._get(f"/v1/delegations/{id}/steps", partial(_each, ToolAgentStep.model_validate))
 
     async def patch(self, id: str) -> str:
         return (await self._http.send("GET", f"/v1/delegations/{id}/patch")).text
 
     async def artifact(self, id: str, name: str, version: int | None = None) -> str:
-        params = {"version": version} if version else {}
-        return (
-            await self._http.send("GET", f"/v1/delegations/{id}/artifacts/{quote(name, safe='')}", params=params)
-        ).text
+        path = f"/v1/delegations/{id}/artifacts/{quote(name, safe='')}"
+        return (await self._http.send("GET", path, params={"version": version} if version else {})).text
 
     async def files(self, id: str, *, base: bool = False) -> FileList:
-        answer = await self._http.send("GET", f"/v1/delegations/{id}/files", params={"base": base})
-        return self._http.read(answer, FileList.model_validate)
+        return await self._get(f"/v1/delegations/{id}/files", FileList.model_validate, base=base)
 
     def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
         """Yields the bytes of one file of a delegation's workspace."""
         return self._http.download(f"/v1/delegations/{id}/files/{quote(os.fsencode(path))}", base=base)
 
     async def cancel(self, id: str) -> Delegation:
-        return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/cancel"))
-
-    async def resume(self, id: str) -> Delegation:
-        return self._delegation(await self._http.send("POST", f"/v1/delegations/{id}/resume"))
+        return await self._read("POST", f"/v1/delegations/{id}/cancel", Delegation.model_validate)
 
     async def cancel_all(self, ids: Iterable[str]) -> None:
         """Cancels each; a few at a time, because a service limits its connections."""
@@ -169,25 +180,8 @@ class Client(Service):
 
         await asyncio.gather(*map(cancel, ids))
 
-    async def continue_(
-        self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
-    ) -> AcceptedDelegation:
-        body = {"text": text, "limits": limits.to_dict() if limits else None, "idempotencyKey": idempotency_key}
-        answer = await self._http.send("POST", f"/v1/delegations/{id}/continue", content=json.dumps(body))
-        return self._accepted(answer)
-
-    async def retry(
-        self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
-    ) -> AcceptedDelegation:
-        body = {"fromTurn": from_turn, "idempotencyKey": idempotency_key}
-        return self._accepted(await self._http.send("POST", f"/v1/delegations/{id}/retry", content=json.dumps(body)))
-
-    async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
-        from ..shared.permission import PermissionRequest
-
-        params = {"delegation": delegation} if delegation else {}
-        answer = await self._http.send("GET", "/v1/permissions", params=params)
-        return self._http.read(answer, lambda body: _each(PermissionRequest.model_validate, body["items"]))
+    async def resume(self, id: str) -> Delegation:
+        return await self._read("POST", f"/v1/delegations/{id}/resume", Delegation.model_validate)
 
     async def answer_permission(
         self,
@@ -202,33 +196,6 @@ class Client(Service):
         body = json.dumps({"outcome": outcome, "reason": reason, "arguments": arguments})
         await self._http.send("POST", f"/v1/permissions/{quote(id, safe='')}", content=body)
 
-    async def prune(
-        self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
-    ) -> Pruned:
-        from ..shared.runs.disk import Pruned
-
-        body = json.dumps({"olderThanSeconds": older_than, "keepBytes": keep_bytes, "dryRun": dry_run})
-        answer = await self._http.send("POST", "/v1/delegations:prune", content=body)
-        return self._http.read(answer, Pruned.model_validate)
-
-    async def disk(self) -> DiskUsage:
-        from ..shared.runs.disk import DiskUsage
-
-        return self._http.read(await self._http.send("GET", "/v1/disk"), DiskUsage.model_validate)
-
-    async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
-        from ..shared.runs.cost import CostReport
-
-        params = {"by": by} | ({"since": since.isoformat()} if since else {})
-        answer = await self._http.send("GET", "/v1/cost", params=params)
-        return self._http.read(answer, CostReport.model_validate)
-
-    async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
-        from .audit_log import AuditPage
-
-        params = {"limit": limit} | ({"cursor": cursor} if cursor else {})
-        return self._http.read(await self._http.send("GET", "/v1/audit", params=params), AuditPage.model_validate)
-
     async def not_ready(self) -> str | None:
         try:
             await self._http.send("GET", "/readyz")
@@ -236,31 +203,63 @@ class Client(Service):
             return str(error)
         return None
 
-    # Imported late: their module imports the Redis client, which most commands do not need.
+    # The models below are imported late: their modules import the Redis client, which most commands do not need.
+
+    async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
+        from ..shared.permission import PermissionRequest
+
+        params = {"delegation": delegation} if delegation else {}
+        read = partial(_each, PermissionRequest.model_validate)
+        return await self._get("/v1/permissions", lambda body: read(body["items"]), **params)
+
+    async def prune(
+        self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
+    ) -> Pruned:
+        from ..shared.runs.disk import Pruned
+
+        body = json.dumps({"olderThanSeconds": older_than, "keepBytes": keep_bytes, "dryRun": dry_run})
+        return await self._read("POST", "/v1/delegations:prune", Pruned.model_validate, content=body)
+
+    async def disk(self) -> DiskUsage:
+        from ..shared.runs.disk import DiskUsage
+
+        return await self._get("/v1/disk", DiskUsage.model_validate)
+
+    async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
+        from ..shared.runs.cost import CostReport
+
+        params = {"since": since.isoformat()} if since else {}
+        return await self._get("/v1/cost", CostReport.model_validate, by=by, **params)
+
+    async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
+        from .audit_log import AuditPage
+
+        params = {"cursor": cursor} if cursor else {}
+        return await self._get("/v1/audit", AuditPage.model_validate, limit=limit, **params)
 
     async def workers(self) -> list[WorkerCard]:
         from ..shared.fleet import WorkerCard
 
-        answer = await self._http.send("GET", "/v1/workers")
-        return self._http.read(answer, partial(_each, WorkerCard.model_validate))
+        return await self._get("/v1/workers", partial(_each, WorkerCard.model_validate))
 
     async def tools(self) -> list[ToolCard]:
         from ..shared.fleet import ToolCard
 
-        answer = await self._http.send("GET", "/v1/tools")
-        return self._http.read(answer, partial(_each, ToolCard.model_validate))
+        return await self._get("/v1/tools", partial(_each, ToolCard.model_validate))
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
-        """The same; a broken stream is resumed where it broke, with exponential back-off.
+        """Yields the events; a broken stream is resumed where it broke, with exponential back-off.
 
         Raises Unavailable after ``patience`` seconds without a connection.
         """
-        reconnect = ReconnectPolicy(self._patience)
+        backoff = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
+        broken_since: float | None = None
         while True:
             try:
                 async with aclosing(self._http.stream(f"/v1/delegations/{id}/events", after)) as envelopes:
                     async for envelope in envelopes:
-                        reconnect.reset()
+                        backoff.reset()
+                        broken_since = None
                         if envelope.seq is not None and envelope.seq <= after:
                             continue
                         after = envelope.seq or after
@@ -268,11 +267,15 @@ class Client(Service):
                         if isinstance(envelope.event, RunFinished):
                             return
             except (httpx2.HTTPError, httpx2.SSEError, Unavailable) as error:
-                reconnect.check(self._http.unreachable(error))
-            await reconnect.wait()
+                broken_since = broken_since or time.monotonic()
+                cause = self._http.unreachable(error)
+                patience = min(self._patience, FULL_SECONDS) if isinstance(cause, OutOfSpace) else self._patience
+                if time.monotonic() + backoff.delay - broken_since > patience:
+                    raise cause from None
+            await backoff.wait()
 
     async def follow_all(self) -> AsyncGenerator[Envelope]:
-        """The same. Raises Unavailable when the stream breaks."""
+        """Yields new events of all delegations. Raises Unavailable when the stream breaks."""
         try:
             async with aclosing(self._http.stream("/v1/events", 0)) as envelopes:
                 async for envelope in envelopes:
@@ -280,11 +283,21 @@ class Client(Service):
         except (httpx2.HTTPError, httpx2.SSEError) as error:
             raise self._http.unreachable(error) from None
 
-    def _accepted(self, answer: httpx2.Response) -> AcceptedDelegation:
-        return AcceptedDelegation(self._delegation(answer), "Idempotent-Replayed" in answer.headers)
+    async def _read(self, method: str, path: str, convert: Callable[[Any], T], **request: Any) -> T:
+        return self._http.read(await self._http.send(method, path, **request), convert)
 
-    def _delegation(self, answer: httpx2.Response) -> Delegation:
-        return self._http.read(answer, Delegation.model_validate)
+    async def _get(self, path: str, convert: Callable[[Any], T], **params: Any) -> T:
+        return await self._read("GET", path, convert, params=params)
+
+    async def _events(self, id: str, convert: Callable[[Any], T], after: int = 0) -> list[T]:
+        headers, params = {"Accept": "application/json"}, {"after": after}
+        path = f"/v1/delegations/{id}/events"
+        return await self._read("GET", path, partial(_each, convert), headers=headers, params=params)
+
+    async def _accepted(self, path: str, content: str) -> AcceptedDelegation:
+        answer = await self._http.send("POST", path, content=content)
+        delegation = self._http.read(answer, Delegation.model_validate)
+        return AcceptedDelegation(delegation, "Idempotent-Replayed" in answer.headers)
 
 
 def _each(convert: Callable[[Any], T], items: object) -> list[T]:
@@ -295,3 +308,143 @@ def _each(convert: Callable[[Any], T], items: object) -> list[T]:
 
 def _envelope(item: object) -> Envelope:
     return Envelope.from_json(json.dumps(item))
+
+
+class HttpConnection:
+    """Sends requests to one service.
+
+    Raises the ``Refused`` tree as the service does, Unavailable if it cannot connect.
+    """
+
+    version = ""
+    """That of the service, as its last response has it."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        scheme, host = _address(url)
+        self.url = url.rstrip("/")
+        try:
+            self._http = httpx2.AsyncClient(
+                base_url=self.url,
+                headers={b"Authorization": b"Bearer " + _header(token)} if token else None,
+                timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+                limits=httpx2.Limits(max_connections=None),
+                event_hooks={"response": [self._note_version]},
+                verify=tls_context(scheme),
+                # A proxy of the environment cannot reach this machine's loopback.
+                trust_env=host not in ("127.0.0.1", "localhost", "::1"),
+            )
+        except (ImportError, ValueError):
+            raise Misconfigured(
+                f"{_proxies()} does not name an HTTP proxy, and other kinds are not supported. Set it to "
+                f"http://host:port, or add {host} to NO_PROXY"
+            ) from None
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def stream(self, path: str, after: int) -> AsyncGenerator[Envelope]:
+        """Yields the events of one stream after ``after`` until it ends or breaks."""
+        timeout = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
+        async with self._http.sse(path, headers={"Last-Event-ID": str(after)}, timeout=timeout) as source:
+            await self._check(source.response)
+            async for frame in source:
+                try:
+                    yield Envelope.from_json(frame.data)
+                except ValidationError:
+                    continue  # a newer service may have event types that this version does not know
+
+    async def send(self, method: str, path: str, **request: Any) -> httpx2.Response:
+        """Returns a successful response; ``request`` holds further arguments of ``httpx2.AsyncClient.request``."""
+        if "content" in request:
+            request["headers"] = {"Content-Type": "application/json"}
+        try:
+            answer = await self._http.request(method, path, **request)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise self.unreachable(error) from None
+        await self._check(answer)
+        return answer
+
+    async def download(self, path: str, **params: Any) -> AsyncGenerator[bytes]:
+        """Yields the bytes of a response as they come. Raises Unavailable if it breaks off."""
+        try:
+            async with self._http.stream("GET", path, params=params) as answer:
+                await self._check(answer)
+                async for chunk in answer.aiter_bytes():
+                    yield chunk
+        except httpx2.HTTPError as error:
+            raise self.unreachable(error) from None
+
+    def read(self, answer: httpx2.Response, convert: Callable[[Any], T]) -> T:
+        """Returns the response's value. Raises Unavailable if it is not a response of this service."""
+        try:
+            return convert(answer.json())
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise Unavailable(
+                f"{self.url} answered {answer.request.url.path} with something else than this service does; {REMEDY}"
+            ) from None
+
+    async def _note_version(self, answer: httpx2.Response) -> None:
+        version = answer.headers.get(VERSION_HEADER, self.version)
+        if version not in (self.version, own := own_version()):
+            message = "this is deputize %s, the service %s; they may misunderstand each other"
+            log.warning(message, own, visible(version[:LONGEST_SHOWN]))
+        self.version = version
+
+    async def _check(self, answer: httpx2.Response) -> None:
+        if answer.is_success:
+            return
+        await answer.aread()
+        try:
+            problem = answer.json()
+            detail, errors, kind = str(problem["detail"]), list(problem["errors"]), str(problem["type"])
+        except (ValueError, KeyError, TypeError):
+            raise Unavailable(
+                f"{self.url} answered {answer.status_code} and is not a deputize service; {REMEDY}"
+            ) from None
+        if answer.status_code >= 500:
+            raise (OutOfSpace if answer.status_code == 507 else Unavailable)(detail)
+        known = NAMED.get(kind.rpartition(":")[2]) or ERRORS.get(answer.status_code, Refused)
+        raise known(detail, errors)
+
+    def unreachable(self, error: Exception) -> Unavailable:
+        """Returns the error as one that names the service and the remedy."""
+        if isinstance(error, Unavailable):
+            return error
+        through = f" through the proxy of {_proxies()}" if self._uses_proxy else ""
+        return Unavailable(
+            f"no service answers at {self.url}{through} ({str(error) or type(error).__name__}); {REMEDY}"
+        )
+
+    @property
+    def _uses_proxy(self) -> bool:
+        # There is no public way to ask.
+        used = self._http._transport_for_url(httpx2.URL(self.url))  # pyright: ignore[reportPrivateUsage]
+        return used is not self._http._transport  # pyright: ignore[reportPrivateUsage]
+
+
+def _proxies() -> str:
+    """Returns the variables that name proxies of the environment."""
+    return ", ".join(f"{scheme.upper()}_PROXY" for scheme in getproxies() if scheme in ("http", "https", "all"))
+
+
+def tls_context(scheme: str) -> SSLContext:
+    """Returns the context for a scheme: for plain HTTP an empty one, as loading the authorities takes 10 ms of CPU."""
+    return httpx2.create_ssl_context() if scheme == "https" else SSLContext(PROTOCOL_TLS_CLIENT)
+
+
+def _address(url: str) -> tuple[str, str]:
+    """Returns scheme and host."""
+    try:
+        address = urlsplit(url)
+        if address.scheme in ("http", "https") and address.hostname and (address.port is None or address.port):
+            return address.scheme, address.hostname
+    except ValueError:
+        pass
+    raise Misconfigured(f"{url!r} is not a service URL; DEPUTIZE_URL looks like http://127.0.0.1:8642")
+
+
+def _header(token: str) -> bytes:
+    try:
+        return token.encode()
+    except UnicodeEncodeError:
+        raise Misconfigured("DEPUTIZE_TOKEN holds characters that no header can carry; see how it was set") from None

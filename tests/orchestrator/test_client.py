@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from deputize.orchestrator.client import Client
+from deputize.orchestrator.client import Client, tls_context
 from deputize.orchestrator.delegations import open_service
 from deputize.orchestrator.sockets import free_port
 from deputize.shared.delegation import Delegation, Status, Step, StepStatus
@@ -324,3 +325,9 @@ async def test_a_full_disk_is_told_at_once_and_a_follower_waits_only_a_moment_fo
             await client.get(one.id)
         with pytest.raises(OutOfSpace):
             await collected(client, one.id, [])
+
+
+def test_only_tls_loads_the_certificate_authorities() -> None:
+    assert tls_context("https").cert_store_stats()["x509_ca"] > 0
+    empty = tls_context("http")
+    assert (empty.cert_store_stats()["x509_ca"], empty.verify_mode) == (0, ssl.CERT_REQUIRED)
