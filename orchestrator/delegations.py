@@ -35,9 +35,9 @@ from . import audit_log
 from .audit_log import AuditPage, AuditRecord
 from .continuation import check_continued, continued_request, repeated_request
 from .home import is_full, no_space
-from .readiness import NO_WORKER
 from .request_checks import check_requests
 from .service import AcceptedDelegation, PageOf, Service
+from .stack import NO_WORKER
 from .workspace_files import FileList, OpenedFile, list_files, open_file
 
 if TYPE_CHECKING:

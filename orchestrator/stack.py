@@ -17,10 +17,11 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -41,8 +42,13 @@ from .home import (
     try_lock,
     unusable,
 )
-from .readiness import TICK_SECONDS, WORKER, Stage, StartProgress, stage_of
 
+TICK_SECONDS = 0.03
+ANSWER_SECONDS = 2.0
+NO_WORKER = "no worker is alive"
+"""Start of the detail of ``/readyz`` if only workers are missing."""
+CPU_SECONDS = 3.0
+"""CPU seconds that count as progress; a stack that only waits uses less during the allowed stall."""
 STALLED_SECONDS = 60.0
 """Seconds without progress after which a start is given up."""
 LONGEST = 10
@@ -88,6 +94,63 @@ def running(settings: Settings) -> StackInfo | None:
     return None
 
 
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a start, with the log that has the details."""
+
+    waits_for: str
+    log: str
+
+    def description(self, home: Path) -> str:
+        line = last_line(home / "logs" / self.log)
+        return f"{self.waits_for} ({self.log}: {line})" if line else self.waits_for
+
+
+SUPERVISOR = Stage("starting the stack's parent process", "supervisor.log")
+REDIS = Stage("starting Redis", "redis.log")
+API = Stage("starting the API", "api.log")
+WORKER = Stage("starting the worker", "worker-1.log")
+
+
+async def stage_of(info: StackInfo | None) -> Stage | None:
+    """Returns the stage of a start, or None if ``/readyz`` reports Redis and a worker as ready."""
+    if info is None:
+        return SUPERVISOR
+    status, detail = await _ask(info)
+    if status == 200 or (info.workers == 0 and detail.startswith(NO_WORKER)):
+        return None
+    if status == 0:
+        return API
+    return WORKER if detail.startswith(NO_WORKER) else REDIS
+
+
+async def until_ready(info: StackInfo, report: Report | None = None) -> None:
+    """Returns when the stack is ready. ``report`` receives the name of each stage."""
+    last: Stage | None = None
+    while (stage := await stage_of(info)) is not None:
+        if report and stage is not last:
+            report(f"{stage.waits_for} …")
+            last = stage
+        await asyncio.sleep(TICK_SECONDS)
+
+
+async def _ask(info: StackInfo) -> tuple[int, str]:
+    """Returns the status (0 without a connection) and the problem's detail. An HTTP library is slower to import."""
+    address = urlsplit(info.url)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            with closing(writer):
+                writer.write(f"GET /readyz HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n".encode())
+                answer = await reader.read(-1)
+    except (OSError, TimeoutError):
+        return 0, ""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    with suppress(ValueError, IndexError, KeyError, TypeError):
+        return int(head.split()[1]), str(json.loads(body).get("detail", ""))
+    return 0, ""
+
+
 @asynccontextmanager
 async def stack_in_use(
     settings: Settings,
@@ -104,7 +167,7 @@ async def stack_in_use(
     """
     home = settings.home
     prepare_home(home)
-    waiting = _StartMonitor(home, wait, report)
+    waiting = StartMonitor(home, wait, report)
     async with AsyncExitStack() as held:
         try:
             users = held.enter_context(open_private(home / USERS_LOCK, "ab"))
@@ -149,7 +212,7 @@ def _text(value: object) -> str:
     return json.dumps(json.loads(json.dumps(value, sort_keys=True, default=plain), parse_int=float))
 
 
-async def _let_outdated_stop(settings: Settings, users: IO[bytes], waiting: _StartMonitor) -> None:
+async def _let_outdated_stop(settings: Settings, users: IO[bytes], waiting: StartMonitor) -> None:
     """Waits for the end of a stack that has no other users and runs with outdated settings."""
     info = running(settings)
     if info is None or info.stays or not other_settings(settings, info):
@@ -164,7 +227,7 @@ async def _let_outdated_stop(settings: Settings, users: IO[bytes], waiting: _Sta
         await waiting.pause(stage)
 
 
-async def _ready(settings: Settings, wanted: StackOptions, waiting: _StartMonitor) -> StackInfo:
+async def _ready(settings: Settings, wanted: StackOptions, waiting: StartMonitor) -> StackInfo:
     home = settings.home
     started: _SupervisorProcess | None = None
     while True:
@@ -187,17 +250,28 @@ async def _ready(settings: Settings, wanted: StackOptions, waiting: _StartMonito
         await waiting.pause(stage)
 
 
-class _StartMonitor:
-    """One user's wait for a start: gives up without progress, and reports the stage if it takes long."""
+class StartMonitor:
+    """One user's wait for a start: gives up without progress, and reports the stage if it takes long.
 
-    def __init__(self, home: Path, stalled: float, report: Report | None) -> None:
+    Progress is a new stage, a new line in a log, or CPU time: loading a large Redis logs nothing for minutes.
+    """
+
+    def __init__(self, home: Path, stalled: float = STALLED_SECONDS, report: Report | None = None) -> None:
         self._home = home
         self._stalled = stalled
         self._report = report
-        self._progress = StartProgress(home)
-        self._began = time.monotonic()
+        self._began = self._progressed = time.monotonic()
+        self._last: tuple[Stage | None, int] = (None, -1)
+        self._cpu = 0.0
         self._asked = 0.0
         self._reported = ""
+
+    def stalled_seconds(self, stage: Stage) -> float:
+        """Returns the seconds since the last progress."""
+        current, cpu = (stage, _log_bytes(self._home / "logs")), _cpu_seconds(holder(self._home))
+        if current != self._last or cpu - self._cpu > CPU_SECONDS:
+            self._last, self._cpu, self._progressed = current, cpu, time.monotonic()
+        return time.monotonic() - self._progressed
 
     async def pause(self, stage: Stage | None) -> None:
         """Waits a moment. Raises Unavailable with the stage if the start has stalled."""
@@ -205,7 +279,7 @@ class _StartMonitor:
         if stage is not None:
             if waited > FULL_SECONDS and is_full(self._home):
                 raise Unavailable(no_space(self._home))
-            if self._progress.stalled_seconds(stage) > self._stalled or waited > LONGEST * self._stalled:
+            if self.stalled_seconds(stage) > self._stalled or waited > LONGEST * self._stalled:
                 raise Unavailable(self._given_up(stage))
             if self._report and waited > QUIET_SECONDS and stage.waits_for != self._reported:
                 self._reported = stage.waits_for
@@ -224,6 +298,27 @@ class _StartMonitor:
             self._asked = time.monotonic()
             with suppress(ProcessLookupError):
                 os.kill(info.pid, signal.SIGUSR1)
+
+
+def _log_bytes(logs: Path) -> int:
+    """Returns the bytes in all logs."""
+    try:
+        return sum(entry.stat().st_size for entry in logs.iterdir())
+    except OSError:
+        return 0
+
+
+def _cpu_seconds(supervisor: int | None) -> float:
+    """Returns the CPU seconds of the supervisor and its children; 0 if the system does not report them."""
+    if supervisor is None:
+        return 0.0
+    ticks = 0
+    with suppress(OSError, ValueError, IndexError):
+        children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+        for pid in [str(supervisor), *children]:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 _started: list[subprocess.Popen[bytes]] = []

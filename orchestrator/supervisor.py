@@ -45,10 +45,9 @@ from .home import (
     unusable,
     write_info,
 )
-from .readiness import until_ready
 from .redis_server import EmbeddedRedis, prepare
 from .sockets import free_port, listen, url_of
-from .stack import StackOptions, setting_digests
+from .stack import StackOptions, setting_digests, until_ready
 
 
 class Flower:

@@ -7,7 +7,6 @@ import hmac
 import json
 import os
 import stat
-import time
 import tomllib
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -28,8 +27,6 @@ from .scopes import ALL, Scope
 DEFAULT = "default"
 """The name of the token of DEPUTIZE_TOKEN, which has all scopes."""
 MAX_BYTES = 1024 * 1024
-SETTLED_SECONDS = 2.0
-"""Age from which a file's times show a change: two changes within one tick of its clock look alike."""
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 
@@ -122,31 +119,22 @@ class Tokens:
 
 
 class TokenFile:
-    """A file of entries. It is read again when its times, size or mode differ."""
+    """The entries of the file. It is read with every look, and parsed again where its content changed."""
 
-    def __init__(self, path: Path, settled_seconds: float = SETTLED_SECONDS) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._settled_seconds = settled_seconds
-        self._seen: object = None
-        self._settled = False
+        self._content: bytes | None = None
         self._entries: list[TokenEntry] = []
 
     def entries(self) -> list[TokenEntry]:
         """Returns the current entries. Raises Misconfigured with the line if the file is wrong."""
         try:
-            if self._settled and _signature(self._path.stat()) == self._seen:
-                return self._entries
-            data, found = _read_private(self._path)
+            content = _read_private(self._path)
         except OSError as error:
-            self._settled = False
             raise Misconfigured(f"the tokens file {self._path} cannot be read: {error.strerror}") from None
-        except Misconfigured:
-            self._settled = False
-            raise
-        self._settled = False
-        self._entries = parse_tokens(data, self._path)
-        self._seen = _signature(found)
-        self._settled = time.time() - max(found.st_mtime, found.st_ctime) > self._settled_seconds
+        if content != self._content:
+            self._entries = parse_tokens(content, self._path)
+            self._content = content
         return self._entries
 
 
@@ -154,11 +142,7 @@ def digest_of(token: bytes) -> str:
     return sha256(token).hexdigest()
 
 
-def _signature(found: os.stat_result) -> object:
-    return found.st_ino, found.st_dev, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_mode
-
-
-def _read_private(path: Path) -> tuple[bytes, os.stat_result]:
+def _read_private(path: Path) -> bytes:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
@@ -168,7 +152,7 @@ def _read_private(path: Path) -> tuple[bytes, os.stat_result]:
                 f"the tokens file {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}); "
                 f"`chmod 600 {path}`"
             )
-        return file.read(), found
+        return file.read()
 
 
 def parse_tokens(data: bytes, path: Path) -> list[TokenEntry]:
@@ -229,7 +213,7 @@ def append_entry(path: Path, entry: str) -> None:
     try:
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            before, _ = _read_private(path)
+            before = _read_private(path)
             added = (b"\n" if before else b"") + entry.encode()
             added = b"\n" + added if before and not before.endswith(b"\n") else added
             parse_tokens(before + added, path)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from deputize.orchestrator.continuation import continued_request, repeated_request
-from deputize.orchestrator.readiness import NO_WORKER
 from deputize.orchestrator.service import AcceptedDelegation, PageOf
+from deputize.orchestrator.stack import NO_WORKER
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared.delegation import (
     Delegation,

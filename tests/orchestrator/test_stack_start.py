@@ -16,8 +16,19 @@ import pytest
 
 from deputize.orchestrator.child import last_line
 from deputize.orchestrator.home import StackInfo, holder, prepare_home, write_info
-from deputize.orchestrator.readiness import API, SUPERVISOR, WORKER, Stage, StartProgress, stage_of
-from deputize.orchestrator.stack import LONGEST, other_settings, running, setting_digests, stack_in_use
+from deputize.orchestrator.stack import (
+    API,
+    LONGEST,
+    SUPERVISOR,
+    WORKER,
+    Stage,
+    StartMonitor,
+    other_settings,
+    running,
+    setting_digests,
+    stack_in_use,
+    stage_of,
+)
 from deputize.shared.errors import Misconfigured, Unavailable
 from deputize.shared.settings import Settings
 from tests.orchestrator.fake_service import FakeService, worker_card
@@ -132,7 +143,7 @@ async def test_what_a_start_waits_for_is_known_from_outside() -> None:
 
 def test_a_start_gets_on_as_long_as_something_is_logged(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    stage, progress = Stage("starting Redis", "redis.log"), StartProgress(tmp_path)
+    stage, progress = Stage("starting Redis", "redis.log"), StartMonitor(tmp_path)
     still = until_sync(lambda: progress.stalled_seconds(stage) > 0.05 and progress.stalled_seconds(stage))
     (tmp_path / "logs" / "redis.log").write_text("Loading the data\n")
     assert progress.stalled_seconds(stage) < still
