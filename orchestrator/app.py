@@ -24,7 +24,6 @@ from ..shared.wire import Timestamp, Wire
 from . import problems, web
 from .audit_recorder import AuditRecorder
 from .auth import check_origin, require_token
-from .caller import NOTE, RequestNote
 from .delegations import Delegations
 from .mcp.http import METHODS, McpEndpoint
 from .problems import Problem
@@ -33,7 +32,7 @@ from .routes import BODIES, OPEN, ROUTERS
 from .scopes import MCP_PATH, ROUTES
 from .sockets import check_binding
 from .sse import StreamSlots
-from .token_file import Tokens
+from .tokens import NOTE, RequestNote, Tokens
 
 OpenService = Callable[[], AbstractAsyncContextManager[Delegations]]
 

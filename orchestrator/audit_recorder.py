@@ -14,8 +14,8 @@ from ..shared.errors import Unavailable
 from ..shared.wire import now
 from .audit_log import REFUSALS, AuditRecord
 from .auth import SAFE_METHODS
-from .caller import note_of
 from .scopes import MCP_PATH
+from .tokens import note_of
 
 LONGEST_PATH = 200
 LONGEST_ADDRESS = 64

@@ -15,9 +15,9 @@ from starlette.requests import Request
 
 from ..shared.errors import Invalid, Refused, TooLarge
 from ..shared.wire import explain, unique_keys
-from .caller import RequestNote, note_here
 from .delegations import Delegations
 from .problems import summarize
+from .tokens import RequestNote, note_of
 
 MAX_VALUES = 20_000
 """Maximum values of one request, in all its lists and tables."""
@@ -35,9 +35,13 @@ async def _service(request: Request) -> Delegations:
     return request.app.state.service
 
 
+async def _note(request: Request) -> RequestNote:
+    return note_of(request.scope)
+
+
 Service = Annotated[Delegations, Depends(_service)]
 """The service of the application."""
-Note = Annotated[RequestNote, Depends(note_here)]
+Note = Annotated[RequestNote, Depends(_note)]
 """The request's note, for routes that add delegations to it, or whose response depends on the caller."""
 
 

@@ -16,7 +16,7 @@ from ..shared.errors import Unavailable
 from ..shared.events import Envelope
 from ..shared.log import log
 from . import problems
-from .caller import name_of_caller
+from .tokens import name_of_caller
 
 KEEPALIVE_SECONDS = 15.0
 KEEPALIVE = b": keepalive\n\n"

@@ -33,8 +33,7 @@ from .errors import Exit
 
 if TYPE_CHECKING:
     from ...shared.settings import Settings
-    from ..caller import Caller
-    from ..token_file import Tokens
+    from ..tokens import Caller, Tokens
 
 SPACE_NEEDED = 100 * 1024**2
 SPACE_WANTED = 2 * 1024**3
@@ -147,7 +146,7 @@ def token_row(settings: Settings) -> Finding:
     from ..sockets import TRUSTED, check_binding, is_loopback
 
     if settings.tokens_file is not None:
-        from ..token_file import Tokens
+        from ..tokens import Tokens
 
         try:
             return Finding("✓", "token", f"{Tokens(settings).count()} accepted")
@@ -311,8 +310,7 @@ def masking_row(settings: Settings, mask: Mask | None = None) -> Finding:
 
 def scopes_row(settings: Settings) -> Finding:
     """Tries a new token of each scope with all routes, and each token of the file."""
-    from ..caller import Caller
-    from ..token_file import TokenFile
+    from ..tokens import Caller, TokenFile
 
     try:
         with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
@@ -328,9 +326,8 @@ def scopes_row(settings: Settings) -> Finding:
 
 
 def _of_new_tokens(settings: Settings, path: Path) -> Iterator[str]:
-    from ..caller import RequestNote, caller_of
     from ..scopes import Scope
-    from ..token_file import Tokens, append_entry, digest_of, written_entry
+    from ..tokens import RequestNote, Tokens, append_entry, caller_of, digest_of, written_entry
 
     valid = {f"doctor-{scope}": (scope, None) for scope in Scope}
     kinds = valid | {"doctor-expired": (Scope.READ, now() - timedelta(days=1))}
@@ -347,7 +344,7 @@ def _of_new_tokens(settings: Settings, path: Path) -> Iterator[str]:
 
 def is_accepted(tokens: Tokens, token: bytes) -> bool:
     """Whether the service would know a caller by this token."""
-    from ..caller import RequestNote, caller_of
+    from ..tokens import RequestNote, caller_of
 
     try:
         caller_of(tokens, token, RequestNote("GET", "doctor"))

@@ -109,13 +109,13 @@ def new(name: str, scopes: tuple[list[str], ...], expires: float | None, path: P
     """
     import secrets
 
-    from .. import token_file
+    from .. import tokens
 
     made = secrets.token_urlsafe(32)
     until = None if expires is None else datetime.now(UTC) + timedelta(seconds=expires)
-    entry = token_file.written_entry(name, token_file.digest_of(made.encode()), [*dict.fromkeys(chain(*scopes))], until)
+    entry = tokens.written_entry(name, tokens.digest_of(made.encode()), [*dict.fromkeys(chain(*scopes))], until)
     if path is not None:
-        token_file.append_entry(path, entry)
+        tokens.append_entry(path, entry)
     output.line(made)
     if path is None:
         output.block(f"\n{entry.rstrip()}")

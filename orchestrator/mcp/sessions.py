@@ -19,10 +19,10 @@ from starlette.types import Message, Receive, Scope, Send
 from ...shared.errors import Unavailable
 from ...shared.request import DelegationRequest
 from ...shared.settings import Settings
-from ..caller import name_of_caller, note_of
 from ..scopes import Scope as TokenScope
 from ..service import Service
 from ..sse import StreamSlots
+from ..tokens import name_of_caller, note_of
 from .elicitation import Context
 from .server import McpServer
 

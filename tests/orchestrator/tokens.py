@@ -11,7 +11,7 @@ import httpx2
 from pydantic import SecretStr
 
 from deputize.orchestrator.scopes import Scope
-from deputize.orchestrator.token_file import digest_of, written_entry
+from deputize.orchestrator.tokens import digest_of, written_entry
 from tests.orchestrator.serving import served, settings
 from tests.plain_http import PLAIN_HTTP
 

@@ -6,10 +6,9 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from deputize.orchestrator.caller import Caller
 from deputize.orchestrator.cli.doctor import is_accepted, machine_rows, masking_row, scopes_row, wrong_routes
 from deputize.orchestrator.scopes import ROUTES, Scope
-from deputize.orchestrator.token_file import TokenEntry, Tokens, append_entry, digest_of, written_entry
+from deputize.orchestrator.tokens import Caller, TokenEntry, Tokens, append_entry, digest_of, written_entry
 from deputize.shared.errors import ScopeMissing
 from deputize.shared.promises import FINDINGS, PROMISES, Finding
 from deputize.shared.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from deputize.orchestrator.app import create_app
-from deputize.orchestrator.token_file import (
+from deputize.orchestrator.tokens import (
     TokenFile,
     Tokens,
     append_entry,

@@ -1,4 +1,4 @@
-"""The tokens of a service: that of DEPUTIZE_TOKEN, and those of the tokens file, read again when it changes."""
+"""The tokens of a service, that of DEPUTIZE_TOKEN and those of the tokens file, and the callers that send them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,31 @@ import json
 import os
 import stat
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from datetime import time as clock
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from ..shared.background import RepeatedCause
-from ..shared.errors import Invalid, Misconfigured, Unavailable
+from ..shared.errors import Invalid, Misconfigured, ScopeMissing, Unauthorized, Unavailable
 from ..shared.settings import Settings
 from ..shared.toml_lines import line_numbers, line_of, syntax_error
 from ..shared.wire import explain, now
 from .scopes import ALL, Scope
 
+if TYPE_CHECKING:
+    from starlette.types import Scope as AsgiScope
+
 DEFAULT = "default"
 """The name of the token of DEPUTIZE_TOKEN, which has all scopes."""
 MAX_BYTES = 1024 * 1024
+NOTE = "deputize.note"
+"""Key of the request's note in its ASGI scope."""
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 
@@ -220,3 +226,62 @@ def append_entry(path: Path, entry: str) -> None:
             os.write(file.fileno(), added)
     except OSError as error:
         raise Misconfigured(f"the tokens file {path} cannot be written: {error.strerror}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of an authenticated request. ``token`` is the token's name, None where none is asked for."""
+
+    token: str | None
+    scopes: frozenset[Scope]
+
+    def check(self, needed: Collection[Scope]) -> None:
+        """Raises ScopeMissing, with the names of the scopes, unless the token has all of them."""
+        missing = sorted(frozenset(needed) - self.scopes)
+        if missing:
+            names = " and ".join(missing)
+            detail = f"the token {self.token!r} lacks the scope {names}, which this needs; use one that has it"
+            raise ScopeMissing(detail, scopes=missing)
+
+
+ANYONE = Caller(None, ALL)
+"""Where the service asks for no token."""
+
+
+@dataclass(slots=True)
+class RequestNote:
+    """What is known of a request so far."""
+
+    method: str
+    request_id: str
+    caller: Caller | None = None
+    """None until it is authenticated."""
+    token: str | None = None
+    """The token's name, also where the token has expired."""
+    route: str | None = None
+    """The path with its parameters' names; None before a route was found."""
+    ids: list[str] = field(default_factory=list[str])
+    """The delegations that it concerns."""
+
+
+def note_of(scope: AsgiScope) -> RequestNote:
+    return scope[NOTE]
+
+
+def name_of_caller(scope: AsgiScope) -> str:
+    """Returns what requests of one caller have in common: the token's name, or the address where none is asked for."""
+    note: RequestNote | None = scope.get(NOTE)
+    return (note and note.token) or str((scope.get("client") or [""])[0])
+
+
+def caller_of(tokens: Tokens, given: bytes | None, note: RequestNote) -> Caller:
+    """Returns the caller with this token, and notes the token's name. Raises Unauthorized without a valid one."""
+    if given is None:
+        raise Unauthorized("no token; send `Authorization: Bearer …` with the service's DEPUTIZE_TOKEN")
+    entry = tokens.find(given)
+    if entry is None:
+        raise Unauthorized("this is not a token of the service; compare it with DEPUTIZE_TOKEN there")
+    note.token = entry.name
+    if entry.expired:
+        raise Unauthorized(f"the token {entry.name!r} has expired; ask the operator of the service for a new one")
+    return Caller(entry.name, entry.scopes)
