@@ -175,12 +175,6 @@ class StepCompleted(Event):
     step: Step
 
 
-class StepSummarized(Event):
-    type: Literal["step_summarized"] = "step_summarized"
-    step_id: str
-    summary: str
-
-
 # Between
 
 
@@ -224,7 +218,6 @@ AnyEvent = Annotated[
     | PermissionRequested
     | PermissionAnswered
     | StepCompleted
-    | StepSummarized
     | ProgressMade
     | ErrorSeen
     | Heartbeat,

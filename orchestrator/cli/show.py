@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RESULT_LINES = 20
 """Lines of a call's result that are shown."""
-LEFT_OUT = {"step_started", "step_summarized", "permission_answered"}
+LEFT_OUT = {"step_started", "permission_answered"}
 
 
 def transcript(envelopes: Iterable[Envelope]) -> Iterator[str]:

@@ -189,7 +189,6 @@ _EVENTS: list[dict[str, Any]] = [
         "by": "ada",
     },
     {"type": "step_completed", "step": _STEP},
-    {"type": "step_summarized", "stepId": "call_1", "summary": "one comparison changed"},
     {"type": "progress", "message": "compacting the conversation"},
     {"type": "error", "message": "the endpoint does not answer", "kind": "model_unavailable"},
     {"type": "heartbeat", "turn": 3, "toolCalls": 5, "lastTool": "edit_file", "elapsedMs": 20000, "costUsd": None},
