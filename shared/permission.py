@@ -56,14 +56,6 @@ def parse_outcome(text: str) -> PermissionOutcome:
     return known[text]
 
 
-def answer_words(outcome: str, by: str | None, reason: str | None) -> str:
-    """Returns `denied by token "ci": do not push`; ``by`` is the name of a token."""
-    words = "denied" if outcome == "cancel" else "approved"
-    words += " always" if "always" in outcome else " with other arguments" if outcome == "modify" else ""
-    words += f' by token "{by}"' if by else ""
-    return f"{words}: {reason}" if reason else words
-
-
 class EditDetails(Wire):
     """A change of files."""
 

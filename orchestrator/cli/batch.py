@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from ...shared.errors import Invalid, Misconfigured, Refused
+from ...shared.lines import cut
 from ...shared.text import count
 from . import formatting, output
 from .batch_input import FORMATS, BatchInput, RequestLine
@@ -321,4 +322,4 @@ def _print(delegation: Delegation, result: ToolAgentResult, number: int, as_json
         output.json_line(json.dumps({"line": number, **result.to_dict()}, ensure_ascii=False))
     else:
         end = formatting.end_line(result, f"line {number}", delegation.request)
-        output.line(f"{end}  {formatting.cut(result.summary, 100)}")
+        output.line(f"{end}  {cut(result.summary, 100)}")

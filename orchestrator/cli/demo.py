@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...shared.lines import outcome
 from . import formatting, output
 from .connect import connect, load_settings
 from .errors import Exit
@@ -168,7 +169,7 @@ async def _print_outcome(settings: Settings, client: Client, part: DemoPart, res
     output.line(f"━━ {part.request.title}  {id}")
     output.block(result.summary.strip())
     output.line("")
-    output.line(formatting.outcome(result))
+    output.line(outcome(result))
     output.line(f"{kinds.total()} events: {', '.join(f'{number} {kind}' for kind, number in kinds.items())}")
     for changed in result.file_changes:
         output.line(formatting.change(changed))

@@ -1,108 +1,27 @@
-"""Lines for a delegation's events, and for the model's words and the output of commands as they come."""
+"""The lines that a command prints for events, and for the model's words and the output of commands as they come."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...shared.lines import SHORT_PERMISSION_ID, line_of, question_of, step_line
 from ...shared.text import terminal_text
-from . import formatting
-from .formatting import SHORT_PERMISSION_ID, cut, outcome, seconds, wrapped
+from .formatting import wrapped
 
 if TYPE_CHECKING:
     from ...shared.delegation import Step
-    from ...shared.events import (
-        AnyEvent,
-        Envelope,
-        ErrorSeen,
-        ModelRetried,
-        PermissionAnswered,
-        PermissionRequested,
-        ProgressMade,
-        Replied,
-        ResumedWaiting,
-        Waiting,
-    )
+    from ...shared.events import AnyEvent, Envelope
     from ...shared.permission import PermissionQuestion
-
 
 WORDS, OUTPUT = "> ", "| "
 """Before each line of the model's words, and of a command's output."""
 MIN_WIDTH = 20
 OVERLAP_CHARS = 200
 """Characters at the end of the output so far that are looked for in the result of a command."""
-
-
-def is_failure_reason(event: AnyEvent) -> bool:
-    """Returns whether the event is the reason of the run's failure, which its result contains as well."""
-    from ...shared.delegation import TerminationReason
-
-    return event.type == "error" and event.kind in [*TerminationReason]
-
-
-def step_line(step: Step, took: float | None = None) -> str:
-    """`✓ read pricing.py  0.1 s`."""
-    sign = {"completed": "✓", "failed": "✗"}.get(step.status, "…")
-    trouble = f": {cut(step.error, 160)}" if step.error else ""
-    duration = "" if took is None else f"  {seconds(took)}"
-    return f"{sign} {cut(step.title or step.tool_name, 100)}{duration}{trouble}"
-
-
-def event_line(event: AnyEvent) -> str | None:
-    """Returns one line for an event, or None for events that are only for programs."""
-    match event.type:
-        case "run_queued":
-            return f"queued: {event.request.title}"
-        case "run_started":
-            return f"running on {event.worker} with {event.model}"
-        case "run_resumed":
-            return f"taken over by {event.worker} at turn {event.from_turn}: {event.reason}"
-        case "run_retried":
-            again = f"done again from the start in {seconds(event.delay_seconds)} (retry {event.retry} of {event.of})"
-            return f"{again}, after {event.reason}: {event.error}"
-        case "run_finished":
-            return outcome(event.result)
-        case "step_completed":
-            return f"turn {event.step.turn_index}  {step_line(event.step)}"
-        case "waiting" | "resumed_waiting":
-            return _waiting_line(event)
-        case "permission_requested" | "permission_answered" | "model_retried" | "progress" | "error":
-            return _status_line(event)
-        case _:
-            return None
-
-
-def reply_line(event: Replied) -> str:
-    """`I look at it first. → read_file, bash`."""
-    calls = ", ".join(call.name for call in event.tool_calls)
-    return " → ".join(part for part in (cut(event.text, 160), calls) if part)
-
-
-def _waiting_line(event: Waiting | ResumedWaiting) -> str:
-    if event.type == "resumed_waiting":
-        return f"goes on after {seconds(event.seconds)}"
-    thing = {"rate": "the model's endpoint", "shared_prefix": "a cached prefix"}.get(event.why, event.why)
-    return f"waits for {thing}{f': {event.detail}' if event.detail else ''}"
-
-
-def _status_line(event: PermissionRequested | PermissionAnswered | ModelRetried | ProgressMade | ErrorSeen) -> str:
-    match event.type:
-        case "permission_requested":
-            id = event.permission_id[-SHORT_PERMISSION_ID:]
-            return f"asks for permission: {event.step.title} (`deputize approve {id}` or `deputize deny {id}`)"
-        case "permission_answered":
-            from ...shared.permission import answer_words
-
-            words = answer_words(event.outcome, event.by, event.reason)
-            return f"permission {event.permission_id[-SHORT_PERMISSION_ID:]}: {words}"
-        case "model_retried":
-            return f"turn {event.turn}  the model is asked again in {seconds(event.delay_seconds)}: {event.error}"
-        case "progress":
-            return event.message
-        case "error":
-            return event.message if event.kind == "rate" else f"{event.kind}: {event.message}"
+WITHOUT_LINE = {"turn_started", "replied", "step_started"}
+"""Events that other lines include: the end of a step has its turn, and the words of a reply are shown by `--stream`."""
 
 
 class EventLines:
@@ -131,15 +50,13 @@ class EventLines:
             lines += self._streams.setdefault(envelope.delegation_id, _Stream()).take(event, self._width())
         if event.type == "run_finished":
             self._streams.pop(envelope.delegation_id, None)
-        if event.type == "step_completed":
-            took = (envelope.at - event.step.timestamp).total_seconds()
-            lines.append(f"turn {event.step.turn_index}  {step_line(event.step, max(0.0, took))}")
-        elif (line := self._line(envelope.delegation_id, event)) is not None:
+        if (line := self._line(envelope)) is not None:
             lines.append(line)
         return lines
 
-    def _line(self, id: str, event: AnyEvent) -> str | None:
-        line = event_line(event)
+    def _line(self, envelope: Envelope) -> str | None:
+        id, event = envelope.delegation_id, envelope.event
+        line = None if event.type in WITHOUT_LINE else line_of(event, envelope.at)
         match event.type:
             case "permission_requested":
                 self._calls[event.permission_id] = event.step.title
@@ -149,21 +66,21 @@ class EventLines:
             case "waiting":
                 self._waits[id] = event.why
                 known = event.detail and event.detail == self._failures.get(id, ("", 0))[0]
-                shown = event_line(event.model_copy(update={"detail": ""})) if known else line
+                shown = line_of(event.model_copy(update={"detail": ""})) if known else line
                 return None if event.why == "permission" else shown
             case "model_retried":
                 error, times = self._failures.get(id, ("", 0))
                 times = times + 1 if event.error == error else 1
                 self._failures[id] = event.error, times
                 again = f"the same error, {times} times so far"
-                return line if times == 1 else event_line(event.model_copy(update={"error": again}))
+                return line if times == 1 else line_of(event.model_copy(update={"error": again}))
             case "replied" | "run_finished":
                 self._failures.pop(id, None)
-                return line
             case "resumed_waiting" if self._waits.pop(id, "") == "permission":
                 return None
             case _:
-                return line
+                pass
+        return line
 
     def unfinished(self, id: str) -> str:
         """Returns the start of the line that is streamed now."""
@@ -185,10 +102,8 @@ class _Stream:
     _command: str = ""
     """The command whose output is in the open line."""
 
-    def take(self, event: AnyEvent, width: int | None) -> list[str]:
-        return [*self._taken(event, width)]
-
-    def _taken(self, event: AnyEvent, width: int | None) -> Iterator[str]:
+    def take(self, event: AnyEvent, width: int | None) -> Iterator[str]:
+        """Yields the lines that an event completes, wrapped at ``width`` if there is one."""
         match event.type:
             case "text_delta":
                 self._reply += event.text
@@ -271,7 +186,7 @@ def _plain(output: str) -> str:
 
 def short_ids(ids: Sequence[str]) -> list[str]:
     """Returns the ends of the ids of requests by which none is mistaken for another one."""
-    length = formatting.SHORT_PERMISSION_ID
+    length = SHORT_PERMISSION_ID
     while len({id[-length:] for id in ids}) < len({*ids}):
         length += 1
     return [id[-length:] for id in ids]
@@ -284,34 +199,4 @@ def in_task(asked: PermissionQuestion, title: str) -> str:
 
 def question_lines(asked: PermissionQuestion, title: str) -> list[str]:
     """Returns the lines of a request; ``title``: of the delegation that asks."""
-    (short,) = short_ids([asked.permission_id])
-    lines = [f"permission {short}: {in_task(asked, title)}"]
-    if len(asked.path) > 1:
-        lines.append(f"  asked by {formatting.short_id(asked.path[-1])}, a child of {asked.path[-2]}")
-    if asked.reason:
-        lines.append(f"  because {asked.reason}" + (f" (rule {asked.rule})" if asked.rule else ""))
-    # Of answers that permit the same only the first one.
-    lasting = {", ".join(grants): outcome for outcome, grants in reversed(asked.remembers.items())}
-    names = {outcome: outcome[len("proceed_") :].replace("always_", "always, this ") for outcome in lasting.values()}
-    lines += [f"  {names[outcome]}: {grants}" for grants, outcome in reversed(lasting.items())]
-    return lines + [f"  | {line}" for line in _text(asked)]
-
-
-def _text(asked: PermissionQuestion) -> Sequence[str]:
-    details = asked.details
-    match details.type:
-        case "execute":
-            asking = [each for each in details.commands if each.decision != "allow"]
-            parts = [f"# {each.reason}" for each in asking] + [f"# it {effect}" for effect in details.effects]
-            return [*details.command.splitlines(), *dict.fromkeys(parts)]
-        case "edit":
-            return details.diff.splitlines() or details.paths
-        case "mcp":
-            return [f"{details.server}: {details.tool}", *_arguments(details.arguments)]
-        case "info":
-            more = {name: value for name, value in details.arguments.items() if value not in details.urls}
-            return [*(url for url in details.urls if url not in asked.step.title), *_arguments(more)]
-
-
-def _arguments(arguments: dict[str, object]) -> list[str]:
-    return json.dumps(arguments, ensure_ascii=False, indent=1).splitlines() if arguments else []
+    return [f"permission {asked.permission_id[-SHORT_PERMISSION_ID:]}: {in_task(asked, title)}", *question_of(asked)]

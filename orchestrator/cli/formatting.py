@@ -1,4 +1,4 @@
-"""Formatting for people: durations, costs, outcomes, changed files."""
+"""Formatting for people: tables, ages, sizes, commands, changed files, and lines that fit."""
 
 from __future__ import annotations
 
@@ -11,33 +11,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...shared.lines import SIGNS, dollars, ending, seconds
 from ...shared.text import count
 
 if TYPE_CHECKING:
-    from ...shared.delegation import FileChange, ToolAgentResult, Usage
+    from ...shared.delegation import FileChange, ToolAgentResult
     from ...shared.request import DelegationRequest
     from ...shared.settings import Settings
 
-SHORT_ID = 6
-"""Characters of an id's end that are shown; commands accept them as the id."""
-SHORT_PERMISSION_ID = 8
-"""The end of a permission request's id, which belongs to the call."""
 SHOWN_LEFT_OUT = 5
 WHOLE = re.compile(r"`[^`]+`|(?:(?<=: )|^ +)(?:[A-Z_]+=\S+ )?\S*deputize .*$")
 """Commands of ours in a line."""
-SIGNS = {"succeeded": "✓", "failed": "✗", "cancelled": "–"}
-
-
-def short_id(id: str) -> str:
-    return f"…{id[-SHORT_ID:]}"
-
-
-def seconds(value: float) -> str:
-    if value < 60:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
 def ago(moment: datetime, now: datetime) -> str:
@@ -46,26 +30,6 @@ def ago(moment: datetime, now: datetime) -> str:
         if value >= size:
             return f"{value // size} {unit}"
     return f"{value} s"
-
-
-def cost(usd: float | None) -> str:
-    """Formats a cost; a dash if the price is not known, which is not the same as zero."""
-    if usd is None:
-        return "–"
-    return f"{'-' if round(usd, 4) < 0 else ''}${abs(usd):.4f}"
-
-
-def share(part: float | None) -> str:
-    """`97.3%`; a dash if there is nothing to have a share of."""
-    return "–" if part is None else f"{part:.1%}"
-
-
-def tokens(usage: Usage) -> str:
-    """`1,204 tokens (97.3% cached), $0.0031 ($0.0142 saved)`; what is in brackets only where the cache was read."""
-    if not usage.cache_read_tokens:
-        return f"{usage.total:,} tokens, {cost(usage.cost_usd)}"
-    saved = "" if usage.cache_saved_usd is None else f" ({cost(usage.cache_saved_usd)} saved)"
-    return f"{usage.total:,} tokens ({share(usage.cached_share)} cached), {cost(usage.cost_usd)}{saved}"
 
 
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
@@ -119,30 +83,10 @@ def wrapped(line: str, width: int, *, hang: int = 0, hard: bool = False) -> list
     return [*parts, line]
 
 
-def cut(text: str, width: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[: width - 1] + "…"
-
-
-def outcome(result: ToolAgentResult) -> str:
-    """`✓ succeeded (completed, 1 call denied): 3 turns, 5 tool calls, 2.1 s, 1,204 tokens, $0.0031`."""
-    facts = (
-        count(result.turn_count, "turn"),
-        count(result.tool_call_count, "tool call"),
-        seconds(result.execution_time_ms / 1000),
-        tokens(result.usage),
-    )
-    return f"{SIGNS[result.status]} {result.status} ({_ending(result)}): {', '.join(facts)}"
-
-
-def _ending(result: ToolAgentResult) -> str:
-    return ", ".join((result.termination_reason, *result.notes))
-
-
 def end_line(result: ToolAgentResult, title: str, request: DelegationRequest | None) -> str:
     """`✓ Count the files  dlg_01…  completed, 1 call denied  2.1 s  $0.0031  2 files changed`."""
-    took, price = seconds(result.execution_time_ms / 1000), cost(result.usage.cost_usd)
-    parts = (result.delegation_id, _ending(result), took, price, changes(result, request))
+    took, price = seconds(result.execution_time_ms / 1000), dollars(result.usage.cost_usd)
+    parts = (result.delegation_id, ending(result), took, price, changes(result, request))
     return "  ".join(part for part in (f"{SIGNS[result.status]} {title}", *parts) if part)
 
 

@@ -7,15 +7,16 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
+from ...shared.lines import cut, outcome, short_id
 from ...shared.text import visible
+from ..run_states import RunState, RunStates
 from . import formatting, output
 from .event_lines import EventLines
-from .rows import TableRow, Totals
 
 if TYPE_CHECKING:
-    from ...shared.delegation import Delegation, ToolAgentResult
+    from ...shared.delegation import Delegation
     from ...shared.events import Envelope
 
 TICK_SECONDS = 0.25
@@ -31,96 +32,99 @@ CLEAR_BELOW = "\x1b[J"
 NO_WRAP, WRAP = "\x1b[?7l", "\x1b[?7h"
 
 
-class Display(Protocol):
-    """Shows events while its block lasts."""
+class Display:
+    """Shows events while its block lasts. This one shows notes only."""
 
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
+    prompts = False
+    """Whether it can show a prompt."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
     def add(self, delegation: Delegation) -> None:
         """Adds a delegation; its events follow."""
-        ...
 
-    def event(self, envelope: Envelope) -> None: ...
+    def event(self, envelope: Envelope) -> None:
+        """Shows an event."""
+
     def note(self, text: str) -> None:
         """Prints a line that is not an event, without breaking the table."""
-        ...
+        output.line(text, err=True)
 
     def aside(self) -> AbstractContextManager[None]:
         """Clears the table for a block in which the command may print results."""
-        ...
-
-    prompts: bool
-    """Whether it can show a prompt."""
+        return nullcontext()
 
     def prompt(self, *lines: str) -> None:
         """Shows a question below everything else: lines about it, itself, the line of its answer; none removes it."""
-        ...
 
 
-class Lines:
-    """A line per event, for files, pipes and plain terminals; a line of the state where nothing happens for long.
+class JsonLines(Display):
+    """Events as JSON lines on stdout, for programs."""
 
-    Needs a running event loop.
-    """
+    def event(self, envelope: Envelope) -> None:
+        output.json_line(envelope.to_json())
 
-    prompts = False
 
-    def __init__(self, *, stream: bool = False, quiet_seconds: float = QUIET_SECONDS) -> None:
-        self._rows: dict[str, TableRow] = {}
-        self._totals = Totals()
-        self._lines = EventLines(stream=stream)
-        self._quiet_seconds = quiet_seconds
+class _Live(Display):
+    """A display that is refreshed while nothing happens. Needs a running event loop."""
+
+    def __init__(self, lines: EventLines, seconds: float = TICK_SECONDS) -> None:
+        self._states = RunStates()
+        self._steps = lines
+        self._seconds = seconds
         self._loop = asyncio.get_running_loop()
-        self._printed = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
-        self._timer = self._loop.call_at(self._printed + self._quiet_seconds, self._check)
+        self._tick()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _check(self) -> None:
-        if self._loop.time() >= self._printed + self._quiet_seconds:
-            self._printed = self._loop.time()
-            if state := self._state():
-                self.note(state)
-        self._timer = self._loop.call_at(self._printed + self._quiet_seconds, self._check)
+    def _tick(self) -> None:
+        self._refresh()
+        self._timer = self._loop.call_later(self._seconds, self._tick)
 
-    def _state(self) -> str:
-        rows = [*self._rows.values()]
-        if self._totals.seen == 1:
-            return f"… {rows[0].line()}" if rows else ""
-        return f"… {self._totals.line(rows)}" if rows else ""
+    def _refresh(self) -> None:
+        raise NotImplementedError
 
     def add(self, delegation: Delegation) -> None:
-        if self._totals.new(delegation.id):
-            self._rows[delegation.id] = TableRow.of(delegation)
+        self._states.add(delegation)
+
+
+class Lines(_Live):
+    """A line per event, for files, pipes and plain terminals; a line of the state where nothing happens for long."""
+
+    def __init__(self, *, stream: bool = False, quiet_seconds: float = QUIET_SECONDS) -> None:
+        super().__init__(EventLines(stream=stream), min(TICK_SECONDS, quiet_seconds))
+        self._quiet_seconds = quiet_seconds
+        self._printed = self._loop.time()
+
+    def _refresh(self) -> None:
+        if self._loop.time() >= self._printed + self._quiet_seconds:
+            self._printed = self._loop.time()
+            if state := self._states.line():
+                self.note(f"… {state}")
 
     def event(self, envelope: Envelope) -> None:
-        id, event = envelope.delegation_id, envelope.event
-        row = self._rows.get(id)
-        if row is not None:
-            row.take(event)
-        title = formatting.cut(row.title, 32) if row else id
-        for line in self._lines.of(envelope):
-            self.note(f"[{title}] {line}" if self._totals.seen > 1 else line)
-        if event.type == "run_finished" and row is not None:
-            del self._rows[id]
-            self._totals.finished(event.result)
+        state = self._states.take(envelope)
+        title = cut(state.title, MAX_TITLE) if state else envelope.delegation_id
+        for line in self._steps.of(envelope):
+            self.note(f"[{title}] {line}" if self._states.several else line)
 
     def note(self, text: str) -> None:
         self._printed = self._loop.time()
-        output.line(text, err=True)
+        super().note(text)
 
     def aside(self) -> AbstractContextManager[None]:
         self._printed = self._loop.time()
-        return nullcontext()
-
-    def prompt(self, *lines: str) -> None:
-        pass
+        return super().aside()
 
 
 class Region:
@@ -170,77 +174,56 @@ class Region:
             pass  # the terminal is gone; the work continues
 
 
-class Table:
+class Table(_Live):
     """A live table for terminals: a row per unfinished delegation, and totals.
 
-    A finished delegation becomes a line above the table, which scrolls away. Needs a running event loop.
+    A finished delegation becomes a line above the table, which scrolls away.
     """
 
     def __init__(self, *, show_outcomes: bool = True, stream: bool = False) -> None:
         from rich.console import Console
 
-        self._show_outcomes = show_outcomes
         self.prompts = sys.stdin.isatty()
-        self._steps = EventLines(stream=stream, width=self._width, asks=self.prompts)
-        self._rows: dict[str, TableRow] = {}
-        self._totals = Totals()
+        super().__init__(EventLines(stream=stream, width=self._width, asks=self.prompts))
+        self._show_outcomes = show_outcomes
         self._prompt: Sequence[str] = ()
         self._console = Console(stderr=True)
         self._region = Region(sys.stderr, self._lines)
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
         self._loop.add_signal_handler(signal.SIGCONT, self._region.redraw)
-        self._tick()
-        return self
+        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        super().__exit__()
         self._loop.remove_signal_handler(signal.SIGCONT)
         self._region.draw()
 
-    def _tick(self) -> None:
+    def _refresh(self) -> None:
         self._region.draw()
-        self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
-
-    def add(self, delegation: Delegation) -> None:
-        if self._totals.new(delegation.id):
-            self._rows[delegation.id] = TableRow.of(delegation)
 
     def event(self, envelope: Envelope) -> None:
-        id = envelope.delegation_id
-        if self._totals.new(id):
-            self._rows[id] = TableRow(id, id)
-        if (row := self._rows.get(id)) is None:
+        if (state := self._states.take(envelope)) is None:
             return
-        row.take(envelope.event)
+        several, type = self._states.several, envelope.event.type
         lines = self._steps.of(envelope)
-        if envelope.event.type == "run_finished" or (self._totals.seen > 1 and envelope.event.type in SHOWN_BY_ROWS):
+        if type == "run_finished" or (several and type in SHOWN_BY_ROWS):
             lines = lines[:-1]  # the line of the end is another one
-        self._print([f"{self._prefix(row)}{line}" for line in lines])
-        if open := self._steps.unfinished(id):
-            row.step = open
-        if envelope.event.type == "run_finished":
-            self._finished(row, envelope.event.result)
+        self._print([f"{self._prefix(state)}{line}" for line in lines])
+        if open := self._steps.unfinished(state.id):
+            state.step = open
+        if envelope.event.type == "run_finished" and self._show_outcomes:
+            result = envelope.event.result
+            self.note(formatting.end_line(result, state.title, state.request) if several else outcome(result))
 
-    def _prefix(self, row: TableRow) -> str:
+    def _prefix(self, state: RunState) -> str:
         """Returns what names the delegation at the beginning of a line; "" where there is only one."""
-        if self._totals.seen == 1:
+        if not self._states.several:
             return ""
-        title = formatting.cut(row.title, min(MAX_TITLE, self._console.width // 3))
-        return f"{title}  {formatting.short_id(row.id)}  "
-
-    def _finished(self, row: TableRow, result: ToolAgentResult) -> None:
-        del self._rows[row.id]
-        self._totals.finished(result)
-        if self._show_outcomes:
-            end = formatting.outcome(result), formatting.end_line(result, row.title, row.request)
-            self.note(end[self._totals.seen > 1])
+        return f"{cut(state.title, min(MAX_TITLE, self._console.width // 3))}  {short_id(state.id)}  "
 
     def _width(self) -> int:
-        return self._console.width - max(map(len, map(self._prefix, self._rows.values())), default=0)
+        return self._console.width - max(map(len, map(self._prefix, self._states.open.values())), default=0)
 
     def _print(self, lines: Sequence[str]) -> None:
         if lines:
@@ -258,7 +241,7 @@ class Table:
         from .table import table_lines
 
         below = self._prompted(*self._prompt) if self._prompt else []
-        return [*table_lines(self._console, [*self._rows.values()], self._totals, len(below)), *below]
+        return [*table_lines(self._console, self._states, len(below)), *below]
 
     def _prompted(self, *lines: str) -> list[str]:
         width, room = self._console.width - 1, max(1, self._console.height - KEPT_LINES)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...shared.lines import seconds, short_id
 from . import formatting, output
 from .connect import NEWEST, connect, full_id, load_settings, unfinished
 from .errors import Exit
@@ -70,7 +71,7 @@ def _table(found: list[PermissionRequest], titles: dict[str, str]) -> list[tuple
     for short, request in zip(short_ids([each.permission_id for each in found]), found, strict=True):
         left = max(0.0, (request.expires_at - now()).total_seconds())
         call = in_task(request, titles[request.delegation_id])
-        rows.append((short, formatting.short_id(request.delegation_id), formatting.seconds(left), call))
+        rows.append((short, short_id(request.delegation_id), seconds(left), call))
     return rows
 
 

@@ -18,8 +18,9 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ...shared.errors import Invalid, Misconfigured, NotFound
+from ...shared.lines import cut
 from ...shared.text import count
-from . import formatting, output
+from . import output
 from .connect import connect, load_settings
 from .errors import Exit
 from .request_options import APPROVAL_MODES
@@ -277,7 +278,7 @@ def _show(id: str, change: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         output.json_line(json.dumps({"delegationId": id, **change}, ensure_ascii=False))
         return
-    call = formatting.cut(f"{change['name']} {json.dumps(change['arguments'], ensure_ascii=False)}", SHOWN_CALL)
+    call = cut(f"{change['name']} {json.dumps(change['arguments'], ensure_ascii=False)}", SHOWN_CALL)
     old, new = change["old"], change["new"]
     output.line(f"{id}  turn {change['turn']}  {call}")
     output.line(f"  {verdict(old)} → {verdict(new)}: {new['reason']}")

@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...shared.errors import DeputizeError
-from .event_lines import event_line, in_task, question_lines
+from ...shared.lines import line_of
+from .event_lines import in_task, question_lines
 
 if TYPE_CHECKING:
     from ...shared.events import Envelope, PermissionRequested
@@ -81,7 +82,7 @@ class Questions:
             self._titles[asker] = (await self._client.get(asker)).request.title
             requests = await self._waiting(delegation, event)
         except DeputizeError:
-            self._display.note(event_line(event) or "")  # which shows how to answer it
+            self._display.note(line_of(event) or "")  # which shows how to answer it
             return
         self._open += requests
         if self._open == requests:

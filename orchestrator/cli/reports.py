@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...shared.lines import cut, dollars, share, short_id, tokens
 from ...shared.text import count
 from . import formatting, output
 from .connect import connect, load_settings
@@ -71,7 +72,7 @@ def _rows(page: AuditPage) -> list[tuple[str, ...]]:
 def _ids(item: AuditEntry) -> str:
     ids = item.delegation_ids
     more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
-    return " ".join(map(formatting.short_id, ids[:SHOWN_IDS])) + more
+    return " ".join(map(short_id, ids[:SHOWN_IDS])) + more
 
 
 AGO = re.compile(r"(\d{1,5})([dh])")
@@ -156,12 +157,12 @@ def _table(report: CostReport) -> list[str]:
 def _cells(name: str, row: Cost) -> tuple[str, ...]:
     usage = row.usage
     return (
-        formatting.cut(name, 60),
+        cut(name, 60),
         str(row.delegations),
         f"{usage.total:,}",
-        formatting.share(usage.cached_share),
-        formatting.cost(usage.cost_usd),
-        formatting.cost(usage.cache_saved_usd),
+        share(usage.cached_share),
+        dollars(usage.cost_usd),
+        dollars(usage.cache_saved_usd),
     )
 
 
@@ -172,7 +173,7 @@ def tools(ctx: click.Context, as_json: bool) -> Exit:
     """List the tools that workers have announced."""
     found = asyncio.run(_tools(load_settings(ctx)))
     first_lines = [tool.description.strip().partition("\n")[0] for tool in found]
-    rest = [f"{tool.kind:8}  {formatting.cut(first, 90)}" for tool, first in zip(found, first_lines, strict=True)]
+    rest = [f"{tool.kind:8}  {cut(first, 90)}" for tool, first in zip(found, first_lines, strict=True)]
     none = "no worker has announced its tools yet; start one with `deputize up`"
     return _print_cards(found, rest, none, as_json=as_json)
 
@@ -194,7 +195,7 @@ def workers(ctx: click.Context, as_json: bool) -> Exit:
 
 def _state_of(worker: WorkerCard) -> str:
     sandbox = "sandbox works" if worker.sandbox is None else f"no sandbox: {worker.sandbox}"
-    load = f"{worker.running}/{worker.concurrency} running  {worker.model}  {formatting.tokens(worker.usage)}"
+    load = f"{worker.running}/{worker.concurrency} running  {worker.model}  {tokens(worker.usage)}"
     return f"{load}  {sandbox}  {worker.version}".rstrip()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ...shared.errors import Unavailable
+from ...shared.lines import cut
 from ..scopes import Scope
 from . import formatting, output
 from .connect import load_settings, stack_here
@@ -52,7 +53,7 @@ def settings(ctx: click.Context, toml: bool, as_json: bool) -> Exit:
 
 
 def _shown(value: str) -> str:
-    return formatting.cut(value, LONGEST) or "unset"
+    return cut(value, LONGEST) or "unset"
 
 
 @click.group(invoke_without_command=True)

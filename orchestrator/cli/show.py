@@ -8,15 +8,16 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...shared.lines import cut, dollars, line_of, outcome, seconds, share, short_id, step_line
 from ...shared.text import count
 from . import formatting, output
 from .connect import NEWEST, connect, full_id, load_settings
 from .errors import Exit
-from .event_lines import event_line, reply_line, step_line
 from .values import Label
 
 if TYPE_CHECKING:
@@ -47,13 +48,12 @@ def transcript(envelopes: Iterable[Envelope]) -> Iterator[str]:
                 last = event.text.strip()
                 yield from _indented(last)
             case "step_completed":
-                took = (envelope.at - event.step.timestamp).total_seconds()
-                yield from _call(event.step, max(0.0, took))
+                yield from _call(event.step, envelope.at)
             case "run_finished":
-                yield from ("", f"━━ {formatting.outcome(event.result)}")
+                yield from ("", f"━━ {outcome(event.result)}")
                 if event.result.summary.strip() != last:
                     yield from _indented(event.result.summary.strip())
-            case _ if event.type not in LEFT_OUT and (line := event_line(event)) is not None:
+            case _ if event.type not in LEFT_OUT and (line := line_of(event)) is not None:
                 yield f"· {line}"
             case _:
                 pass
@@ -68,8 +68,8 @@ def _task(request: DelegationRequest) -> Iterator[str]:
             yield from _indented(text.strip())
 
 
-def _call(step: Step, took: float) -> Iterator[str]:
-    yield step_line(step, took)
+def _call(step: Step, ended: datetime) -> Iterator[str]:
+    yield step_line(step, ended)
     lines = [*_indented((step.result or "").rstrip())]
     yield from (f"  {line}".rstrip() for line in lines[:RESULT_LINES])
     if (more := len(lines) - RESULT_LINES) > 0:
@@ -99,9 +99,9 @@ class UsageRow:
         return (
             self.kind if self.turn is None else str(self.turn),
             *(f"{tokens:,}" for tokens in counts),
-            formatting.share(usage.cached_share),
-            formatting.cost(usage.cost_usd),
-            formatting.cost(usage.cache_saved_usd),
+            share(usage.cached_share),
+            dollars(usage.cost_usd),
+            dollars(usage.cache_saved_usd),
             self.cache_miss or "",
         )
 
@@ -200,8 +200,7 @@ async def _show_events(client: Client, id: str, as_json: bool) -> None:
         if as_json:
             output.json_line(envelope.to_json())
         else:
-            event = envelope.event
-            text = (reply_line(event) if event.type == "replied" else event_line(event)) or ""
+            text = line_of(envelope.event) or ""
             output.line(f"{envelope.seq:>4}  {envelope.at:%H:%M:%S}  {envelope.event.type:20}  {text}".rstrip())
 
 
@@ -210,10 +209,10 @@ async def _show_steps(client: Client, id: str, as_json: bool) -> None:
         if as_json:
             output.json_line(step.to_json())
             continue
-        arguments = ", ".join(f"{name}={formatting.cut(str(value), 60)}" for name, value in step.arguments.items())
+        arguments = ", ".join(f"{name}={cut(str(value), 60)}" for name, value in step.arguments.items())
         output.line(f"{number:>3}  {'✓' if step.status == 'success' else '✗'} {step.tool_name}({arguments})")
         if outcome := step.error or step.summary or step.result:
-            output.line(f"       {_diff_counts(outcome) or formatting.cut(outcome, 160)}")
+            output.line(f"       {_diff_counts(outcome) or cut(outcome, 160)}")
 
 
 def _diff_counts(text: str) -> str:
@@ -287,7 +286,7 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
         progress = delegation.progress
         lines.append(f"progress   turn {progress.turn}, {count(progress.tool_calls, 'tool call')}")
         return lines
-    lines.append(f"outcome    {formatting.outcome(result)}")
+    lines.append(f"outcome    {outcome(result)}")
     lines += [f"changed    {formatting.change(changed)}" for changed in result.file_changes]
     if not result.file_changes and (unchanged := formatting.changes(result, delegation.request)):
         lines.append(f"changed    {unchanged}")
@@ -359,10 +358,10 @@ def _table(found: Sequence[Delegation]) -> list[str]:
     rows: list[tuple[str, ...]] = []
     for item in found:
         took = (item.result.execution_time_ms if item.result else item.progress.elapsed_ms) / 1000
-        price = formatting.cost(item.result.usage.cost_usd if item.result else item.progress.cost_usd)
-        id = formatting.short_id(item.id) if sys.stdout.isatty() else item.id
+        price = dollars(item.result.usage.cost_usd if item.result else item.progress.cost_usd)
+        id = short_id(item.id) if sys.stdout.isatty() else item.id
         age = f"{formatting.ago(item.created_at, moment)} ago"
-        rows.append((id, _status(item), formatting.seconds(took), price, age, _title(item)))
+        rows.append((id, _status(item), seconds(took), price, age, _title(item)))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     return [line[:width] for line in formatting.columns(rows, left=(0, 1, 5))] if rows else []
 
@@ -370,4 +369,4 @@ def _table(found: Sequence[Delegation]) -> list[str]:
 def _title(item: Delegation) -> str:
     """Returns the title; that of a child names its parent."""
     parent = item.request.parent_id
-    return f"↳ {formatting.short_id(parent)}  {item.request.title}" if parent else item.request.title
+    return f"↳ {short_id(parent)}  {item.request.title}" if parent else item.request.title

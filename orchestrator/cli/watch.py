@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import click
 
 from ...shared.errors import Unavailable
-from . import output
 from .connect import connect, full_id, load_settings, unfinished
 from .errors import Exit
-from .live import Display, display
+from .live import Display, JsonLines, display
 from .questions import Questions
 from .values import Finite, denied_option, stream_option
 from .watcher import Watcher, interrupts, print_result
 
 if TYPE_CHECKING:
-    from ...shared.delegation import Delegation
-    from ...shared.events import Envelope
     from ...shared.settings import Settings
     from ..client import Client
 
@@ -107,30 +104,3 @@ async def _show_all(client: Client, shown: Display) -> None:
         finally:
             listening.cancel()
             await asyncio.gather(listening, questions.end(), return_exceptions=True)
-
-
-class JsonLines:
-    """Events as JSON lines on stdout, for programs."""
-
-    prompts = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def add(self, delegation: Delegation) -> None:
-        pass
-
-    def event(self, envelope: Envelope) -> None:
-        output.json_line(envelope.to_json())
-
-    def note(self, text: str) -> None:
-        output.line(text, err=True)
-
-    def aside(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def prompt(self, *lines: str) -> None:
-        pass

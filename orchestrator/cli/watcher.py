@@ -14,13 +14,12 @@ from ...shared.text import count
 from . import formatting, output
 from .connect import Service
 from .errors import Exit, exit_code_of_results
-from .event_lines import is_failure_reason
 from .live import Display
 from .questions import Questions
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, ToolAgentResult
-    from ...shared.events import Envelope
+    from ...shared.events import AnyEvent, Envelope
     from ..client import Client
 
 MAX_STREAMS = 100
@@ -115,7 +114,7 @@ class Watcher:
         self.on_result(result)
 
     def _hear(self, envelope: Envelope, questions: Questions) -> None:
-        if not (self.prints_results and is_failure_reason(envelope.event)):
+        if not (self.prints_results and _is_failure_reason(envelope.event)):
             self.display.event(envelope)
         questions.hear(envelope)
         if envelope.event.type == "run_started":
@@ -170,6 +169,13 @@ class Watcher:
         if not self.service.stays:
             return f"{names} {'is' if len(open) == 1 else 'are'} paused in some seconds, unless another command comes"
         return f"{names} {'goes' if len(open) == 1 else 'go'} on"
+
+
+def _is_failure_reason(event: AnyEvent) -> bool:
+    """Returns whether the event is the reason of the run's failure, which its result contains as well."""
+    from ...shared.delegation import TerminationReason
+
+    return event.type == "error" and event.kind in [*TerminationReason]
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,39 +13,31 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ...shared.errors import Invalid
+from ...shared.lines import question_of
 from ...shared.markup import harmless
-from ...shared.permission import (
-    EditDetails,
-    ExecuteDetails,
-    McpDetails,
-    PermissionOutcome,
-    PermissionReply,
-    PermissionRequest,
-)
-from ...shared.text import clip, visible, visible_block
+from ...shared.permission import PermissionOutcome, PermissionReply, PermissionRequest
+from ...shared.text import clip, visible
 from .arguments import ID
 from .call import Elicitation, OpenQuestion, Round
 
 Context = ServerRequestContext[Any, Any]
 STATE = re.compile(rf"([0-9]{{1,2}}) ({ID.pattern}(?: {ID.pattern})*)")
 MAX_LINE = 4000
-MAX_BLOCK = 12_000
+MAX_MESSAGE = 16_000
 DECLINED = "the user who was asked declined"
 CLOSED = "the user who was asked closed the question without an answer"
 
 
 def form(request: PermissionRequest) -> types.ElicitRequest:
-    """Returns the question as a client presents it. All words of the agent are escaped, each on lines of its own."""
+    """Returns the question as a client presents it. Words of the agent stand on lines that are marked, and escaped."""
     lines = [
-        f"A delegation asks for permission: {_line(request.step.title)}",
-        *_details(request),
-        f"Why it is asked: {_line(request.reason)} (rule {_line(request.rule)})",
-        *(f"{name} also allows: {_line(', '.join(what))}" for name, what in request.remembers.items()),
+        f"A delegation asks for permission: {request.step.title}",
         f"It is {request.delegation_id}; without an answer before {request.expires_at:%H:%M:%S} UTC it is denied.",
+        *question_of(request),
     ]
-    return types.ElicitRequest(
-        params=types.ElicitRequestFormParams(message="\n".join(lines), requested_schema=_schema(request))
-    )
+    shown = "\n".join(clip(visible(harmless(line).text), MAX_LINE) for line in lines)
+    params = types.ElicitRequestFormParams(message=clip(shown, MAX_MESSAGE), requested_schema=_schema(request))
+    return types.ElicitRequest(params=params)
 
 
 def _schema(request: PermissionRequest) -> dict[str, Any]:
@@ -70,37 +61,6 @@ def _schema(request: PermissionRequest) -> dict[str, Any]:
         },
         "required": ["outcome"],
     }
-
-
-def _details(request: PermissionRequest) -> Iterator[str]:
-    match request.details:
-        case ExecuteDetails() as details:
-            yield from _block("command", details.command)
-            yield from (f"  {each.decision}: {_line(each.command)} ({_line(each.reason)})" for each in details.commands)
-            yield from (f"  effect: {_line(effect)}" for effect in details.effects)
-        case EditDetails() as details:
-            yield from (f"  file: {_line(path)}" for path in details.paths)
-            yield from _block("change", details.diff)
-        case McpDetails() as details:
-            yield f"  tool: {_line(details.tool)} of the MCP server {_line(details.server)}"
-            yield from _arguments(details.arguments)
-        case details:
-            yield from (f"  address: {_line(url)}" for url in details.urls)
-            yield from _arguments(details.arguments)
-
-
-def _arguments(arguments: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"  {_line(name)}: {_line(str(value))}" for name, value in arguments.items())
-
-
-def _line(text: str) -> str:
-    return clip(visible(harmless(text).text), MAX_LINE)
-
-
-def _block(name: str, text: str) -> list[str]:
-    """Returns a text of several lines, each marked, so that none of them poses as one of ours."""
-    lines = clip(visible_block(harmless(text).text), MAX_BLOCK).split("\n")
-    return [f"  {name}:", *(f"  | {line}" for line in lines)] if text else []
 
 
 def reply_of(result: object) -> PermissionReply | None:

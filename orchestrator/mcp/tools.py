@@ -11,7 +11,6 @@ from pydantic import BaseModel
 
 from ...shared.delegation import Delegation
 from ...shared.errors import Invalid, Unavailable
-from ...shared.permission import PermissionRequest
 from ...shared.request import DelegationRequest
 from ...shared.wire import Wire
 from ..service import Service, paused_note
@@ -23,7 +22,7 @@ from .arguments import (
     PendingArguments,
     ResultArguments,
 )
-from .call import Answer, Call, OpenQuestion, Round, wait_for
+from .call import Answer, Call, OpenQuestion, Round
 from .outcome import (
     MAX_TEXT,
     Listing,
@@ -36,10 +35,10 @@ from .outcome import (
 from .permissions import (
     AnsweredPermission,
     PendingPermissions,
-    Questions,
     answer_permission,
     pending_permissions,
 )
+from .waiting import Wait
 
 MAX_TEXT_OF_ALL = 60_000
 MIN_TEXT = 1000
@@ -87,8 +86,7 @@ async def delegate_result(call: Call, wanted: ResultArguments) -> Answer:
     if wanted.wait_seconds and not (found.status.finished or found.paused):
         with call.waiting():
             # It can wait for this very client: then there is something to do before its end.
-            questions = Questions(operations, [found.id], call, returns=True)
-            await wait_for(operations, [found.id], call.caller, wanted.wait_seconds, questions)
+            await Wait(operations, [found.id], call, returns=True).end(wanted.wait_seconds)
         found = await operations.get(found.id)
     patch = await operations.patch(found.id) if wanted.patch else None
     content = outcome(found, notes=await _notes(call, operations, found), patch=patch)
@@ -137,7 +135,7 @@ async def _begun(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Ser
     if len(ids) != len(requests):
         raise Invalid("the requestState is that of another call; repeat it with the arguments of the first one")
     operations = await call.source.for_reading()
-    await Questions(operations, ids, call, returns=False).pass_on(call.repeats.replies)
+    await Wait(operations, ids, call, returns=False).pass_on(call.repeats.replies)
     return operations, ids
 
 
@@ -149,14 +147,13 @@ async def _wait_or_cancel(call: Call, operations: Service, ids: Sequence[str]) -
     number = call.repeats.number + 1 if call.repeats else 1
     # Clients of the SDKs repeat a call ten times at most, and take one more question for an error.
     returns = call.elicitation is not None and call.elicitation.ask is None and number <= MAX_ROUNDS
-    questions = Questions(operations, ids, call, returns=returns)
     try:
-        request = await wait_for(operations, ids, call.caller, beside=questions)
+        request = await Wait(operations, ids, call, returns=returns).end()
     except Unavailable as error:
         raise Unavailable(f"{error}; the work goes on, delegate_result waits for {', '.join(ids)}") from error
     if call.caller.gone.is_set():
         await asyncio.gather(*(operations.cancel(id) for id in ids))
-    return OpenQuestion(request, Round(number, ids, {})) if isinstance(request, PermissionRequest) else None
+    return OpenQuestion(request, Round(number, ids, {})) if request else None
 
 
 async def _notes(call: Call, operations: Service, delegation: Delegation) -> list[str]:

@@ -17,12 +17,12 @@ from ..connection import Script
 from ..delegation import Delegation, Status
 from ..errors import Conflict, Invalid, NotFound
 from ..ids import new_id
+from ..lines import answer_words
 from ..permission import (
     PermissionAnswer,
     PermissionOutcome,
     PermissionRequest,
     PermissionSubject,
-    answer_words,
     covered_by,
     grants_of,
 )

@@ -1,4 +1,4 @@
-"""A new tool, model, route or event is one file, a rule a function, and one line in a list.
+"""A new tool, model or route is one file, a rule a function, and one line in a list.
 
 These fail when the line is missing.
 """
@@ -8,16 +8,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-import re
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
 from fastapi import APIRouter
 
-from deputize.orchestrator.cli.event_lines import event_line
 from tests.architecture.sources import ROOT
-from tests.wire.samples import EVENTS
 
 
 def listed(package: str, attribute: str) -> list[Any]:
@@ -93,11 +90,3 @@ def test_every_router_is_in_the_list() -> None:
     routers = [each for module in routes for each in vars(module).values() if isinstance(each, APIRouter)]
     assert len(routers) > len(routes)
     assert [each.tags for each in routers if not any(entry is each for entry in entries)] == []
-
-
-def test_every_event_with_a_line_on_the_command_line_has_one_on_the_page() -> None:
-    script = (ROOT / "orchestrator" / "web" / "lines.js").read_text("utf-8")
-    table = script.partition("const LINES = {")[2].partition("\n};")[0]
-    on_the_page = set(re.findall(r"^  (\w+): ", table, re.MULTILINE))
-    assert {kind for kind, envelope in EVENTS.items() if event_line(envelope.event)} - on_the_page == set()
-    assert on_the_page - EVENTS.keys() == set()

@@ -8,12 +8,12 @@ from typing import Any
 from deputize.shared.delegation import Delegation, Step, StepStatus
 from deputize.shared.errors import Conflict, NotFound
 from deputize.shared.events import PermissionRequested
+from deputize.shared.lines import answer_words
 from deputize.shared.permission import (
     ExecuteDetails,
     PermissionAnswer,
     PermissionOutcome,
     PermissionRequest,
-    answer_words,
 )
 from deputize.shared.wire import now
 from tests.orchestrator.fake_audit_log import FakeAuditLog

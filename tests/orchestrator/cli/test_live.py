@@ -8,12 +8,13 @@ import re
 import signal
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from deputize.orchestrator.cli.rows import Totals
+from deputize.orchestrator.run_states import RunStates
 from deputize.shared.delegation import Progress, Status, TerminationReason, ToolAgentResult, Usage
-from deputize.shared.events import Heartbeat, RunStarted, Waiting
+from deputize.shared.events import Envelope, Heartbeat, RunFinished, RunStarted, Waiting
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
 from tests.orchestrator.cli.asked import FIRST, asked
@@ -69,17 +70,24 @@ async def test_what_runs_is_in_sight_and_what_finished_scrolls_away_with_its_id(
     assert any(line.startswith("60/60 finished, 2 failed, $") for line in history)
 
 
+def totals(*ends: dict[str, Any]) -> str:
+    """The totals of delegations that ended so."""
+    states = RunStates()
+    for number, end in enumerate(ends):
+        result = ToolAgentResult(delegation_id=str(number), **end)
+        finished = RunFinished(result=result)
+        states.take(Envelope(delegation_id=str(number), seq=1, at=now(), attempt=1, event=finished))
+    return states.totals()
+
+
 @pytest.mark.parametrize(
     ("costs", "said"),
     [([0.01, 0.02], "$0.0300"), ([None, 0.02], "at least $0.0200"), ([None, None], "cost unknown")],
 )
 def test_totals_claim_no_cost_that_is_not_known(costs: list[float | None], said: str) -> None:
-    totals = Totals()
-    for number, cost in enumerate(costs):
-        totals.new(str(number))
-        how = {"status": Status.SUCCEEDED, "termination_reason": TerminationReason.COMPLETED}
-        totals.finished(ToolAgentResult(delegation_id="d", **how, usage=Usage(cost_usd=cost)))
-    assert totals.line([]) == f"2/2 finished, {said}"
+    ends = [{"status": Status.SUCCEEDED, "termination_reason": TerminationReason.COMPLETED}] * 2
+    found = totals(*(end | {"usage": Usage(cost_usd=cost)} for end, cost in zip(ends, costs, strict=True)))
+    assert found == f"2/2 finished, {said}"
 
 
 async def test_a_batch_on_a_terminal_shows_every_result_once_and_whole(
@@ -108,12 +116,8 @@ async def test_a_batch_on_a_terminal_shows_every_result_once_and_whole(
 
 
 def test_what_was_cancelled_has_not_failed() -> None:
-    totals = Totals()
-    for number in range(3):
-        totals.new(str(number))
-        how = {"status": Status.CANCELLED, "termination_reason": TerminationReason.CANCELLED}
-        totals.finished(ToolAgentResult(delegation_id="d", **how))
-    assert totals.line([]) == "3/3 finished, 3 cancelled, $0.0000"
+    end = {"status": Status.CANCELLED, "termination_reason": TerminationReason.CANCELLED}
+    assert totals(end, end, end) == "3/3 finished, 3 cancelled, $0.0000"
 
 
 async def test_a_second_ctrl_c_counts_what_it_cancels(url: str, service: FakeService, tmp_path: Path) -> None:

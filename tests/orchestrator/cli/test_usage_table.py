@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from deputize.orchestrator.cli import cli, formatting
+from deputize.orchestrator.cli import cli
 from deputize.shared.delegation import Usage
 from deputize.shared.events import Replied
+from deputize.shared.lines import tokens
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.command_line import started
 from tests.orchestrator.fake_service import FakeService
@@ -128,7 +129,7 @@ async def test_programs_get_a_line_for_each_row(url: str, service: FakeService) 
     ],
 )
 def test_the_line_with_the_cost_has_what_the_cache_had_and_saved(usage: Usage, shown: str) -> None:
-    assert formatting.tokens(usage) == shown
+    assert tokens(usage) == shown
 
 
 async def test_run_and_show_end_with_what_caching_saved(url: str, service: FakeService) -> None:

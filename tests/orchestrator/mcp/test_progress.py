@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
-from deputize.orchestrator.mcp.call import PROGRESS_SECONDS, Caller, wait_for
+from deputize.orchestrator.mcp.call import PROGRESS_SECONDS, Call, Caller, Report
+from deputize.orchestrator.mcp.waiting import Wait
 from deputize.shared.delegation import Step, StepStatus, TerminationReason
 from deputize.shared.events import Heartbeat, ModelRetried, RunRetried, RunStarted, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest, Limits
@@ -43,13 +48,24 @@ async def test_every_step_is_reported(way: str, url: str, service: FakeService) 
         await until(lambda: len(heard) == 5)
         service.finish(id)
         await calling
-    assert heard == [
-        (1, "started by w with m"),
-        (2, "turn 2: ✓ $ make"),
-        (3, "failed (error), done again from the start: retry 1 of 2"),
-        (4, "turn 3: the model did not answer, next try in 4 s"),
-        (5, r"turn 2: ✗ $ cat \x1b]0;x\x07"),
+    assert [(number, re.sub(r"  \d\.\d s", "", line or "")) for number, line in heard] == [
+        (1, "running on w with m"),
+        (2, "turn 2  ✓ $ make"),
+        (3, "done again from the start in 1.0 s (retry 1 of 2), after error: e"),
+        (4, "turn 3  the model is asked again in 4.0 s: overloaded"),
+        (5, r"turn 2  ✗ $ cat \x1b]0;x\x07"),
     ]
+
+
+async def ended(service: FakeService, ids: Sequence[str], report: Report) -> None:
+    """Waits for the end of these delegations with a client that cannot ask."""
+
+    async def record(*_: Any, **__: Any) -> None:
+        pass
+
+    using: Any = service
+    call = Call(using, Caller(report, silence=0.01), record, waiting=nullcontext)
+    await Wait(using, ids, call, returns=False).end()
 
 
 async def test_where_nothing_happens_its_state_is_repeated(service: FakeService) -> None:
@@ -59,10 +75,10 @@ async def test_where_nothing_happens_its_state_is_repeated(service: FakeService)
         heard.append(message)
 
     id = (await service.create(DelegationRequest(task="x"))).delegation.id
-    waiting = asyncio.create_task(wait_for(service, [id], Caller(hear, silence=0.01)))
+    waiting = asyncio.create_task(ended(service, [id], hear))
     await until(lambda: heard.count("queued") > 1)
     service.happen(id, Heartbeat(turn=2, tool_calls=3, elapsed_ms=61_000))
-    await until(lambda: "running: turn 2, 3 tool calls, 61 s" in heard)
+    await until(lambda: any((line or "").endswith("turn 2, 1 min 01 s, –") for line in heard))
     service.finish(id)
     await waiting
     assert PROGRESS_SECONDS < CLIENTS_GIVE_UP_SECONDS
@@ -75,11 +91,11 @@ async def test_of_several_each_report_names_its_delegation(service: FakeService)
         heard.append(message)
 
     ids = [(await service.create(DelegationRequest(task=task))).delegation.id for task in "ab"]
-    waiting = asyncio.create_task(wait_for(service, ids, Caller(hear, silence=0.01)))
+    waiting = asyncio.create_task(ended(service, ids, hear))
     await until(lambda: service.following == 2)
     service.happen(ids[1], StepCompleted(step=step("$ make", StepStatus.COMPLETED)))
-    await until(lambda: f"{ids[1]}: turn 2: ✓ $ make" in heard)
+    await until(lambda: any((line or "").startswith(f"{ids[1]}: turn 2  ✓ $ make") for line in heard))
     service.finish(ids[0])
-    await until(lambda: "1 of 2 finished" in heard)
+    await until(lambda: "1/2 finished, 1 running, $0.0000" in heard)
     service.finish(ids[1])
     await waiting

@@ -14,7 +14,7 @@ import pytest
 
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.events import PermissionAnswered
-from deputize.shared.permission import answer_words
+from deputize.shared.lines import answer_words
 from tests.asking import WRITE, asking_bench, begun, questions
 from tests.orchestrator.tokens import bearer, entry, serving, write
 from tests.running import Bench, say, script

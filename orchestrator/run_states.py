@@ -1,0 +1,156 @@
+"""Where delegations stand, from their events: the rows of the live table, and what a client that waits is shown."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..shared.lines import dollars, line_of, seconds, step_line
+
+if TYPE_CHECKING:
+    from ..shared.delegation import Delegation, ToolAgentResult
+    from ..shared.events import AnyEvent, Envelope, PermissionRequested, RunRetried, Waiting
+    from ..shared.request import DelegationRequest
+
+
+@dataclass(slots=True)
+class RunState:
+    """The state of one delegation."""
+
+    id: str
+    title: str
+    request: DelegationRequest | None = None
+    status: str = "queued"
+    step: str = ""
+    turn: int = 0
+    cost: float | None = 0.0
+    started: float | None = None
+    """Start on the monotonic clock: the service's clock may differ from ours."""
+
+    @classmethod
+    def of(cls, delegation: Delegation) -> RunState:
+        """Builds the state from the record, for delegations that started before the first event."""
+        from ..shared.wire import now
+
+        progress = delegation.progress
+        request = delegation.request
+        state = cls(delegation.id, request.title, request, str(delegation.status))
+        state.turn, state.step = progress.turn, progress.last_tool or ""
+        if delegation.started_at is not None:
+            state.cost = progress.cost_usd
+            since = (now() - delegation.started_at).total_seconds()
+            state.started = time.monotonic() - max(since, progress.elapsed_ms / 1000)
+        return state
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started if self.started is not None else 0.0
+
+    def take(self, event: AnyEvent) -> None:
+        match event.type:
+            case "run_queued":
+                self.title, self.cost, self.step = event.request.title, 0.0, ""  # its whole history follows
+            case "run_started" | "run_resumed":
+                self._running()
+            case "turn_started":
+                self.turn = event.turn
+                self._running()
+            case "step_started" | "step_completed":
+                self.step = step_line(event.step)
+                self.status = "running"
+            case "replied":
+                known = self.cost is not None and event.usage.cost_usd is not None
+                self.cost = (self.cost or 0) + (event.usage.cost_usd or 0) if known else None
+            case "heartbeat":
+                self.turn, self.cost = event.turn, event.cost_usd
+                self.started = time.monotonic() - event.elapsed_ms / 1000
+            case "permission_requested" | "waiting" | "run_retried":
+                self._pause(event)
+            case "permission_answered" | "resumed_waiting":
+                self.status = "running"
+            case "model_retried" | "progress" | "error":
+                self.step = line_of(event) or ""
+            case _:
+                pass
+
+    def line(self) -> str:
+        """`running: turn 3, ✓ read x.py, 41.0 s, $0.0031`."""
+        facts = [f"turn {self.turn}"] if self.turn else []
+        facts += [self.step] if self.step else []
+        facts += [seconds(self.elapsed()), dollars(self.cost)] if self.started is not None else []
+        return ": ".join(part for part in (self.status, ", ".join(facts)) if part)
+
+    def _pause(self, event: PermissionRequested | Waiting | RunRetried) -> None:
+        self.status = "queued" if event.type == "run_retried" else "waiting"
+        if event.type == "permission_requested":
+            self.step = f"asks: {event.step.title}"
+        elif event.type == "run_retried" or event.why != "permission":  # of a permission the request has the call
+            self.step = line_of(event) or ""
+
+    def _running(self) -> None:
+        self.status = "running"
+        if self.started is None:
+            self.started = time.monotonic()
+
+
+class RunStates:
+    """The unfinished delegations that are followed, and the outcomes of the finished ones."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self.open: dict[str, RunState] = {}
+        self.ended: Counter[str] = Counter()
+        self._cost = 0.0
+        self._cost_known = True
+
+    @property
+    def several(self) -> bool:
+        return len(self._seen) > 1
+
+    def add(self, delegation: Delegation) -> None:
+        if delegation.id not in self._seen:
+            self._seen.add(delegation.id)
+            self.open[delegation.id] = RunState.of(delegation)
+
+    def take(self, envelope: Envelope) -> RunState | None:
+        """Returns the delegation's state after the event; None for an event after the last one."""
+        id, event = envelope.delegation_id, envelope.event
+        if id not in self._seen:
+            self._seen.add(id)
+            self.open[id] = RunState(id, id)
+        state = self.open.get(id)
+        if state is not None:
+            state.take(event)
+            if event.type == "run_finished":
+                del self.open[id]
+                self._finished(event.result)
+        return state
+
+    def _finished(self, result: ToolAgentResult) -> None:
+        self.ended[result.status] += 1
+        self._cost += result.usage.cost_usd or 0
+        self._cost_known = self._cost_known and result.usage.cost_usd is not None
+
+    def line(self) -> str:
+        """Returns the state of the only delegation, or the totals of several; "" where all are finished."""
+        if not self.open:
+            return ""
+        return self.totals() if self.several else next(iter(self.open.values())).line()
+
+    def totals(self, hidden: int = 0) -> str:
+        """`37/60 finished, 2 failed, 21 running, 2 queued, $0.1200`."""
+        parts = [f"{self.ended.total()}/{len(self._seen)} finished"]
+        statuses = self.ended + Counter(state.status for state in self.open.values())
+        shown = ("failed", "cancelled", "running", "waiting", "queued")
+        parts += [f"{statuses[status]} {status}" for status in shown if statuses[status]]
+        parts.append(self._spent())
+        if hidden:
+            parts.append(f"{hidden} more not shown")
+        return ", ".join(parts)
+
+    def _spent(self) -> str:
+        usd = self._cost + sum(state.cost or 0 for state in self.open.values())
+        if self._cost_known and all(state.cost is not None for state in self.open.values()):
+            return dollars(usd)
+        return f"at least {dollars(usd)}" if usd else "cost unknown"

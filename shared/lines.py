@@ -1,0 +1,216 @@
+"""What people read: one line per event and per result, the lines of a question about permission, and amounts.
+
+The command line, the MCP server, the web page and Flower show these words. They contain text of
+models and commands, so each escapes what it prints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from .text import count
+
+if TYPE_CHECKING:
+    from .delegation import Step, ToolAgentResult, Usage
+    from .events import (
+        AnyEvent,
+        ModelRetried,
+        PermissionAnswered,
+        PermissionRequested,
+        Replied,
+        ResumedWaiting,
+        RunFinished,
+        RunQueued,
+        RunResumed,
+        RunRetried,
+        RunStarted,
+        TurnStarted,
+        Waiting,
+    )
+    from .permission import PermissionQuestion
+
+SIGNS = {"succeeded": "✓", "failed": "✗", "cancelled": "–"}
+SHORT_ID = 6
+"""Characters of an id's end that are shown; commands accept them as the id."""
+SHORT_PERMISSION_ID = 8
+"""The end of a permission request's id, which belongs to the call."""
+MAX_TITLE = 100
+MAX_TEXT = 160
+"""Characters of a reply or an error in a line."""
+
+
+def line_of(event: AnyEvent, at: datetime | None = None) -> str | None:
+    """Returns the line of an event, or None for an event that only programs read.
+
+    Args:
+        event: The event.
+        at: When it happened; with it the end of a step has its duration.
+    """
+    match event.type:
+        case "run_queued" | "run_started" | "run_resumed" | "run_retried" | "run_finished":
+            return _run(event)
+        case "turn_started" | "replied" | "model_retried":
+            return _turn(event)
+        case "waiting" | "resumed_waiting":
+            return _wait(event)
+        case "step_started":
+            return f"turn {event.step.turn_index}  {step_line(event.step)}"
+        case "step_completed":
+            return f"turn {event.step.turn_index}  {step_line(event.step, at)}"
+        case "permission_requested" | "permission_answered":
+            return _permission(event)
+        case "progress":
+            return event.message
+        case "error":
+            return event.message if event.kind == "rate" else f"{event.kind}: {event.message}"
+        case _:
+            return None
+
+
+def _run(event: RunQueued | RunStarted | RunResumed | RunRetried | RunFinished) -> str:
+    match event.type:
+        case "run_queued":
+            return f"queued: {event.request.title}"
+        case "run_started":
+            return f"running on {event.worker} with {event.model}"
+        case "run_resumed":
+            return f"taken over by {event.worker} at turn {event.from_turn}: {event.reason}"
+        case "run_retried":
+            again = f"done again from the start in {seconds(event.delay_seconds)} (retry {event.retry} of {event.of})"
+            return f"{again}, after {event.reason}: {event.error}"
+        case _:
+            return outcome(event.result)
+
+
+def _turn(event: TurnStarted | Replied | ModelRetried) -> str:
+    match event.type:
+        case "turn_started":
+            return f"turn {event.turn}"
+        case "replied":  # `I look at it first. → read_file, bash`
+            calls = ", ".join(call.name for call in event.tool_calls)
+            return " → ".join(part for part in (cut(event.text, MAX_TEXT), calls) if part)
+        case _:
+            return f"turn {event.turn}  the model is asked again in {seconds(event.delay_seconds)}: {event.error}"
+
+
+def _wait(event: Waiting | ResumedWaiting) -> str:
+    if event.type == "resumed_waiting":
+        return f"goes on after {seconds(event.seconds)}"
+    thing = {"rate": "the model's endpoint", "shared_prefix": "a cached prefix"}.get(event.why, event.why)
+    return f"waits for {thing}{f': {event.detail}' if event.detail else ''}"
+
+
+def _permission(event: PermissionRequested | PermissionAnswered) -> str:
+    id = event.permission_id[-SHORT_PERMISSION_ID:]
+    if event.type == "permission_requested":
+        return f"asks for permission: {event.step.title} (`deputize approve {id}` or `deputize deny {id}`)"
+    return f"permission {id}: {answer_words(event.outcome, event.by, event.reason)}"
+
+
+def answer_words(outcome: str, by: str | None, reason: str | None) -> str:
+    """Returns `denied by token "ci": do not push`; ``by`` is the name of a token."""
+    words = "denied" if outcome == "cancel" else "approved"
+    words += " always" if "always" in outcome else " with other arguments" if outcome == "modify" else ""
+    words += f' by token "{by}"' if by else ""
+    return f"{words}: {reason}" if reason else words
+
+
+def step_line(step: Step, ended: datetime | None = None) -> str:
+    """`✓ read pricing.py  0.1 s`."""
+    sign = {"completed": "✓", "failed": "✗"}.get(step.status, "…")
+    trouble = f": {cut(step.error, MAX_TEXT)}" if step.error else ""
+    took = "" if ended is None else f"  {seconds(max(0.0, (ended - step.timestamp).total_seconds()))}"
+    return f"{sign} {cut(step.title or step.tool_name, MAX_TITLE)}{took}{trouble}"
+
+
+def outcome(result: ToolAgentResult) -> str:
+    """`✓ succeeded (completed, 1 call denied): 3 turns, 5 tool calls, 2.1 s, 1,204 tokens, $0.0031`."""
+    facts = (
+        count(result.turn_count, "turn"),
+        count(result.tool_call_count, "tool call"),
+        seconds(result.execution_time_ms / 1000),
+        tokens(result.usage),
+    )
+    return f"{SIGNS[result.status]} {result.status} ({ending(result)}): {', '.join(facts)}"
+
+
+def ending(result: ToolAgentResult) -> str:
+    return ", ".join((result.termination_reason, *result.notes))
+
+
+def question_of(asked: PermissionQuestion) -> list[str]:
+    """Returns the lines about a call that waits for permission; its title is the heading of each door.
+
+    The text of the call is last, and each line of it is marked, so that none of them passes for one of the others.
+    """
+    lines: list[str] = []
+    if len(asked.path) > 1:
+        lines.append(f"asked by {short_id(asked.path[-1])}, a child of {asked.path[-2]}")
+    if asked.reason:
+        lines.append(f"because {asked.reason}" + (f" (rule {asked.rule})" if asked.rule else ""))
+    # Of answers that permit the same only the first one.
+    lasting = {", ".join(grants): outcome for outcome, grants in reversed(asked.remembers.items())}
+    for grants, outcome in reversed(lasting.items()):
+        lines.append(f"{outcome.removeprefix('proceed_').replace('always_', 'always, this ')}: {grants}")
+    return [f"  {line}" for line in lines] + [f"  | {line}" for line in _call(asked)]
+
+
+def _call(asked: PermissionQuestion) -> Sequence[str]:
+    details = asked.details
+    match details.type:
+        case "execute":
+            asking = [each for each in details.commands if each.decision != "allow"]
+            parts = [f"# {each.reason}" for each in asking] + [f"# it {effect}" for effect in details.effects]
+            return [*details.command.splitlines(), *dict.fromkeys(parts)]
+        case "edit":
+            return details.diff.splitlines() or details.paths
+        case "mcp":
+            return [f"{details.server}: {details.tool}", *_arguments(details.arguments)]
+        case _:
+            more = {name: value for name, value in details.arguments.items() if value not in details.urls}
+            return [*(url for url in details.urls if url not in asked.step.title), *_arguments(more)]
+
+
+def _arguments(arguments: dict[str, object]) -> list[str]:
+    return json.dumps(arguments, ensure_ascii=False, indent=1).splitlines() if arguments else []
+
+
+def short_id(id: str) -> str:
+    return f"…{id[-SHORT_ID:]}"
+
+
+def seconds(value: float) -> str:
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def dollars(usd: float | None) -> str:
+    """Formats a cost; a dash if the price is not known, which is not the same as zero."""
+    if usd is None:
+        return "–"
+    return f"{'-' if round(usd, 4) < 0 else ''}${abs(usd):.4f}"
+
+
+def share(part: float | None) -> str:
+    """`97.3%`; a dash if there is nothing to have a share of."""
+    return "–" if part is None else f"{part:.1%}"
+
+
+def tokens(usage: Usage) -> str:
+    """`1,204 tokens (97.3% cached), $0.0031 ($0.0142 saved)`; what is in brackets only where the cache was read."""
+    if not usage.cache_read_tokens:
+        return f"{usage.total:,} tokens, {dollars(usage.cost_usd)}"
+    saved = "" if usage.cache_saved_usd is None else f" ({dollars(usage.cache_saved_usd)} saved)"
+    return f"{usage.total:,} tokens ({share(usage.cached_share)} cached), {dollars(usage.cost_usd)}{saved}"
+
+
+def cut(text: str, width: int) -> str:
+    """Returns the text on one line of at most ``width`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
