@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -14,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..shared.errors import Unavailable
 from ..shared.events import Envelope
+from ..shared.lines import line_of
 from ..shared.log import log
 from . import problems
 from .tokens import name_of_caller
@@ -51,10 +54,13 @@ class StreamSlots:
             self._taken += Counter()  # drops callers that have none
 
 
-def frame(envelope: Envelope, numbered: bool = True) -> bytes:
+def frame(envelope: Envelope, numbered: bool = True, lines: bool = False) -> bytes:
     """Returns one event's frame. Transient ones have no id, because they cannot be resumed from."""
     id = f"id: {envelope.seq}\n" if numbered and envelope.seq is not None else ""
-    return f"{id}event: {envelope.event.type}\ndata: {envelope.to_json()}\n\n".encode()
+    data = envelope.to_json()
+    if lines and (line := line_of(envelope.event, envelope.at)) is not None:
+        data = f'{data[:-1]},"line":{json.dumps(line)}}}'
+    return f"{id}event: {envelope.event.type}\ndata: {data}\n\n".encode()
 
 
 class EventStream(Response):
@@ -67,6 +73,7 @@ class EventStream(Response):
         follower: AsyncGenerator[Envelope],
         slots: StreamSlots,
         numbered: bool = True,
+        lines: bool = False,
         keepalive: float = KEEPALIVE_SECONDS,
     ) -> None:
         # X-Accel-Buffering: a proxy must not buffer events.
@@ -74,7 +81,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._follower = follower
         self._slots = slots
-        self._numbered = numbered
+        self._frame = partial(frame, numbered=numbered, lines=lines)
         self._keepalive = keepalive
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,7 +111,7 @@ class EventStream(Response):
                     await _send(send, KEEPALIVE)
                     continue
                 try:
-                    await _send(send, frame(pending.result(), self._numbered))
+                    await _send(send, self._frame(pending.result()))
                 except (StopAsyncIteration, Unavailable) as end:
                     # The headers are sent, so the error cannot be reported: an early end makes every client resume.
                     if isinstance(end, Unavailable):

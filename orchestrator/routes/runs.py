@@ -43,6 +43,9 @@ async def _position(
     return int(last_event_id)
 
 
+Lines = Annotated[bool, Query(description="Whether an event of the stream has its line for people, too, as `line`.")]
+
+
 @events_router.get(
     "/delegations/{id}/events",
     status_code=200,
@@ -51,7 +54,7 @@ async def _position(
     openapi_extra={"responses": {"200": {"content": {"application/json": LIST}}}},
 )
 async def stream_events(
-    service: Service, id: str, request: Request, after: Annotated[int, Depends(_position)]
+    service: Service, id: str, request: Request, after: Annotated[int, Depends(_position)], lines: Lines = False
 ) -> Response:
     """Streams all events after ``after`` or Last-Event-ID, then live ones until ``run_finished``.
 
@@ -61,7 +64,7 @@ async def stream_events(
         stored = await service.events(id, after)
         return Response(f"[{','.join(envelope.to_json() for envelope in stored)}]", media_type="application/json")
     await service.get(id)  # raises NotFound before the status line is sent
-    return EventStream(service.follow(id, after), request.app.state.slots)
+    return EventStream(service.follow(id, after), request.app.state.slots, lines=lines)
 
 
 @events_router.get("/events", status_code=200, response_class=EventStream, responses={**STREAM, **problem_responses()})

@@ -4,7 +4,6 @@ import { get, open } from "./api.js";
 import { facts, SIGNS, statusText } from "./delegations.js";
 import { block, diffView, folded } from "./details.js";
 import { byId, h, setText } from "./dom.js";
-import { eventLine } from "./lines.js";
 import { EventStream } from "./stream.js";
 import { count, cut, seconds, visible, visibleBlock, visibleJson } from "./text.js";
 
@@ -48,7 +47,7 @@ export class Run {
     if (this.#id === null || this.#finished || this.#stream) return;
     this.refresh();
     const last = this.#parts.events.dataset.last;
-    this.#stream = new EventStream(`v1/delegations/${this.#id}/events?after=${last}`, {
+    this.#stream = new EventStream(`v1/delegations/${this.#id}/events?lines=true&after=${last}`, {
       onEvent: (event) => this.#hear(event),
       onRefused: (error) => setText(this.#parts.state, visible(error.message)),
     });
@@ -132,9 +131,9 @@ export class Run {
   #hear(event) {
     const { events } = this.#parts;
     if (event.seq) events.dataset.last = String(event.seq);
-    const text = eventLine(event);
+    const text = event.type === "replied" ? cut(event.text, 2000) : visible(event.line);
     if (event.type === "text_delta") this.#appendLive(event);
-    else if (text !== null) this.#append(event, text);
+    else if (text) this.#append(event, text);
     this.#finished = event.type === "run_finished";
     if (/^(run_|waiting|resumed_waiting|turn_started)/u.test(event.type)) this.refresh();
     return this.#finished;

@@ -38,11 +38,11 @@ export function cut(text, width) {
   return chars.length <= width ? line : `${chars.slice(0, width - 1).join("")}…`;
 }
 
-/** How a permission request was answered, as in shared/permission.py; `by` is the name of a token. */
-export function answerWords(outcome, by, reason) {
+/** How a permission request was answered, as in shared/lines.py; `by` is the name of a token. */
+export function answerWords(outcome, by) {
   const how = outcome === "cancel" ? "denied" : "approved";
   const more = outcome === "modify" ? " with other arguments" : outcome.includes("always") ? " always" : "";
-  return `${how}${more}${by ? ` by token "${visible(by)}"` : ""}${reason ? `: ${visible(reason)}` : ""}`;
+  return `${how}${more}${by ? ` by token "${visible(by)}"` : ""}`;
 }
 
 export const count = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;

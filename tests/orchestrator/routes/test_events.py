@@ -147,6 +147,17 @@ async def test_as_json_the_stored_events_come_as_a_list(
     assert answer.text == f"[{service.kept[id][1].to_json()}]"
 
 
+async def test_an_event_has_its_line_where_lines_are_wanted(
+    http: httpx2.AsyncClient, service: FakeService, id: str
+) -> None:
+    hostile = 'a\nbé "<b>'
+    service.happen(id, ProgressMade(message=hostile))
+    service.finish(id)
+    found = [json.loads(frame["data"]) for frame in frames(await whole(http, id, params={"lines": True}))]
+    assert [event.pop("line") for event in found][:2] == [f"queued: {service.runs[id].request.title}", hostile]
+    assert [json.dumps(event) for event in found] == [json.dumps(each.to_dict()) for each in service.kept[id]]
+
+
 async def test_the_stream_of_all_delegations_begins_now_and_has_no_ids(
     http: httpx2.AsyncClient, service: FakeService, id: str
 ) -> None:
