@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
@@ -33,34 +33,37 @@ INSTRUCTIONS = (
 )
 
 
-class Transport(Protocol):
+class Transport:
+    """What a transport decides about a call. These are the answers of stdio, whose one client is this user.
+
+    A service checks the token with which that server sends its own requests, and records them.
+    """
+
     def gone(self, context: Context) -> asyncio.Event | None:
         """Returns the event that is set when the client of a request disconnects, if the transport has one."""
-        ...
+        return None
 
     def left(self, context: Context) -> bool:
         """Returns whether a cancelled call was cancelled by its client, and not by a shutdown."""
-        ...
+        return True
 
     def check(self, context: Context, scopes: frozenset[Scope]) -> None:
         """Raises ScopeMissing unless the sender of a request has them."""
-        ...
 
     def token(self, context: Context) -> str | None:
         """Returns the name of the sender's token; None where none is asked for, or another service asks for it."""
-        ...
+        return None
 
     def may_answer(self, context: Context) -> bool:
         """Returns whether the sender's user may answer permission requests."""
-        ...
+        return True
 
     def waiting(self, context: Context) -> AbstractContextManager[None]:
         """Returns the block of a call that waits. Raises Unavailable if too many do, in all or of its sender."""
-        ...
+        return nullcontext()
 
     async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
         """Puts a call that changes something, or was refused, into the audit log, if that is this transport's."""
-        ...
 
 
 class McpServer:

@@ -24,7 +24,7 @@ from ..service import Service
 from ..sse import StreamSlots
 from ..tokens import name_of_caller, note_of
 from .elicitation import Context
-from .server import McpServer
+from .server import McpServer, Transport
 
 GONE = "deputize.gone"
 """Key in the ASGI scope of the event that is set when the client disconnects."""
@@ -77,7 +77,7 @@ class ServiceHere:
         return self._service
 
 
-class HttpTransport:
+class HttpTransport(Transport):
     """What a call may do and count for: its caller's scopes and places."""
 
     def __init__(self, slots: StreamSlots, closed: asyncio.Event) -> None:

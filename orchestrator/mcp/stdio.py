@@ -7,8 +7,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from mcp.server.stdio import stdio_server
@@ -17,10 +16,8 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
 from pydantic import ValidationError
 
 from ...shared.text import valid_json_unicode
-from ..scopes import Scope
 from .call import Source
-from .elicitation import Context
-from .server import McpServer
+from .server import McpServer, Transport
 
 if TYPE_CHECKING:
     import anyio
@@ -35,34 +32,9 @@ PENDING = 16
 """Maximum lines that are read before the server takes them."""
 
 
-class StdinTransport:
-    """Everything that ends a call here is its client's doing: a message, the end of input, or a signal."""
-
-    def gone(self, context: Context) -> None:
-        return None
-
-    def left(self, context: Context) -> bool:
-        return True
-
-    def check(self, context: Context, scopes: frozenset[Scope]) -> None:
-        """The service checks the token with which this server sends its own requests, and records them."""
-
-    def token(self, context: Context) -> None:
-        return None
-
-    def may_answer(self, context: Context) -> bool:
-        return True
-
-    def waiting(self, context: Context) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
-        pass
-
-
 async def serve(source: Source) -> None:
     """Answers until the end of standard input, or until it is cancelled; then cancels what the client waits for."""
-    server = McpServer(source, StdinTransport())
+    server = McpServer(source, Transport())
     lines = cast("anyio.AsyncFile[str]", _Lines())
     try:
         async with stdio_server(stdin=lines) as (reading, writing):
