@@ -22,7 +22,7 @@ COMMANDS = {
     "run": ("run:run", "Hand over one task and wait for its result."),
     "batch": ("batch:batch", "Hand over many tasks from a file."),
     "demo": ("demo:demo", "Watch three delegations at once."),
-    "watch": ("watch:watch", "Follow delegations until they are finished."),
+    "watch": ("watcher:watch", "Follow delegations until they are finished."),
     "show": ("show:show", "Show one delegation: its result, events, steps or patch."),
     "list": ("show:list_", "List delegations, newest first."),
     "cost": ("reports:cost", "Show what delegations cost, by day, model, session or label."),

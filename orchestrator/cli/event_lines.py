@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...shared.lines import SHORT_PERMISSION_ID, line_of, question_of, step_line
+from ...shared.lines import line_of, step_line
 from ...shared.text import terminal_text
 from .formatting import wrapped
 
 if TYPE_CHECKING:
     from ...shared.delegation import Step
     from ...shared.events import AnyEvent, Envelope
-    from ...shared.permission import PermissionQuestion
 
 WORDS, OUTPUT = "> ", "| "
 """Before each line of the model's words, and of a command's output."""
@@ -182,21 +181,3 @@ def _news(before: str, tail: str) -> str:
 def _plain(output: str) -> str:
     """Returns output without colours, and of each line what a terminal would show at the end."""
     return terminal_text(output).replace("\r\n", "\n")
-
-
-def short_ids(ids: Sequence[str]) -> list[str]:
-    """Returns the ends of the ids of requests by which none is mistaken for another one."""
-    length = SHORT_PERMISSION_ID
-    while len({id[-length:] for id in ids}) < len({*ids}):
-        length += 1
-    return [id[-length:] for id in ids]
-
-
-def in_task(asked: PermissionQuestion, title: str) -> str:
-    """Returns `write CHANGELOG.md in "Write the changelog"`: the call, and the task of the delegation that asks."""
-    return f'{asked.step.title} in "{title}"'
-
-
-def question_lines(asked: PermissionQuestion, title: str) -> list[str]:
-    """Returns the lines of a request; ``title``: of the delegation that asks."""
-    return [f"permission {asked.permission_id[-SHORT_PERMISSION_ID:]}: {in_task(asked, title)}", *question_of(asked)]

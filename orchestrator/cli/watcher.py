@@ -1,25 +1,30 @@
-"""Follows delegations until they are finished, the wait is over, or the command is interrupted."""
+"""`deputize watch`, and what every command follows delegations with: until their end, a timeout or an interrupt."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from ...shared.errors import Conflict
+import click
+
+from ...shared.errors import Conflict, Unavailable
 from ...shared.text import count
 from . import formatting, output
-from .connect import Service
+from .connect import Service, connect, full_id, load_settings, unfinished
 from .errors import Exit, exit_code_of_results
-from .live import Display
-from .questions import Questions
+from .live import Display, JsonLines, display
+from .permissions import Questions
+from .values import Finite, denied_option, stream_option
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, ToolAgentResult
     from ...shared.events import AnyEvent, Envelope
+    from ...shared.settings import Settings
     from ..client import Client
 
 MAX_STREAMS = 100
@@ -62,10 +67,19 @@ class Watcher:
         for delegation in delegations:
             self.display.add(delegation)
         ids = [delegation.id for delegation in delegations]
-        attended = self.service.attended or not self.may_act
-        questions = Questions(self.service.client, self.display, attended=attended)
+        questions = Questions(self.service.client, self.display, attended=self.service.attended or not self.may_act)
+        await self._until_end(self._follow_all(ids, questions), questions, ids)
+        return self.seen
+
+    async def everything(self) -> WatchResult:
+        """Watches unfinished delegations and all that begin, which has no end of its own."""
+        questions = Questions(self.service.client, self.display)
+        await self._until_end(self._follow_everything(questions), questions, [])
+        return self.seen
+
+    async def _until_end(self, work: Coroutine[Any, Any, None], questions: Questions, ids: Sequence[str]) -> None:
         async with interrupts() as presses:
-            following = asyncio.create_task(self._follow_all(ids, questions))
+            following = asyncio.create_task(work)
             pressed = asyncio.create_task(presses.get())
             try:
                 await asyncio.wait({following, pressed}, timeout=self.wait, return_when=asyncio.FIRST_COMPLETED)
@@ -80,7 +94,28 @@ class Watcher:
                 pressed.cancel()
                 await asyncio.gather(following, pressed, return_exceptions=True)
                 await questions.end()
-        return self.seen
+
+    async def _follow_everything(self, questions: Questions) -> None:
+        client = self.service.client
+        known: set[str] = set()
+        # The stream is opened before the list is read: a delegation that starts in between is seen twice, not missed.
+        async with aclosing(client.follow_all()) as events:
+            listening = asyncio.ensure_future(anext(events))
+            try:
+                async for delegation in unfinished(client):
+                    known.add(delegation.id)
+                    self.display.add(delegation)
+                while True:
+                    envelope = await listening
+                    if envelope.delegation_id not in known:
+                        known.add(envelope.delegation_id)
+                        self.display.add(await client.get(envelope.delegation_id))
+                    self.display.event(envelope)
+                    questions.hear(envelope)
+                    listening = asyncio.ensure_future(anext(events))
+            finally:
+                listening.cancel()
+                await asyncio.gather(listening, return_exceptions=True)
 
     def _open(self, ids: Sequence[str]) -> list[str]:
         return [id for id in ids if id not in self.seen.results]
@@ -127,7 +162,8 @@ class Watcher:
 
     def _note_timeout(self, open: list[str]) -> None:
         self.seen.cut = Exit.WAITED
-        self.display.note(f"the wait ran out; {self._state_phrase(open)}. {self._resume_hint(open)}")
+        if open:
+            self.display.note(f"the wait ran out; {self._state_phrase(open)}. {self._resume_hint(open)}")
 
     async def _interrupted(
         self,
@@ -219,3 +255,48 @@ def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool)
         output.line(f"  left out: {sentence}", err=True)
     for error in formatting.other_errors(result):
         output.line(f"  error: {error}", err=True)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds, at most.")
+@denied_option
+@stream_option
+@click.option("--json", "as_json", is_flag=True, help="Each event as one JSON object a line.")
+@click.pass_context
+def watch(ctx: click.Context, ids: tuple[str, ...], wait: float | None, stream: bool, as_json: bool) -> Exit:
+    """Follow delegations until they are finished; without an ID everything that happens, until Ctrl-C.
+
+    An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    """
+    if stream and as_json:
+        raise click.UsageError("--stream has no meaning with --json, which shows every event")
+    settings = load_settings(ctx)
+    show = JsonLines if as_json else partial(display, stream=stream)
+    return asyncio.run(_watch(settings, ids, wait, show))
+
+
+async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, show: Callable[[], Display]) -> Exit:
+    as_json = show is JsonLines
+    async with connect(settings) as service:
+        client = service.client
+        delegations = [await client.get(await full_id(client, id)) for id in ids]
+        if not service.has_workers:
+            known = delegations if ids else [each async for each in unfinished(client)]
+            paused = [each.id for each in known if not each.status.finished]
+            if paused or not ids:
+                raise _no_service_error(paused)
+        with show() as shown:
+            watcher = Watcher(service, shown, wait, may_act=False, prints_results=bool(ids) and not as_json)
+            watched = await (watcher.all(delegations) if ids else watcher.everything())
+    if not as_json:
+        for delegation in delegations:
+            if (result := watched.results.get(delegation.id)) is not None:
+                print_result(delegation, result, json=False)
+    return watched.code
+
+
+def _no_service_error(paused: list[str]) -> Unavailable:
+    names = ", ".join(paused[:3]) + (", …" if len(paused) > 3 else "")
+    what = f"; paused: {names}, which `deputize resume` goes on with" if paused else "; start one with `deputize up`"
+    return Unavailable(f"no service runs on this machine, so nothing goes on{what}")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deputize.orchestrator.cli.live import Lines
-from deputize.orchestrator.cli.questions import Questions
+from deputize.orchestrator.cli.permissions import Questions
 from deputize.shared.events import PermissionAnswered, ProgressMade, RunStarted
 from deputize.shared.permission import NOT_ANSWERED, EditDetails
 from deputize.shared.request import DelegationRequest
