@@ -9,6 +9,7 @@ from typing import Any
 from ..shared.delegation import MAX_CALL_ERRORS, Step, StepStatus, ToolAgentResult
 from ..shared.errors import ErrorType
 from ..shared.events import AskedCall, Replied, StepCompleted, StepStarted, StepUpdated
+from ..shared.lines import line_of
 from ..shared.wire import now
 from .emit import Emitter
 from .models.base import Call, Reply
@@ -51,7 +52,9 @@ class StepLog:
         if step.id not in self.announced:
             self.announced.add(step.id)
             self.emit.emit(StepStarted(step=step))
-        self.report(self.emit.mask.text(f"turn {self.turn} · step {len(self.ended) + 1} · {title}"))
+        # Masked before it is cut: a part of a secret would not be recognized.
+        shown = step.model_copy(update={"title": self.emit.mask.text(title)})
+        self.report(line_of(StepStarted(step=shown)) or "")
         return step
 
     def updates(self, step: Step) -> Callable[[str | None, Mapping[str, Any]], None]:

@@ -5,7 +5,7 @@ import { facts, SIGNS, statusText } from "./delegations.js";
 import { block, diffView, folded } from "./details.js";
 import { byId, h, setText } from "./dom.js";
 import { EventStream } from "./stream.js";
-import { count, cut, seconds, visible, visibleBlock, visibleJson } from "./text.js";
+import { cut, visible, visibleBlock, visibleJson } from "./text.js";
 
 const MOST_LINES = 500;
 const MOST_CALL_ERRORS = 50;
@@ -15,12 +15,14 @@ export class Run {
   #stream = null;
   #parts = null;
   #finished = false;
+  #outcome = null;
 
   /** Shows a delegation, or none with null. */
   show(id) {
     this.pause();
     this.#id = id;
     this.#finished = false;
+    this.#outcome = h("p", { class: "faint" });
     const panel = byId("run");
     panel.hidden = id === null;
     if (id === null) {
@@ -94,14 +96,10 @@ export class Run {
     const workspace = request.workspace.kind !== "empty";
     const part = this.#parts.result;
     if (part.hasChildNodes()) return;
-    const facts = [visible(result.terminationReason), count(result.toolCallCount, "tool call"),
-      seconds(result.executionTimeMs / 1000)];
-    const failed = result.failedCallCount - result.deniedCallCount;
-    if (result.deniedCallCount) facts.push(`${count(result.deniedCallCount, "call")} denied`);
-    if (result.success && failed > 0) facts.push(`${count(failed, "step")} failed, then recovered`);
-    if (workspace && !result.fileChanges.length && !result.truncated) facts.push("no files changed");
-    part.append(h("h3", {}, "Result"), h("p", { class: "faint" }, facts.join(" · ")),
-      h("div", { class: "summary" }, visibleBlock(result.summary)));
+    part.append(h("h3", {}, "Result"), this.#outcome, h("div", { class: "summary" }, visibleBlock(result.summary)));
+    if (workspace && !result.fileChanges.length && !result.truncated) {
+      part.append(h("p", { class: "faint" }, "No files changed."));
+    }
     // Where it succeeded, it went on without the calls that failed: their errors are the last ones.
     const calls = result.success ? Math.min(result.failedCallCount, MOST_CALL_ERRORS + 1) : 0;
     const trouble = result.errors.slice(0, result.errors.length - calls);
@@ -135,6 +133,7 @@ export class Run {
     if (event.type === "text_delta") this.#appendLive(event);
     else if (text) this.#append(event, text);
     this.#finished = event.type === "run_finished";
+    if (this.#finished) setText(this.#outcome, text);
     if (/^(run_|waiting|resumed_waiting|turn_started)/u.test(event.type)) this.refresh();
     return this.#finished;
   }

@@ -50,14 +50,6 @@ export const shortId = (id) => `…${visible(String(id).slice(-6))}`;
 /** A dash where the price is not known, which is not the same as zero. */
 export const cost = (usd) => (typeof usd === "number" ? `$${usd.toFixed(4)}` : "–");
 
-export function seconds(value) {
-  if (value < 60) return `${value.toFixed(1)} s`;
-  const whole = Math.round(value);
-  const hours = Math.floor(whole / 3600);
-  const minutes = Math.floor((whole % 3600) / 60);
-  return hours ? `${hours} h ${minutes} min` : `${minutes} min ${whole % 60} s`;
-}
-
 export function ago(value) {
   const whole = Math.max(0, Math.round(value));
   for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
