@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -10,6 +9,7 @@ from pydantic import AfterValidator, Field, field_validator
 from pydantic_core import to_json
 
 from .facts import VerifyItem
+from .request_options import OPTIONS, ApprovalMode, ToolCallStyle
 from .text import plain_number
 from .wire import Request
 
@@ -25,13 +25,6 @@ MAX_NAME = 1000
 MAX_BATCH = 1000
 """Cap on the requests of one batch."""
 VERIFY_ROUNDS = 2
-
-
-class ApprovalMode(StrEnum):
-    ASK = "ask"
-    SANDBOXED = "sandboxed"
-    AUTO = "auto"
-    READ_ONLY = "readOnly"
 
 
 RetryReason = Literal[
@@ -53,17 +46,23 @@ def _path(text: str) -> str:
     return text
 
 
+def _bounded(default: Any, pointer: str, **further: Any) -> Any:
+    """Returns a field with the bounds of its option on the command line."""
+    option = OPTIONS[pointer]
+    return Field(default=default, ge=option.least, le=option.most, gt=option.above, **further)
+
+
 class Limits(Request):
     """Exact bounds of one delegation. Null means: no such bound. A number may be written as text ("5")."""
 
-    max_turns: int = Field(default=30, ge=1)
+    max_turns: int = _bounded(30, "limits/maxTurns")
     """Replies of the model."""
-    max_tool_calls: int = Field(default=50, ge=0)
-    timeout_seconds: float = Field(default=600, gt=0, allow_inf_nan=False)
+    max_tool_calls: int = _bounded(50, "limits/maxToolCalls")
+    timeout_seconds: float = _bounded(600, "limits/timeoutSeconds", allow_inf_nan=False)
     """Seconds of work; time in the queue does not count."""
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = _bounded(None, "limits/maxTokens")
     """Tokens of all model calls, both ways."""
-    max_cost_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    max_cost_usd: float | None = _bounded(None, "limits/maxCostUsd", allow_inf_nan=False)
     """US dollars of all model calls."""
 
     def capped(self, caps: Limits) -> Limits:
@@ -142,7 +141,7 @@ class DelegationRequest(Request):
     """What is to be done, in words that are complete without the conversation that they come from."""
     context: str = ""
     """Background that the work needs."""
-    shared_context_length: int = Field(default=0, ge=0)
+    shared_context_length: int = _bounded(0, "sharedContextLength")
     """How many characters at the beginning of `context` other delegations have, too: they are read from the prompt
     cache. 0: all of it may be shared. A batch sets it.
     """
@@ -165,7 +164,7 @@ class DelegationRequest(Request):
     """
     model: str | None = Field(default=None, max_length=MAX_NAME)
     """A name that the model's endpoint knows. Null is the configured one."""
-    tool_call_style: Literal["native", "xml"] = "native"
+    tool_call_style: ToolCallStyle = "native"
     """How the model writes tool calls; xml is for models without native ones."""
     workspace: WorkspaceSpec = EmptyWorkspace()
     """The files to work on. It gets a copy of its own; the original is never changed. A string is a directory."""
@@ -177,7 +176,7 @@ class DelegationRequest(Request):
     """How often a result that fails its checks goes back to the model. This version refuses all but the default."""
     labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)
     """The caller's own names and values; lists can be filtered by them."""
-    priority: int = Field(default=5, ge=0, le=9)
+    priority: int = _bounded(5, "priority")
     """Higher is started first."""
     retry: AutomaticRetry | None = None
     """Whether it is done again by itself where it fails. Null: it is not."""
@@ -189,7 +188,7 @@ class DelegationRequest(Request):
     """The finished delegation whose conversation and files this one goes on with; model and style are the same."""
     retry_of: str | None = Field(default=None, max_length=MAX_NAME)
     """The finished delegation that this one repeats; set by its retry."""
-    from_turn: int | None = Field(default=None, ge=1)
+    from_turn: int | None = _bounded(None, "fromTurn")
     """The turn of `retryOf` with which this one begins: its conversation and its files until then are kept."""
 
     @property

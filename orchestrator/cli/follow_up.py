@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...shared.request_options import OPTIONS
 from ...shared.text import count
 from . import output
 from .apply import take_over_or_hint
@@ -15,6 +16,7 @@ from .connect import connect, full_id, load_settings, unfinished
 from .errors import Exit
 from .formatting import size
 from .live import display
+from .request_options import given_fields, options_of
 from .values import Duration, Finite, Size, StrictCommand, Text, denied_option
 from .watcher import Watcher, note_if_queued, note_lowered_limits, print_result
 
@@ -26,20 +28,15 @@ if TYPE_CHECKING:
 
 
 FollowUp = Callable[["Client", "Delegation"], Awaitable["Delegation"]]
+_LIMITS = [pointer for pointer in OPTIONS if pointer.startswith("limits/")]
 _WAIT = click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
-_KEY = click.option("--idempotency-key", metavar="KEY", help="Sent twice with the same key it is one delegation.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 
 
 @click.command("continue", cls=StrictCommand)
 @click.argument("id")
 @click.argument("text", type=Text(), metavar="TEXT|@FILE|-")
-@click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Turns of the model, at most.")
-@click.option("--max-tool-calls", type=click.IntRange(0), metavar="N", help="Tool calls, at most.")
-@click.option("--timeout", type=Finite(0, min_open=True), metavar="S", help="Seconds of work, at most.")
-@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens, at most.")
-@click.option("--max-cost", type=Finite(0, min_open=True), metavar="USD", help="US dollars, at most.")
-@_KEY
+@options_of(*_LIMITS, "idempotencyKey")
 @_WAIT
 @denied_option
 @_JSON
@@ -61,9 +58,10 @@ def continue_(
     """
 
     async def submit(client: Client, earlier: Delegation) -> Delegation:
-        names = {"timeout": "timeout_seconds", "max_cost": "max_cost_usd"}
-        given = {names.get(name, name): value for name, value in limits.items() if value is not None}
-        own = earlier.request.limits.model_copy(update=given) if given else None
+        from ...shared.request import Limits
+
+        changed = given_fields(limits).get("limits")
+        own = Limits.model_validate(earlier.request.limits.to_dict() | changed) if changed else None
         return (await client.continue_(earlier.id, text, own, idempotency_key=idempotency_key)).delegation
 
     return asyncio.run(_follow_up(load_settings(ctx), id, submit, wait, as_json))
@@ -72,7 +70,7 @@ def continue_(
 @click.command(cls=StrictCommand)
 @click.argument("id")
 @click.option("--from-turn", type=click.IntRange(1), metavar="N", help="Begin with this turn of its run.")
-@_KEY
+@options_of("idempotencyKey")
 @_WAIT
 @denied_option
 @_JSON

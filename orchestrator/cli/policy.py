@@ -19,11 +19,11 @@ import click
 
 from ...shared.errors import Invalid, Misconfigured, NotFound
 from ...shared.lines import cut
+from ...shared.request_options import ApprovalMode
 from ...shared.text import count
 from . import output
 from .connect import connect, load_settings
 from .errors import Exit
-from .request_options import APPROVAL_MODES
 from .values import Directory, Label
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_MODES = [mode.value for mode in ApprovalMode]
 
 PAGE = 50
 """Delegations that are read at a time."""
@@ -302,7 +303,7 @@ def policy() -> None:
 
 @policy.command()
 @click.argument("call")
-@click.option("--mode", type=click.Choice(APPROVAL_MODES), default="sandboxed", help="The approval mode of the run.")
+@click.option("--mode", type=click.Choice(_MODES), default="sandboxed", help="The approval mode of the run.")
 @click.option("--depth", type=click.IntRange(0), default=0, help="In how many delegations the run is nested.")
 @click.option("--label", "labels", type=Label(), multiple=True, metavar="KEY:VALUE", help="A label of it; repeatable.")
 @click.option(

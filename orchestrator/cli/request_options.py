@@ -10,19 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ...shared.request_options import OPTIONS, Option
 from . import output
 from .errors import message, refusal
-from .values import (
-    OPTIONS,
-    Directory,
-    Finite,
-    Label,
-    Names,
-    Retry,
-    Text,
-    read_text,
-    stdin_once,
-)
+from .values import Directory, Finite, Label, Names, Retry, Text, read_text, stdin_once
 
 if TYPE_CHECKING:
     from ...shared.errors import Refused
@@ -30,18 +21,8 @@ if TYPE_CHECKING:
     from ...shared.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-APPROVAL_MODES = ("ask", "sandboxed", "auto", "readOnly")
-CALL_STYLES = ("native", "xml")
 
-_OPTIONS = (
-    click.option("--context", type=Text(), metavar="TEXT|@FILE|-", help="Background the worker needs."),
-    click.option(
-        "--shared-context-length",
-        type=click.IntRange(0),
-        metavar="CHARACTERS",
-        help="How much of the context's beginning other delegations have, too; all of it if unsaid.",
-    ),
-    click.option("--expect", type=Text(), metavar="TEXT|@FILE|-", help="What must be true at the end."),
+_WORKSPACE_OPTIONS = (
     click.option(
         "-w",
         "--workspace",
@@ -52,51 +33,63 @@ _OPTIONS = (
     click.option("--no-workspace", is_flag=True, help="Work in an empty directory."),
     click.option("--with-ignored", is_flag=True, help="Copy what .gitignore names, too."),
     click.option("--exclude", multiple=True, metavar="PATTERN", help="Do not copy this, as in .gitignore; repeatable."),
-    click.option("--agent", metavar="NAME", help="An agent of the settings; other options take precedence over it."),
-    click.option(
-        "--system-prompt",
-        type=Text(),
-        metavar="TEXT|@FILE|-",
-        help="Who the worker is and how it works, instead of ours.",
-    ),
-    click.option(
-        "--tools", type=Names(), metavar="A,B", help="Only these tools; names or patterns; * is all but call_subagent."
-    ),
-    click.option("--approval", type=click.Choice(APPROVAL_MODES), help="Who decides on risky steps."),
-    click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Replies of the model, at most."),
-    click.option("--max-tool-calls", type=click.IntRange(0), metavar="N", help="Tool calls, at most."),
-    click.option("--timeout", type=Finite(0, min_open=True), metavar="S", help="Seconds of work, at most."),
-    click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Tokens of the model, at most."),
-    click.option("--max-cost", type=Finite(0, min_open=True), metavar="USD", help="US dollars, at most."),
-    click.option("--model", metavar="M", help="Another model than the configured one."),
-    click.option("--tool-call-style", type=click.Choice(CALL_STYLES), help="How tool calls travel to the model."),
-    click.option(
-        "--label", "labels", type=Label(), multiple=True, metavar="KEY:VALUE", help="A label to find it by; repeatable."
-    ),
-    click.option("--priority", type=click.IntRange(0, 9), metavar="0-9", help="Higher ones start first; 5 if unsaid."),
-    click.option(
-        "--retry", type=Retry(), metavar="N[:REASON,…]", help="Do it again by itself where it fails, at most N times."
-    ),
-    click.option("--session", metavar="ID", help="The parent's session; `list --session` finds it."),
-    click.option("--message-id", metavar="ID", help="The parent's message."),
-    click.option("--parent", metavar="ID", help="The delegation that this one belongs to."),
-    click.option("--idempotency-key", metavar="KEY", help="Sent twice with the same key it is one delegation."),
-    click.option("--continues", metavar="ID", help="The finished delegation that it goes on with."),
-    click.option("--retry-of", metavar="ID", help="The finished delegation that it repeats."),
-    click.option("--from-turn", type=click.IntRange(1), metavar="N", help="The turn of --retry-of to begin with."),
 )
+FLAGS = {
+    "task": "TASK",
+    **{pointer: option.flag for pointer, option in OPTIONS.items()},
+    "workspace/exclude": "--exclude",
+    "workspace": "--workspace",
+}
+"""Pointers into a request, and what the command line calls them."""
 
 
 def request_options(command: Command) -> Command:
     """Adds an option for each field of a request but the task."""
-    for option in reversed(_OPTIONS):
+    return _with_options(command, *_WORKSPACE_OPTIONS, *map(_click_option, OPTIONS.values()))
+
+
+def options_of(*pointers: str) -> Callable[[Command], Command]:
+    """Returns what adds the options of some fields."""
+    return lambda command: _with_options(command, *(_click_option(OPTIONS[pointer]) for pointer in pointers))
+
+
+def _with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+    for option in reversed(options):
         command = option(command)
     return command
 
 
+def _click_option(option: Option) -> Callable[[Any], Any]:
+    return click.option(
+        option.flag,
+        type=_type(option),
+        multiple=option.kind == "labels",
+        metavar=option.placeholder,
+        help=option.help,
+    )
+
+
+def _type(option: Option) -> click.ParamType[Any]:
+    match option.kind:
+        case "text":
+            return Text()
+        case "names":
+            return Names()
+        case "labels":
+            return Label()
+        case "retry":
+            return Retry()
+        case "whole":
+            return click.IntRange(option.least, option.most)
+        case "number":
+            return Finite(option.above, min_open=True)
+        case "word":
+            return click.Choice(option.choices) if option.choices else click.STRING
+
+
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """What was given of a request by options: its fields in the words of the wire, and the option of each pointer."""
+    """The fields of a request that options set, by their names on the wire."""
 
     fields: dict[str, Any]
     task: str = "TASK"
@@ -104,13 +97,13 @@ class RequestOptions:
 
     def name(self, pointer: str, *, given: bool = True) -> str | None:
         """Returns the option that set the value at the pointer, or could set it, with the item of a list."""
-        for path, option in OPTIONS.items():
-            if pointer.strip("/") != path and not pointer.startswith(f"/{path}/"):
+        for path, flag in FLAGS.items():
+            if not f"{pointer}/".startswith(f"/{path}/"):
                 continue
             if given and not _holds(self.fields, path):
                 return None
             item = pointer.removeprefix(f"/{path}").strip("/")
-            return (self.task if path == "task" else option) + (f", item {int(item) + 1}" if item.isdigit() else "")
+            return (self.task if path == "task" else flag) + (f", item {int(item) + 1}" if item.isdigit() else "")
         return None
 
 
@@ -121,38 +114,23 @@ def _holds(fields: Mapping[str, Any], path: str) -> bool:
 
 def given_options(given: Mapping[str, Any], *, task: str = "TASK") -> RequestOptions:
     """Returns the fields that the options set; others keep their defaults."""
-    limits = {
-        "maxTurns": given["max_turns"],
-        "maxToolCalls": given["max_tool_calls"],
-        "timeoutSeconds": given["timeout"],
-        "maxTokens": given["max_tokens"],
-        "maxCostUsd": given["max_cost"],
-    }
-    fields = {
-        "task": given["task"],
-        "context": given["context"],
-        "expectedOutcome": given["expect"],
-        "sessionId": given["session"],
-        "messageId": given["message_id"],
-        "limits": {name: value for name, value in limits.items() if value is not None} or None,
-        "agent": given["agent"],
-        "systemPrompt": given["system_prompt"],
-        "tools": given["tools"],
-        "approvalMode": given["approval"],
-        "model": given["model"],
-        "toolCallStyle": given["tool_call_style"],
-        "workspace": _workspace(given),
-        "labels": dict(label.split(":", 1) for label in given["labels"]) or None,
-        "priority": given["priority"],
-        "retry": given["retry"],
-        "parentId": given["parent"],
-        "idempotencyKey": given["idempotency_key"],
-        "continues": given["continues"],
-        "retryOf": given["retry_of"],
-        "fromTurn": given["from_turn"],
-        "sharedContextLength": given["shared_context_length"],
-    }
-    return RequestOptions({name: value for name, value in fields.items() if value is not None}, task)
+    fields = {"task": given["task"], "workspace": _workspace(given)}
+    fields = {name: value for name, value in fields.items() if value is not None}
+    return RequestOptions(fields | given_fields(given), task)
+
+
+def given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields that options of the table set, those of the limits below ``limits``."""
+    fields: dict[str, Any] = {}
+    for pointer, option in OPTIONS.items():
+        value = given.get(option.parameter)
+        if option.kind == "labels":
+            value = dict(label.split(":", 1) for label in value or ()) or None
+        if value is not None:
+            *parents, name = pointer.split("/")
+            inside = fields.setdefault(parents[0], {}) if parents else fields
+            inside[name] = value
+    return fields
 
 
 def workspace_here(settings: Settings, given: Mapping[str, Any]) -> Path | None:

@@ -1,4 +1,4 @@
-"""Parameter types of the command line, commands that report every wrong value, and option names for JSON pointers."""
+"""Parameter types of the command line, and commands that report every wrong value."""
 
 from __future__ import annotations
 
@@ -11,50 +11,16 @@ from typing import Any, BinaryIO
 
 import click
 
+from ...shared.request_options import OPTIONS
 from .errors import FAIL_ON_DENIED, refusal
 
-OPTIONS = {
-    "task": "TASK",
-    "context": "--context",
-    "sharedContextLength": "--shared-context-length",
-    "expectedOutcome": "--expect",
-    "workspace/exclude": "--exclude",
-    "workspace": "--workspace",
-    "agent": "--agent",
-    "systemPrompt": "--system-prompt",
-    "tools": "--tools",
-    "approvalMode": "--approval",
-    "limits/maxTurns": "--max-turns",
-    "limits/maxToolCalls": "--max-tool-calls",
-    "limits/timeoutSeconds": "--timeout",
-    "limits/maxTokens": "--max-tokens",
-    "limits/maxCostUsd": "--max-cost",
-    "model": "--model",
-    "toolCallStyle": "--tool-call-style",
-    "labels": "--label",
-    "priority": "--priority",
-    "retry": "--retry",
-    "sessionId": "--session",
-    "messageId": "--message-id",
-    "parentId": "--parent",
-    "idempotencyKey": "--idempotency-key",
-    "continues": "--continues",
-    "retryOf": "--retry-of",
-    "fromTurn": "--from-turn",
+_SECTIONS = ("Task", "Files", "Agent", "Limits", "Options", "Rarely needed")
+_SECTION_OF = {
+    **dict.fromkeys(("request", "format", "task"), "Task"),
+    **dict.fromkeys(("workspace", "no_workspace", "with_ignored", "exclude", "apply"), "Files"),
+    **{option.parameter: option.section for option in OPTIONS.values()},
 }
-"""Pointers into a request, and their options on the command line."""
-_SECTIONS = {
-    "Task": ("request", "format", "task", "context", "expect"),
-    "Files": ("workspace", "no_workspace", "with_ignored", "exclude", "apply"),
-    "Agent": ("agent", "model", "system_prompt", "tools", "approval"),
-    "Limits": ("max_turns", "max_tool_calls", "timeout", "max_tokens", "max_cost", "retry"),
-    "Options": (),
-    "Rarely needed": (
-        *("labels", "priority", "session", "message_id", "parent", "idempotency_key", "continues", "retry_of"),
-        *("from_turn", "shared_context_length", "tool_call_style"),
-    ),
-}
-"""Sections of a command's help, and their options; all others are in ``Options``."""
+"""The section of the help in which a parameter stands; all others stand in ``Options``."""
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", re.ASCII)
 _SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
@@ -176,10 +142,9 @@ class StrictCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         found: dict[str, list[tuple[str, str]]] = {section: [] for section in _SECTIONS}
-        section_of = {name: section for section, names in _SECTIONS.items() for name in names}
         for param in self.get_params(ctx):
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
-                found[section_of.get(param.name or "", "Options")].append(record)
+                found[_SECTION_OF.get(param.name or "", "Options")].append(record)
         for section, records in found.items():
             if records:
                 with formatter.section(section):

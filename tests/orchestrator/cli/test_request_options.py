@@ -10,7 +10,7 @@ import click
 import pytest
 
 from deputize.orchestrator.cli import cli
-from deputize.orchestrator.cli.values import OPTIONS
+from deputize.orchestrator.cli.request_options import FLAGS
 from deputize.shared.errors import Invalid
 from deputize.shared.request import DelegationRequest, Limits
 from tests.orchestrator.command_line import deputize
@@ -53,9 +53,9 @@ def test_every_field_of_a_request_has_an_option(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     fields = {*aliases(DelegationRequest)} - NOT_YET - {"limits"} | {f"limits/{each}" for each in aliases(Limits)}
-    assert fields <= {*OPTIONS}
+    assert {*FLAGS} == fields | {"workspace/exclude"}
     offered = {option for param in command.params for option in param.opts}
-    assert {OPTIONS[field] for field in fields} - {"TASK"} <= offered
+    assert {FLAGS[field] for field in fields} - {"TASK"} <= offered
 
 
 async def test_options_make_the_request(url: str, service: FakeService, tmp_path: Path) -> None:

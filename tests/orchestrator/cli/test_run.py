@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.cli.request_options import APPROVAL_MODES
 from deputize.orchestrator.sockets import free_port
 from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
 from deputize.shared.events import ErrorSeen, Heartbeat, Replied, RunStarted, StepCompleted, StepStarted
@@ -81,10 +80,6 @@ async def test_every_option_reaches_the_request(url: str, service: FakeService, 
         "max_cost_usd": 0.25,
     }
     assert request.model == "claude-x"
-
-
-def test_the_approval_modes_are_those_of_the_contract() -> None:
-    assert set(APPROVAL_MODES) == {mode.value for mode in ApprovalMode}
 
 
 async def test_the_context_can_come_from_stdin(url: str, service: FakeService) -> None:

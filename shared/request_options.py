@@ -1,0 +1,94 @@
+"""The option of each field of a request. Free of pydantic, whose import would double the time of a command's help.
+
+The fields in ``request.py`` take their bounds and choices from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, get_args
+
+
+class ApprovalMode(StrEnum):
+    ASK = "ask"
+    SANDBOXED = "sandboxed"
+    AUTO = "auto"
+    READ_ONLY = "readOnly"
+
+
+ToolCallStyle = Literal["native", "xml"]
+Kind = Literal["word", "text", "names", "labels", "retry", "whole", "number"]
+"""How the value of an option is written; ``text`` may also be in a file, ``whole`` and ``number`` have bounds."""
+TEXT = "TEXT|@FILE|-"
+"""The placeholder of a text that may also be in a file or on standard input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What the command line shows of a field, the section of the help where it stands, and the field's bounds."""
+
+    flag: str
+    placeholder: str | None
+    help: str
+    section: str = "Rarely needed"
+    kind: Kind = "word"
+    choices: tuple[str, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    above: int | None = None
+
+    @property
+    def parameter(self) -> str:
+        """The name of the command's parameter."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+
+OPTIONS = {
+    "context": Option("--context", TEXT, "Background the worker needs.", "Task", "text"),
+    "expectedOutcome": Option("--expect", TEXT, "What must be true at the end.", "Task", "text"),
+    "agent": Option("--agent", "NAME", "An agent of the settings; other options take precedence over it.", "Agent"),
+    "systemPrompt": Option(
+        "--system-prompt", TEXT, "Who the worker is and how it works, instead of ours.", "Agent", "text"
+    ),
+    "tools": Option(
+        "--tools", "A,B", "Only these tools; names or patterns; * is all but call_subagent.", "Agent", "names"
+    ),
+    "approvalMode": Option(
+        "--approval",
+        None,
+        "Who decides on risky steps.",
+        "Agent",
+        choices=tuple(mode.value for mode in ApprovalMode),
+    ),
+    "model": Option("--model", "M", "Another model than the configured one.", "Agent"),
+    "limits/maxTurns": Option("--max-turns", "N", "Replies of the model, at most.", "Limits", "whole", least=1),
+    "limits/maxToolCalls": Option("--max-tool-calls", "N", "Tool calls, at most.", "Limits", "whole", least=0),
+    "limits/timeoutSeconds": Option("--timeout", "S", "Seconds of work, at most.", "Limits", "number", above=0),
+    "limits/maxTokens": Option("--max-tokens", "N", "Tokens of the model, at most.", "Limits", "whole", least=1),
+    "limits/maxCostUsd": Option("--max-cost", "USD", "US dollars, at most.", "Limits", "number", above=0),
+    "retry": Option(
+        "--retry", "N[:REASON,…]", "Do it again by itself where it fails, at most N times.", "Limits", "retry"
+    ),
+    "sharedContextLength": Option(
+        "--shared-context-length",
+        "CHARACTERS",
+        "How many characters at the beginning of the context other delegations have, too; default: all of it.",
+        kind="whole",
+        least=0,
+    ),
+    "toolCallStyle": Option(
+        "--tool-call-style", None, "How tool calls travel to the model.", choices=get_args(ToolCallStyle)
+    ),
+    "labels": Option("--label", "KEY:VALUE", "A label to find it by; repeatable.", kind="labels"),
+    "priority": Option("--priority", "0-9", "Higher ones start first; default: 5.", kind="whole", least=0, most=9),
+    "sessionId": Option("--session", "ID", "The parent's session; `list --session` finds it."),
+    "messageId": Option("--message-id", "ID", "The parent's message."),
+    "parentId": Option("--parent", "ID", "The delegation that this one belongs to."),
+    "idempotencyKey": Option("--idempotency-key", "KEY", "Sent twice with the same key it is one delegation."),
+    "continues": Option("--continues", "ID", "The finished delegation that it goes on with."),
+    "retryOf": Option("--retry-of", "ID", "The finished delegation that it repeats."),
+    "fromTurn": Option("--from-turn", "N", "The turn of --retry-of to begin with.", kind="whole", least=1),
+}
+"""Pointer into a request: the option that sets the value there. ``task`` and ``workspace`` have no entry: an argument
+and several options set them (``orchestrator/cli/request_options.py``)."""
