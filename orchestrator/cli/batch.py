@@ -27,7 +27,7 @@ from .connect import connect, load_settings, needs_model_endpoint, note_before_w
 from .errors import Exit, exit_code_of_results
 from .live import display
 from .request_options import given_options, note_if_empty, request_options, workspace_here
-from .values import Finite, StrictCommand, Text, denied_option, stdin_once, stream_option
+from .values import StrictCommand, Text, denied_option, stdin_once, stream_option, wait_option
 from .watcher import Watcher, note_if_queued
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ CHUNK_SIZE = 1000
 @request_options
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write results here, one a line.")
 @click.option("--resume", is_flag=True, help="Go on where an earlier batch into the same --out broke off.")
-@click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
+@wait_option
 @denied_option
 @stream_option
 @click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line.")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..client import Client
     from ..home import StackInfo
 
+Answer = TypeVar("Answer")
 ID_PREFIX = "dlg_"
 ID_LENGTH = 30
 ID_PART = re.compile(r"[0-9a-z]+")
@@ -165,13 +166,23 @@ async def _connect_url(settings: Settings) -> AsyncGenerator[Service]:
         yield Service(client)
 
 
+def ask(ctx: click.Context, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
+    """Connects to a service and returns its answer."""
+
+    async def asked() -> Answer:
+        async with connect(load_settings(ctx)) as service:
+            return await question(service.client)
+
+    return asyncio.run(asked())
+
+
 async def full_id(client: Client, given: str) -> str:
     """Returns the only id that begins or ends with ``given``; for ``@last`` the newest one without a parent.
 
     Raises NotFound, Invalid.
     """
     if given == NEWEST:
-        async for newest in _newest(client):
+        async for newest in listed(client, SEARCHED, FIRST_SEARCHED):
             if newest.request.parent_id is None:
                 return newest.id
         raise NotFound("there is no delegation yet")
@@ -180,7 +191,7 @@ async def full_id(client: Client, given: str) -> str:
         raise Invalid(f"{given!r} is not the id of a delegation; `deputize list` shows them")
     if given.startswith(ID_PREFIX) and len(given) == ID_LENGTH:
         return given
-    found = [item.id async for item in _newest(client) if _is_short_for(given, bare, item.id)]
+    found = [item.id async for item in listed(client, SEARCHED) if _is_short_for(given, bare, item.id)]
     if not found:
         raise NotFound(f"there is no delegation whose id begins or ends with {given}; `deputize list` shows them")
     if len(found) > 1:
@@ -193,15 +204,19 @@ def _is_short_for(given: str, bare: str, id: str) -> bool:
     return id.startswith(ID_PREFIX + bare) or (bare == given and id.endswith(bare))
 
 
-async def _newest(client: Client) -> AsyncGenerator[Delegation]:
-    cursor, searched = None, 0
-    while searched < SEARCHED:
-        page = await client.list(limit=500 if searched else FIRST_SEARCHED, cursor=cursor)
-        for item in page.items:
-            yield item
-        searched += len(page.items)
+async def listed(
+    client: Client, limit: int = sys.maxsize, first: int = 500, **filters: Any
+) -> AsyncGenerator[Delegation]:
+    """Yields delegations, the newest first; ``first`` is the size of the first page."""
+    cursor, size = None, first
+    while limit > 0:
+        page = await client.list(limit=min(limit, size), cursor=cursor, **filters)
+        for delegation in page.items:
+            yield delegation
+        limit -= len(page.items)
         if (cursor := page.next_cursor) is None:
-            break
+            return
+        size = 500
 
 
 async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
@@ -209,13 +224,8 @@ async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
     from ...shared.delegation import Status
 
     for status in (Status.RUNNING, Status.WAITING, Status.QUEUED):
-        cursor = None
-        while True:
-            page = await client.list(status=status, limit=500, cursor=cursor)
-            for delegation in page.items:
-                yield delegation
-            if (cursor := page.next_cursor) is None:
-                break
+        async for delegation in listed(client, status=status):
+            yield delegation
 
 
 def needs_model_endpoint(requests: Sequence[DelegationRequest], settings: Settings) -> bool:

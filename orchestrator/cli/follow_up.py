@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,25 +12,21 @@ import click
 from ...shared.request_options import OPTIONS
 from ...shared.text import count
 from . import output
-from .apply import take_over_or_hint
-from .connect import connect, full_id, load_settings, unfinished
+from .connect import Service, ask, connect, full_id, load_settings, unfinished
 from .errors import Exit
 from .formatting import size
-from .live import display
 from .request_options import given_fields, options_of
-from .values import Duration, Finite, Size, StrictCommand, Text, denied_option
-from .watcher import Watcher, note_if_queued, note_lowered_limits, print_result
+from .run import Following, follow_to_end
+from .values import Duration, Size, StrictCommand, Text, denied_option, wait_option
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation
-    from ...shared.runs.disk import Pruned
     from ...shared.settings import Settings
     from ..client import Client
 
 
 FollowUp = Callable[["Client", "Delegation"], Awaitable["Delegation"]]
 _LIMITS = [pointer for pointer in OPTIONS if pointer.startswith("limits/")]
-_WAIT = click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 
 
@@ -37,7 +34,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="The result as one 
 @click.argument("id")
 @click.argument("text", type=Text(), metavar="TEXT|@FILE|-")
 @options_of(*_LIMITS, "idempotencyKey")
-@_WAIT
+@wait_option
 @denied_option
 @_JSON
 @click.pass_context
@@ -64,14 +61,14 @@ def continue_(
         own = Limits.model_validate(earlier.request.limits.to_dict() | changed) if changed else None
         return (await client.continue_(earlier.id, text, own, idempotency_key=idempotency_key)).delegation
 
-    return asyncio.run(_follow_up(load_settings(ctx), id, submit, wait, as_json))
+    return asyncio.run(_follow_up(load_settings(ctx), id, submit, Following(wait, as_json)))
 
 
 @click.command(cls=StrictCommand)
 @click.argument("id")
 @click.option("--from-turn", type=click.IntRange(1), metavar="N", help="Begin with this turn of its run.")
 @options_of("idempotencyKey")
-@_WAIT
+@wait_option
 @denied_option
 @_JSON
 @click.pass_context
@@ -94,30 +91,24 @@ def retry(
     async def submit(client: Client, earlier: Delegation) -> Delegation:
         return (await client.retry(earlier.id, from_turn=from_turn, idempotency_key=idempotency_key)).delegation
 
-    return asyncio.run(_follow_up(load_settings(ctx), id, submit, wait, as_json))
+    return asyncio.run(_follow_up(load_settings(ctx), id, submit, Following(wait, as_json)))
 
 
-async def _follow_up(settings: Settings, given: str, submit: FollowUp, wait: float | None, as_json: bool) -> Exit:
-    needs_model = not settings.model.startswith("scripted")
-    async with connect(settings, workers=1, needs_model=needs_model) as service:
+async def _follow_up(settings: Settings, given: str, submit: FollowUp, how: Following) -> Exit:
+    async with _connect_with_worker(settings) as service:
         earlier = await service.client.get(await full_id(service.client, given))
         delegation = await submit(service.client, earlier)
-        with display() as shown:
-            shown.note(delegation.id)
-            note_lowered_limits(delegation, shown.note)
-            if not service.own:
-                await note_if_queued(service.client, shown.note)
-            watched = await Watcher(service, shown, wait, prints_results=not as_json).all([delegation])
-        for result in watched.results.values():
-            print_result(delegation, result, json=as_json)
-            await take_over_or_hint(settings, service.client, result)
-    return watched.code
+        return await follow_to_end(settings, service, [delegation], how)
+
+
+def _connect_with_worker(settings: Settings) -> AbstractAsyncContextManager[Service]:
+    return connect(settings, workers=1, needs_model=not settings.model.startswith("scripted"))
 
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "every", is_flag=True, help="Everything that is paused.")
-@click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
+@wait_option
 @denied_option
 @click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line.")
 @click.pass_context
@@ -128,28 +119,24 @@ def resume(ctx: click.Context, ids: tuple[str, ...], every: bool, wait: float | 
     """
     if bool(ids) == every:
         raise click.UsageError("give the ids of delegations, or --all")
-    return asyncio.run(_resume(load_settings(ctx), ids, wait, as_json))
+    return asyncio.run(_resume(load_settings(ctx), ids, Following(wait, as_json)))
 
 
-async def _resume(settings: Settings, given: tuple[str, ...], wait: float | None, as_json: bool) -> Exit:
-    needs_model = not settings.model.startswith("scripted")
-    async with connect(settings, workers=1, needs_model=needs_model) as service:
-        client = service.client
-        if given:
-            ids = [await full_id(client, id) for id in given]
-        else:
-            ids = [delegation.id async for delegation in unfinished(client) if delegation.paused]
+async def _resume(settings: Settings, given: tuple[str, ...], how: Following) -> Exit:
+    async with _connect_with_worker(settings) as service:
+        ids = await _ids(service.client, given, lambda delegation: delegation.paused)
         if not ids:
             output.line("nothing is paused", err=True)
             return Exit.SUCCEEDED
-        delegations = [await client.resume(id) for id in ids]
-        with display() as shown:
-            watched = await Watcher(service, shown, wait, prints_results=not as_json).all(delegations)
-        for delegation in delegations:
-            if (result := watched.results.get(delegation.id)) is not None:
-                print_result(delegation, result, json=as_json)
-                await take_over_or_hint(settings, client, result)
-    return watched.code
+        delegations = [await service.client.resume(id) for id in ids]
+        return await follow_to_end(settings, service, delegations, how)
+
+
+async def _ids(client: Client, given: Sequence[str], chosen: Callable[[Delegation], bool]) -> list[str]:
+    """Returns the ids that were given; if none was, those of the chosen unfinished delegations."""
+    if given:
+        return [await full_id(client, id) for id in given]
+    return [delegation.id async for delegation in unfinished(client) if chosen(delegation)]
 
 
 @click.command()
@@ -164,7 +151,11 @@ def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json: bool)
     """
     if bool(ids) == every:
         raise click.UsageError("give the ids of delegations, or --all")
-    for delegation in asyncio.run(_cancel(load_settings(ctx), ids)):
+
+    async def cancelled(client: Client) -> list[Delegation]:
+        return [await client.cancel(id) for id in await _ids(client, ids, lambda _: True)]
+
+    for delegation in ask(ctx, cancelled):
         # A running one is only requested to stop; its worker reports the end.
         status = delegation.status if delegation.status.finished else "stopping"
         if as_json:
@@ -172,16 +163,6 @@ def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json: bool)
         else:
             output.line(f"{delegation.id}  {status}")
     return Exit.SUCCEEDED
-
-
-async def _cancel(settings: Settings, given: tuple[str, ...]) -> list[Delegation]:
-    async with connect(settings) as service:
-        client = service.client
-        if given:
-            ids = [await full_id(client, id) for id in given]
-        else:
-            ids = [delegation.id async for delegation in unfinished(client)]
-        return [await client.cancel(id) for id in ids]
 
 
 @click.command()
@@ -207,7 +188,7 @@ def prune(ctx: click.Context, older_than: float | None, keep_bytes: float | None
     What is not finished is never touched, nor what an unfinished one continues. `--older-than 0` removes all the rest.
     """
     most = None if keep_bytes is None else int(keep_bytes)
-    removed = asyncio.run(_prune(load_settings(ctx), older_than, most, dry_run))
+    removed = ask(ctx, lambda client: client.prune(older_than, most, dry_run=dry_run))
     if as_json:
         output.json_line(removed.to_json())
         return Exit.SUCCEEDED
@@ -216,8 +197,3 @@ def prune(ctx: click.Context, older_than: float | None, keep_bytes: float | None
     for id in removed.ids if dry_run else ():
         output.line(f"  {id}")
     return Exit.SUCCEEDED
-
-
-async def _prune(settings: Settings, older_than: float | None, keep_bytes: int | None, dry_run: bool) -> Pruned:
-    async with connect(settings) as service:
-        return await service.client.prune(older_than, keep_bytes, dry_run=dry_run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,13 +12,12 @@ import click
 from ...shared.lines import cut, dollars, share, short_id, tokens
 from ...shared.text import count
 from . import formatting, output
-from .connect import connect, load_settings
+from .connect import ask
 from .errors import Exit
 
 if TYPE_CHECKING:
     from ...shared.fleet import ToolCard, WorkerCard
     from ...shared.runs.cost import Cost, CostReport
-    from ...shared.settings import Settings
     from ..audit_log import AuditEntry, AuditPage
 
 
@@ -36,7 +34,7 @@ def audit(ctx: click.Context, limit: int, cursor: str | None, as_json: bool) -> 
 
     It holds the name of the token, the address, the route, the delegations and the status; no token and no body.
     """
-    page = asyncio.run(_audit(load_settings(ctx), limit, cursor))
+    page = ask(ctx, lambda client: client.audit(limit, cursor))
     if as_json:
         for item in page.items:
             output.json_line(item.to_json())
@@ -48,11 +46,6 @@ def audit(ctx: click.Context, limit: int, cursor: str | None, as_json: bool) -> 
     if page.next_cursor:
         output.line(f"there are more: --cursor {page.next_cursor}", err=True)
     return Exit.SUCCEEDED
-
-
-async def _audit(settings: Settings, limit: int, cursor: str | None) -> AuditPage:
-    async with connect(settings) as service:
-        return await service.client.audit(limit, cursor)
 
 
 def _rows(page: AuditPage) -> list[tuple[str, ...]]:
@@ -127,7 +120,7 @@ def cost(ctx: click.Context, by: str, since: datetime | None, as_json: bool) -> 
     A delegation counts what it spent itself; what its subagents spent counts as theirs. Removed ones do not count.
     Cached is the part of the prompts that was read from the cache, saved how much more they would have cost.
     """
-    report = asyncio.run(_cost(load_settings(ctx), by, since))
+    report = ask(ctx, lambda client: client.cost(by, since))
     if as_json:
         output.json_line(report.to_json())
         return Exit.SUCCEEDED
@@ -138,11 +131,6 @@ def cost(ctx: click.Context, by: str, since: datetime | None, as_json: bool) -> 
         many = count(unpriced, "delegation")
         output.line(f"the cost of {many} is not known: the price of the model is not", err=True)
     return Exit.SUCCEEDED
-
-
-async def _cost(settings: Settings, by: str, since: datetime | None) -> CostReport:
-    async with connect(settings) as service:
-        return await service.client.cost(by, since)
 
 
 def _table(report: CostReport) -> list[str]:
@@ -171,16 +159,11 @@ def _cells(name: str, row: Cost) -> tuple[str, ...]:
 @click.pass_context
 def tools(ctx: click.Context, as_json: bool) -> Exit:
     """List the tools that workers have announced."""
-    found = asyncio.run(_tools(load_settings(ctx)))
+    found = ask(ctx, lambda client: client.tools())
     first_lines = [tool.description.strip().partition("\n")[0] for tool in found]
     rest = [f"{tool.kind:8}  {cut(first, 90)}" for tool, first in zip(found, first_lines, strict=True)]
     none = "no worker has announced its tools yet; start one with `deputize up`"
     return _print_cards(found, rest, none, as_json=as_json)
-
-
-async def _tools(settings: Settings) -> list[ToolCard]:
-    async with connect(settings) as service:
-        return await service.client.tools()
 
 
 @click.command()
@@ -188,7 +171,7 @@ async def _tools(settings: Settings) -> list[ToolCard]:
 @click.pass_context
 def workers(ctx: click.Context, as_json: bool) -> Exit:
     """List the workers that are alive."""
-    found = asyncio.run(_workers(load_settings(ctx)))
+    found = ask(ctx, lambda client: client.workers())
     none = "no worker is alive; start one with `deputize worker`, or all with `deputize up`"
     return _print_cards(found, [_state_of(worker) for worker in found], none, as_json=as_json)
 
@@ -197,11 +180,6 @@ def _state_of(worker: WorkerCard) -> str:
     sandbox = "sandbox works" if worker.sandbox is None else f"no sandbox: {worker.sandbox}"
     load = f"{worker.running}/{worker.concurrency} running  {worker.model}  {tokens(worker.usage)}"
     return f"{load}  {sandbox}  {worker.version}".rstrip()
-
-
-async def _workers(settings: Settings) -> list[WorkerCard]:
-    async with connect(settings) as service:
-        return await service.client.workers()
 
 
 def _print_cards(cards: Sequence[ToolCard | WorkerCard], rest: Sequence[str], none: str, *, as_json: bool) -> Exit:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,6 @@ from .errors import message, refusal
 from .values import Directory, Finite, Label, Names, Retry, Text, read_text, stdin_once
 
 if TYPE_CHECKING:
-    from ...shared.errors import Refused
     from ...shared.request import DelegationRequest
     from ...shared.settings import Settings
 
@@ -94,6 +94,8 @@ class RequestOptions:
     fields: dict[str, Any]
     task: str = "TASK"
     """How the command names the task."""
+    file: str = ""
+    """The file that sets fields besides them, if there is one."""
 
     def name(self, pointer: str, *, given: bool = True) -> str | None:
         """Returns the option that set the value at the pointer, or could set it, with the item of a list."""
@@ -106,17 +108,22 @@ class RequestOptions:
             return (self.task if path == "task" else flag) + (f", item {int(item) + 1}" if item.isdigit() else "")
         return None
 
+    def place(self, pointer: str) -> str | None:
+        """Returns what set the value at the pointer, an option or the file, or the option that could set it."""
+        from_file = f"{self.file}: {pointer}" if self.file else None
+        return self.name(pointer) or from_file or self.name(pointer, given=False)
+
 
 def _holds(fields: Mapping[str, Any], path: str) -> bool:
     head, _, rest = path.partition("/")
     return head in fields and (not rest or _holds(fields[head], rest))
 
 
-def given_options(given: Mapping[str, Any], *, task: str = "TASK") -> RequestOptions:
+def given_options(given: Mapping[str, Any], *, task: str = "TASK", file: str = "") -> RequestOptions:
     """Returns the fields that the options set; others keep their defaults."""
     fields = {"task": given["task"], "workspace": _workspace(given)}
     fields = {name: value for name, value in fields.items() if value is not None}
-    return RequestOptions(fields | given_fields(given), task)
+    return RequestOptions(fields | given_fields(given), task, file)
 
 
 def given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,16 +210,20 @@ class RequestFile(click.ParamType["tuple[str, dict[str, Any]]"]):
         return "stdin" if value == "-" else value, fields
 
 
-def in_options(error: Refused, name: Callable[[str], str | None]) -> Refused:
-    """Returns the refusal with the names of options, or what else ``name`` returns, instead of pointers."""
-    errors = [each | {"pointer": name(each["pointer"]) or each["pointer"]} for each in error.errors]
-    if len(errors) > 1:
-        return type(error)(refusal(errors).detail, errors)
-    detail = error.detail
-    for before, after in zip(error.errors, errors, strict=True):
-        detail = detail.replace(before["pointer"], "", 1).removeprefix(": ") if before["pointer"] else detail
-        detail = message({"pointer": after["pointer"], "detail": detail or after["detail"]})
-    return type(error)(detail, errors)
+@contextmanager
+def in_options(name: Callable[[str], str | None]) -> Generator[None]:
+    """Puts the names of options, or what else ``name`` returns, into a refusal in place of pointers."""
+    from ...shared.errors import Refused
+
+    try:
+        yield
+    except Refused as error:
+        errors = [each | {"pointer": name(each["pointer"]) or each["pointer"]} for each in error.errors]
+        if len(errors) != 1:
+            raise type(error)(refusal(errors).detail if errors else error.detail, errors) from None
+        before, after = error.errors[0]["pointer"], errors[0]
+        detail = error.detail.replace(before, "", 1).removeprefix(": ") if before else error.detail
+        raise type(error)(message(after | {"detail": detail or after["detail"]}), errors) from None
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import output
 from .apply import take_over_or_hint
 from .connect import (
+    Service,
     connect,
     connect_permanent,
     load_settings,
@@ -33,14 +34,13 @@ from .request_options import (
     request_options,
     workspace_here,
 )
-from .values import Finite, StrictCommand, Text, denied_option, stdin_text, stream_option
+from .values import StrictCommand, Text, denied_option, stdin_text, stream_option, wait_option
 from .watcher import Watcher, note_if_queued, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation
     from ...shared.request import DelegationRequest
     from ...shared.settings import Settings
-    from ..client import Client
 
 
 @click.command(cls=StrictCommand)
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 )
 @request_options
 @click.option("--apply", is_flag=True, help="Take the changes over into DIR if it succeeds.")
-@click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
+@wait_option
 @click.option("--detach", is_flag=True, help="Print the id and leave; needs a service that stays.")
 @denied_option
 @stream_option
@@ -80,18 +80,20 @@ def run(
     file, fields = request or ("", {})
     if given["task"] is None and "task" not in fields:
         given["task"] = stdin_text(ctx) or None
-    if given["task"] is None and "task" not in fields:
-        raise click.MissingParameter(ctx=ctx, param=next(each for each in ctx.command.params if each.name == "task"))
+        if given["task"] is None:
+            task = next(each for each in ctx.command.params if each.name == "task")
+            raise click.MissingParameter(ctx=ctx, param=task)
     if "workspace" not in fields:
         given["workspace"] = workspace_here(settings, given)
-    given_request = _GivenRequest.of(given_options(given), file, fields)
+    options = given_options(given, file=file)
+    with in_options(options.place):
+        whole = read_request(merged(fields, options.fields))
     if apply:
-        _check_apply(given_request.request, detach=detach)
-    note_if_empty([given_request.request], given)
+        _check_apply(whole, detach=detach)
+    note_if_empty([whole], given)
     if detach:
-        return asyncio.run(_run_detached(settings, given_request, as_json))
-    how = _Following(wait, stream, as_json, apply)
-    return asyncio.run(_run_and_watch(settings, given_request, how))
+        return asyncio.run(_run_detached(settings, whole, options, as_json))
+    return asyncio.run(_run_and_watch(settings, whole, options, Following(wait, as_json, stream, apply)))
 
 
 def _check_apply(request: DelegationRequest, *, detach: bool) -> None:
@@ -108,38 +110,10 @@ def _check_apply(request: DelegationRequest, *, detach: bool) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _GivenRequest:
-    """The request, and what its pointers are called on the command line."""
-
-    request: DelegationRequest
-    name: Callable[[str], str | None]
-
-    @classmethod
-    def of(cls, options: RequestOptions, file: str, fields: dict[str, Any]) -> Self:
-        """Merges the options into the file's fields. Raises Invalid."""
-        from ...shared.errors import Invalid
-
-        def name(pointer: str) -> str | None:
-            return options.name(pointer) or (f"{file}: {pointer}" if file else options.name(pointer, given=False))
-
-        try:
-            return cls(read_request(merged(fields, options.fields)), name)
-        except Invalid as error:
-            raise in_options(error, name) from None
-
-    async def submit(self, client: Client) -> Delegation:
-        from ...shared.errors import Refused
-
-        try:
-            return (await client.create(self.request)).delegation
-        except Refused as refusal:
-            raise in_options(refusal, self.name) from None
-
-
-async def _run_detached(settings: Settings, given: _GivenRequest, as_json: bool) -> Exit:
+async def _run_detached(settings: Settings, request: DelegationRequest, options: RequestOptions, as_json: bool) -> Exit:
     async with connect_permanent(settings) as service:
-        delegation = await given.submit(service.client)
+        with in_options(options.place):
+            delegation = (await service.client.create(request)).delegation
         note_lowered_limits(delegation, _note)
         await note_if_queued(service.client, _note)
     if as_json:
@@ -149,33 +123,46 @@ async def _run_detached(settings: Settings, given: _GivenRequest, as_json: bool)
     return Exit.SUCCEEDED
 
 
-@dataclass(frozen=True, slots=True)
-class _Following:
-    """How the run is followed, and what is done at its end."""
-
-    wait: float | None
-    stream: bool
-    as_json: bool
-    apply: bool
-
-
-async def _run_and_watch(settings: Settings, given: _GivenRequest, how: _Following) -> Exit:
-    request = given.request
+async def _run_and_watch(
+    settings: Settings, request: DelegationRequest, options: RequestOptions, how: Following
+) -> Exit:
     async with connect(settings, workers=1, needs_model=needs_model_endpoint([request], settings)) as service:
         await note_before_work(service, [request], _note, asks=True)
-        delegation = await given.submit(service.client)
-        with display(stream=how.stream) as shown:
-            shown.note(delegation.id)
-            note_lowered_limits(delegation, shown.note)
-            if not service.own:
-                await note_if_queued(service.client, shown.note)
-            watched = await Watcher(service, shown, how.wait, prints_results=not how.as_json).all([delegation])
-        for result in watched.results.values():
-            print_result(delegation, result, json=how.as_json)
-            if await take_over_or_hint(settings, service.client, result, apply=how.apply):
-                return Exit.FAILED
-    return watched.code
+        with in_options(options.place):
+            delegation = (await service.client.create(request)).delegation
+        return await follow_to_end(settings, service, [delegation], how)
 
 
 def _note(text: str) -> None:
     output.line(text, err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How delegations are followed, and what is done at their end."""
+
+    wait: float | None
+    as_json: bool
+    stream: bool = False
+    apply: bool = False
+
+
+async def follow_to_end(
+    settings: Settings, service: Service, delegations: Sequence[Delegation], how: Following
+) -> Exit:
+    """Shows new delegations until they are finished, then prints their results."""
+    with display(stream=how.stream) as shown:
+        for delegation in delegations:
+            shown.note(delegation.id)
+            note_lowered_limits(delegation, shown.note)
+        if not service.own:
+            await note_if_queued(service.client, shown.note)
+        watcher = Watcher(service, shown, how.wait, prints_results=not how.as_json)
+        watched = await watcher.all(delegations)
+    for delegation in delegations:
+        if (result := watched.results.get(delegation.id)) is None:
+            continue
+        print_result(delegation, result, json=how.as_json)
+        if await take_over_or_hint(settings, service.client, result, apply=how.apply):
+            return Exit.FAILED
+    return watched.code

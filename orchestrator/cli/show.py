@@ -16,7 +16,7 @@ import click
 from ...shared.lines import cut, dollars, line_of, outcome, seconds, share, short_id, step_line
 from ...shared.text import count
 from . import formatting, output
-from .connect import NEWEST, connect, full_id, load_settings
+from .connect import NEWEST, connect, full_id, listed, load_settings
 from .errors import Exit
 from .values import Label
 
@@ -235,13 +235,7 @@ async def _show_usage(client: Client, id: str, as_json: bool) -> None:
 
 async def _children(client: Client, parent: Delegation) -> list[Delegation]:
     """Returns the delegations that were submitted as the parent's children, oldest first."""
-    found: list[Delegation] = []
-    cursor = None
-    while True:
-        page = await client.list(parent=parent.id, limit=500, cursor=cursor)
-        found += page.items
-        if (cursor := page.next_cursor) is None:
-            return found[::-1]
+    return [delegation async for delegation in listed(client, parent=parent.id)][::-1]
 
 
 def _print(delegation: Delegation, children: Sequence[Delegation], as_json: bool) -> None:
@@ -337,17 +331,11 @@ async def _list(
 ) -> tuple[list[Delegation], DiskUsage]:
     from ...shared.delegation import Status
 
-    found: list[Delegation] = []
-    cursor = None
     async with connect(settings) as service:
         filters |= {"status": Status(status) if status else None}
         filters |= {"labels": dict(label.split(":", 1) for label in filters["labels"])}
         filters |= {"parent": await full_id(service.client, parent) if parent else None}
-        while len(found) < limit:
-            page = await service.client.list(limit=min(limit - len(found), 500), cursor=cursor, **filters)
-            found += page.items
-            if (cursor := page.next_cursor) is None:
-                break
+        found = [delegation async for delegation in listed(service.client, limit, **filters)]
         return found, await service.client.disk()
 
 

@@ -205,6 +205,8 @@ def stdin_once(ctx: click.Context | None) -> BinaryIO:
     return sys.stdin.buffer
 
 
+wait_option = click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds; the work goes on.")
+
 stream_option = click.option(
     "--stream", is_flag=True, help="Show the model's words and the output of commands as they come."
 )
