@@ -1,4 +1,4 @@
-"""The calls of recorded runs, as the policy is asked about them again."""
+"""`deputize policy`: explains decisions, tests the rules of a file, and replays recorded calls under them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,12 +23,11 @@ from ...shared.lines import cut
 from ...shared.request_options import ApprovalMode
 from ...shared.text import count
 from . import output
-from .connect import connect, load_settings
+from .connect import connect, listed, load_settings
 from .errors import Exit
 from .values import Directory, Label
 
 if TYPE_CHECKING:
-    from ...shared.delegation import Delegation
     from ...shared.settings import Settings
     from ..client import Client
 
@@ -36,9 +36,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 _MODES = [mode.value for mode in ApprovalMode]
 
 PAGE = 50
-"""Delegations that are read at a time."""
-AT_ONCE = 8
-"""Recordings that are read at once: a service limits its connections."""
+"""Delegations that are judged by one question."""
 
 
 class Recordings:
@@ -47,36 +45,24 @@ class Recordings:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._depths: dict[str, int | None] = {}
-        self._gate = asyncio.Semaphore(AT_ONCE)
 
     async def newest(self, number: int) -> AsyncGenerator[list[dict[str, Any]]]:
         """Yields pages of at most ``number`` runs in all, for ``Replay`` (``worker/policy/explanation.py``)."""
-        cursor = None
-        while number > 0:
-            page = await self._client.list(limit=min(PAGE, number), cursor=cursor)
-            found = await asyncio.gather(*map(self._run, page.items))
-            yield [run for run in found if run]
-            number -= len(page.items)
-            if (cursor := page.next_cursor) is None:
-                return
-
-    async def _run(self, delegation: Delegation) -> dict[str, Any] | None:
-        """Returns the question about one delegation, or None where it was removed meanwhile."""
-        try:
-            async with self._gate:
+        runs: list[dict[str, Any]] = []
+        async for delegation in listed(self._client, number):
+            try:
                 events = await self._client.plain_events(delegation.id)
-        except NotFound:
-            return None
-        request = delegation.request
-        calls, further = _calls(events)
-        return {
-            "id": delegation.id,
-            "mode": request.approval_mode,
-            "labels": request.labels,
-            "depth": await self._depth(request.parent_id),
-            "furtherTools": further,
-            "calls": calls,
-        }
+            except NotFound:
+                continue  # it was removed meanwhile
+            request = delegation.request
+            depth = await self._depth(request.parent_id)
+            run = {"id": delegation.id, "mode": request.approval_mode, "labels": request.labels, "depth": depth}
+            runs.append(run | _calls(events))
+            if len(runs) == PAGE:
+                yield runs
+                runs = []
+        if runs:
+            yield runs
 
     async def _depth(self, parent: str | None) -> int | None:
         """Returns in how many delegations a child of ``parent`` is nested; None where one of them is gone."""
@@ -93,7 +79,7 @@ class Recordings:
         return None if depth is None else depth + 1
 
 
-def _calls(events: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _calls(events: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Returns the calls of a recording with their turns and what tainted them, and the run's further tools."""
     calls: list[dict[str, Any]] = []
     further: list[dict[str, Any]] = []
@@ -105,87 +91,64 @@ def _calls(events: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], l
             case "turn_started":
                 tainted_by = event.get("taintedBy", [])
             case "replied":
-                where = {"turn": event["turn"], "taintedBy": tainted_by}
-                calls += [_call(asked, where) for asked in event["toolCalls"]]
+                for call in event["toolCalls"]:
+                    what = {"call": call["id"], "name": call["name"], "arguments": call["arguments"]}
+                    calls.append({"turn": event["turn"], "taintedBy": tainted_by} | what)
             case _:
                 pass
-    return calls, further
+    return {"calls": calls, "furtherTools": further}
 
 
-def _call(asked: Mapping[str, Any], where: Mapping[str, Any]) -> dict[str, Any]:
-    return {**where, "call": asked["id"], "name": asked["name"], "arguments": asked["arguments"]}
-
-
+Ask = Callable[["Settings", Mapping[str, Any]], dict[str, Any]]
+"""Asks the policy's engine a question under these settings. Raises Invalid for a wrong question, and Misconfigured for
+a wrong file."""
 SHARED = f"{__name__}.shared"
-"""Where a context has a process that several commands share."""
+"""Where a context has an engine that several commands share."""
 END_SECONDS = 10.0
 
 
-class PolicyProcess:
-    """One process for any number of questions; it starts with the first one, which takes seconds."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
-
-    def ask(self, settings: Settings, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the answer. Raises Invalid for a wrong question, and Misconfigured for a wrong file."""
-        environment = settings.child_environment()
-        process = self._process = self._process or self._started(environment)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        own = {name: text for name, text in environment.items() if name.startswith("DEPUTIZE_")}
-        try:
-            process.stdin.write(json.dumps({**question, "settings": own}).encode() + b"\n")
-            process.stdin.flush()
-            answer = process.stdout.readline()
-        except BrokenPipeError:
-            answer = b""
-        if not answer:
-            raise Misconfigured(f"the policy cannot be asked: {self._why_it_ended(process)}")
-        found: dict[str, Any] = json.loads(answer)
-        if error := found.get("error"):
-            raise Invalid(error) if found["usage"] else Misconfigured(error)
-        return found
-
-    def _started(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        return subprocess.Popen(
+@contextmanager
+def engine(settings: Settings) -> Generator[Ask]:
+    """Starts the policy's engine for any number of questions; that takes seconds."""
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", "deputize.worker.policy"],
-            env=environment,
+            env=settings.child_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=errors,
         )
+        try:
+            yield partial(_ask, process, errors)
+        finally:
+            process.kill()  # it holds nothing
+            process.communicate()
 
-    def _why_it_ended(self, process: subprocess.Popen[bytes]) -> str:
+
+def _ask(
+    process: subprocess.Popen[bytes], errors: IO[bytes], settings: Settings, question: Mapping[str, Any]
+) -> dict[str, Any]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    own = {name: text for name, text in settings.child_environment().items() if name.startswith("DEPUTIZE_")}
+    with suppress(BrokenPipeError):
+        process.stdin.write(json.dumps({**question, "settings": own}).encode() + b"\n")
+        process.stdin.flush()
+    answer = process.stdout.readline()
+    if not answer:
         code = process.wait(END_SECONDS)
-        assert self._errors is not None
-        self._errors.seek(0)
-        last = self._errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
-        return last or f"exit code {code}"
-
-    def close(self) -> None:
-        """Ends the process."""
-        if self._process is not None:
-            self._process.kill()  # it holds nothing
-            self._process.communicate()
-            self._process = None
-        if self._errors is not None:
-            self._errors.close()
+        errors.seek(0)
+        last = errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise Misconfigured(f"the policy cannot be asked: {last or f'exit code {code}'}")
+    found: dict[str, Any] = json.loads(answer)
+    if error := found.get("error"):
+        raise Invalid(error) if found["usage"] else Misconfigured(error)
+    return found
 
 
-@contextmanager
-def policy_process(ctx: click.Context) -> Generator[PolicyProcess]:
-    """Yields the process of the context, or one for this block."""
-    if shared := ctx.meta.get(SHARED):
-        yield shared
-        return
-    process = PolicyProcess()
-    try:
-        yield process
-    finally:
-        process.close()
+def policy_engine(ctx: click.Context, settings: Settings) -> AbstractContextManager[Ask]:
+    """Returns the engine of the context, or one for the block."""
+    return nullcontext(ctx.meta[SHARED]) if SHARED in ctx.meta else engine(settings)
 
 
 _REASONS = {
@@ -223,74 +186,6 @@ class Tally:
         changed = f"{self.changes.total():,} decided otherwise ({kinds})" if kinds else "none decided otherwise"
         lines = [f"{count(self.delegations, 'delegation')}, {count(self.judged, 'call')} judged, {changed}"]
         return lines + [f"not judged: {number} {_REASONS[reason]}" for reason, number in self.not_judged.most_common()]
-
-
-@click.command(short_help="Show which recorded calls the rules in a file would decide differently.")
-@click.argument("files", metavar="FILE…", type=_FILE, nargs=-1, required=True)
-@click.option(
-    "--last", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="How many delegations."
-)
-@click.option("--json", "as_json", is_flag=True, help="Each call as one JSON object a line, and a summary.")
-@click.pass_context
-def replay(ctx: click.Context, files: tuple[Path, ...], last: int, as_json: bool) -> Exit:
-    """Judge the recorded calls of the newest delegations by the rules of each FILE instead of those of DEPUTIZE_POLICY.
-
-    Calls that are decided differently are shown; exit 1 if there are any. Nothing is called. The sandbox counts as
-    working, and links in workspaces are not resolved. Calls that a recording does not show completely are counted.
-    """
-    settings = load_settings(ctx)
-    with policy_process(ctx) as process:
-        tally = asyncio.run(_replay(settings, process, [str(path.absolute()) for path in files], last, as_json))
-    if as_json:
-        output.json_line(tally.to_json())
-    else:
-        for line in tally.lines():
-            output.line(line)
-    return Exit.FAILED if tally.changes else Exit.SUCCEEDED
-
-
-async def _replay(settings: Settings, process: PolicyProcess, files: Sequence[str], last: int, as_json: bool) -> Tally:
-    """Judges each page of recordings while the next one is read."""
-    tally = Tally()
-    judging: asyncio.Task[dict[str, Any]] | None = None
-    try:
-        async with connect(settings) as service:
-            async for runs in Recordings(service.client).newest(last):
-                if judging:
-                    _report(await judging, tally, as_json=as_json)
-                asked = asyncio.to_thread(process.ask, settings, {"replay": files, "runs": runs})
-                judging = asyncio.create_task(asked)
-        if judging:
-            _report(await judging, tally, as_json=as_json)
-    finally:
-        if judging and not judging.done():
-            await asyncio.wait({judging})
-    return tally
-
-
-def _report(answer: Mapping[str, Any], tally: Tally, *, as_json: bool) -> None:
-    for found in answer["runs"]:
-        tally.add(found)
-        for change in found["changes"]:
-            _show(found["id"], change, as_json=as_json)
-
-
-def _show(id: str, change: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        output.json_line(json.dumps({"delegationId": id, **change}, ensure_ascii=False))
-        return
-    call = cut(f"{change['name']} {json.dumps(change['arguments'], ensure_ascii=False)}", SHOWN_CALL)
-    old, new = change["old"], change["new"]
-    output.line(f"{id}  turn {change['turn']}  {call}")
-    output.line(f"  {verdict(old)} → {verdict(new)}: {new['reason']}")
-
-
-def verdict(found: Mapping[str, Any]) -> str:
-    return f"{found['decision']} by {found['rule']} ({found['place'] or 'built in'})"
-
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.group()
@@ -334,8 +229,8 @@ def explain(
     named = dict(label.split(":", 1) for label in labels)
     place = str(workspace) if workspace else None
     question = {"call": call, "mode": mode, "depth": depth, "labels": named, "taint": taint, "workspace": place}
-    with policy_process(ctx) as process:
-        found = process.ask(settings, question)
+    with policy_engine(ctx, settings) as ask:
+        found = ask(settings, question)
     if as_json:
         output.json_line(json.dumps(found, ensure_ascii=False))
         return Exit.SUCCEEDED
@@ -356,8 +251,9 @@ def explain(
 def test_(ctx: click.Context, files: tuple[Path, ...], as_json: bool) -> Exit:
     """Compare the examples of each FILE with what its rules and the built-in ones decide; exit 1 on a difference."""
     question = {"test": [str(path.absolute()) for path in files]}
-    with policy_process(ctx) as process:
-        found = process.ask(load_settings(ctx), question)
+    settings = load_settings(ctx)
+    with policy_engine(ctx, settings) as ask:
+        found = ask(settings, question)
     tried: list[dict[str, Any]] = found["examples"]
     for remark in found["remarks"]:
         output.line(remark, err=True)
@@ -388,4 +284,48 @@ def _rule(found: Mapping[str, Any]) -> str:
     return f"{found['rule']} ({found['place'] or 'built in'})"
 
 
-policy.add_command(replay)
+@policy.command(short_help="Show which recorded calls the rules in a file would decide differently.")
+@click.argument("files", metavar="FILE…", type=_FILE, nargs=-1, required=True)
+@click.option(
+    "--last", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="How many delegations."
+)
+@click.option("--json", "as_json", is_flag=True, help="Each call as one JSON object a line, and a summary.")
+@click.pass_context
+def replay(ctx: click.Context, files: tuple[Path, ...], last: int, as_json: bool) -> Exit:
+    """Judge the recorded calls of the newest delegations by the rules of each FILE instead of those of DEPUTIZE_POLICY.
+
+    Calls that are decided differently are shown; exit 1 if there are any. Nothing is called. The sandbox counts as
+    working, and links in workspaces are not resolved. Calls that a recording does not show completely are counted.
+    """
+    settings = load_settings(ctx)
+    with policy_engine(ctx, settings) as ask:
+        tally = asyncio.run(_replay(settings, ask, [str(path.absolute()) for path in files], last, as_json))
+    if as_json:
+        output.json_line(tally.to_json())
+    else:
+        for line in tally.lines():
+            output.line(line)
+    return Exit.FAILED if tally.changes else Exit.SUCCEEDED
+
+
+async def _replay(settings: Settings, ask: Ask, files: Sequence[str], last: int, as_json: bool) -> Tally:
+    tally = Tally()
+    async with connect(settings) as service:
+        async for runs in Recordings(service.client).newest(last):
+            answer = await asyncio.to_thread(ask, settings, {"replay": files, "runs": runs})
+            for found in answer["runs"]:
+                tally.add(found)
+                for change in found["changes"]:
+                    _show(found["id"], change, as_json=as_json)
+    return tally
+
+
+def _show(id: str, change: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        output.json_line(json.dumps({"delegationId": id, **change}, ensure_ascii=False))
+        return
+    call = cut(f"{change['name']} {json.dumps(change['arguments'], ensure_ascii=False)}", SHOWN_CALL)
+    old, new = change["old"], change["new"]
+    output.line(f"{id}  turn {change['turn']}  {call}")
+    decided = (f"{verdict['decision']} by {_rule(verdict)}" for verdict in (old, new))
+    output.line(f"  {' → '.join(decided)}: {new['reason']}")

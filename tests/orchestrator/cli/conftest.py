@@ -8,16 +8,16 @@ import click
 import pytest
 
 from deputize.orchestrator.cli import cli
-from deputize.orchestrator.cli.policy import SHARED, PolicyProcess
+from deputize.orchestrator.cli.policy import SHARED, engine
 from deputize.shared.settings import Settings
 
 
 @pytest.fixture(scope="module")
 def policy_context() -> Iterator[click.Context]:
-    """The parent of commands that ask one process about the policy: each of its own would cost two seconds."""
-    process = PolicyProcess()
-    process.ask(Settings(), {"test": []})
-    context = click.Context(cli)
-    context.meta[SHARED] = process
-    yield context
-    process.close()
+    """The parent of commands that share one engine of the policy: each of its own would cost two seconds."""
+    settings = Settings()
+    with engine(settings) as ask:
+        ask(settings, {"test": []})
+        context = click.Context(cli)
+        context.meta[SHARED] = ask
+        yield context
