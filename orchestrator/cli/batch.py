@@ -1,4 +1,4 @@
-"""The file of a batch's results, from which `--resume` continues."""
+"""`deputize batch`: many tasks from a file, and the file of their results, from which `--resume` continues."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from .watcher import Watcher, note_if_queued
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, ToolAgentResult
-    from ...shared.request import DelegationRequest
     from ...shared.settings import Settings
     from ..client import Client
 
@@ -268,11 +267,11 @@ async def _run(
     async with connect(settings, workers=1, needs_model=needs_model_endpoint(requests, settings)) as service:
         await note_before_work(service, requests, partial(output.line, err=True))
         try:
-            delegations = await submit_in_chunks(service.client, requests)
-        except Refused as refusal:
+            delegations = await submit_in_chunks(service.client, options.source, lines)
+        except Refused:
             if written:
                 written.withdraw()
-            raise options.source.placed(refusal, lines) from None
+            raise
         numbers: dict[str, list[int]] = {}
         for delegation, line in zip(delegations, lines, strict=True):
             numbers.setdefault(delegation.id, []).append(line.number)  # lines with the same key are one delegation
@@ -294,27 +293,17 @@ async def _run(
     return watched.cut, list(watched.results.values())
 
 
-async def submit_in_chunks(client: Client, requests: Sequence[DelegationRequest]) -> list[Delegation]:
+async def submit_in_chunks(client: Client, source: BatchInput, lines: Sequence[RequestLine]) -> list[Delegation]:
     """Submits the requests in chunks. Returns their delegations in order; none is accepted if one is refused."""
     taken: list[Delegation] = []
-    for start in range(0, len(requests), CHUNK_SIZE):
+    for start in range(0, len(lines), CHUNK_SIZE):
+        chunk = lines[start : start + CHUNK_SIZE]
         try:
-            taken += await client.create_many(requests[start : start + CHUNK_SIZE])
+            taken += await client.create_many([line.request for line in chunk])
         except Refused as refusal:
             await client.cancel_all(delegation.id for delegation in taken)
-            raise _shift_indexes(refusal, start) from None
+            raise source.placed(refusal, chunk) from None
     return taken
-
-
-def _shift_indexes(refusal: Refused, start: int) -> Refused:
-    """Returns the error with indexes into the chunk converted to indexes into the batch."""
-    errors: list[dict[str, str]] = []
-    for each in refusal.errors:
-        head, requests, index, *rest = [*each["pointer"].split("/", 3), "", "", ""][:4]
-        if requests == "requests" and index.isdigit():
-            each = each | {"pointer": "/".join([head, requests, str(int(index) + start), *filter(None, rest)])}
-        errors.append(each)
-    return type(refusal)(refusal.detail, errors)
 
 
 def _print(delegation: Delegation, result: ToolAgentResult, number: int, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from .request_options import RequestOptions, merged, read_json, read_request
 if TYPE_CHECKING:
     from ...shared.request import DelegationRequest
 
-BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 FORMATS = ("jsonl", "text", "csv", "tsv")
 EXTENSIONS = {".txt": "text", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
 PLACEHOLDER = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
@@ -36,16 +36,15 @@ Mistakes = list[dict[str, str]]
 class RequestLine:
     number: int
     request: DelegationRequest
-    own: frozenset[str] = frozenset()
-    """Fields that the line sets itself, or that templates made of it; the others come from options."""
+    fields: dict[str, Any]
+    """What the request was made of: options, and what the line itself sets."""
 
 
 class _LineMistake(Exception):
     """A line is not a request."""
 
 
-Fields = tuple[dict[str, Any], frozenset[str]]
-"""A line's request, and which of its fields are the line's own."""
+Fields = dict[str, Any]
 Row = list[str] | _LineMistake
 
 
@@ -65,21 +64,22 @@ class BatchInput:
     def read(self, file: BinaryIO) -> list[RequestLine]:
         """Returns every request. Raises Invalid with every mistake of every line."""
         data = file.read()
-        if (encoding := BOMS.get(data[:2])) is not None:
-            raise Invalid(f"{self.name} is {encoding}; save it as UTF-8")
+        if data.startswith(UTF_16_MARKS):
+            raise Invalid(f"{self.name} is UTF-16; save it as UTF-8")
         data = data.removeprefix(b"\xef\xbb\xbf")
         lines: list[RequestLine] = []
         mistakes: Mistakes = []
         rows, parse = self._table(data) if self.format in ("csv", "tsv") else self._lines(data)
         for number, row in rows:
-            own: frozenset[str] = frozenset()
             try:
-                fields, own = parse(row)
-                lines.append(RequestLine(number, read_request(fields), own))
+                fields = parse(row)
             except _LineMistake as error:
                 mistakes.append({"pointer": self._place(number), "detail": str(error)})
+                continue
+            try:
+                lines.append(RequestLine(number, read_request(fields), fields))
             except Refused as error:
-                mistakes += self._placed(error.errors, number, own)
+                mistakes += self._placed(error.errors, number, fields)
         if mistakes:
             raise refusal(_once(mistakes))
         return lines
@@ -93,15 +93,16 @@ class BatchInput:
                 return error
             line = lines[int(parts[2])]
             rest = {"pointer": f"/{parts[3]}" if len(parts) > 3 else "", "detail": each["detail"]}
-            mistakes += self._placed([rest], line.number, line.own)
+            mistakes += self._placed([rest], line.number, line.fields)
         return refusal(_once(mistakes)) if mistakes else error
 
-    def _placed(self, errors: Mistakes, number: int, own: frozenset[str]) -> Mistakes:
-        """Names the line, or the option where the line set nothing itself."""
+    def _placed(self, errors: Mistakes, number: int, fields: Fields) -> Mistakes:
+        """Names the option where the value is as an option gave it, else the line."""
         placed: Mistakes = []
         for each in errors:
             field = each["pointer"].strip("/").partition("/")[0]
-            option = None if field in own else self.options.name(each["pointer"])
+            is_own = fields.get(field) != self.options.fields.get(field)
+            option = None if is_own else self.options.name(each["pointer"])
             if option is not None:
                 placed.append(each | {"pointer": option})
             else:
@@ -128,8 +129,7 @@ class BatchInput:
             raise _LineMistake(str(error)) from None
         if not isinstance(fields, dict):
             raise _LineMistake('not a JSON object, as {"task": "…"}')
-        own = merged({}, fields)
-        return merged(self.options.fields, own), frozenset(own)
+        return merged(self.options.fields, fields)
 
     def _text_line(self, raw: bytes) -> Fields:
         text = _decoded(raw).strip()
@@ -137,7 +137,7 @@ class BatchInput:
 
     def _table(self, data: bytes) -> tuple[Iterable[tuple[int, Any]], Callable[[Any], Fields]]:
         try:
-            rows = iter(_Rows(_decoded(data), self.format))
+            rows = _rows(_decoded(data), self.format)
             number, first = next(rows, (1, None))
             if isinstance(first, _LineMistake):
                 raise first
@@ -170,9 +170,7 @@ class BatchInput:
         return self._filled(cells, **{name: cells[name] for name in REQUEST_COLUMNS if cells.get(name)})
 
     def _filled(self, cells: Mapping[str, str], **own: str) -> Fields:
-        templates = {name for name, value in self.options.fields.items() if _placeholders(value)}
-        filled = {name: _fill(value, cells) for name, value in self.options.fields.items()}
-        return {**own, **filled}, frozenset(own.keys() - filled.keys() | templates)
+        return {**own, **{name: _fill(value, cells) for name, value in self.options.fields.items()}}
 
     def _check_columns(self, columns: Sequence[str]) -> None:
         """Raises Invalid if a template names what is not there, or if no template uses the lines."""
@@ -192,31 +190,25 @@ class BatchInput:
             )
 
 
-class _Rows:
-    """The rows of a table with the number of the line where each begins; a mistake instead of a row that has one."""
+def _rows(text: str, format: str) -> Iterator[tuple[int, Row]]:
+    """Yields the rows of a table with the number of the line where each begins; a mistake for a row that has one."""
+    from ...shared.request import MAX_REQUEST_BYTES
 
-    def __init__(self, text: str, format: str) -> None:
-        from ...shared.request import MAX_REQUEST_BYTES
-
-        csv.field_size_limit(MAX_REQUEST_BYTES)
-        first = text.partition("\n")[0]
-        comma = ";" if ";" in first and "," not in first else ","  # as spreadsheets write it where "," is in numbers
-        self._reader = csv.reader(
-            io.StringIO(text, newline=""), delimiter="\t" if format == "tsv" else comma, strict=True
-        )
-
-    def __iter__(self) -> Iterator[tuple[int, Row]]:
-        while True:
-            number = self._reader.line_num + 1
-            try:
-                row = next(self._reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                yield number, _LineMistake(f"not a row of the table: {error}")
-                continue
-            if any(cell.strip() for cell in row):
-                yield number, row
+    csv.field_size_limit(MAX_REQUEST_BYTES)
+    first = text.partition("\n")[0]
+    comma = ";" if ";" in first and "," not in first else ","  # as spreadsheets write it where "," is in numbers
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if format == "tsv" else comma, strict=True)
+    while True:
+        number = reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield number, _LineMistake(f"not a row of the table: {error}")
+            continue
+        if any(cell.strip() for cell in row):
+            yield number, row
 
 
 def _decoded(data: bytes) -> str:

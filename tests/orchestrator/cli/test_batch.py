@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 
 from deputize.orchestrator.cli.batch import submit_in_chunks
+from deputize.orchestrator.cli.batch_input import BatchInput
+from deputize.orchestrator.cli.request_options import RequestOptions
 from deputize.orchestrator.client import Client
 from deputize.shared.delegation import TerminationReason
-from deputize.shared.request import DelegationRequest
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService
 from tests.waiting import until
@@ -94,7 +96,8 @@ async def test_resume_without_out_is_wrong_use(tasks: Path) -> None:
 
 
 async def test_more_than_the_service_takes_at_once_is_sent_in_pieces(url: str, service: FakeService) -> None:
-    requests = [DelegationRequest(task=f"t{number}") for number in range(1001)]
+    source = BatchInput.of("-", "text", RequestOptions({}))
+    lines = source.read(io.BytesIO(b"".join(b"t%d\n" % number for number in range(1001))))
     async with Client(url) as client:
-        delegations = await submit_in_chunks(client, requests)
-    assert [delegation.request for delegation in delegations] == requests
+        delegations = await submit_in_chunks(client, source, lines)
+    assert [delegation.request.task for delegation in delegations] == [f"t{number}" for number in range(1001)]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 from pathlib import Path
 
 import pytest
 
 from deputize.orchestrator.cli.batch import submit_in_chunks
+from deputize.orchestrator.cli.batch_input import BatchInput
+from deputize.orchestrator.cli.request_options import RequestOptions
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.connection import connect
 from deputize.shared.errors import Invalid
 from deputize.shared.fleet import Fleet
-from deputize.shared.request import DelegationRequest
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.orchestrator.serving import served, settings
@@ -56,12 +58,12 @@ async def test_what_only_the_service_knows_is_told_by_line_too(redis_url: str, t
 
 async def test_of_a_batch_in_pieces_none_goes_on_when_one_is_refused(redis_url: str) -> None:
     using = settings(redis_url=redis_url)
-    requests = [DelegationRequest(task="t") for _ in range(1002)]
-    requests[1001] = DelegationRequest.model_validate({"task": "t", "verify": [{"kind": "command", "run": "x"}]})
+    source = BatchInput.of("t.jsonl", None, RequestOptions({}))
+    good, wrong = {"task": "t"}, {"task": "t", "verify": [{"kind": "command", "run": "x"}]}
+    lines = source.read(io.BytesIO("\n".join(map(json.dumps, [good] * 1001 + [wrong])).encode()))
     async with served(lambda: open_service(using, redis_url), using) as url, Client(url) as client:
-        with pytest.raises(Invalid) as refused:
-            await submit_in_chunks(client, requests)
-        assert refused.value.errors[0]["pointer"] == "/requests/1001/verify"
+        with pytest.raises(Invalid, match=r"t\.jsonl, line 1002: /verify: "):
+            await submit_in_chunks(client, source, lines)
         assert {each.status for each in (await client.list(limit=500)).items} == {"cancelled"}
 
 
