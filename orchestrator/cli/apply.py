@@ -17,7 +17,7 @@ from ...shared.text import count
 from . import formatting, output
 from .connect import NEWEST, connect, full_id, load_settings
 from .errors import Exit
-from .values import Directory
+from .values import DIRECTORY
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, ToolAgentResult
@@ -41,7 +41,7 @@ MAX_MERGED_BYTES = 16 * 1024 * 1024
 @click.argument("id", default=NEWEST)
 @click.option(
     "--into",
-    type=Directory(),
+    type=DIRECTORY,
     metavar="DIR",
     help="Change this directory, not the one that was copied.",
 )

@@ -27,7 +27,7 @@ from .connect import connect, load_settings, needs_model_endpoint, note_before_w
 from .errors import Exit, exit_code_of_results
 from .live import display
 from .request_options import given_options, note_if_empty, request_options, workspace_here
-from .values import StrictCommand, Text, denied_option, stdin_once, stream_option, wait_option
+from .values import TEXT, StrictCommand, denied_option, stdin_once, stream_option, wait_option
 from .watcher import Watcher, note_if_queued
 
 if TYPE_CHECKING:
@@ -189,9 +189,7 @@ CHUNK_SIZE = 1000
     type=click.Choice(FORMATS),
     help="The format of FILE; the default is that of its extension, or jsonl.",
 )
-@click.option(
-    "--task", type=Text(), metavar="TEXT|@FILE", help="The task of every line; {{column}} stands for its cell."
-)
+@click.option("--task", type=TEXT, metavar="TEXT|@FILE", help="The task of every line; {{column}} stands for its cell.")
 @request_options
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write results here, one a line.")
 @click.option("--resume", is_flag=True, help="Go on where an earlier batch into the same --out broke off.")
@@ -222,7 +220,7 @@ def batch(
     if resume and out is None:
         raise click.UsageError("--resume needs --out: there it finds what is done")
     if file is sys.stdin.buffer:
-        stdin_once(ctx)
+        stdin_once()
     settings = load_settings(ctx)
     given["workspace"] = workspace_here(settings, given)
     name = click.format_filename(file.name)

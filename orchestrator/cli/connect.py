@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..client import Client
     from ..home import StackInfo
 
+Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 ID_PREFIX = "dlg_"
 ID_LENGTH = 30
@@ -164,6 +165,16 @@ async def _connect_url(settings: Settings) -> AsyncGenerator[Service]:
 
     async with Client(settings.url or "", settings.token.get_secret_value() if settings.token else None) as client:
         yield Service(client)
+
+
+def asynchronous(command: Callable[Given, Coroutine[Any, Any, Answer]]) -> Callable[Given, Answer]:
+    """Makes a function that click can call of a coroutine function."""
+
+    @wraps(command)
+    def run(*args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        return asyncio.run(command(*args, **kwargs))
+
+    return run
 
 
 def ask(ctx: click.Context, question: Callable[[Client], Awaitable[Answer]]) -> Answer:

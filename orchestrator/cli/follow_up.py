@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +11,12 @@ import click
 from ...shared.request_options import OPTIONS
 from ...shared.text import count
 from . import output
-from .connect import Service, ask, connect, full_id, load_settings, unfinished
+from .connect import Service, ask, asynchronous, connect, full_id, load_settings, unfinished
 from .errors import Exit
 from .formatting import size
 from .request_options import given_fields, options_of
 from .run import Following, follow_to_end
-from .values import Duration, Size, StrictCommand, Text, denied_option, wait_option
+from .values import TEXT, Duration, Size, StrictCommand, denied_option, wait_option
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation
@@ -25,20 +24,20 @@ if TYPE_CHECKING:
     from ..client import Client
 
 
-FollowUp = Callable[["Client", "Delegation"], Awaitable["Delegation"]]
 _LIMITS = [pointer for pointer in OPTIONS if pointer.startswith("limits/")]
 _JSON = click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 
 
 @click.command("continue", cls=StrictCommand)
 @click.argument("id")
-@click.argument("text", type=Text(), metavar="TEXT|@FILE|-")
+@click.argument("text", type=TEXT, metavar="TEXT|@FILE|-")
 @options_of(*_LIMITS, "idempotencyKey")
 @wait_option
 @denied_option
 @_JSON
 @click.pass_context
-def continue_(
+@asynchronous
+async def continue_(
     ctx: click.Context,
     id: str,
     text: str,
@@ -53,15 +52,15 @@ def continue_(
     limits that are not given are those of the finished one. An ID may be shortened to its beginning or its end; @last
     is the newest one without a parent.
     """
+    from ...shared.request import Limits
 
-    async def submit(client: Client, earlier: Delegation) -> Delegation:
-        from ...shared.request import Limits
-
+    settings = load_settings(ctx)
+    async with _connect_with_worker(settings) as service:
+        earlier = await service.client.get(await full_id(service.client, id))
         changed = given_fields(limits).get("limits")
         own = Limits.model_validate(earlier.request.limits.to_dict() | changed) if changed else None
-        return (await client.continue_(earlier.id, text, own, idempotency_key=idempotency_key)).delegation
-
-    return asyncio.run(_follow_up(load_settings(ctx), id, submit, Following(wait, as_json)))
+        new = await service.client.continue_(earlier.id, text, own, idempotency_key=idempotency_key)
+        return await follow_to_end(settings, service, [new.delegation], Following(wait, as_json))
 
 
 @click.command(cls=StrictCommand)
@@ -72,7 +71,8 @@ def continue_(
 @denied_option
 @_JSON
 @click.pass_context
-def retry(
+@asynchronous
+async def retry(
     ctx: click.Context,
     id: str,
     from_turn: int | None,
@@ -87,18 +87,11 @@ def retry(
 
     An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
-
-    async def submit(client: Client, earlier: Delegation) -> Delegation:
-        return (await client.retry(earlier.id, from_turn=from_turn, idempotency_key=idempotency_key)).delegation
-
-    return asyncio.run(_follow_up(load_settings(ctx), id, submit, Following(wait, as_json)))
-
-
-async def _follow_up(settings: Settings, given: str, submit: FollowUp, how: Following) -> Exit:
+    settings = load_settings(ctx)
     async with _connect_with_worker(settings) as service:
-        earlier = await service.client.get(await full_id(service.client, given))
-        delegation = await submit(service.client, earlier)
-        return await follow_to_end(settings, service, [delegation], how)
+        client = service.client
+        new = await client.retry(await full_id(client, id), from_turn=from_turn, idempotency_key=idempotency_key)
+        return await follow_to_end(settings, service, [new.delegation], Following(wait, as_json))
 
 
 def _connect_with_worker(settings: Settings) -> AbstractAsyncContextManager[Service]:
@@ -112,24 +105,22 @@ def _connect_with_worker(settings: Settings) -> AbstractAsyncContextManager[Serv
 @denied_option
 @click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line.")
 @click.pass_context
-def resume(ctx: click.Context, ids: tuple[str, ...], every: bool, wait: float | None, as_json: bool) -> Exit:
+@asynchronous
+async def resume(ctx: click.Context, ids: tuple[str, ...], every: bool, wait: float | None, as_json: bool) -> Exit:
     """Go on with delegations that an interrupted command left, and wait for their results.
 
     An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
     if bool(ids) == every:
         raise click.UsageError("give the ids of delegations, or --all")
-    return asyncio.run(_resume(load_settings(ctx), ids, Following(wait, as_json)))
-
-
-async def _resume(settings: Settings, given: tuple[str, ...], how: Following) -> Exit:
+    settings = load_settings(ctx)
     async with _connect_with_worker(settings) as service:
-        ids = await _ids(service.client, given, lambda delegation: delegation.paused)
-        if not ids:
+        paused = await _ids(service.client, ids, lambda delegation: delegation.paused)
+        if not paused:
             output.line("nothing is paused", err=True)
             return Exit.SUCCEEDED
-        delegations = [await service.client.resume(id) for id in ids]
-        return await follow_to_end(settings, service, delegations, how)
+        delegations = [await service.client.resume(id) for id in paused]
+        return await follow_to_end(settings, service, delegations, Following(wait, as_json))
 
 
 async def _ids(client: Client, given: Sequence[str], chosen: Callable[[Delegation], bool]) -> list[str]:
@@ -144,18 +135,18 @@ async def _ids(client: Client, given: Sequence[str], chosen: Callable[[Delegatio
 @click.option("--all", "every", is_flag=True, help="Everything that is not finished.")
 @click.option("--json", "as_json", is_flag=True, help="Each delegation as one JSON object a line.")
 @click.pass_context
-def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json: bool) -> Exit:
+@asynchronous
+async def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json: bool) -> Exit:
     """Stop delegations. What they did so far stays in their results; what is finished stays as it is.
 
     An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
     if bool(ids) == every:
         raise click.UsageError("give the ids of delegations, or --all")
-
-    async def cancelled(client: Client) -> list[Delegation]:
-        return [await client.cancel(id) for id in await _ids(client, ids, lambda _: True)]
-
-    for delegation in ask(ctx, cancelled):
+    async with connect(load_settings(ctx)) as service:
+        wanted = await _ids(service.client, ids, lambda _: True)
+        cancelled = [await service.client.cancel(id) for id in wanted]
+    for delegation in cancelled:
         # A running one is only requested to stop; its worker reports the end.
         status = delegation.status if delegation.status.finished else "stopping"
         if as_json:

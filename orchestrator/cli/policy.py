@@ -25,7 +25,7 @@ from ...shared.text import count
 from . import output
 from .connect import connect, listed, load_settings
 from .errors import Exit
-from .values import Directory, Label
+from .values import DIRECTORY, LABEL
 
 if TYPE_CHECKING:
     from ...shared.settings import Settings
@@ -200,11 +200,11 @@ def policy() -> None:
 @click.argument("call")
 @click.option("--mode", type=click.Choice(_MODES), default="sandboxed", help="The approval mode of the run.")
 @click.option("--depth", type=click.IntRange(0), default=0, help="In how many delegations the run is nested.")
-@click.option("--label", "labels", type=Label(), multiple=True, metavar="KEY:VALUE", help="A label of it; repeatable.")
+@click.option("--label", "labels", type=LABEL, multiple=True, metavar="KEY:VALUE", help="A label of it; repeatable.")
 @click.option(
     "--taint", multiple=True, metavar="SOURCE", help="What it has read: web, mcp:SERVER or subagent:ID; repeatable."
 )
-@click.option("-w", "--workspace", type=Directory(), metavar="DIR", help="Resolve links of paths in this directory.")
+@click.option("-w", "--workspace", type=DIRECTORY, metavar="DIR", help="Resolve links of paths in this directory.")
 @click.option(
     "--policy", "files", type=_FILE, multiple=True, metavar="FILE", help="Instead of DEPUTIZE_POLICY; repeatable."
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
@@ -17,14 +16,13 @@ import click
 from ...shared.errors import NotFound
 from ...shared.text import count, did_you_mean
 from . import formatting, output
-from .connect import connect, full_id, load_settings
+from .connect import asynchronous, connect, full_id, load_settings
 from .errors import Exit
-from .values import Directory
+from .values import DIRECTORY
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation
     from ...shared.facts import FileChange
-    from ...shared.settings import Settings
     from ..client import Client
     from ..patches.directory import Directory as Target
     from ..workspace_files import WorkspaceFile
@@ -33,11 +31,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("id")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--into", type=Directory(), metavar="DIR", help="Where to put them; it is made if it is missing.")
+@click.option("--into", type=DIRECTORY, metavar="DIR", help="Where to put them; it is made if it is missing.")
 @click.option("--overwrite", is_flag=True, help="Replace files that have another content here.")
 @click.option("--json", "as_json", is_flag=True, help="What became of each file, as one JSON object.")
 @click.pass_context
-def pull(
+@asynchronous
+async def pull(
     ctx: click.Context, id: str, paths: tuple[str, ...], into: Path | None, overwrite: bool, as_json: bool
 ) -> Exit:
     """Fetch files from the workspace of a run, while it goes on, too.
@@ -47,24 +46,10 @@ def pull(
     changed there since are kept. ID may be shortened to its beginning or its end; @last is the newest
     one without a parent.
     """
-    return asyncio.run(_pull(load_settings(ctx), id, paths, into, overwrite, as_json))
-
-
-@dataclass(frozen=True, slots=True)
-class _Fetch:
-    """A file to fetch, and its entry in the result."""
-
-    file: WorkspaceFile
-    change: FileChange | None
-
-
-async def _pull(
-    settings: Settings, id: str, paths: Sequence[str], into: Path | None, overwrite: bool, as_json: bool
-) -> Exit:
     from ..patches.directory import Directory as Target
     from ..patches.format import check_path
 
-    async with connect(settings) as service:
+    async with connect(load_settings(ctx)) as service:
         client = service.client
         delegation = await client.get(await full_id(client, id))
         wanted = await _wanted(client, delegation, paths)
@@ -75,18 +60,30 @@ async def _pull(
             refused = {} if overwrite else _refused(target, folder, wanted)
             for each in () if refused else wanted:
                 await _fetch(client, delegation.id, each.file, target)
-    fetched = [] if refused else [each.file.path for each in wanted]
+    _print(folder, [] if refused else [each.file for each in wanted], refused, as_json)
+    return Exit.FAILED if refused else Exit.SUCCEEDED
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """A file to fetch, and its entry in the result."""
+
+    file: WorkspaceFile
+    change: FileChange | None
+
+
+def _print(folder: Path, fetched: Sequence[WorkspaceFile], refused: dict[str, str], as_json: bool) -> None:
     if as_json:
-        output.json_line(json.dumps({"directory": str(folder), "fetched": fetched, "refused": refused}))
+        paths = [file.path for file in fetched]
+        output.json_line(json.dumps({"directory": str(folder), "fetched": paths, "refused": refused}))
     elif refused:
         output.line(f"nothing was fetched: {count(len(refused), 'file')} would be lost in {folder}", err=True)
         for path, why in refused.items():
             output.line(f"  {path}: {why}", err=True)
     else:
         output.line(f"{count(len(fetched), 'file')} fetched into {folder}")
-        for each in wanted:
-            output.line(f"  {each.file.path}, {formatting.size(each.file.size)}")
-    return Exit.FAILED if refused else Exit.SUCCEEDED
+        for file in fetched:
+            output.line(f"  {file.path}, {formatting.size(file.size)}")
 
 
 async def _wanted(client: Client, delegation: Delegation, paths: Sequence[str]) -> list[_Fetch]:

@@ -14,6 +14,7 @@ from ...shared.text import count
 from . import formatting, output
 from .connect import ask
 from .errors import Exit
+from .values import Parsed
 
 if TYPE_CHECKING:
     from ...shared.fleet import ToolCard, WorkerCard
@@ -72,46 +73,38 @@ AGO = re.compile(r"(\d{1,5})([dh])")
 NO_KEY = "(none)"
 
 
-class Since(click.ParamType[datetime]):
-    """``7d`` or ``24h`` ago, a date, or a date and time; UTC where no offset is given."""
-
-    name = "since"
-
-    def convert(self, value: str | datetime, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        if isinstance(value, datetime):
-            return value
-        if found := AGO.fullmatch(value):
-            unit = {"d": timedelta(days=1), "h": timedelta(hours=1)}[found[2]]
-            return datetime.now(UTC) - int(found[1]) * unit
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither like 7d or 24h nor a date like 2026-11-01", param, ctx)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+def _since(value: str) -> datetime:
+    """Reads ``7d`` or ``24h`` ago, a date, or a date and time; UTC where no offset is given."""
+    if found := AGO.fullmatch(value):
+        unit = {"d": timedelta(days=1), "h": timedelta(hours=1)}[found[2]]
+        return datetime.now(UTC) - int(found[1]) * unit
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is neither like 7d or 24h nor a date like 2026-11-01") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-class Group(click.ParamType[str]):
-    name = "group"
+def _group(value: str) -> str:
+    from ...shared.runs.cost import check_group
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ...shared.runs.cost import check_group
+    return check_group(value)
 
-        try:
-            return check_group(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+
+_SINCE = Parsed("since", _since)
+_GROUP = Parsed("group", _group)
 
 
 @click.command()
 @click.option(
     "--by",
-    type=Group(),
+    type=_GROUP,
     default="day",
     show_default=True,
     metavar="GROUP",
     help="day, model, session, label, or label:KEY for one label's values.",
 )
-@click.option("--since", type=Since(), metavar="WHEN", help="What was accepted since: 7d, 24h, or a date (UTC).")
+@click.option("--since", type=_SINCE, metavar="WHEN", help="What was accepted since: 7d, 24h, or a date (UTC).")
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 @click.pass_context
 def cost(ctx: click.Context, by: str, since: datetime | None, as_json: bool) -> Exit:

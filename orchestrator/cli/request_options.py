@@ -14,7 +14,7 @@ import click
 from ...shared.request_options import OPTIONS, Option
 from . import output
 from .errors import message, refusal
-from .values import Directory, Finite, Label, Names, Retry, Text, read_text, stdin_once
+from .values import DIRECTORY, LABEL, NAMES, RETRY, TEXT, Finite, Parsed, read_text, stdin_once
 
 if TYPE_CHECKING:
     from ...shared.request import DelegationRequest
@@ -26,7 +26,7 @@ _WORKSPACE_OPTIONS = (
     click.option(
         "-w",
         "--workspace",
-        type=Directory(),
+        type=DIRECTORY,
         metavar="DIR",
         help="Work on a copy of this directory. Default: the current one in a git repository, else an empty one.",
     ),
@@ -72,13 +72,13 @@ def _click_option(option: Option) -> Callable[[Any], Any]:
 def _type(option: Option) -> click.ParamType[Any]:
     match option.kind:
         case "text":
-            return Text()
+            return TEXT
         case "names":
-            return Names()
+            return NAMES
         case "labels":
-            return Label()
+            return LABEL
         case "retry":
-            return Retry()
+            return RETRY
         case "whole":
             return click.IntRange(option.least, option.most)
         case "number":
@@ -185,29 +185,26 @@ def read_json(text: str) -> Any:
     return json.loads(text, object_pairs_hook=unique_keys)
 
 
-class RequestFile(click.ParamType["tuple[str, dict[str, Any]]"]):
-    """A file with a request as JSON, or - for stdin: its name and the fields."""
+def _request_in_file(path: str) -> tuple[str, dict[str, Any]]:
+    try:
+        if path == "-":
+            fields = read_json(read_text(stdin_once()))
+        else:
+            with Path(path).open("rb") as file:
+                fields = read_json(read_text(file))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f'{path} is not a JSON object; a request is, as {{"task": "…"}}')
+    return "stdin" if path == "-" else path, fields
 
-    name = "file"
 
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, dict[str, Any]]:
-        try:
-            if value == "-":
-                fields = read_json(read_text(stdin_once(ctx)))
-            else:
-                with Path(value).open("rb") as file:
-                    fields = read_json(read_text(file))
-        except OSError as error:
-            self.fail(f"{value} cannot be read: {error.strerror}", param, ctx)
-        except json.JSONDecodeError as error:
-            self.fail(f"{value} is not valid JSON: {error}", param, ctx)
-        except (ValueError, RecursionError) as error:
-            self.fail(f"{value}: {error}", param, ctx)
-        if not isinstance(fields, dict):
-            self.fail(f'{value} is not a JSON object; a request is, as {{"task": "…"}}', param, ctx)
-        return "stdin" if value == "-" else value, fields
+REQUEST_FILE = Parsed("file", _request_in_file)
+"""A file with a request as JSON, or - for stdin: its name and the fields."""
 
 
 @contextmanager

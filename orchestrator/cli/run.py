@@ -24,7 +24,7 @@ from .connect import (
 from .errors import Exit
 from .live import display
 from .request_options import (
-    RequestFile,
+    REQUEST_FILE,
     RequestOptions,
     given_options,
     in_options,
@@ -34,7 +34,7 @@ from .request_options import (
     request_options,
     workspace_here,
 )
-from .values import StrictCommand, Text, denied_option, stdin_text, stream_option, wait_option
+from .values import TEXT, StrictCommand, denied_option, stdin_text, stream_option, wait_option
 from .watcher import Watcher, note_if_queued, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=StrictCommand)
-@click.argument("task", type=Text(), required=False, metavar="[TASK|@FILE|-]")
+@click.argument("task", type=TEXT, required=False, metavar="[TASK|@FILE|-]")
 @click.option(
     "--request",
-    type=RequestFile(),
+    type=REQUEST_FILE,
     metavar="FILE|-",
     help="The request as JSON; other options take precedence.",
 )
@@ -79,7 +79,7 @@ def run(
             raise click.UsageError(f"--{name} has no meaning with --detach, which does not wait")
     file, fields = request or ("", {})
     if given["task"] is None and "task" not in fields:
-        given["task"] = stdin_text(ctx) or None
+        given["task"] = stdin_text() or None
         if given["task"] is None:
             task = next(each for each in ctx.command.params if each.name == "task")
             raise click.MissingParameter(ctx=ctx, param=task)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import sys
@@ -16,16 +15,14 @@ import click
 from ...shared.lines import cut, dollars, line_of, outcome, seconds, share, short_id, step_line
 from ...shared.text import count
 from . import formatting, output
-from .connect import NEWEST, connect, full_id, listed, load_settings
+from .connect import NEWEST, asynchronous, connect, full_id, listed, load_settings
 from .errors import Exit
-from .values import Label
+from .values import LABEL
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, Step, Usage
     from ...shared.events import Envelope
     from ...shared.request import DelegationRequest
-    from ...shared.runs.disk import DiskUsage
-    from ...shared.settings import Settings
     from ..client import Client
 
 
@@ -155,7 +152,8 @@ STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 @click.option("--artifact", metavar="NAME", help="What it made to hand over under this name.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.pass_context
-def show(ctx: click.Context, id: str, artifact: str | None, as_json: bool, **parts: bool) -> Exit:
+@asynchronous
+async def show(ctx: click.Context, id: str, artifact: str | None, as_json: bool, **parts: bool) -> Exit:
     """Show one delegation: by default where it stands and its result.
 
     ID may be shortened to its beginning or its end; without one it is @last, the newest without a parent.
@@ -168,31 +166,29 @@ def show(ctx: click.Context, id: str, artifact: str | None, as_json: bool, **par
         raise click.UsageError("--json has no meaning with --transcript; --events --json has all of it")
     if as_json and part in ("patch", "artifact"):
         raise click.UsageError(f"--json has no meaning with --{part}, which is printed as it is")
-    asyncio.run(_show(load_settings(ctx), id, part, artifact or "", as_json))
+    async with connect(load_settings(ctx)) as service:
+        await _show(service.client, await full_id(service.client, id), part, artifact or "", as_json)
     return Exit.SUCCEEDED
 
 
-async def _show(settings: Settings, id: str, part: str, artifact: str, as_json: bool) -> None:
-    async with connect(settings) as service:
-        client = service.client
-        id = await full_id(client, id)
-        match part:
-            case "artifact":
-                output.content(await client.artifact(id, artifact))
-            case "patch":
-                output.patch(await client.patch(id))
-            case "transcript":
-                for line in transcript(await client.events(id)):
-                    output.line(line)
-            case "events":
-                await _show_events(client, id, as_json)
-            case "steps":
-                await _show_steps(client, id, as_json)
-            case "usage":
-                await _show_usage(client, id, as_json)
-            case _:
-                delegation = await client.get(id)
-                _print(delegation, [] if as_json else await _children(client, delegation), as_json)
+async def _show(client: Client, id: str, part: str, artifact: str, as_json: bool) -> None:
+    match part:
+        case "artifact":
+            output.content(await client.artifact(id, artifact))
+        case "patch":
+            output.patch(await client.patch(id))
+        case "transcript":
+            for line in transcript(await client.events(id)):
+                output.line(line)
+        case "events":
+            await _show_events(client, id, as_json)
+        case "steps":
+            await _show_steps(client, id, as_json)
+        case "usage":
+            await _show_usage(client, id, as_json)
+        case _:
+            delegation = await client.get(id)
+            _print(delegation, [] if as_json else await _children(client, delegation), as_json)
 
 
 async def _show_events(client: Client, id: str, as_json: bool) -> None:
@@ -300,43 +296,38 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
 @click.option("--session", metavar="ID", help="Only those of this session of the parent.")
 @click.option("--parent", metavar="ID", help="Only those that belong to this delegation.")
 @click.option(
-    "--label", "labels", type=Label(), multiple=True, metavar="KEY:VALUE", help="Only those with it; all must match."
+    "--label", "labels", type=LABEL, multiple=True, metavar="KEY:VALUE", help="Only those with it; all must match."
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", default=20, show_default=True, help="How many, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
 @click.pass_context
-def list_(
+@asynchronous
+async def list_(
     ctx: click.Context, limit: int, parent: str | None, status: str | None, as_json: bool, **filters: Any
 ) -> Exit:
     """List delegations, newest first, and what the files of finished ones take on disk."""
-    found, disk = asyncio.run(_list(load_settings(ctx), limit, parent, status, **filters))
-    if as_json:
-        for item in found:
-            output.json_line(item.to_json())
-    else:
-        for row in _table(found):
-            output.line(row)
-        if disk.kept_bytes:
-            many, most = count(disk.delegations, "finished delegation"), formatting.size(disk.max_kept_bytes)
-            output.line(
-                f"{many} keep{'s' if disk.delegations == 1 else ''} {formatting.size(disk.kept_bytes)} on disk "
-                f"(at most {most}); `deputize prune --keep-bytes SIZE` removes the oldest",
-                err=True,
-            )
-    return Exit.SUCCEEDED
-
-
-async def _list(
-    settings: Settings, limit: int, parent: str | None, status: str | None, **filters: Any
-) -> tuple[list[Delegation], DiskUsage]:
     from ...shared.delegation import Status
 
-    async with connect(settings) as service:
+    async with connect(load_settings(ctx)) as service:
         filters |= {"status": Status(status) if status else None}
         filters |= {"labels": dict(label.split(":", 1) for label in filters["labels"])}
         filters |= {"parent": await full_id(service.client, parent) if parent else None}
         found = [delegation async for delegation in listed(service.client, limit, **filters)]
-        return found, await service.client.disk()
+        disk = await service.client.disk()
+    if as_json:
+        for item in found:
+            output.json_line(item.to_json())
+        return Exit.SUCCEEDED
+    for row in _table(found):
+        output.line(row)
+    if disk.kept_bytes:
+        many, most = count(disk.delegations, "finished delegation"), formatting.size(disk.max_kept_bytes)
+        output.line(
+            f"{many} keep{'s' if disk.delegations == 1 else ''} {formatting.size(disk.kept_bytes)} on disk "
+            f"(at most {most}); `deputize prune --keep-bytes SIZE` removes the oldest",
+            err=True,
+        )
+    return Exit.SUCCEEDED
 
 
 def _table(found: Sequence[Delegation]) -> list[str]:

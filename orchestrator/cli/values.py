@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
 from ...shared.request_options import OPTIONS
 from .errors import FAIL_ON_DENIED, refusal
 
+Value = TypeVar("Value")
 _SECTIONS = ("Task", "Files", "Agent", "Limits", "Options", "Rarely needed")
 _SECTION_OF = {
     **dict.fromkeys(("request", "format", "task"), "Task"),
@@ -35,23 +36,70 @@ _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
 }
 
 
-class Text(click.ParamType[str]):
-    """TEXT itself, @FILE for a file's content, - for stdin; @@ begins a text with @."""
+class Parsed(click.ParamType[Value]):
+    """A value as a function reads it, which raises ValueError for a wrong one."""
 
-    name = "text"
+    def __init__(self, name: str, read: Callable[[str], Value]) -> None:
+        self.name = name
+        self._read = read
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value.startswith("@@") or not (value == "-" or value.startswith("@")):
-            return value[1:] if value.startswith("@@") else value
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Value:
         try:
-            if value == "-":
-                return read_text(stdin_once(ctx))
-            with Path(value[1:]).open("rb") as file:
-                return read_text(file)
-        except OSError as error:
-            self.fail(f"{value[1:]} cannot be read: {error.strerror} (@@ begins a text with @)", param, ctx)
+            return self._read(value)
         except ValueError as error:
-            self.fail(f"{value}: {error}", param, ctx)
+            self.fail(str(error), param, ctx)
+
+
+def _text(value: str) -> str:
+    if value.startswith("@@") or not (value == "-" or value.startswith("@")):
+        return value[1:] if value.startswith("@@") else value
+    try:
+        if value == "-":
+            return read_text(stdin_once())
+        with Path(value[1:]).open("rb") as file:
+            return read_text(file)
+    except OSError as error:
+        raise ValueError(f"{value[1:]} cannot be read: {error.strerror} (@@ begins a text with @)") from None
+    except ValueError as error:
+        raise ValueError(f"{value}: {error}") from None
+
+
+def _directory(value: str) -> Path:
+    if value == "":  # as from an unset variable
+        raise ValueError("it names no directory; leave the option out for an empty one")
+    return Path(value)
+
+
+def _names(value: str) -> list[str]:
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    if not names:
+        raise ValueError("it names none; leave the option out for the default ones")
+    return names
+
+
+def _label(value: str) -> str:
+    if not value.partition(":")[0] or ":" not in value:
+        raise ValueError(f"{value!r} is not KEY:VALUE")
+    return value
+
+
+def _retry(value: str) -> dict[str, Any]:
+    number, colon, reasons = value.partition(":")
+    on = [reason.strip() for reason in reasons.split(",") if reason.strip()]
+    if not number.strip().isdecimal() or (colon and not on):
+        raise ValueError(f"{value!r} is not N or N:REASON,REASON, as 2 or 2:timeout,error")
+    return {"attempts": int(number)} | ({"on": on} if on else {})
+
+
+TEXT = Parsed("text", _text)
+"""TEXT itself, @FILE for a file's content, - for stdin; @@ begins a text with @."""
+DIRECTORY = Parsed("directory", _directory)
+NAMES = Parsed("names", _names)
+"""Names separated by commas; at least one."""
+LABEL = Parsed("label", _label)
+"""``KEY:VALUE``."""
+RETRY = Parsed("retry", _retry)
+"""``N`` or ``N:REASON,REASON``, as the fields of a request's ``retry``."""
 
 
 class Finite(click.FloatRange):
@@ -87,54 +135,6 @@ def _in_units(value: Any, units: Mapping[str, int]) -> Any:
     if found is None or found[2].lower() not in units:
         return value
     return float(found[1]) * units[found[2].lower()]
-
-
-class Directory(click.ParamType[Path]):
-    """A path; an empty one, as from an unset variable, is refused, not the current directory."""
-
-    name = "directory"
-
-    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        if value == "":
-            self.fail("it names no directory; leave the option out for an empty one", param, ctx)
-        return Path(value)
-
-
-class Names(click.ParamType[list[str]]):
-    """Names separated by commas; at least one."""
-
-    name = "names"
-
-    def convert(self, value: str | list[str], param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        names = value.split(",") if isinstance(value, str) else value
-        names = [name.strip() for name in names if name.strip()]
-        if not names:
-            self.fail("it names none; leave the option out for the default ones", param, ctx)
-        return names
-
-
-class Label(click.ParamType[str]):
-    """``KEY:VALUE``."""
-
-    name = "label"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value.partition(":")[0] or ":" not in value:
-            self.fail(f"{value!r} is not KEY:VALUE", param, ctx)
-        return value
-
-
-class Retry(click.ParamType[dict[str, Any]]):
-    """``N`` or ``N:REASON,REASON``, as the fields of a request's ``retry``."""
-
-    name = "retry"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        number, colon, reasons = str(value).partition(":")
-        on = [reason.strip() for reason in reasons.split(",") if reason.strip()]
-        if not number.strip().isdecimal() or (colon and not on):
-            self.fail(f"{value!r} is not N or N:REASON,REASON, as 2 or 2:timeout,error", param, ctx)
-        return {"attempts": int(number)} | ({"on": on} if on else {})
 
 
 class StrictCommand(click.Command):
@@ -174,14 +174,14 @@ class StrictCommand(click.Command):
         return mistakes
 
 
-def stdin_text(ctx: click.Context) -> str:
+def stdin_text() -> str:
     """Returns the text of a pipe or file on stdin; "" for a terminal. Raises ``click.UsageError``."""
     if sys.stdin.isatty():
         return ""
     try:
-        return read_text(stdin_once(ctx))
+        return read_text(stdin_once())
     except (OSError, ValueError) as error:
-        raise click.UsageError(f"the task on standard input cannot be read: {error}", ctx) from None
+        raise click.UsageError(f"the task on standard input cannot be read: {error}") from None
 
 
 def read_text(file: BinaryIO) -> str:
@@ -197,11 +197,12 @@ def read_text(file: BinaryIO) -> str:
         raise ValueError(f"it is not UTF-8 text ({error.reason} at byte {error.start})") from None
 
 
-def stdin_once(ctx: click.Context | None) -> BinaryIO:
-    if ctx is not None and ctx.meta.setdefault("deputize.stdin_read", False):
-        raise click.UsageError("standard input can be read only once; give the other text as @FILE", ctx)
-    if ctx is not None:
-        ctx.meta["deputize.stdin_read"] = True
+def stdin_once() -> BinaryIO:
+    """Returns standard input. Raises ``click.UsageError`` where another parameter has read it."""
+    read = click.get_current_context().meta
+    if read.setdefault("deputize.stdin_read", False):
+        raise click.UsageError("standard input can be read only once; give the other text as @FILE")
+    read["deputize.stdin_read"] = True
     return sys.stdin.buffer
 
 

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
+from deputize.worker.fleet.shared_prefix import LEASE_SECONDS, POLL_SECONDS
 
 from deputize.shared.settings import Settings
-from deputize.worker.fleet.shared_prefix import LEASE_SECONDS, POLL_SECONDS
 from tests.fake_model import FakeModel, PromptCache, Turn, stall, text
 from tests.fleet import open_fleet
 from tests.system.crashing import hand_to
