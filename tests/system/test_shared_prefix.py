@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from deputize.worker.fleet.shared_prefix import LEASE_SECONDS, POLL_SECONDS
 
 from deputize.shared.settings import Settings
+from deputize.worker.fleet.gate import POLL_SECONDS, WRITE_LEASE_SECONDS
 from tests.fake_model import FakeModel, PromptCache, Turn, stall, text
 from tests.fleet import open_fleet
 from tests.system.crashing import hand_to
@@ -34,7 +34,7 @@ async def test_a_writer_that_is_killed_delays_the_others_by_one_lease(redis_url:
             killed = time.monotonic()
             await fleet.kill("1")
             await until(lambda: len(model.journal) > 1)
-            assert time.monotonic() - killed < LEASE_SECONDS + POLL_SECONDS + 1  # the second is the machine's
+            assert time.monotonic() - killed < WRITE_LEASE_SECONDS + POLL_SECONDS + 1  # the second is the machine's
             results = [await fleet.result(id) for id in (writer, *others)]
     assert {result.termination_reason for result in results} == {"completed"}
     assert results[0].attempts == 2
