@@ -6,9 +6,11 @@ It starts a process of the worker's code for that (``python -m deputize.worker.p
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Literal
+from functools import cache
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import TypeAdapter
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 State = Literal["✓", "!", "✗"]
 
@@ -27,8 +29,12 @@ class Finding:
         return {**asdict(self), "state": words[self.state]}
 
 
-FINDINGS = TypeAdapter(list[Finding])
-"""Reads findings from JSON, and writes them."""
+@cache
+def findings_json() -> TypeAdapter[list[Finding]]:
+    """Returns what reads and writes findings as JSON. Loads pydantic, which a command's help must not wait for."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(list[Finding])
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from secrets import token_hex, token_urlsafe
 from typing import TYPE_CHECKING, Protocol
@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from ...shared.errors import Misconfigured, ScopeMissing, Unauthorized
-from ...shared.promises import FINDINGS, PROMISES, Finding
-from ...shared.wire import now
+from ...shared.promises import PROMISES, Finding, findings_json
 from . import output
 from .connect import load_settings, stack_here
 from .errors import Exit
@@ -250,7 +249,7 @@ async def _answer(process: asyncio.subprocess.Process) -> list[Finding]:
         last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
         why = last or f"exit code {process.returncode}"
         return [Finding("✗", "promises", f"what tries them failed: {why}", "correct what it names, or report it")]
-    return FINDINGS.validate_json(output)
+    return findings_json().validate_json(output)
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
@@ -330,7 +329,7 @@ def _of_new_tokens(settings: Settings, path: Path) -> Iterator[str]:
     from ..tokens import RequestNote, Tokens, append_entry, caller_of, digest_of, written_entry
 
     valid = {f"doctor-{scope}": (scope, None) for scope in Scope}
-    kinds = valid | {"doctor-expired": (Scope.READ, now() - timedelta(days=1))}
+    kinds = valid | {"doctor-expired": (Scope.READ, datetime.now(UTC) - timedelta(days=1))}
     given = {name: token_urlsafe(24).encode() for name in kinds}
     for name, (scope, expires) in kinds.items():
         append_entry(path, written_entry(name, digest_of(given[name]), [scope], expires))

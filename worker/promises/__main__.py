@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 from ...shared.errors import DeputizeError, ErrorType, ToolError
 from ...shared.libc import is_memory_private, keep_memory_private
-from ...shared.promises import FINDINGS, PROMISES, Finding, Promise
+from ...shared.promises import PROMISES, Finding, Promise, findings_json
 from ...shared.request import ApprovalMode, DirectoryWorkspace
 from ...shared.settings import SandboxSettings, Settings, environment
 from ..policy.explanation import Explainer, Situation
@@ -441,7 +441,7 @@ def main() -> int:
         rows = [_wrong_settings(error)]
     except asyncio.CancelledError:
         return 1
-    sys.stdout.buffer.write(FINDINGS.dump_json(rows))
+    sys.stdout.buffer.write(findings_json().dump_json(rows))
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import Misconfigured
-from deputize.shared.promises import FINDINGS, PROMISES, Finding
+from deputize.shared.promises import PROMISES, Finding, findings_json
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import SandboxSettings, Settings
 from deputize.worker.policy.explanation import Explainer, Situation
@@ -153,7 +153,7 @@ def test_an_ordinary_user_tries_all_of_it_and_all_is_well(monkeypatch: pytest.Mo
     def work(home: Path) -> list[Any]:
         settings = Settings(home=home)
         with Canaries(home) as canaries:
-            return FINDINGS.dump_python(asyncio.run(find(settings, canaries)))
+            return findings_json().dump_python(asyncio.run(find(settings, canaries)))
 
     with home_of_an_ordinary_user() as home:
         found = in_child(lambda: work(home), ordinary=True)
