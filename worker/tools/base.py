@@ -105,6 +105,12 @@ class DisplayOptions:
 
 
 P = TypeVar("P", bound=Params)
+_MOVED = {
+    "needs_sandbox": "availability = Availability(…)",
+    "step_type": "display = DisplayOptions(…)",
+    "output": "display = DisplayOptions(…)",
+}
+"""Attributes that would have no effect: a tool that needs the sandbox would run without one."""
 
 
 class Tool(ABC, Generic[P]):
@@ -128,6 +134,8 @@ class Tool(ABC, Generic[P]):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         own = vars(cls)
+        for name in _MOVED.keys() & own.keys():
+            raise TypeError(f"{cls.__name__}.{name} has no effect; set it in {_MOVED[name]}")
         if "kind" in own and "effect" not in own:
             cls.effect = cls.kind.usual_effect
 

@@ -200,3 +200,9 @@ async def test_a_run_is_told_of_a_tool_that_cannot_be_made_ready() -> None:
 def test_a_card_says_where_a_tool_comes_from() -> None:
     tools = [Sample("b"), Sample("d", "discovered"), Sample("m", "mcp", "git")]
     assert [card.source for card in tool_cards(tools)] == ["builtin", "discovered", "mcp:git"]
+
+
+def test_an_attribute_that_would_have_no_effect_is_refused() -> None:
+    """A tool that sets ``needs_sandbox`` where it does not count would be called without a sandbox."""
+    with pytest.raises(TypeError, match=r"Old\.needs_sandbox has no effect; set it in availability = Availability"):
+        type("Old", (Sample,), {"needs_sandbox": True})
