@@ -153,10 +153,28 @@ class _Reader:
             self._head, self._length = "", len(text) - text.rfind("\n") - 1 + (0 if breaks else self._length)
             return
         *whole, rest = text.split("\n")
-        for line in whole:
+        self._add_each(whole[:1])  # it may have begun in the piece before
+        if not self._add_together(whole[1:]):
+            self._add_each(whole[1:])
+        self._continue(rest)
+
+    def _add_each(self, lines: list[str]) -> None:
+        for line in lines:
             self._continue(line)
             self._end()
-        self._continue(rest)
+
+    def _add_together(self, lines: list[str]) -> bool:
+        """Adds complete lines at a fraction of the cost; does nothing and returns False where one must be altered."""
+        wanted = lines[max(0, self._first - self._number) :][: self._most - len(self._content.lines)]
+        if self._crlf:
+            wanted = [line.removesuffix("\r") for line in wanted]
+        left = self._chars_left - sum(map(len, wanted)) - _NUMBER_CHARS * len(wanted)
+        if left < 0 or self._invalid or max(map(len, wanted), default=0) > LINE_CHARS:
+            return False
+        self._content.lines += wanted
+        self._chars_left = left
+        self._number += len(lines)
+        return True
 
     def _continue(self, text: str) -> None:
         self._head += text[: LINE_CHARS + 1 - len(self._head)]
