@@ -36,6 +36,10 @@ _TYPES: Mapping[str, Literal["stdio", "http", "sse"]] = {
 }
 _LISTS = {"includeTools": "allow", "excludeTools": "deny"}
 """Keys of other clients, and their names in ``tools``."""
+_LIMITING = re.compile(
+    r"(?:included?|excluded?|disabled?|enabled?|allow(?:ed)?|deny|denied|block(?:ed)?)_?tools?", re.IGNORECASE
+)
+"""Keys that would limit a server's tools, in whatever spelling: without effect, they would offer what was excluded."""
 _LEAST_MILLISECONDS = 1000
 """A ``timeout`` of this value or more is in milliseconds, as in other clients."""
 _FOR_PEOPLE = {"title", "description", "icon", "gallery", "version", "tags", "homepage", "$schema"}
@@ -106,6 +110,16 @@ class Server(BaseModel):
     """How long one call may take in all; null means no limit of its own."""
     idle_seconds: float = _seconds(300, "idleSeconds", "sse_read_timeout")
     """How long a call may go on without a message from the server; by default as long as ``call_seconds``, if set."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_other_limits(cls, written: dict[str, Any]) -> dict[str, Any]:
+        for key in written.keys() - _LISTS:
+            if _LIMITING.fullmatch(key):
+                raise ValueError(
+                    f"its key {key} is not known, and would limit its tools; use tools.allow or tools.deny"
+                )
+        return written
 
     @model_validator(mode="before")
     @classmethod

@@ -106,7 +106,6 @@ def test_times_are_seconds_but_a_long_timeout_is_in_milliseconds(
 @pytest.mark.parametrize(
     ("entry", "remarks"),
     [
-        ({"excludeTool": ["x"]}, ["key excludeTool is not known and has no effect; did you mean excludeTools?"]),
         ({"sandbx": False}, ["did you mean sandbox?"]),
         ({"tools": {"alow": []}}, ["key tools.alow is not known and has no effect; there are allow and deny"]),
         ({"alwaysAllow": [], "zzz": 1}, ["key alwaysAllow is not known", "key zzz is not known and has no effect"]),
@@ -120,6 +119,14 @@ def test_a_key_without_effect_is_named_unless_it_is_for_people(
     assert len(config.servers) == 1
     for remark, expected in zip(config.remarks["one"], remarks, strict=True):
         assert expected in remark
+
+
+@pytest.mark.parametrize("key", ["excludeTool", "exclude_tools", "disabledTools", "allowed_tools", "include_tools"])
+def test_a_server_with_an_unknown_key_that_would_limit_its_tools_is_left_out(tmp_path: Path, key: str) -> None:
+    """Without effect, such a key would offer the tools that it excludes."""
+    config = read(tmp_path, {"mcpServers": {"one": {"command": "x", key: ["x"]}}})
+    assert not config.servers
+    assert f"its key {key} is not known, and would limit its tools" in config.problems["one"]
 
 
 @pytest.mark.parametrize("entry", [{"disabled": "true"}, {"disabled": 1}, {"enabled": False}])
