@@ -11,13 +11,8 @@ import pytest
 import redis
 
 from deputize.worker.sandbox import probe
-from deputize.worker.sandbox.protections import (
-    AT_START,
-    asked_of_commands,
-    judged,
-    printed_at_start,
-    script_at_start,
-)
+from deputize.worker.sandbox.protections import AT_START, judged, printed_at_start, script_at_start
+from deputize.worker.sandbox.trials import asked_of_commands
 from tests.attacks.stage import DOORS, Stage
 
 pytestmark = pytest.mark.system

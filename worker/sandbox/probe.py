@@ -1,7 +1,8 @@
 """What a command finds of the machine. Needs nothing but Python, so that it runs inside a sandbox, given as text.
 
 Its argument is one JSON object, what to look for, and it prints another one, what it found, by the rows of
-``protections.py``.
+``protections.py``. Run outside of a sandbox it must find what is hidden there on purpose: then it also sees what a
+sandbox lets through.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ async def test_a_whole_machine_with_its_stack_is_well_and_every_promise_is_kept(
     assert done.code == 0
     assert "sk-secret" not in done.out + done.err
     assert " ms" in rows(done)["redis"]["detail"]
+    assert "(Redis, too, answers outside" in rows(done)["files"]["detail"]
     assert {*tmp_path.iterdir()} == before
 
 

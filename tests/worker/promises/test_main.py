@@ -15,23 +15,12 @@ from deputize.shared.promises import PROMISES, Finding, findings_json
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import SandboxSettings, Settings
 from deputize.worker.policy.explanation import Explainer, Situation
-from deputize.worker.promises.__main__ import (
-    ASKS,
-    FORBIDDEN,
-    Report,
-    applied,
-    decided_otherwise,
-    executed,
-    find,
-    memory_rows,
-    opened_outside,
-    project_rows,
-    sandbox_row,
-)
+from deputize.worker.promises.__main__ import Report, find, memory_rows, project_rows, sandbox_row
+from deputize.worker.promises.calls import ASKS, FORBIDDEN, plant, try_decisions, try_file_tools, try_planted
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.project_tools import tools_for
-from deputize.worker.sandbox.protections import Canaries
 from deputize.worker.sandbox.setup_command import SetupCache
+from deputize.worker.sandbox.trials import Canaries
 from deputize.worker.workspace.files import Files
 from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.worker.forked import in_child
@@ -55,8 +44,8 @@ class Decided:
 
 def test_a_policy_that_lets_a_forbidden_command_run_or_asks_no_person_is_found() -> None:
     for calls, wanted, modes in ((FORBIDDEN, "deny", tuple(ApprovalMode)), (ASKS, "ask", (ApprovalMode.ASK,))):
-        assert decided_otherwise(Explainer(Settings(), ()), calls, wanted, modes) == []
-        found = decided_otherwise(Decided("allow"), calls, wanted, modes)
+        assert try_decisions(Explainer(Settings(), ()), calls, wanted, modes) == []
+        found = try_decisions(Decided("allow"), calls, wanted, modes)
         assert found == [f"the decision about {call} ({mode}) is allow" for call in calls for mode in modes]
     assert len(FORBIDDEN) * len(ApprovalMode) >= 40
 
@@ -72,31 +61,30 @@ class Following(Files):
             return os.open(self.root / path, flags)
 
 
-def test_file_tools_that_follow_a_link_or_a_name_are_found(canaries: Canaries) -> None:
+async def test_file_tools_that_follow_a_link_or_a_name_are_found(canaries: Canaries) -> None:
     with Files(canaries.workspace("whole")) as files:
-        assert opened_outside(files, canaries.private) == []
+        assert await try_file_tools(files, canaries.private) == []
     with Following(canaries.workspace("tools")) as files:
-        found = opened_outside(files, canaries.private)
-    opened = {each.removeprefix("file tools read ") for each in found if each.startswith("file tools read")}
+        found = await try_file_tools(files, canaries.private)
+    opened = {each.removeprefix("read_file opened ") for each in found if each.startswith("read_file")}
     names = ["absolute", "relative", "magic", "chain", f"folder/{canaries.private.name}", str(canaries.private)]
     assert {*names} <= opened
 
 
-async def test_configuration_that_applies_and_a_program_that_is_executed_are_found(
-    canaries: Canaries, tmp_path: Path
-) -> None:
-    """Configuration applies where the operator's own settings name it."""
+async def test_configuration_that_applies_is_found(canaries: Canaries, tmp_path: Path) -> None:
+    """It does where the operator's own settings name it."""
     environ = {"XDG_CONFIG_HOME": str(tmp_path)}
     folder, empty = canaries.workspace("planted"), canaries.workspace("empty")
-    assert applied(folder, empty, environ) == []
-    assert await executed(folder) == []
+    plant(folder, folder.with_name("executed"))
+    assert await try_planted(folder, empty, environ) == []
     (empty / "deputize.toml").touch()
+    (tmp_path / "deputize").mkdir()
+    (tmp_path / "deputize/mcp.json").symlink_to(folder / "mcp.json")
     named = {"DEPUTIZE_CONFIG": "deputize.toml", "DEPUTIZE_SKILLS_DIR": "skills"}
-    found = applied(folder, empty, environ | named)
+    found = await try_planted(folder, empty, environ | named)
     names = ("policy", "sandbox", "mcp_config", "skills_dir")
     assert {f"the setting {name} of a file in a workspace applies" for name in names} <= {*found}
-    folder.with_name("executed").touch()
-    assert await executed(folder) == ["a program that a workspace names was executed"]
+    assert found[-2:] == ["a skill in a workspace is offered", "a program that a workspace names was executed"]
 
 
 TRIED = [promise for promise in PROMISES if not promise.by_service]

@@ -28,16 +28,12 @@ from deputize.worker.sandbox.protections import (
     BY_PROBE,
     BY_PROXY,
     FROM_OUTSIDE,
-    LIMITS,
-    Canaries,
     Make,
     Problems,
     Protection,
     run_selftest,
-    try_commands,
-    try_egress,
-    try_limits,
 )
+from deputize.worker.sandbox.trials import LIMITS, Canaries, try_commands, try_egress, try_limits
 from deputize.worker.web.egress_proxy import EgressProxy
 from tests.internet import response
 from tests.worker.forked import need_root
@@ -284,9 +280,9 @@ async def test_a_worker_does_not_start_with_a_sandbox_that_lacks_a_protection(
 
 async def tried(canaries: Canaries, make: Make = Bubblewrap, **more: Any) -> Problems:
     assert await Bubblewrap.selftest() is None
-    problems, variables = await try_commands(make, canaries, **more)
-    assert {"PATH", "HOME"} <= {*variables}
-    return problems
+    found = await try_commands(make, canaries, **more)
+    assert {"PATH", "HOME"} <= {*found.variables}
+    return found.problems
 
 
 def broken(problems: Problems) -> Problems:
@@ -315,6 +311,18 @@ async def test_all_is_well_with_a_whole_sandbox(canaries: Canaries) -> None:
 async def test_a_secret_of_the_settings_is_found_in_variables(canaries: Canaries) -> None:
     found = broken(await tried(canaries, secrets=["C.UTF-8"]))
     assert found == {"secrets": [BY_PROBE[0].broken]}
+
+
+async def test_what_finds_nothing_outside_of_a_sandbox_proves_nothing(
+    canaries: Canaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CANARY")
+    for path in (canaries.private, canaries.neighbour):
+        path.unlink()
+    canaries.servers.append(["another server", socket.AF_UNIX, socket.SOCK_STREAM, "/nowhere"])
+    blind = "nothing is proven: a program outside of the sandbox did not find"
+    found = [each for problems in (await tried(canaries)).values() for each in problems]
+    assert found == [f"{blind} {row.seen}" for row in BY_PROBE if row.seen]
 
 
 async def test_the_proxy_reaches_what_is_allowed_and_what_else_it_reaches_is_found(canaries: Canaries) -> None:
