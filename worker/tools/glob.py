@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -10,9 +10,10 @@ from pydantic import Field
 
 from ...shared.settings import Settings
 from ...shared.text import clip, count
-from ..search.listing import find_files
+from ..search.listing import list_files, matching
 from ..search.ripgrep import SkippedPaths, is_installed
 from ..text.output import one_line
+from ..threads import run_in_thread
 from ..workspace.files import Files
 from ..workspace.shown_files import named
 from .base import Availability, DisplayOptions, Kind, P, Params, Tool, ToolContext, ToolResult
@@ -74,11 +75,12 @@ class Glob(SearchTool[GlobParams]):
         facts: dict[str, Any] = {"pattern": params.pattern, "searchPath": named(files, top)}
         ctx.metadata(f"Searching: {clip(params.pattern, 80)}", **facts, count=0)
         skipped = SkippedPaths(partial(named, files))
-        found = await _find(ctx, files, params, top, skipped)
+        listed = await list_files(files, ctx.sandbox, top, gitignore=params.respect_gitignore, skipped=skipped)
+        found = await _matching(files, listed, params, top)
         shown = found[:DEFAULT_LIMIT]
         facts |= {"count": len(shown), "total": len(found), "truncated": len(found) > DEFAULT_LIMIT or bool(skipped)}
         lines = [one_line(named(files, path)) for path in shown]
-        lines = lines or [await self._no_match(ctx, files, params, top, skipped)]
+        lines = lines or [await self._no_match(ctx, files, listed, params, top, complete=not skipped)]
         if len(found) > DEFAULT_LIMIT:
             lines.append(
                 f"({DEFAULT_LIMIT} of {len(found)} files, the most recently changed ones. "
@@ -88,15 +90,17 @@ class Glob(SearchTool[GlobParams]):
         return ToolResult("\n".join([*lines, *skipped.sentences()]), title, metadata=facts)
 
     async def _no_match(
-        self, ctx: ToolContext, files: Files, params: GlobParams, top: str, skipped: SkippedPaths
+        self, ctx: ToolContext, files: Files, listed: Sequence[str], params: GlobParams, top: str, *, complete: bool
     ) -> str:
         """Returns the message for no match, with a hint if a similar pattern matches."""
         text = f"No file below {named(files, top)} matches {params.pattern!r}" + (
-            " among those that could be read." if skipped else "."
+            "." if complete else " among those that could be read."
         )
         for change, words in _near_misses(params):
             nearly = params.model_copy(update=change)
-            if near := await _find(ctx, files, nearly, top, SkippedPaths()):
+            if nearly.respect_gitignore != params.respect_gitignore:
+                listed = await list_files(files, ctx.sandbox, top, gitignore=False, skipped=SkippedPaths())
+            if near := await _matching(files, listed, nearly, top):
                 names = ", ".join(one_line(named(files, path)) for path in near[:_EXAMPLES])
                 more = ", …" if len(near) > _EXAMPLES else ""
                 return f"{text} {len(near)} match {words}" + ("." if [*change] == ["pattern"] else f": {names}{more}.")
@@ -117,13 +121,5 @@ def _near_misses(params: GlobParams) -> Iterator[tuple[dict[str, Any], str]]:
         yield {"respect_gitignore": False}, "among the files that .gitignore excludes (respect_gitignore: false)"
 
 
-async def _find(ctx: ToolContext, files: Files, params: GlobParams, top: str, skipped: SkippedPaths) -> list[str]:
-    return await find_files(
-        files,
-        ctx.sandbox,
-        params.pattern,
-        top,
-        skipped=skipped,
-        gitignore=params.respect_gitignore,
-        ignore_case=params.ignore_case,
-    )
+async def _matching(files: Files, listed: Sequence[str], params: GlobParams, top: str) -> list[str]:
+    return await run_in_thread(matching, files, listed, params.pattern, top, ignore_case=params.ignore_case)
