@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Self, TextIO
@@ -69,7 +70,7 @@ class JsonLines(Display):
         output.json_line(envelope.to_json())
 
 
-class _Live(Display):
+class _Live(Display, ABC):
     """A display that is refreshed while nothing happens. Needs a running event loop."""
 
     def __init__(self, lines: EventLines, seconds: float = TICK_SECONDS) -> None:
@@ -91,8 +92,8 @@ class _Live(Display):
         self._refresh()
         self._timer = self._loop.call_later(self._seconds, self._tick)
 
-    def _refresh(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _refresh(self) -> None: ...
 
     def add(self, delegation: Delegation) -> None:
         self._states.add(delegation)
