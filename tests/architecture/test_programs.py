@@ -10,6 +10,8 @@ import pytest
 
 from tests.architecture.sources import PACKAGES, dotted, name, python_files, tree
 
+pytestmark = pytest.mark.system
+
 STARTS = {
     "shared/git.py": "git, without any configuration of a repository",
     "orchestrator/child.py": "our own programs",

@@ -10,6 +10,8 @@ import pytest
 
 from tests.architecture.sources import ROOT
 
+pytestmark = pytest.mark.system
+
 COMMAND = (
     "deputize.orchestrator.cli",
     "deputize.orchestrator.cli.run",

@@ -17,6 +17,8 @@ from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, settings
 from tests.waiting import until
 
+pytestmark = pytest.mark.system
+
 BIN = Path(sys.executable).parent
 NODE = ROOT / ".venv" / "bin" / "node"
 PACKAGES = ROOT / ".venv" / "npm" / "node_modules"

@@ -20,6 +20,8 @@ from tests.orchestrator.command_line import environment
 from tests.orchestrator.front_page import COMMANDS, HTTP, INSTALLING, PORT, PYTHON, UP
 from tests.running import say, script
 
+pytestmark = pytest.mark.system
+
 PYTHONS = [Path(sys.executable), *sorted(Path(sys.prefix, "pythons").glob("*/bin/python"))]
 """This one, and those that `.ci/setup pythons` found and gave what the wheel needs."""
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_DEPS": "1", "PIP_IGNORE_INSTALLED": "1"}

@@ -14,6 +14,8 @@ from deputize.orchestrator.orchestrator import LimitFields, RequestFields
 from deputize.shared.request import DelegationRequest, Limits
 from tests.architecture.sources import ROOT
 
+pytestmark = pytest.mark.system
+
 SCRIPT = """
 from deputize import DelegationFailed, Envelope, Orchestrator, SyncOrchestrator
 

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from deputize.worker.policy.shell.classify import CommandLine, Decision, classify_line
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from tests.worker.policy.shell.bash_grammar import PROGRAMS, random_line
 from tests.worker.sandbox.sandboxes import bash, sandbox_over
+
+pytestmark = pytest.mark.system
 
 SEED = 21
 LINES = 500

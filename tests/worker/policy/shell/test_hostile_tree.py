@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from deputize.worker.policy.shell.classify import Decision, classify_line
 from deputize.worker.policy.shell.programs import PROGRAMS
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
@@ -16,6 +18,8 @@ from deputize.worker.sandbox.environment import owner
 from deputize.worker.sandbox.project_tools import ProjectTools
 from tests.worker.policy.shell.bash_grammar import THAT_CHANGED_FILES
 from tests.worker.sandbox.sandboxes import bash, sandbox_over
+
+pytestmark = pytest.mark.system
 
 SEED = 22
 LINES = 500
