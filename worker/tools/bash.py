@@ -12,17 +12,7 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.settings import Settings
 from ...shared.text import clip, terminal_text
 from ..sandbox.command import Command, ansi_display, format_output, metadata, metadata_of
-from .base import (
-    Availability,
-    DisplayOptions,
-    Kind,
-    OutputLimit,
-    Params,
-    Recoverable,
-    ToolContext,
-    ToolResult,
-    Touches,
-)
+from .base import Availability, DisplayOptions, Kind, OutputLimit, Params, Recoverable, ToolContext, ToolResult, Touches
 from .command_calls import (
     DEFAULT_TIMEOUT,
     MAX_TIMEOUT,

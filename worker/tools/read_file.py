@@ -12,16 +12,7 @@ from ..text.output import lines_hint_of
 from ..threads import run_in_thread
 from ..workspace.files import Files
 from ..workspace.shown_files import named
-from .base import (
-    Availability,
-    DisplayOptions,
-    Kind,
-    OutputLimit,
-    Params,
-    Tool,
-    ToolContext,
-    ToolResult,
-)
+from .base import Availability, DisplayOptions, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult
 from .pages import (
     PAGE_CHARS,
     PAGE_LINES,

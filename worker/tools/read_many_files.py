@@ -10,16 +10,7 @@ from ...shared.errors import ToolError
 from ...shared.text import clip, count
 from ..text.output import one_line
 from ..threads import run_in_thread
-from .base import (
-    Availability,
-    DisplayOptions,
-    Kind,
-    OutputLimit,
-    Params,
-    Tool,
-    ToolContext,
-    ToolResult,
-)
+from .base import Availability, DisplayOptions, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult
 from .pages import ManyFiles
 from .params import WorkspacePath
 
