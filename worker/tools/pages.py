@@ -6,6 +6,7 @@ The file is read in chunks, so that neither a large file nor an endless line fil
 from __future__ import annotations
 
 import codecs
+import io
 import os
 import re
 import stat as modes
@@ -60,177 +61,114 @@ def file_not_found_error(files: Files, path: str) -> ToolError:
     return ToolError(ErrorType.FILE_NOT_FOUND, f"File not found: {path}{hint}")
 
 
-@dataclass(slots=True)
 class FileLines:
-    """Lines of a file from ``first`` on, each clipped: as many as requested, or as ``max_chars`` allows, plus one.
+    """Lines of a file from ``first`` on, each clipped: as many as ``most`` and ``max_chars`` allow, or a few more.
 
     ``total`` is the number of all lines, None if the file is too large to count them.
     """
 
-    first: int
-    lines: list[str] = field(default_factory=list[str])
-    total: int | None = 0
-    remarks: list[str] = field(default_factory=list[str])
-    is_ended: bool = True
-    """Whether the last line that was read has a line end."""
+    def __init__(self, first: int, most: int, max_chars: int) -> None:
+        self.first = first
+        self.lines: list[str] = []
+        self.total: int | None = 0
+        self.remarks: list[str] = []
+        self.is_ended = True
+        """Whether the last line that was read has a line end."""
+        self._most, self._chars_left = most, max_chars
+        self._head, self._missing = "", 0
+        """The start of the current line, and how many characters of it are not kept."""
+        self._breaks = self._crlf = 0
+        self._invalid = False
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.lines) >= self._most or self._chars_left < 0
+
+    def add(self, text: str) -> None:
+        """Adds the next piece of the text. It must not end between CR and LF."""
+        breaks, number = text.count("\n"), self._breaks + 1
+        self._breaks += breaks
+        self._crlf += text.count("\r\n")
+        self._invalid = self._invalid or (not text.isascii() and HALF_CHARACTER.search(text) is not None)
+        if self.is_full or number + breaks < self.first:
+            before = 0 if breaks else len(self._head) + self._missing
+            self._head, self._missing = "", before + len(text) - text.rfind("\n") - 1
+            return
+        *lines, head = (self._head + text).split("\n")
+        unwanted = max(0, self.first - number)
+        missing = 0 if unwanted else self._missing
+        for line in lines[unwanted:][: self._most - len(self.lines)]:
+            length = len(line) + missing - line.endswith("\r")
+            shown = clip(valid(line[: min(length, LINE_CHARS + 1)]), LINE_CHARS, length)
+            self.lines.append(shown)
+            self._chars_left -= len(shown) + _NUMBER_CHARS
+            missing = 0
+        self._head = head[: LINE_CHARS + 1]
+        self._missing = len(head) - len(self._head) + (0 if breaks else self._missing)
+
+    def end(self, bom: bytes) -> None:
+        """Ends the text, which began with ``bom``."""
+        self.remarks = format_remarks(bom, self._breaks, self._crlf, invalid=self._invalid)
+        self.is_ended = not (self._head or self._missing)
+        if not self.is_ended:
+            self.add("\n")
+        self.total = self._breaks
 
 
 def read_lines(files: Files, path: str, first: int, most: int, max_chars: int) -> FileLines:
-    """Reads lines of a text file.
+    """Reads at most ``most`` lines of a text file from line ``first`` on, and none after ``max_chars`` characters.
 
-    Args:
-        files: The workspace.
-        path: The file.
-        first: The number of the first line, from 1.
-        most: The largest number of lines.
-        max_chars: Characters after which no further line is kept.
-
-    Raises:
-        ToolError: NOT_TEXT, NOT_A_FILE, or FILE_TOO_LARGE if the first line is too far from the start of the file.
+    Raises ToolError: NOT_TEXT, NOT_A_FILE, or FILE_TOO_LARGE if the first line is too far from the start of the file.
     """
     fd = files.open_fd(path)
     try:
         found = os.fstat(fd)
         if not modes.S_ISREG(found.st_mode):
             raise not_a_file(path, found.st_mode)
-        try:
-            return _Reader(fd, first, most, max_chars).read(path, found.st_size)
-        except UnicodeDecodeError:
-            raise not_text_error(path, "binary data", found.st_size) from None
-        except OSError as error:
-            raise tool_error(path, error, files.mount) from None
+        return _read(fd, path, found.st_size, FileLines(first, most, max_chars))
+    except UnicodeDecodeError:
+        raise not_text_error(path, "binary data", found.st_size) from None
+    except OSError as error:
+        raise tool_error(path, error, files.mount) from None
     finally:
         os.close(fd)
 
 
-class _Reader:
-    def __init__(self, fd: int, first: int, most: int, max_chars: int) -> None:
-        self._fd, self._first, self._most, self._chars_left = fd, first, most, max_chars
-        self._content = FileLines(first)
-        self._number = 1
-        """The number of the current line."""
-        self._head, self._length = "", 0
-        """The start of the current line, and how many characters of it were read."""
-        self._returned = False
-        self._breaks = self._crlf = 0
-        self._invalid = False
-        self._last = ""
-
-    def read(self, path: str, size: int) -> FileLines:
-        piece = os.read(self._fd, _PIECE)
-        bom, encoding = next(
-            ((bom, name) for bom, name, _ in BYTE_ORDER_MARKS if piece.startswith(bom)), (b"", "utf-8")
-        )
-        if not bom and (kind := binary_kind(piece)):
-            raise not_text_error(path, kind, size)
-        decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
-        done = len(piece)
-        piece = piece[len(bom) :]
-        while piece:
-            self._add(decoder.decode(piece))
-            if done > _COUNTED and (self._is_full or done > _SEARCHED):
-                return self._cut_off(path)
-            give_way()
-            piece = os.read(self._fd, _PIECE)
-            done += len(piece)
-        self._add(decoder.decode(b"", final=True))
-        return self._finished(bom)
-
-    @property
-    def _is_full(self) -> bool:
-        return len(self._content.lines) >= self._most or self._chars_left < 0
-
-    def _add(self, text: str) -> None:
-        if not text:
-            return
-        self._crlf += text.count("\r\n") + (self._last == "\r" and text[0] == "\n")
-        self._invalid = self._invalid or (not text.isascii() and HALF_CHARACTER.search(text) is not None)
-        self._last = text[-1]
-        breaks = text.count("\n")
-        self._breaks += breaks
-        if self._is_full or self._number + breaks < self._first:
-            self._number += breaks
-            self._head, self._length = "", len(text) - text.rfind("\n") - 1 + (0 if breaks else self._length)
-            return
-        *whole, rest = text.split("\n")
-        self._add_each(whole[:1])  # it may have begun in the piece before
-        if not self._add_together(whole[1:]):
-            self._add_each(whole[1:])
-        self._continue(rest)
-
-    def _add_each(self, lines: list[str]) -> None:
-        for line in lines:
-            self._continue(line)
-            self._end()
-
-    def _add_together(self, lines: list[str]) -> bool:
-        """Adds complete lines at a fraction of the cost; does nothing and returns False where one must be altered."""
-        wanted = lines[max(0, self._first - self._number) :][: self._most - len(self._content.lines)]
-        if self._crlf:
-            wanted = [line.removesuffix("\r") for line in wanted]
-        left = self._chars_left - sum(map(len, wanted)) - _NUMBER_CHARS * len(wanted)
-        if left < 0 or self._invalid or max(map(len, wanted), default=0) > LINE_CHARS:
-            return False
-        self._content.lines += wanted
-        self._chars_left = left
-        self._number += len(lines)
-        return True
-
-    def _continue(self, text: str) -> None:
-        self._head += text[: LINE_CHARS + 1 - len(self._head)]
-        self._length += len(text)
-        self._returned = text.endswith("\r") if text else self._returned
-
-    def _end(self) -> None:
-        if self._number >= self._first and not self._is_full:
-            length = self._length - self._returned
-            shown = clip(HALF_CHARACTER.sub("\ufffd", self._head[:length]), LINE_CHARS, length)
-            self._content.lines.append(shown)
-            self._chars_left -= len(shown) + _NUMBER_CHARS
-        self._number += 1
-        self._head, self._length, self._returned = "", 0, False
-
-    def _finished(self, bom: bytes) -> FileLines:
-        self._content.is_ended = not self._length
-        if self._length:
-            self._end()
-        self._content.total = self._number - 1
-        self._content.remarks = format_remarks(bom, self._breaks, self._crlf, invalid=self._invalid)
-        return self._content
-
-    def _cut_off(self, path: str) -> FileLines:
-        if not self._is_full:
+def _read(fd: int, path: str, size: int, content: FileLines) -> FileLines:
+    piece = os.read(fd, _PIECE)
+    bom, encoding = next(((bom, name) for bom, name, _ in BYTE_ORDER_MARKS if piece.startswith(bom)), (b"", "utf-8"))
+    if not bom and (kind := binary_kind(piece)):
+        raise not_text_error(path, kind, size)
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)("surrogateescape"), translate=False)
+    content.add(decoder.decode(piece[len(bom) :]))
+    done = len(piece)
+    while piece:
+        if done > _COUNTED and content.is_full:
+            content.total = None
+            return content
+        if done > _SEARCHED:
             raise ToolError(
                 ErrorType.FILE_TOO_LARGE,
-                f"File too large: line {self._first} of {path} is more than {_SEARCHED} bytes after its start. "
+                f"File too large: line {content.first} of {path} is more than {_SEARCHED} bytes after its start. "
                 "Search it with grep, or extract the part with bash (sed -n, tail -c).",
             )
-        self._content.total = None
-        return self._content
+        give_way()
+        piece = os.read(fd, _PIECE)
+        content.add(decoder.decode(piece, final=not piece))
+        done += len(piece)
+    content.end(bom)
+    return content
 
 
-@dataclass(frozen=True, slots=True)
-class PageLimits:
-    """The largest size of a page."""
-
-    lines: int = PAGE_LINES
-    chars: int = PAGE_CHARS
-    tokens: int = PAGE_TOKENS
-
-
-def format_page(lines: Sequence[str], first: int, limits: PageLimits) -> tuple[str, int]:
-    """Formats as many lines as the limits allow, at least one, each with at most ``LINE_CHARS`` characters.
-
-    Returns:
-        The text with line numbers from ``first`` on, and the number of lines in it.
-    """
-    kept = [line if len(line) <= LINE_CHARS else clip(line, LINE_CHARS) for line in lines[: limits.lines]]
-    if sum(map(len, kept)) + _NUMBER_CHARS * len(kept) > limits.chars:
-        sizes = list(accumulate(len(line) + _NUMBER_CHARS for line in kept))
-        kept = kept[: max(1, bisect_right(sizes, limits.chars))]
+def format_page(
+    lines: Sequence[str], first: int, chars: int = PAGE_CHARS, tokens: int = PAGE_TOKENS
+) -> tuple[str, int]:
+    """Returns as many lines as the limits allow, at least one, with numbers from ``first`` on, and their number."""
+    sizes = list(accumulate(len(line) + _NUMBER_CHARS for line in lines))
+    kept = lines[: max(1, bisect_right(sizes, chars))]
     text = number_lines(kept, first)
-    while len(kept) > 1 and not few_tokens(text, limits.tokens) and (tokens := tokens_at_most(text)) > limits.tokens:
-        kept = kept[: max(1, int(len(kept) * limits.tokens / tokens * 0.95))]
+    while len(kept) > 1 and not few_tokens(text, tokens) and (counted := tokens_at_most(text)) > tokens:
+        kept = kept[: max(1, int(len(kept) * tokens / counted * 0.95))]
         text = number_lines(kept, first)
     return text, len(kept)
 
@@ -309,7 +247,7 @@ class ManyFiles:
     def _add_file(self, path: str, sharing: int) -> None:
         """Adds one file within its share of the size that is left; ``sharing`` counts the files still to add."""
         try:
-            section = _section(self.files, path, PageLimits(chars=self.chars // sharing, tokens=self.tokens // sharing))
+            section = _section(self.files, path, self.chars // sharing, self.tokens // sharing)
         except ToolError as error:
             self._add_error(path, error)
         else:
@@ -347,16 +285,16 @@ async def _resolve(files: Files, sandbox: Sandbox, path: str) -> list[str]:
     return found
 
 
-def _section(files: Files, path: str, limits: PageLimits) -> str:
+def _section(files: Files, path: str, chars: int, tokens: int) -> str:
     found = files.stat(path)
     if found is None:
         raise file_not_found_error(files, path)
     if found.kind == "directory":
         raise ToolError(ErrorType.NOT_A_FILE, f"{path} is a directory. Use a pattern such as {path.rstrip('/')}/*.")
-    content = read_lines(files, path, 1, limits.lines, limits.chars)
+    content = read_lines(files, path, 1, PAGE_LINES, chars)
     if not content.lines:
         return format_remark_line(content, "The file is empty.")
-    text, shown = format_page(content.lines, 1, limits)
+    text, shown = format_page(content.lines, 1, chars, tokens)
     of = f"of {content.total}" if content.total else "of many more"
     cut = f"(Lines 1 to {shown} {of}; continue with read_file and offset={shown + 1}.)"
     is_cut = content.total is None or shown < content.total

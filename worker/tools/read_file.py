@@ -13,16 +13,7 @@ from ..threads import run_in_thread
 from ..workspace.files import Files
 from ..workspace.shown_files import named
 from .base import Availability, DisplayOptions, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult
-from .pages import (
-    PAGE_CHARS,
-    PAGE_LINES,
-    FileLines,
-    PageLimits,
-    file_not_found_error,
-    format_page,
-    format_remark_line,
-    read_lines,
-)
+from .pages import PAGE_CHARS, PAGE_LINES, FileLines, file_not_found_error, format_page, format_remark_line, read_lines
 from .params import WorkspacePath
 
 
@@ -81,9 +72,9 @@ class ReadFile(Tool[ReadFileParams]):
             )
         most = params.limit if params.limit > 0 else PAGE_LINES
         content = read_lines(files, params.path, max(1, params.offset), most, PAGE_CHARS)
-        return self._answer(files, params, content, most)
+        return self._answer(files, params, content)
 
-    def _answer(self, files: Files, params: ReadFileParams, content: FileLines, most: int) -> ToolResult:
+    def _answer(self, files: Files, params: ReadFileParams, content: FileLines) -> ToolResult:
         first, total = content.first, content.total
         facts = {"path": named(files, files.relative(params.path)), "totalLines": total}
         title = self.title(params)
@@ -94,7 +85,7 @@ class ReadFile(Tool[ReadFileParams]):
                 ErrorType.INVALID_TOOL_PARAMS,
                 f"offset {first} is past the end: {params.path} has {total} lines. Use an offset from 1 to {total}.",
             )
-        text, shown = format_page(content.lines, first, PageLimits(lines=most))
+        text, shown = format_page(content.lines, first)
         last = first + shown - 1
         if remarks := format_remark_line(content):
             text = f"{text}\n{remarks}"
