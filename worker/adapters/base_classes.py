@@ -6,20 +6,24 @@ members, and a result may be any mapping or object with the fields of its style.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Generic, Literal, TypedDict, TypeVar, overload
+from typing import Any, Generic, Literal, TypedDict, TypeVar, cast
+
+from pydantic import BaseModel
 
 from ...shared.errors import Misconfigured, ToolError
 from ..schemas.arguments import ArgumentSchema
 from ..text.output import Display
 from ..tools.base import InitContext, Kind
-from .adapter import AbortSignal, Parameters, json_schema
 
 P = TypeVar("P", bound=Mapping[str, Any])
 Category = Literal["builtin", "custom", "mcp"]
+Parameters = Mapping[str, Any] | type[BaseModel] | Iterable[Any]
+"""A JSON Schema, a pydantic model, or a list of objects such as ``ToolParameter``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,43 @@ class ToolParameter:
     required: bool = True
     default: Any = None
     enum: Sequence[Any] | None = None
+
+
+def json_schema(parameters: Parameters) -> dict[str, Any]:
+    """Returns the JSON Schema of parameters declared in any form."""
+    if isinstance(parameters, type):
+        return parameters.model_json_schema()
+    if isinstance(parameters, Mapping):
+        return dict(cast("Mapping[str, Any]", parameters))
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for item in parameters:
+        optional = {"enum": getattr(item, "enum", None)}
+        if item.required:
+            required.append(item.name)
+        else:
+            optional["default"] = getattr(item, "default", None)
+        given = {key: value for key, value in optional.items() if value is not None}
+        properties[item.name] = {"type": item.type, "description": item.description, **given}
+    return {"type": "object", "properties": properties, "required": required}
+
+
+class AbortSignal:
+    """Signals to a call, in any thread, that it is cancelled."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    @property
+    def aborted(self) -> bool:
+        return self._event.is_set()
+
+    async def wait(self) -> None:
+        """Returns when the call is aborted."""
+        await self._event.wait()
+
+    def abort(self) -> None:
+        self._event.set()
 
 
 def _mistake(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
@@ -173,12 +214,6 @@ class ToolDefinition(_Declared):
 class Tool:
     """The namespace of ``define``."""
 
-    @overload
-    @staticmethod
-    def define(id: str, info: Mapping[str, Any]) -> ToolInfo: ...
-    @overload
-    @staticmethod
-    def define(id: str, info: Mapping[str, Any], init: Init) -> ToolInfoAsync: ...
     @staticmethod
     def define(id: str, info: Mapping[str, Any], init: Init | None = None) -> ToolInfo | ToolInfoAsync:
         """Returns a static tool, or with ``init`` an async one. Raises Misconfigured for unknown or missing fields."""

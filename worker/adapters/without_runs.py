@@ -21,8 +21,7 @@ from ..tools import BUILTIN
 from ..tools.base import AnyTool, InitContext, ToolContext, ToolResult
 from ..tools.bounded_result import bounded
 from ..tools.skills import GetSkill, SkillLoader
-from . import adapt
-from .adapter import try_call
+from .adapter import adapt, try_call
 from .base_classes import BaseTool, BaseToolResult
 
 WORKSPACE_SWITCHES = {"enable_file_tools", "enable_search", "enable_note", "enable_artifacts"}

@@ -9,8 +9,8 @@ import pytest
 
 from deputize.shared.errors import ErrorType, Misconfigured
 from deputize.worker.adapters import adapt
-from deputize.worker.adapters.adapter import AbortSignal
 from deputize.worker.adapters.base_classes import (
+    AbortSignal,
     BaseDeclarativeTool,
     DeclarativeTool,
     InvocationResult,
