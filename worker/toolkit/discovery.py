@@ -57,7 +57,7 @@ class DiscoveredTool(SchemaTool, Recoverable[Any]):
         description = declaration.description or f"The tool {declaration.name}."
         super().__init__(name, description, declaration.parameters or {})
         self.origin = Origin("discovered", remote=declaration.name)
-        self._argv = (f'{command} "$@"', "call", declaration.name)
+        self._line = f'{command} "$@"'
 
     async def probe(
         self, ctx: ToolContext, params: Any, facts: Mapping[str, Any]
@@ -66,8 +66,7 @@ class DiscoveredTool(SchemaTool, Recoverable[Any]):
 
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
         """Returns the output. Only the exit code marks a failure, because programs that succeed may print warnings."""
-        line, *arguments = self._argv
-        argv = [*_argv(line, ctx.sandbox), *arguments]
+        argv = [*_argv(self._line, ctx.sandbox), "call", self.origin.remote or ""]
         stdin = json.dumps(params).encode()
         done = await ctx.sandbox.run(Command(argv, CALL_SECONDS, stdin=stdin, status_file=ctx.call_id), live(ctx))
         whole, facts = format_output(done), metadata_of(done)
@@ -94,21 +93,15 @@ class Discovery:
 
     @asynccontextmanager
     async def open(self, context: ToolSourceContext) -> AsyncGenerator[Sequence[AnyTool]]:
-        if self._discovery and self._may_be_requested(context.patterns):
-            yield await self._discover(self._discovery, context)
-        else:
-            yield ()
-
-    def _may_be_requested(self, patterns: Sequence[str] | None) -> bool:
-        """Returns whether the request may select discovered tools, which may have any name."""
-        others = self._reserved
-        return patterns is None or any(each not in others and not each.startswith("mcp__") for each in patterns)
+        # They may have any name that no other tool has.
+        patterns, others = context.patterns, self._reserved
+        wanted = patterns is None or any(each not in others and not each.startswith("mcp__") for each in patterns)
+        yield await self._discover(self._discovery, context) if self._discovery and wanted else ()
 
     async def _discover(self, command: str, context: ToolSourceContext) -> list[AnyTool]:
         try:
             output = await _run_discovery(command, context.sandbox)
-            declarations = await run_in_thread(_parse_output, output)
-            tools, warnings = await run_in_thread(_create_tools, declarations, self._call, self._reserved)
+            tools, warnings = await run_in_thread(_create_tools, output, self._call, self._reserved)
         except ToolError as error:
             tools, warnings = [], [f"there are no discovered tools: {error.message}"]
             context.add_missing("")  # discovered tools may have any name
@@ -132,39 +125,28 @@ async def _run_discovery(command: str, sandbox: Sandbox) -> bytes:
     return done.stdout
 
 
-def _parse_output(output: bytes) -> list[ToolDeclaration | str]:
-    """Returns each declaration, or the error in it. Raises ToolError for output that is not valid JSON."""
+def _create_tools(output: bytes, command: str, reserved: set[str]) -> tuple[list[AnyTool], list[str]]:
+    """Returns the declared tools, and warnings about invalid or renamed ones.
+
+    Raises ToolError for output that is not valid JSON.
+    """
     try:
         value: Any = json.loads(output, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         _fail(f"the discovery command did not print valid JSON ({clip(str(error), 200)})")
-    declarations: list[ToolDeclaration | str] = []
-    for entry in _entries(value):
-        try:
-            declarations.append(_parse_declaration(entry))
-        except (ValueError, RecursionError) as error:
-            declarations.append(clip(str(error), 500))
-    return declarations
-
-
-def _create_tools(
-    declarations: Sequence[ToolDeclaration | str], command: str, reserved: set[str]
-) -> tuple[list[AnyTool], list[str]]:
-    """Returns the tools, and warnings about invalid or renamed ones."""
     tools: dict[str, DiscoveredTool] = {}
     warnings: list[str] = []
-    for number, declaration in enumerate(declarations, 1):
+    for number, entry in enumerate(_entries(value), 1):
         if len(tools) == MAX_TOOLS:
             warnings.append(f"more than {MAX_TOOLS} tools were discovered; the others are left out")
             break
         try:
-            if isinstance(declaration, str):
-                raise Misconfigured(declaration)
+            declaration = _parse_declaration(entry)
             if any(tool.origin.remote == declaration.name for tool in tools.values()):
                 raise Misconfigured(f"{declaration.name!r} is declared twice")
             name = _unique_name(declaration.name, reserved | tools.keys())
             tools[name] = DiscoveredTool(name, declaration, command)
-        except Misconfigured as error:
+        except (Misconfigured, ValueError, RecursionError) as error:
             warnings.append(f"discovered tool {number} is left out: {clip(str(error), 500)}")
         else:
             if name != declaration.name:

@@ -59,10 +59,9 @@ class RunOffer:
         of_root = None if self.root is self.settings else await run_in_thread(tools_for, self.root, origin)
         for note in tools.notes:
             log.warning("%s", note)
+        asked = claim.request
         untouched = claim.is_first or len(claim.history) <= 1  # no reply, so no call
-        is_copy = (
-            untouched and not (claim.request.continues or claim.request.from_turn) and claim.request.parent_id is None
-        )
+        is_copy = untouched and not (asked.continues or asked.from_turn) and asked.parent_id is None
         return await self.setup.add_to(tools, workspace.path, origin, build=is_copy, report=report, of_root=of_root)
 
     @asynccontextmanager
@@ -122,13 +121,12 @@ class Offers:
         if key not in self._made:
             settings = self._own.settings.model_copy(update={"sandbox": sandbox})
             setup = setup_cache(settings, self._own.bounds, self._own.network)
-            tools = [tool.configured(settings) or tool if _runs_commands(tool) else tool for tool in self._own.tools]
+            tools = [
+                tool.configured(settings) or tool if tool.availability.needs_sandbox else tool
+                for tool in self._own.tools
+            ]
             self._made[key] = replace(self._own, settings=settings, root=settings, setup=setup, tools=tools)
         return self._made[key]
-
-
-def _runs_commands(tool: AnyTool) -> bool:
-    return tool.availability.needs_sandbox
 
 
 def setup_cache(settings: Settings, bounds: WorkerBounds, network: Network | None = None) -> SetupCache:

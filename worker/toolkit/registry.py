@@ -16,7 +16,7 @@ from ...shared.text import did_you_mean
 from ..models.base import Call
 from ..schemas.arguments import unknown_tool
 from ..tools import BUILTIN, DEFAULT_KIT
-from ..tools.base import AnyTool, Availability, InitContext
+from ..tools.base import AnyTool, InitContext
 
 _EDITORS = ("str_replace_based_edit_tool", "str_replace_editor", "text_editor")
 _EDITOR_COMMANDS = ("view", "create", "str_replace")
@@ -53,9 +53,8 @@ class Registry:
 
     def __iter__(self) -> Iterator[AnyTool]:
         """Yields built-in, discovered, then MCP tools by server name; each group in order of registration."""
-        origins = ((tool, tool.origin) for tool in self._tools.values())
-        ordered = sorted(origins, key=lambda pair: (_ORDER.index(pair[1].source), pair[1].server or ""))
-        return (tool for tool, _ in ordered)
+        tools = self._tools.values()
+        return iter(sorted(tools, key=lambda tool: (_ORDER.index(tool.origin.source), tool.origin.server or "")))
 
     def __len__(self) -> int:
         return len(self._tools)
@@ -74,12 +73,11 @@ class Registry:
         if patterns is None:
             return {tool.name: tool for tool in tools if tool.name in default or tool.origin.source != "builtin"}
         chosen = {pattern: {tool.name for tool in tools if _matches(tool, pattern)} for pattern in patterns}
-        if unknown := [
-            (at, pattern) for at, pattern in enumerate(patterns) if not (chosen[pattern] or is_excused(pattern))
+        if errors := [
+            {"pointer": f"/tools/{at}", "detail": _unknown_pattern(pattern, tools)}
+            for at, pattern in enumerate(patterns)
+            if not (chosen[pattern] or is_excused(pattern))
         ]:
-            errors = [
-                {"pointer": f"/tools/{at}", "detail": _unknown_pattern(pattern, tools)} for at, pattern in unknown
-            ]
             raise Invalid("; ".join(error["detail"] for error in errors), errors)
         names = set[str]().union(*chosen.values())
         return {tool.name: tool for tool in tools if tool.name in names}
@@ -96,8 +94,7 @@ def declaration(tool: AnyTool) -> dict[str, Any]:
 
 def available_tools(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> list[AnyTool]:
     """Returns the tools that a worker with these settings offers: enabled and fully configured. Logs them."""
-    switches = settings.tools
-    on = (tool.configured(settings) for tool in tools if getattr(switches, tool.availability.switch, None) is not False)
+    on = (tool.configured(settings) for tool in tools if _switch(tool, settings) is not False)
     tools = [tool for tool in on if tool is not None]
     log.info("runs are offered %d tools: %s", len(tools), ", ".join(tool.name for tool in tools))
     return tools
@@ -105,12 +102,12 @@ def available_tools(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> l
 
 def default_kit(settings: Settings, tools: Iterable[AnyTool] = BUILTIN) -> tuple[str, ...]:
     """Returns the tool names for requests without ``tools``: DEFAULT_KIT, and tools switched on or set up."""
-    on = [tool.name for tool in tools if _switched_on(tool.availability, settings)]
+    on = [each.name for each in tools if each.availability.by_default or _switch(each, settings)]
     return (*DEFAULT_KIT, *(name for name in on if name not in DEFAULT_KIT))
 
 
-def _switched_on(availability: Availability, settings: Settings) -> bool:
-    return availability.by_default or bool(availability.switch and getattr(settings.tools, availability.switch))
+def _switch(tool: AnyTool, settings: Settings) -> bool | None:
+    return getattr(settings.tools, tool.availability.switch, None)
 
 
 async def prepare_kit(kit: Mapping[str, AnyTool], ctx: InitContext, warn: Callable[[str], None]) -> dict[str, AnyTool]:

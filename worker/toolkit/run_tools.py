@@ -19,7 +19,6 @@ from ...shared.fleet import MCP, ToolTraits
 from ...shared.request import ApprovalMode
 from ...shared.runs.record import Claim
 from ..models.base import ToolSpec
-from ..sandbox.base import Sandbox
 from ..sandbox.environment import owner
 from ..sandbox.project_tools import ProjectTools
 from ..tools.base import AnyTool, Effect, InitContext, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult
@@ -44,7 +43,7 @@ class RunTools:
     @property
     def further(self) -> list[ToolTraits]:
         """The traits of those tools that are not built in."""
-        return tool_traits(tool for tool in self.kit.values() if tool.origin.source != "builtin")
+        return tool_traits(_further(self.kit))
 
 
 @asynccontextmanager
@@ -70,7 +69,7 @@ async def open_tools(
         opening = offer.sandbox(workspace, project, read_only=read_only, report=report)
         sandbox = await opened.enter_async_context(opening)
         opened.push_async_callback(sandbox.shells.end)
-        pinned = None if claim.tools is None else _loads(claim.tools)
+        pinned = None if claim.tools is None else [PinnedTool(**fields) for fields in json.loads(claim.tools)]
         patterns = claim.request.tools if pinned is None else [each.name for each in pinned]
         source_context = ToolSourceContext(
             claim.id, patterns, workspace.files, sandbox, warn, hide, read_only=read_only
@@ -85,39 +84,31 @@ async def open_tools(
         chosen = registry.kit(claim.request.tools, offer.default_kit, source_context.may_be_missing)
         kit = await prepare_kit(chosen, InitContext(claim.id, skills_of(offer.tools), depth_left=depth_left), warn)
         shown = [opened.enter_context(ShownFiles(root, owner())) for root in project.shown]
-        context = _call_context(claim, workspace, sandbox, shown)
-        kept = {"tools": _dumps(kit)} if pinned is None else {}
-        yield RunTools(kit, _specs_of(kit, pinned or ()), context, kept)
+        session, message = claim.request.session_id, claim.request.message_id
+        context = ToolContext(claim.id, "", workspace.files, sandbox, session, message, shown=shown)
+        kept: dict[str, str] = {}
+        if pinned is None:
+            pinned = [PinnedTool.from_tool(tool) for tool in _further(kit)]
+            kept = {"tools": json.dumps([asdict(each) for each in pinned])}
+        yield RunTools(kit, _specs_of(kit, pinned), context, kept)
 
 
-def _call_context(claim: Claim, workspace: Workspace, sandbox: Sandbox, shown: Sequence[ShownFiles]) -> ToolContext:
-    return ToolContext(
-        delegation_id=claim.id,
-        call_id="",
-        files=workspace.files,
-        sandbox=sandbox,
-        session_id=claim.request.session_id,
-        message_id=claim.request.message_id,
-        shown=shown,
-    )
+def _further(kit: Mapping[str, AnyTool]) -> list[AnyTool]:
+    """Returns the tools of a kit that are not built in."""
+    return [tool for tool in kit.values() if tool.origin.source != "builtin"]
 
 
 def _specs_of(kit: Mapping[str, AnyTool], pinned: Sequence[PinnedTool]) -> tuple[ToolSpec, ...]:
     """Returns the definitions for the model; those of tools that are not built in as the first attempt pinned them."""
     builtin = _specs(tuple(tool for tool in kit.values() if tool.origin.source == "builtin"))
-    before = {each.name: ToolSpec(each.name, each.description, each.schema) for each in pinned}
-    further = [tool for tool in kit.values() if tool.origin.source != "builtin"]
-    return builtin + tuple(before.get(tool.name) or _spec(tool) for tool in further) if further else builtin
+    specs = {each.name: ToolSpec(each.name, each.description, each.schema) for each in pinned}
+    return builtin + tuple(specs[tool.name] for tool in _further(kit))
 
 
 @lru_cache(maxsize=64)
 def _specs(tools: tuple[AnyTool, ...]) -> tuple[ToolSpec, ...]:
     """Cached for all runs: a schema takes a millisecond to make, and models encode the same object only once."""
-    return tuple(map(_spec, tools))
-
-
-def _spec(tool: AnyTool) -> ToolSpec:
-    return ToolSpec(tool.name, tool.description, tool.schema)
+    return tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +161,6 @@ class UnavailableTool(Tool[Any]):
             ErrorType.EXECUTION_FAILED,
             f"{self.name} is no longer available: {source} is not reachable on this worker. Do without it, and say so.",
         )
-
-
-def _dumps(kit: Mapping[str, AnyTool]) -> str:
-    """Serializes the MCP and discovered tools of a kit, in order."""
-    return json.dumps([asdict(PinnedTool.from_tool(tool)) for tool in kit.values() if tool.origin.source != "builtin"])
-
-
-def _loads(text: str) -> list[PinnedTool]:
-    """Returns the tools from ``_dumps``."""
-    return [PinnedTool(**fields) for fields in json.loads(text)]
 
 
 def _restore(registry: Registry, pinned: Sequence[PinnedTool]) -> None:
