@@ -90,22 +90,18 @@ class WebFetch(Tool[WebFetchParams]):
         return ToolResult(content, f"Fetched {clip(page.url, 100)}", metadata=facts)
 
     async def _fetch(self, url: str) -> WebPage:
-        transport = self._transport()
         try:
-            return await fetch(transport, url, self._headers)
+            async with self._transport() as transport:
+                return await fetch(transport, url, self._headers)
         except ForbiddenTarget as error:
-            advice = (
-                "Only public pages can be fetched, and private hosts that the operator has listed in private_hosts."
-            )
-            raise ToolError(ErrorType.PERMISSION_DENIED, f"{url} cannot be fetched: {error}. {advice}") from None
+            advice = "Only public pages can be fetched, and private hosts that the operator has listed in private_hosts"
+            raise ToolError(ErrorType.PERMISSION_DENIED, f"{url} cannot be fetched: {error}. {advice}.") from None
         except httpx2.RequestError as error:
             raise ToolError(
                 ErrorType.EXECUTION_FAILED,
                 f"request failed - {clip(str(error), 500) or type(error).__name__}. Check the address of {url}; if it "
                 "is right, try once more or use another source.",
             ) from None
-        finally:
-            await transport.aclose()
 
     def _transport(self) -> GuardedTransport:
         return GuardedTransport(self._private_hosts, network=self._network)

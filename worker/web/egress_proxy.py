@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import Any, Literal
 
@@ -188,41 +188,31 @@ class EgressProxy:
     ) -> None:
         self._setting = setting
         self._hosts = [host.lower().removesuffix(".") for host in hosts]
-        self._max_bytes = max_bytes
+        self._endings = tuple(host[1:] for host in self._hosts if host == "*" or host.startswith("*."))
         self._private_hosts = private_hosts
         self._ports = PrivateHosts(private_hosts)
-        self._on_refused = on_refused
         self._network = network
+        self.max_bytes = max_bytes
+        self.on_refused = on_refused
 
     async def serve(self, listener: socket.socket, report: Report) -> None:
         """Serves one command's proxy on ``listener``, which it owns, until it is cancelled."""
         without_tls = SSLContext(PROTOCOL_TLS_CLIENT)  # tunnels carry TLS as it is
         # A request that meets a connection just as its host closes it would fail, and a command cannot know why.
         transport = GuardedTransport(self._private_hosts, network=self._network, tls=without_tls, keepalive=False)
-
-        def refused(sentence: str) -> None:
-            report(f"[network: {sentence}]\n")
-            if self._on_refused:
-                self._on_refused(sentence)
-
         try:
-            await _Session(transport, self.check, self._max_bytes, refused).accept_forever(listener)
+            async with transport:
+                await _Session(self, transport, report).accept_forever(listener)
         finally:
             listener.close()
-            await transport.aclose()
 
     def check(self, where: Target) -> None:
         """Raises ForbiddenTarget for a host or port that commands may not reach, whatever its address is."""
         host = where.host
-        wildcard = where.address is None and ("*" in self._hosts or any(host.endswith(each[1:]) for each in self._wild))
-        if not (wildcard or host in self._hosts):
+        if host not in self._hosts and (where.address or not host.endswith(self._endings)):
             raise ForbiddenTarget(f"{host} is not in {self._setting}")
         if where.port not in PORTS and not self._ports.has_port(host, where.port):
             raise ForbiddenTarget(f"port {where.port} of {host} cannot be reached; only 80 and 443 can")
-
-    @property
-    def _wild(self) -> list[str]:
-        return [host for host in self._hosts if host.startswith("*.")]
 
 
 def reach_of(
@@ -236,13 +226,12 @@ def reach_of(
 
     The set-up command also reaches the hosts that every command does.
     """
-    own = settings.sandbox
+    own, private = settings.sandbox, settings.tools.private_hosts
     hosts = own.allowed_hosts if name == "allowed_hosts" else [*own.setup_hosts, *own.allowed_hosts]
-    private = settings.tools.private_hosts
-    if not hosts:
-        return None
-    named, most = f"sandbox.{name}", own.network_bytes
-    return EgressProxy(named, hosts, most, private_hosts=private, on_refused=on_refused, network=network)
+    proxy = EgressProxy(
+        f"sandbox.{name}", hosts, own.network_bytes, private_hosts=private, on_refused=on_refused, network=network
+    )
+    return proxy if hosts else None
 
 
 class _SpentError(Exception):
@@ -252,18 +241,11 @@ class _SpentError(Exception):
 class _Session:
     """The connections of one command."""
 
-    def __init__(
-        self,
-        transport: GuardedTransport,
-        check: Callable[[Target], None],
-        max_bytes: int,
-        refused: Report,
-    ) -> None:
+    def __init__(self, proxy: EgressProxy, transport: GuardedTransport, report: Report) -> None:
         self.transport = transport
-        self._check = check
-        self._max_bytes = max_bytes
-        self._left = max_bytes
-        self._refused = refused
+        self._proxy = proxy
+        self._left = proxy.max_bytes
+        self._report = report
         self._reported: set[str] = set()
 
     async def accept_forever(self, listener: socket.socket) -> None:
@@ -299,7 +281,7 @@ class _Session:
             self.refuse(str(error))
             client.fail(403, str(error))
         except _SpentError:
-            reason = f"more than {self._max_bytes / (1 << 30):.3g} GiB were transferred (sandbox.network_bytes)"
+            reason = f"more than {self._proxy.max_bytes / (1 << 30):.3g} GiB were transferred (sandbox.network_bytes)"
             self.refuse(reason)
             client.fail(403, reason)
         except httpx2.RequestError as error:
@@ -314,7 +296,7 @@ class _Session:
     def judge(self, url: str) -> Target:
         """Returns the target. Raises ForbiddenTarget if it is not allowed."""
         where = target(url)
-        self._check(where)
+        self._proxy.check(where)
         self.count(0)
         return self.transport.check_url(where.url)
 
@@ -327,7 +309,9 @@ class _Session:
     def refuse(self, sentence: str) -> None:
         if sentence not in self._reported and len(self._reported) < MAX_REPORTED:
             self._reported.add(sentence)
-            self._refused(sentence)
+            self._report(f"[network: {sentence}]\n")
+            if self._proxy.on_refused:
+                self._proxy.on_refused(sentence)
 
 
 async def _accepted(listener: socket.socket) -> socket.socket:

@@ -146,7 +146,7 @@ async def fetch(transport: GuardedTransport, url: str, headers: Mapping[str, str
         finally:
             await answer.aclose()
         next_target = _redirect_target(transport, where, location)
-        if _site(next_target) != _site(where):
+        if next_target.host.removeprefix("www.") != where.host.removeprefix("www."):
             return WebPage(str(where.url), answer.status_code, "", None, b"", redirect=str(next_target.url))
         where = next_target
     raise httpx2.TooManyRedirects(f"it redirects more than {MAX_REDIRECTS} times")
@@ -161,23 +161,12 @@ def _redirect_target(transport: GuardedTransport, where: Target, location: str) 
         raise ForbiddenTarget(f"it redirects to {location[:200]!r}, which is not a valid URL") from None
 
 
-def _site(where: Target) -> str:
-    return where.host.removeprefix("www.")
-
-
 async def _read(answer: httpx2.Response, where: Target) -> WebPage:
     content_type, _, parameters = answer.headers.get("content-type", "").partition(";")
     content_type, charset = content_type.strip().lower()[:100], _CHARSET.search(parameters)
     most = MAX_PDF_BYTES if content_type == "application/pdf" else MAX_BODY_BYTES
     body, cut = await _body(answer, most)
-    return WebPage(
-        url=str(where.url),
-        status=answer.status_code,
-        content_type=content_type,
-        charset=charset and charset[1],
-        body=body,
-        cut=cut,
-    )
+    return WebPage(str(where.url), answer.status_code, content_type, charset and charset[1], body, cut)
 
 
 async def _body(answer: httpx2.Response, most: int) -> tuple[bytes, bool]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 import httpx2
 
@@ -47,76 +49,51 @@ class SearchHit:
     date: str
 
 
-class SearchProvider(Protocol):
-    """A search engine. ``host`` is the host connected to."""
+class SearchProvider(ABC):
+    """A search engine with a JSON API, at an address set by the operator, which may be private."""
 
     name: str
-    host: str
 
-    async def page(self, search: SearchQuery, number: int) -> list[SearchHit]:
-        """Returns one page of results, from 0; empty if there are no more. Raises ToolError with a remedy."""
-        ...
-
-
-def create_provider(settings: ToolSettings, network: Network | None = None) -> SearchProvider | None:
-    """Returns the configured provider, or None. Raises Misconfigured if a setting is missing."""
-    match settings.search_provider:
-        case None:
-            return None
-        case "searxng":
-            if not settings.search_url:
-                raise Misconfigured("search_provider searxng needs search_url, the address of your SearXNG")
-            return SearXNG(settings.search_url, user_agent=settings.user_agent, network=network)
-        case "brave":
-            if not settings.search_key:
-                raise Misconfigured("search_provider brave needs search_key, its subscription token")
-            key, url = settings.search_key.get_secret_value(), settings.search_url or BRAVE_URL
-            return Brave(key, url, user_agent=settings.user_agent, network=network)
-
-
-class _Endpoint:
-    """A JSON API at an address set by the operator, which may be private."""
-
-    def __init__(self, url: str, user_agent: str, network: Network | None) -> None:
+    def __init__(
+        self, url: str, settings: ToolSettings, network: Network | None, headers: Mapping[str, str] | None = None
+    ) -> None:
         try:
             self._where = target(url)
         except ForbiddenTarget as error:
             raise Misconfigured(f"search_url {url!r}: {error}") from None
         self.host = self._where.host
+        """The host connected to."""
         self._network = network
-        self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
+        own = {"User-Agent": settings.user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
+        self._headers = own | dict(headers or {})
         self._transport()
 
-    async def ask(self, params: Mapping[str, str | int], headers: Mapping[str, str] | None = None) -> WebPage:
-        url = self._where.url.copy_merge_params(dict(params))
-        transport = self._transport()
+    @abstractmethod
+    async def page(self, search: SearchQuery, number: int) -> list[SearchHit]:
+        """Returns one page of results, counted from 0; empty if there are no more. Raises ToolError with a remedy."""
+
+    async def ask(self, params: dict[str, str | int]) -> WebPage:
         try:
-            return await fetch(transport, str(url), self._headers | dict(headers or {}))
+            async with self._transport() as transport:
+                return await fetch(transport, str(self._where.url.copy_merge_params(params)), self._headers)
         except httpx2.RequestError as error:
             raise _provider_error(f"request failed - {clip(str(error), 300) or type(error).__name__}") from None
-        finally:
-            await transport.aclose()
 
     def _transport(self) -> GuardedTransport:
         return GuardedTransport([self._where.host_port], network=self._network)
 
 
-class SearXNG:
+class SearXNG(SearchProvider):
     """A self-hosted SearXNG, whose JSON format must be enabled."""
 
     name = "searxng"
     _RANGES: Mapping[Freshness, str] = {"oneDay": "day", "oneWeek": "week", "oneMonth": "month", "oneYear": "year"}
 
-    def __init__(self, url: str, *, user_agent: str = "", network: Network | None = None) -> None:
-        base = url.rstrip("/")
-        self._endpoint = _Endpoint(base if base.endswith("/search") else f"{base}/search", user_agent, network)
-        self.host = self._endpoint.host
-
     async def page(self, search: SearchQuery, number: int) -> list[SearchHit]:
         params: dict[str, str | int] = {"q": search.query, "format": "json", "pageno": number + 1}
         if when := self._RANGES.get(search.freshness):
             params["time_range"] = when
-        answer = await self._endpoint.ask(params)
+        answer = await self.ask(params)
         if answer.status == 403:
             raise _provider_error(
                 "HTTP 403: its JSON format is off. The operator must add json to search.formats in its settings.yml"
@@ -128,16 +105,11 @@ class SearXNG:
         return _usable(hits)
 
 
-class Brave:
+class Brave(SearchProvider):
     """The Brave Search API."""
 
     name = "brave"
     _RANGES: Mapping[Freshness, str] = {"oneDay": "pd", "oneWeek": "pw", "oneMonth": "pm", "oneYear": "py"}
-
-    def __init__(self, key: str, url: str = BRAVE_URL, *, user_agent: str = "", network: Network | None = None) -> None:
-        self._endpoint = _Endpoint(url, user_agent, network)
-        self._key = key
-        self.host = self._endpoint.host
 
     async def page(self, search: SearchQuery, number: int) -> list[SearchHit]:
         query = search.query
@@ -149,9 +121,25 @@ class Brave:
         params: dict[str, str | int] = {"q": query, "count": min(search.count, BRAVE_PAGE), "offset": number}
         if when := self._RANGES.get(search.freshness):
             params["freshness"] = when
-        answer = await self._endpoint.ask(params, {"X-Subscription-Token": self._key})
+        answer = await self.ask(params)
         results = _mapping(_json(answer).get("web")).get("results")
         return _usable(_hit(each, "description", "page_age") for each in _mappings(results))
+
+
+def create_provider(settings: ToolSettings, network: Network | None = None) -> SearchProvider | None:
+    """Returns the configured provider, or None. Raises Misconfigured if a setting is missing."""
+    match settings.search_provider:
+        case None:
+            return None
+        case "searxng":
+            if not settings.search_url:
+                raise Misconfigured("search_provider searxng needs search_url, the address of your SearXNG")
+            return SearXNG(f"{settings.search_url.rstrip('/').removesuffix('/search')}/search", settings, network)
+        case "brave":
+            if not settings.search_key:
+                raise Misconfigured("search_provider brave needs search_key, its subscription token")
+            token = {"X-Subscription-Token": settings.search_key.get_secret_value()}
+            return Brave(settings.search_url or BRAVE_URL, settings, network, token)
 
 
 def _provider_error(why: str) -> ToolError:
@@ -174,12 +162,10 @@ def _json(answer: WebPage) -> Mapping[str, Any]:
             raise _provider_error(f"HTTP {status} - {answer.url.partition('?')[0]}")
         case _:
             pass
-    try:
+    with suppress(ValueError, RecursionError):
         content = json.loads(answer.body)
         if isinstance(content, dict):
             return cast("dict[str, Any]", content)
-    except (ValueError, RecursionError):
-        pass
     raise _provider_error(
         f"it answered with {answer.content_type or 'an unknown type'} instead of a JSON object. The operator must "
         "check search_url, and that this provider answers in JSON"
@@ -211,11 +197,9 @@ def _plain(value: Any) -> str:
 
 def _usable(hits: Iterable[SearchHit]) -> list[SearchHit]:
     """Returns the hits with URLs that web_fetch accepts."""
-    return [hit for hit in hits if len(hit.url) <= MAX_URL and _is_valid_url(hit.url)]
-
-
-def _is_valid_url(url: str) -> bool:
-    try:
-        return bool(target(url))
-    except ForbiddenTarget:
-        return False
+    usable: list[SearchHit] = []
+    for hit in hits:
+        with suppress(ForbiddenTarget):
+            if len(hit.url) <= MAX_URL and target(hit.url):
+                usable.append(hit)
+    return usable
