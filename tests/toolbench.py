@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
-from deputize.shared.errors import ToolError
+from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import Settings, ToolSettings
 from deputize.worker.sandbox.base import NoSandbox, Sandbox
@@ -105,6 +105,12 @@ class Toolbench:
         except ToolError as error:
             result = ToolResult.failed(error)
         return await bounded(result, tool, context)
+
+    async def refusal(self, type: ErrorType, name: str, /, **arguments: Any) -> str:
+        """The error of a call that has to be refused with this type."""
+        result = await self.call_with(name, arguments)
+        assert result.error_type is type, result.for_model
+        return result.error or ""
 
     async def start_shell(self, bash_id: str, command: str) -> BackgroundShell:
         """A background shell of a known id."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -63,8 +62,7 @@ class ArtifactTool(Tool[A]):
         return f"{self.verb} artifact {clip(params.name, 60)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """The next version of an artifact, before it is written; ``before`` is the content of the last one."""
 
     content: str
@@ -159,16 +157,12 @@ class ReadArtifact(ArtifactTool[ReadArtifactParams]):
     params = ReadArtifactParams
 
     async def run(self, ctx: ToolContext, params: ReadArtifactParams) -> ToolResult:
-        return await run_in_thread(self._read, ctx, params)
-
-    def _read(self, ctx: ToolContext, params: ReadArtifactParams) -> ToolResult:
         artifacts = self.artifacts(ctx)
-        version, content = artifacts.read(params.name, params.version)
-        latest = artifacts.latest(params.name)
+        version, content = await run_in_thread(artifacts.read, params.name, params.version)
+        latest = await run_in_thread(artifacts.latest, params.name)
         text = f"[artifact {params.name}, version {version} of {latest}]\n{content}"
-        return ToolResult(
-            text, self.title(params), metadata={"name": params.name, "version": version, "latest": latest}
-        )
+        facts = {"name": params.name, "version": version, "latest": latest}
+        return ToolResult(text, self.title(params), metadata=facts)
 
 
 class RewriteArtifactParams(ArtifactParams):

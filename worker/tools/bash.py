@@ -109,25 +109,26 @@ class Bash(Recoverable[BashParams]):
             return await self._start(ctx, params, argv)
         seconds, remark = effective_timeout(params.timeout, self._max_timeout)
         done = await ctx.sandbox.run(Command(argv, seconds, status_file=ctx.call_id, reads=ctx.reads), live(ctx))
-        facts = metadata_of(done)
         printed = "\n".join(part for part in (format_output(done), remark) if part)
         content = terminal_text(printed)
         running = any(each.running for each in ctx.sandbox.shells)
         refused = done.exit_code == _CURL_REFUSED or _REFUSED.search(printed)
         shown: dict[str, Any] = {
             "title": self.title(params),
+            "metadata": metadata_of(done),
             "display": ansi_display(printed),
             "pending": running and done.seconds >= WAIT_SECONDS,
             "hint": _APART if running and refused else "",
         }
         if done.exceeded:
-            return ToolResult.failed(killed_error(done), content, metadata=facts, **shown)
-        if done.timed_out:
-            return ToolResult.failed(timeout_error(seconds, self._max_timeout), content, metadata=facts, **shown)
-        if done.exit_code:
+            failure = killed_error(done)
+        elif done.timed_out:
+            failure = timeout_error(seconds, self._max_timeout)
+        elif done.exit_code:
             failure = ToolError(ErrorType.EXECUTION_FAILED, f"the command ended with exit code {done.exit_code}")
-            return ToolResult.failed(failure, content, metadata=facts, **shown)
-        return ToolResult(content or "(no output)", metadata=facts, **shown)
+        else:
+            return ToolResult(content or "(no output)", **shown)
+        return ToolResult.failed(failure, content, **shown)
 
     async def _start(self, ctx: ToolContext, params: BashParams, argv: list[str]) -> ToolResult:
         command = Command(argv, params.timeout, status_file=ctx.call_id, reads=ctx.reads)

@@ -35,13 +35,6 @@ MAX_LISTED = 30
 _ERRORS = {TerminationReason.CANCELLED: ErrorType.CANCELLED, TerminationReason.TIMEOUT: ErrorType.TIMEOUT}
 
 
-def failure_result(answer: ToolResult, result: ToolAgentResult) -> ToolResult:
-    reason = result.termination_reason
-    kind = _ERRORS.get(reason, ErrorType.LIMIT_REACHED if reason.is_limit else ErrorType.EXECUTION_FAILED)
-    error = ToolError(kind, f"the subagent did not complete its task ({reason.value}); its work so far is below")
-    return ToolResult.failed(error, answer.content, display=answer.display, data=answer.data, metadata=answer.metadata)
-
-
 def report(outcome: Outcome, saved: str | None) -> str:
     """Returns the text for the model: JSON, so that the subagent's words cannot pose as words of ours."""
     result = outcome.result
@@ -189,5 +182,10 @@ class CallSubagent(Tool[CallSubagentParams]):
             "filesModified": result.files_modified[:MAX_LISTED],
             "patch": saved,
         }
-        answer = ToolResult(report(outcome, saved), display=result.summary, data=result, metadata=facts)
-        return answer if result.success else failure_result(answer, result)
+        shown: dict[str, Any] = {"display": result.summary, "data": result, "metadata": facts}
+        if result.success:
+            return ToolResult(report(outcome, saved), **shown)
+        reason = result.termination_reason
+        kind = _ERRORS.get(reason, ErrorType.LIMIT_REACHED if reason.is_limit else ErrorType.EXECUTION_FAILED)
+        error = ToolError(kind, f"the subagent did not complete its task ({reason.value}); its work so far is below")
+        return ToolResult.failed(error, report(outcome, saved), **shown)

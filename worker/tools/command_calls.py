@@ -23,12 +23,10 @@ def effective_timeout(timeout: int, most: int) -> tuple[int, str]:
     """Returns the effective timeout in seconds, and a remark for the model if it differs."""
     if timeout < 1:
         return min(DEFAULT_TIMEOUT, most), ""
-    if timeout > most:
-        remark = (
-            "" if timeout == DEFAULT_TIMEOUT else f"[timeout: {timeout} is more than allowed; {most} seconds were used]"
-        )
-        return most, remark
-    return timeout, ""
+    if timeout <= most:
+        return timeout, ""
+    remark = f"[timeout: {timeout} is more than allowed; {most} seconds were used]"
+    return most, "" if timeout == DEFAULT_TIMEOUT else remark
 
 
 def timeout_error(seconds: int, most: int) -> ToolError:

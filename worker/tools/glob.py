@@ -93,9 +93,8 @@ class Glob(SearchTool[GlobParams]):
         self, ctx: ToolContext, files: Files, listed: Sequence[str], params: GlobParams, top: str, *, complete: bool
     ) -> str:
         """Returns the message for no match, with a hint if a similar pattern matches."""
-        text = f"No file below {named(files, top)} matches {params.pattern!r}" + (
-            "." if complete else " among those that could be read."
-        )
+        text = f"No file below {named(files, top)} matches {params.pattern!r}"
+        text += "." if complete else " among those that could be read."
         for change, words in _near_misses(params):
             nearly = params.model_copy(update=change)
             if nearly.respect_gitignore != params.respect_gitignore:

@@ -22,7 +22,6 @@ from .glob import SearchTool
 from .pages import file_not_found_error
 from .params import WorkspacePath
 
-_UNSURE = ", as far as it could be searched."
 _EXAMPLES = 3
 """Files listed if the pattern matches only case-insensitively."""
 
@@ -90,7 +89,8 @@ class Grep(SearchTool[GrepParams]):
         text, count, total = await run_in_thread(_format, files, hits, query, params.max_results, skipped)
         cut = count < total or not complete or bool(skipped)
         if not total:
-            text = f"Nothing matches {params.pattern!r} in {top}" + (_UNSURE if skipped else ".")
+            text = f"Nothing matches {params.pattern!r} in {top}"
+            text += ", as far as it could be searched." if skipped else "."
             text += await _near_miss(files, ctx.sandbox, query)
         parts = [text]
         if count < total or not complete:
@@ -113,10 +113,9 @@ async def _near_miss(files: Files, sandbox: Sandbox, query: GrepQuery) -> str:
     """Returns a hint if the pattern matches case-insensitively."""
     if not (paths := await matches_ignoring_case(files, sandbox, query)):
         return ""
-    names = ", ".join(one_line(named(files, path)) for path in paths[:_EXAMPLES]) + (
-        ", …" if len(paths) > _EXAMPLES else ""
-    )
-    return f" It matches case-insensitively (ignore_case: true), in {names}."
+    names = ", ".join(one_line(named(files, path)) for path in paths[:_EXAMPLES])
+    more = ", …" if len(paths) > _EXAMPLES else ""
+    return f" It matches case-insensitively (ignore_case: true), in {names}{more}."
 
 
 def _title(total: int, mode: Mode) -> str:

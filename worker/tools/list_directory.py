@@ -57,12 +57,7 @@ def _is_hidden(entry: FileEntry) -> bool:
 
 def _line(entry: FileEntry) -> str:
     name = one_line(entry.name)
-    match entry.stat.kind:
-        case "directory":
-            return f"{name}/"
-        case "file":
-            return f"{name}  ({entry.stat.size} bytes)"
-        case "symlink":
-            return f"{name}  (link)"
-        case "other":
-            return f"{name}  (device, pipe or socket)"
+    if entry.stat.kind == "directory":
+        return f"{name}/"
+    what = {"file": f"{entry.stat.size} bytes", "symlink": "link", "other": "device, pipe or socket"}
+    return f"{name}  ({what[entry.stat.kind]})"

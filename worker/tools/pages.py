@@ -127,7 +127,7 @@ def read_lines(files: Files, path: str, first: int, most: int, max_chars: int) -
             raise not_a_file(path, found.st_mode)
         return _read(fd, path, found.st_size, FileLines(first, most, max_chars))
     except UnicodeDecodeError:
-        raise not_text_error(path, "binary data", found.st_size) from None
+        raise not_text_error(path, "binary data", os.fstat(fd).st_size) from None
     except OSError as error:
         raise tool_error(path, error, files.mount) from None
     finally:

@@ -100,11 +100,10 @@ class Skill:
 
     def to_prompt(self) -> str:
         """Returns the whole skill as text for the model."""
+        needs, tools = self.front_matter.compatibility, self.front_matter.allowed_tools
         parts = [f"# Skill: {self.name}\n\n{self.description}"]
-        if self.front_matter.compatibility:
-            parts.append(f"Needs: {self.front_matter.compatibility}")
-        if self.front_matter.allowed_tools:
-            parts.append(f"Made for these tools: {self.front_matter.allowed_tools}")
+        parts += [f"Needs: {needs}"] if needs else []
+        parts += [f"Made for these tools: {tools}"] if tools else []
         if self.files:
             more = f"\n(and {len(self.files) - _MAX_LISTED} more)" if len(self.files) > _MAX_LISTED else ""
             listed = "\n".join(f"- {one_line(path)}" for path in self.files[:_MAX_LISTED])
@@ -190,31 +189,24 @@ class SkillLoader:
     """
 
     def __init__(self, skills_dir: Path) -> None:
-        self.skills_dir = skills_dir
-        self._skills: dict[str, Skill] = {}
+        self.skills: dict[str, Skill] = {}
         for file in _skill_files(skills_dir, _DEPTH) if skills_dir.exists() else ():
-            if len(self._skills) == MAX_SKILLS:
+            if len(self.skills) == MAX_SKILLS:
                 log.warning("only %d skills are loaded; the others in %s are left out", MAX_SKILLS, skills_dir)
                 break
-            self._load(file)
+            try:
+                skill = read_skill(file)
+                if self.skills.setdefault(skill.name, skill) is not skill:
+                    raise ValueError("there is one of that name already")
+            except (OSError, ValueError) as error:
+                log.warning("the skill %s is left out: %s", file, error)
 
     def get_skill(self, name: str) -> Skill | None:
-        return self._skills.get(name)
+        return self.skills.get(name)
 
     def list_skills(self) -> list[str]:
         """Returns the names, sorted."""
-        return sorted(self._skills)
-
-    def _load(self, file: Path) -> None:
-        try:
-            skill = read_skill(file)
-        except (OSError, ValueError) as error:
-            log.warning("the skill %s is left out: %s", file, error)
-            return
-        if skill.name in self._skills:
-            log.warning("the skill %s is left out: there is one of that name already", file)
-            return
-        self._skills[skill.name] = skill
+        return sorted(self.skills)
 
 
 def find_skills_dir(given: Path, home: Path, *, named: bool = True) -> Path:
@@ -271,9 +263,10 @@ class GetSkill(Tool[GetSkillParams]):
 
     def __init__(self, loader: SkillLoader | None = None, only: Collection[str] | None = None) -> None:
         self.loader = loader
-        names = loader.list_skills() if loader else []
-        found = (loader.get_skill(name) for name in names if only is None or name in only) if loader else ()
-        self._skills: Mapping[str, Skill] = {skill.name: skill for skill in found if skill}
+        known = loader.skills if loader else {}
+        self._skills: Mapping[str, Skill] = {
+            name: known[name] for name in sorted(known) if only is None or name in only
+        }
 
     def configured(self, settings: Settings) -> AnyTool | None:
         """Returns the tool with the configured skills; None if skills are disabled or none is found."""
@@ -321,10 +314,10 @@ class GetSkill(Tool[GetSkillParams]):
     async def run(self, ctx: ToolContext, params: GetSkillParams) -> ToolResult:
         skill = self._skills.get(params.skill_name)
         if skill is None:
-            known = ", ".join(self._skills) or "none"
-            raise ToolError(
-                ErrorType.INVALID_TOOL_PARAMS, f"Skill '{params.skill_name}' does not exist. Available skills: {known}"
+            message = (
+                f"Skill '{params.skill_name}' does not exist. Available skills: {', '.join(self._skills) or 'none'}"
             )
+            raise ToolError(ErrorType.INVALID_TOOL_PARAMS, message)
         left_out = await run_in_thread(skill.copy_to, ctx.files)
         content = skill.to_prompt()
         if left_out:

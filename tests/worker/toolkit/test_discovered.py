@@ -94,8 +94,7 @@ async def test_a_call_that_fails_says_what_the_command_said(
     tools, _ = await announced(desk, {"name": name})
     result = await tools[name].run(desk.context(), {})
     assert (result.success, result.error_type) == (False, type)
-    assert result.error is not None
-    assert result.error.startswith(f"{error}. Check the arguments, or do without it.")
+    assert (result.error or "").startswith(f"{error}. Check the arguments, or do without it.")
     assert result.content.startswith(content)
     assert "[exit code: " in result.content
 
@@ -140,8 +139,7 @@ async def test_of_a_call_that_was_cut_off_its_mark_tells(desk: Toolbench, tmp_pa
         await tool.run(context, {})
         known = await tool.probe(context, {}, {})
     assert known
-    assert known.error is not None
-    assert known.error.startswith("the command completed with exit code 3")
+    assert (known.error or "").startswith("the command completed with exit code 3")
 
 
 async def test_its_output_is_seen_while_it_runs(desk: Toolbench) -> None:

@@ -78,9 +78,7 @@ async def test_an_update_that_is_not_certain_makes_no_version(
     bare_desk: Toolbench, arguments: dict[str, Any], type: ErrorType, said: str
 ) -> None:
     await bare_desk.call("create_artifact", name="report.md", content=REPORT)
-    result = await bare_desk.call("update_artifact", name="report.md", **arguments)
-    assert result.error_type is type
-    assert said in (result.error or "")
+    assert said in await bare_desk.refusal(type, "update_artifact", name="report.md", **arguments)
     assert "version 1 of 1" in await read(bare_desk)
 
 
@@ -123,9 +121,8 @@ async def test_an_unknown_name_is_answered_with_the_names_there_are(bare_desk: T
     "name", ["", " ", ".", "..", "../x", "a/b", ".hidden", "a\nb", " a", "a\0", "x" * 201, "\u202e"]
 )
 async def test_a_name_is_one_plain_name(bare_desk: Toolbench, name: str) -> None:
-    result = await bare_desk.call("create_artifact", name=name, content="x")
-    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
-    assert "is not a valid artifact name: use one like report.md" in (result.error or "")
+    error = await bare_desk.refusal(ErrorType.INVALID_TOOL_PARAMS, "create_artifact", name=name, content="x")
+    assert "is not a valid artifact name: use one like report.md" in error
     assert not (bare_desk.root / ".deputize").exists()
 
 

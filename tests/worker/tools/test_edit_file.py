@@ -35,9 +35,10 @@ async def test_one_place_is_replaced_and_shown_as_a_diff(desk: Toolbench) -> Non
 @pytest.mark.requirement("S001-026", "S001-028", "S001-031")
 async def test_a_text_that_stands_twice_changes_nothing_and_names_the_lines(desk: Toolbench) -> None:
     desk.write("a.py", SOURCE)
-    result = await desk.call("edit_file", path="a.py", old_string="return 1", new_string="return 2")
-    assert result.error_type is ErrorType.EDIT_AMBIGUOUS
-    assert result.error == (
+    error = await desk.refusal(
+        ErrorType.EDIT_AMBIGUOUS, "edit_file", path="a.py", old_string="return 1", new_string="return 2"
+    )
+    assert error == (
         "old_string occurs 2 times, on lines 2, 6. Nothing was changed. "
         "Add lines around it until it is unique, or set replace_all=true to replace all of them."
     )
@@ -54,9 +55,8 @@ async def test_replace_all_replaces_all_and_counts_them(desk: Toolbench) -> None
 
 @pytest.mark.requirement("S000-053", "S001-030")
 async def test_a_missing_file_points_to_write_file_and_is_not_created(desk: Toolbench) -> None:
-    result = await desk.call("edit_file", path="b.py", old_string="a", new_string="b")
-    assert result.error_type is ErrorType.FILE_NOT_FOUND
-    assert result.error == "File not found: b.py. edit_file creates no files: use write_file for that."
+    error = await desk.refusal(ErrorType.FILE_NOT_FOUND, "edit_file", path="b.py", old_string="a", new_string="b")
+    assert error == "File not found: b.py. edit_file creates no files: use write_file for that."
     assert not (desk.root / "b.py").exists()
 
 
@@ -95,10 +95,8 @@ async def test_a_text_that_is_not_there_is_answered_with_the_closest_lines(desk:
 )
 async def test_pasted_line_numbers_are_named(desk: Toolbench, pasted: str) -> None:
     desk.write("a.py", SOURCE)
-    result = await desk.call("edit_file", path="a.py", old_string=pasted, new_string="x")
-    assert result.error_type is ErrorType.EDIT_NOT_FOUND
-    assert result.error is not None
-    assert "It begins every line with a line number, as read_file prints them." in result.error
+    error = await desk.refusal(ErrorType.EDIT_NOT_FOUND, "edit_file", path="a.py", old_string=pasted, new_string="x")
+    assert "It begins every line with a line number, as read_file prints them." in error
     assert desk.read("a.py").decode() == SOURCE
 
 
@@ -128,10 +126,8 @@ async def test_a_table_that_looks_like_line_numbers_is_edited_as_it_stands(desk:
 )
 async def test_known_mistakes_are_named(desk: Toolbench, old: str, new: str, said: str) -> None:
     desk.write("a.py", b'def f():\na = "x"\nb\n# caf\xe9\n')
-    result = await desk.call("edit_file", path="a.py", old_string=old, new_string=new)
-    assert result.error_type is ErrorType.EDIT_NOT_FOUND
-    assert result.error is not None
-    assert said in result.error
+    error = await desk.refusal(ErrorType.EDIT_NOT_FOUND, "edit_file", path="a.py", old_string=old, new_string=new)
+    assert said in error
 
 
 async def test_what_had_to_be_overlooked_is_said(desk: Toolbench) -> None:
@@ -168,10 +164,10 @@ async def test_old_names_of_the_parameters_are_accepted(desk: Toolbench) -> None
     desk.write("a.py", SOURCE)
     result = await desk.call("edit_file", file_path="/workspace/a.py", old_str="def f", new_str="def h")
     assert result.success
-    clash = await desk.call("edit_file", path="a.py", old_string="def g", old_str="def h", new_string="x")
-    assert clash.error_type is ErrorType.INVALID_TOOL_PARAMS
-    assert clash.error is not None
-    assert "old_string and old_str are the same parameter but differ; send only old_string" in clash.error
+    error = await desk.refusal(
+        ErrorType.INVALID_TOOL_PARAMS, "edit_file", path="a.py", old_string="def g", old_str="def h", new_string="x"
+    )
+    assert "old_string and old_str are the same parameter but differ; send only old_string" in error
 
 
 async def test_a_new_text_in_which_nothing_really_changes_is_no_change(desk: Toolbench) -> None:
@@ -224,18 +220,17 @@ async def test_an_edit_that_was_made_before_is_no_change_even_if_it_is_nearly_fo
 async def test_a_placeholder_never_replaces_the_code_it_stands_for(desk: Toolbench) -> None:
     desk.write("a.py", SOURCE)
     new = "def f():\n    return 3\n# ... rest of the code ...\n"
-    result = await desk.call("edit_file", path="a.py", old_string=SOURCE, new_string=new)
-    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
-    assert result.error == (
+    error = await desk.refusal(
+        ErrorType.INVALID_TOOL_PARAMS, "edit_file", path="a.py", old_string=SOURCE, new_string=new
+    )
+    assert error == (
         "new_string has a placeholder: '# ... rest of the code ...'. It would be written to the file instead of the "
         "lines that it stands for. Write these lines out, or change less at once: unchanged lines can be left out. "
         "Nothing was changed."
     )
     assert desk.read("a.py").decode() == SOURCE
-    result = await desk.call("edit_file", path="a.py", old_string=new, new_string=SOURCE)
-    assert result.error_type is ErrorType.EDIT_NOT_FOUND
-    assert result.error is not None
-    assert "It has a placeholder, '# ... rest of the code ...': send the lines that it stands for" in result.error
+    error = await desk.refusal(ErrorType.EDIT_NOT_FOUND, "edit_file", path="a.py", old_string=new, new_string=SOURCE)
+    assert "It has a placeholder, '# ... rest of the code ...': send the lines that it stands for" in error
 
 
 async def test_what_looks_like_a_placeholder_in_the_file_is_text_like_any_other(desk: Toolbench) -> None:

@@ -81,9 +81,8 @@ async def test_wide_text_without_a_mark_is_named_and_left_alone(bare_desk: Toolb
     data = "one\ntwo\n".encode(encoding)
     bare_desk.write("a.txt", data)
     for name, more in (("read_file", {}), ("edit_file", {"old_string": "one", "new_string": "1"})):
-        result = await bare_desk.call(name, path="a.txt", **more)
-        assert result.error_type is ErrorType.NOT_TEXT
-        assert f"text in {encoding.upper()} without a byte order mark; `iconv -f" in (result.error or "")
+        error = await bare_desk.refusal(ErrorType.NOT_TEXT, name, path="a.txt", **more)
+        assert f"text in {encoding.upper()} without a byte order mark; `iconv -f" in error
     assert bare_desk.read("a.txt") == data
 
 
@@ -102,9 +101,7 @@ async def test_wide_text_without_a_mark_is_named_and_left_alone(bare_desk: Toolb
 async def test_a_home_that_only_a_shell_knows_is_refused(
     bare_desk: Toolbench, path: str, name: str, more: dict[str, str]
 ) -> None:
-    result = await bare_desk.call_with(name, {"path": path, **more})
-    assert result.error_type is ErrorType.PATH_NOT_ALLOWED
-    assert "is not expanded here" in (result.error or "")
+    assert "is not expanded here" in await bare_desk.refusal(ErrorType.PATH_NOT_ALLOWED, name, **{"path": path, **more})
     many = await bare_desk.call("read_many_files", paths=[path])
     assert many.error_type is ErrorType.PATH_NOT_ALLOWED
     assert list(bare_desk.root.iterdir()) == []
@@ -158,9 +155,10 @@ def test_other_files_are_not_waited_for(bare_desk: Toolbench) -> None:
 
 async def test_a_file_that_is_too_large_is_not_edited_and_says_what_to_do(bare_desk: Toolbench) -> None:
     bare_desk.write("large.txt", b"unique\n" + b"many words\n" * 900_000)
-    result = await bare_desk.call("edit_file", path="large.txt", old_string="unique", new_string="x")
-    assert result.error_type is ErrorType.FILE_TOO_LARGE
-    assert result.error == (
+    error = await bare_desk.refusal(
+        ErrorType.FILE_TOO_LARGE, "edit_file", path="large.txt", old_string="unique", new_string="x"
+    )
+    assert error == (
         "File too large to be edited: large.txt has more than 8 MiB. Nothing was changed. "
         "Change it with a command through bash, for example sed or a short script."
     )

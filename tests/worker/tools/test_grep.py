@@ -76,9 +76,7 @@ async def test_a_match_far_along_a_line_is_shown_also_where_others_are_left_out(
 @pytest.mark.parametrize("pattern", ["(", "a{2,1}"])
 async def test_a_wrong_pattern_of_what_to_leave_out_is_explained(desk: Toolbench, pattern: str) -> None:
     desk.write("a.txt", "a\n")
-    result = await desk.call("grep", pattern="a", exclude_pattern=pattern)
-    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
-    assert "grep: " in (result.error or "")
+    assert "grep: " in await desk.refusal(ErrorType.INVALID_TOOL_PARAMS, "grep", pattern="a", exclude_pattern=pattern)
 
 
 @pytest.mark.parametrize(("mode", "content"), [("files", "b.py\na.py"), ("count", "b.py: 1\na.py: 2")])
@@ -286,9 +284,8 @@ async def test_a_missing_path_is_an_error(desk: Toolbench) -> None:
 async def test_without_a_sandbox_nothing_is_searched_and_the_reason_is_given(bare_desk: Toolbench) -> None:
     bare_desk.write("a.txt", "x\n")
     for name in ("grep", "glob"):
-        result = await bare_desk.call(name, pattern="x")
-        assert result.error_type is ErrorType.SANDBOX_UNAVAILABLE
-        assert result.error == "files cannot be searched here: this test has no sandbox. Read them by name."
+        error = await bare_desk.refusal(ErrorType.SANDBOX_UNAVAILABLE, name, pattern="x")
+        assert error == "files cannot be searched here: this test has no sandbox. Read them by name."
 
 
 def test_where_ripgrep_is_missing_no_run_is_offered_a_search() -> None:

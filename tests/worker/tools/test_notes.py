@@ -79,9 +79,7 @@ async def test_a_file_that_holds_no_notes_is_moved_aside_and_never_overwritten(
     bare_desk: Toolbench, broken: bytes
 ) -> None:
     bare_desk.write(MEMORY_FILE, broken)
-    recalled = await bare_desk.call("recall_notes")
-    assert recalled.error_type is ErrorType.NOT_TEXT
-    assert "record_note moves it aside" in (recalled.error or "")
+    assert "record_note moves it aside" in await bare_desk.refusal(ErrorType.NOT_TEXT, "recall_notes")
     assert bare_desk.read(MEMORY_FILE) == broken
     result = await bare_desk.call("record_note", content="new")
     assert result.success
@@ -100,9 +98,8 @@ async def test_a_full_file_stays_as_it_is(bare_desk: Toolbench) -> None:
 
 
 async def test_a_blank_note_is_refused(bare_desk: Toolbench) -> None:
-    result = await bare_desk.call("record_note", content=" \n")
-    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
-    assert "content: it is blank; write what to remember" in (result.error or "")
+    error = await bare_desk.refusal(ErrorType.INVALID_TOOL_PARAMS, "record_note", content=" \n")
+    assert "content: it is blank; write what to remember" in error
 
 
 async def test_many_who_write_at_once_lose_no_note(bare_desk: Toolbench) -> None:

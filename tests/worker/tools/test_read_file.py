@@ -38,9 +38,8 @@ async def test_no_offset_or_limit_is_the_whole_file(desk: Toolbench, offset: int
 
 async def test_an_offset_past_the_end_says_how_many_lines_there_are(desk: Toolbench) -> None:
     desk.write("a.txt", "one\ntwo\n")
-    result = await desk.call("read_file", path="a.txt", offset=3)
-    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
-    assert result.error == "offset 3 is past the end: a.txt has 2 lines. Use an offset from 1 to 2."
+    error = await desk.refusal(ErrorType.INVALID_TOOL_PARAMS, "read_file", path="a.txt", offset=3)
+    assert error == "offset 3 is past the end: a.txt has 2 lines. Use an offset from 1 to 2."
 
 
 @pytest.mark.requirement("S000-037", "S001-015")
@@ -134,10 +133,7 @@ async def test_what_the_text_does_not_show_is_said(desk: Toolbench, content: byt
 )
 async def test_a_binary_file_is_refused_by_its_kind(desk: Toolbench, content: bytes, kind: str) -> None:
     desk.write("blob", content)
-    result = await desk.call("read_file", path="blob")
-    assert result.error_type is ErrorType.NOT_TEXT
-    assert result.error is not None
-    assert f"blob is not a text file: it is {kind}" in result.error
+    assert f"blob is not a text file: it is {kind}" in await desk.refusal(ErrorType.NOT_TEXT, "read_file", path="blob")
 
 
 async def test_a_text_that_begins_like_a_picture_is_a_text(desk: Toolbench) -> None:
@@ -147,9 +143,8 @@ async def test_a_text_that_begins_like_a_picture_is_a_text(desk: Toolbench) -> N
 
 async def test_a_directory_points_to_the_tools_that_list(desk: Toolbench) -> None:
     desk.write("src/a.py")
-    result = await desk.call("read_file", path="src")
-    assert result.error_type is ErrorType.NOT_A_FILE
-    assert result.error == "src is a directory. List it with list_directory, or search it with glob."
+    error = await desk.refusal(ErrorType.NOT_A_FILE, "read_file", path="src")
+    assert error == "src is a directory. List it with list_directory, or search it with glob."
 
 
 async def test_a_pipe_is_not_waited_for(desk: Toolbench) -> None:
@@ -170,10 +165,8 @@ async def test_file_path_is_another_word_for_path(desk: Toolbench) -> None:
     desk.write("b.txt", "y\n")
     assert (await desk.call("read_file", file_path="a.txt")).content == "     1|x"
     assert (await desk.call("read_file", file_path="a.txt", path="a.txt")).content == "     1|x"
-    both = await desk.call("read_file", file_path="a.txt", path="b.txt")
-    assert both.error_type is ErrorType.INVALID_TOOL_PARAMS
-    assert both.error is not None
-    assert "path and file_path are the same parameter but differ; send only path" in both.error
+    error = await desk.refusal(ErrorType.INVALID_TOOL_PARAMS, "read_file", file_path="a.txt", path="b.txt")
+    assert "path and file_path are the same parameter but differ; send only path" in error
 
 
 @pytest.mark.requirement("S001-004")

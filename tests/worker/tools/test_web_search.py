@@ -161,8 +161,7 @@ async def test_nothing_found_is_an_answer(bare_desk: Toolbench, provider: dict[s
 async def test_engines_that_did_not_answer_are_no_empty_result(bare_desk: Toolbench) -> None:
     content = json.dumps({"results": [], "unresponsive_engines": [["google", "timeout"]]})
     result = await search(bare_desk, net(response(content, "application/json")), SEARXNG)
-    assert result.error is not None
-    assert 'none of its engines answered: [["google", "timeout"]]' in result.error
+    assert 'none of its engines answered: [["google", "timeout"]]' in (result.error or "")
 
 
 FAILURES = [
@@ -210,8 +209,7 @@ async def test_answers_of_another_shape_hold_no_results(
 
 async def test_a_searxng_that_forbids_json_says_what_its_operator_must_add(bare_desk: Toolbench) -> None:
     result = await search(bare_desk, net(response("", "text/html", "403 Forbidden")), SEARXNG)
-    assert result.error is not None
-    assert "The operator must add json to search.formats in its settings.yml" in result.error
+    assert "The operator must add json to search.formats in its settings.yml" in (result.error or "")
 
 
 async def test_a_key_that_is_repeated_by_the_provider_is_not_repeated_by_us(bare_desk: Toolbench) -> None:

@@ -94,10 +94,8 @@ async def test_a_link_out_of_the_workspace_is_not_written_through(desk: Toolbenc
 
 
 async def test_half_a_character_is_refused(desk: Toolbench) -> None:
-    result = await desk.call("write_file", path="a.txt", content="a\ud83d")
-    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
-    assert result.error is not None
-    assert "content contains half of a surrogate pair" in result.error
+    error = await desk.refusal(ErrorType.INVALID_TOOL_PARAMS, "write_file", path="a.txt", content="a\ud83d")
+    assert "content contains half of a surrogate pair" in error
 
 
 @pytest.mark.requirement("S001-006")
@@ -110,8 +108,7 @@ def test_the_description_tells_when_to_use_it() -> None:
 async def test_a_placeholder_for_what_the_file_holds_is_refused_and_nothing_is_lost(desk: Toolbench) -> None:
     desk.write("a.py", "one = 1\ntwo = 2\n")
     content = "one = 11\n# ... rest of the code unchanged ...\n"
-    result = await desk.call("write_file", path="a.py", content=content)
-    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
-    assert "content has a placeholder: '# ... rest of the code unchanged ...'" in (result.error or "")
+    error = await desk.refusal(ErrorType.INVALID_TOOL_PARAMS, "write_file", path="a.py", content=content)
+    assert "content has a placeholder: '# ... rest of the code unchanged ...'" in error
     assert desk.read("a.py") == b"one = 1\ntwo = 2\n"
     assert (await desk.call("write_file", path="new.md", content=content)).success  # here it hides nothing

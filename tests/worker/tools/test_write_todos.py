@@ -67,9 +67,7 @@ async def test_the_next_list_replaces_the_one_before(bare_desk: Toolbench) -> No
 )
 async def test_a_wrong_list_is_refused_and_the_old_one_stays(bare_desk: Toolbench, todos: Any, said: str) -> None:
     await bare_desk.call("write_todos", todos=TODOS)
-    result = await bare_desk.call("write_todos", todos=todos)
-    assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
-    assert said in (result.error or "")
+    assert said in await bare_desk.refusal(ErrorType.INVALID_TOOL_PARAMS, "write_todos", todos=todos)
     assert json.loads(bare_desk.read(".deputize/todos.json")) == TODOS
 
 

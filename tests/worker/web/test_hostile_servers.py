@@ -72,8 +72,7 @@ async def test_a_bomb_is_cut_at_the_cap_and_the_rest_never_unpacked(fetch: Fetch
 async def test_a_bomb_of_zeros_is_no_text(fetch: Fetch) -> None:
     result = await fetch(saying(packed(zeros(100), "gzip")))
     assert result.error_type is ErrorType.NOT_TEXT
-    assert result.error is not None
-    assert result.error.endswith(
+    assert (result.error or "").endswith(
         "/ is not text: it is text/plain, more than 2 MiB. Look for a page that describes it instead."
     )
 
@@ -106,8 +105,7 @@ async def test_a_type_or_a_redirect_of_enormous_length_is_not_repeated(fetch: Fe
     assert len(result.metadata["contentType"]) == 100
     result = await fetch(saying(redirect("http://docs.example/" + "x" * 50_000)))
     assert result.error_type is ErrorType.PERMISSION_DENIED
-    assert result.error is not None
-    assert len(result.error) < 1000
+    assert len(result.error or "") < 1000
 
 
 @pytest.mark.parametrize(
@@ -213,8 +211,7 @@ async def test_redirects_that_never_end_are_left_after_five(fetch: Fetch) -> Non
 
     result = await fetch(talk)
     assert len(answers) == 6
-    assert result.error is not None
-    assert result.error.startswith("request failed - it redirects more than 5 times.")
+    assert (result.error or "").startswith("request failed - it redirects more than 5 times.")
 
 
 async def test_a_cancelled_fetch_closes_its_connection(bare_desk: Toolbench) -> None:
