@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from deputize.orchestrator.sockets import free_port
-from deputize.worker.web.dial import Network, PooledTransport
+from deputize.worker.web.dial import GuardedTransport, Network
 from tests.internet import Internet, Rerouted, response
 from tests.worker.web.servers import serving
 
@@ -57,7 +57,8 @@ async def test_a_name_has_addresses_as_text_and_an_unknown_one_raises_an_error_o
 
 
 async def test_a_request_gets_the_whole_answer(net: Net) -> None:
-    async with httpx2.AsyncClient(transport=PooledTransport(net.network), trust_env=False) as web:
+    transport = GuardedTransport([f"{HERE}:{net.port}"], network=net.network)
+    async with httpx2.AsyncClient(transport=transport, trust_env=False) as web:
         answer = await web.get(f"http://{HERE}:{net.port}/a?b")
     assert (answer.status_code, answer.text, answer.headers["content-type"]) == (200, "Hello.", "text/plain")
 

@@ -84,7 +84,7 @@ class ToolAdapter(SchemaTool):
             if task.cancelled() and not (current and current.cancelling()):
                 message = f"{self.name} cancelled itself. Try again, or do without it."
                 raise ToolError(ErrorType.CANCELLED, message) from None
-            signal.abort()
+            signal.set()
             task.cancel()
             await _wait_cancelled(task)
             raise

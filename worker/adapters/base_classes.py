@@ -57,22 +57,12 @@ def json_schema(parameters: Parameters) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required}
 
 
-class AbortSignal:
-    """Signals to a call, in any thread, that it is cancelled."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
+class AbortSignal(asyncio.Event):
+    """Signals to a call, in any thread, that it is cancelled. ``wait`` returns then."""
 
     @property
     def aborted(self) -> bool:
-        return self._event.is_set()
-
-    async def wait(self) -> None:
-        """Returns when the call is aborted."""
-        await self._event.wait()
-
-    def abort(self) -> None:
-        self._event.set()
+        return self.is_set()
 
 
 def _mistake(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:

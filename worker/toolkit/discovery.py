@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
@@ -23,7 +23,7 @@ from ..sandbox.base import Sandbox
 from ..sandbox.command import Command, format_output, metadata_of
 from ..text.output import OutputLimit
 from ..threads import run_in_thread
-from ..tools.base import AnyTool, Availability, DisplayOptions, Origin, Recoverable, ToolContext, ToolResult
+from ..tools.base import AnyTool, Availability, DisplayOptions, Origin, Probed, Recoverable, ToolContext, ToolResult
 from ..tools.command_calls import killed_error, live, outcome_of, shell
 from .schema_tool import SchemaTool
 from .sources import ToolSourceContext
@@ -59,9 +59,7 @@ class DiscoveredTool(SchemaTool, Recoverable[Any]):
         self.origin = Origin("discovered", remote=declaration.name)
         self._line = f'{command} "$@"'
 
-    async def probe(
-        self, ctx: ToolContext, params: Any, facts: Mapping[str, Any]
-    ) -> ToolResult | Literal[False] | None:
+    async def probe(self, ctx: ToolContext, params: Any, facts: Mapping[str, Any]) -> Probed:
         return outcome_of(ctx, self.name)
 
     async def run(self, ctx: ToolContext, params: Any) -> ToolResult:

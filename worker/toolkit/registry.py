@@ -173,9 +173,8 @@ def tool_traits(tools: Iterable[AnyTool]) -> list[ToolTraits]:
 
 
 def _matches(tool: AnyTool, pattern: str) -> bool:
-    if pattern == tool.name or pattern in tool.aliases:
-        return True
-    return not tool.availability.by_name_only and fnmatchcase(tool.name, pattern)
+    named = pattern == tool.name or pattern in tool.aliases
+    return named or (not tool.availability.by_name_only and fnmatchcase(tool.name, pattern))
 
 
 def _unknown_pattern(pattern: str, tools: Sequence[AnyTool]) -> str:

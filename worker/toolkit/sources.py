@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -56,10 +57,5 @@ class Source(Protocol):
 
 def _may_match(pattern: str, prefix: str) -> bool:
     """Returns whether the pattern can match a name that begins with ``prefix``."""
-    return pattern.startswith(prefix) or fnmatchcase(prefix, pattern) or prefix.startswith(_literal_prefix(pattern))
-
-
-def _literal_prefix(pattern: str) -> str:
-    """Returns the text before the first wildcard: ``mcp__git*`` → ``mcp__git``; NUL if there is none."""
-    cut = min((pattern.find(mark) for mark in "*?[" if mark in pattern), default=-1)
-    return pattern[:cut] if cut >= 0 else "\0"
+    literal, *wild = re.split(r"[*?[]", pattern, maxsplit=1)
+    return pattern.startswith(prefix) or fnmatchcase(prefix, pattern) or bool(wild and prefix.startswith(literal))

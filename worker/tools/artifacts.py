@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -25,6 +25,7 @@ from .base import (
     Effect,
     Kind,
     Params,
+    Probed,
     Recoverable,
     Tool,
     ToolContext,
@@ -88,7 +89,7 @@ class ArtifactWriter(ArtifactTool[A], Recoverable[A]):
             return {}
         return {"version": draft.version, "content": _fingerprint(draft.content)}
 
-    async def probe(self, ctx: ToolContext, params: A, facts: Mapping[str, Any]) -> ToolResult | Literal[False] | None:
+    async def probe(self, ctx: ToolContext, params: A, facts: Mapping[str, Any]) -> Probed:
         """Compares the version's file with the fingerprint; different content was written by another call."""
         artifacts = self.artifacts(ctx)
         if not facts or await run_in_thread(artifacts.latest, params.name) < facts["version"]:

@@ -189,6 +189,10 @@ class Tool(ABC, Generic[P]):
             raise invalid_arguments(self.name, explain(error, self.params), self.params.model_fields) from None
 
 
+Probed = ToolResult | Literal[False] | None
+"""What became of a call: its result if it happened, False if it can be run again, None if that is unknown."""
+
+
 class Recoverable(Tool[P]):
     """A tool that can determine whether a call happened that was running when its attempt ended."""
 
@@ -197,8 +201,8 @@ class Recoverable(Tool[P]):
         return {}
 
     @abstractmethod
-    async def probe(self, ctx: ToolContext, params: P, facts: Mapping[str, Any]) -> ToolResult | Literal[False] | None:
-        """Returns the call's result if it happened, False if it can be run again, None if that is unknown."""
+    async def probe(self, ctx: ToolContext, params: P, facts: Mapping[str, Any]) -> Probed:
+        """Determines whether the call happened."""
 
 
 AnyTool = Tool[Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator
 
@@ -12,7 +12,18 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.settings import Settings
 from ...shared.text import clip, terminal_text
 from ..sandbox.command import Command, ansi_display, format_output, metadata, metadata_of
-from .base import Availability, DisplayOptions, Kind, OutputLimit, Params, Recoverable, ToolContext, ToolResult, Touches
+from .base import (
+    Availability,
+    DisplayOptions,
+    Kind,
+    OutputLimit,
+    Params,
+    Probed,
+    Recoverable,
+    ToolContext,
+    ToolResult,
+    Touches,
+)
 from .command_calls import (
     DEFAULT_TIMEOUT,
     MAX_TIMEOUT,
@@ -96,9 +107,7 @@ class Bash(Recoverable[BashParams]):
     def touches(self, params: BashParams) -> Touches:
         return Touches(command=params.command)
 
-    async def probe(
-        self, ctx: ToolContext, params: BashParams, facts: Mapping[str, Any]
-    ) -> ToolResult | Literal[False] | None:
+    async def probe(self, ctx: ToolContext, params: BashParams, facts: Mapping[str, Any]) -> Probed:
         return outcome_of(ctx, self.title(params))
 
     async def run(self, ctx: ToolContext, params: BashParams) -> ToolResult:

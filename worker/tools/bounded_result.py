@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from ...shared.errors import ToolError
@@ -19,7 +20,7 @@ from ..text.output import (
     shorten,
 )
 from ..threads import run_in_thread
-from ..workspace.files import Files, write_private
+from ..workspace.files import write_private
 from .base import AnyTool, ToolContext, ToolResult
 
 
@@ -51,19 +52,13 @@ def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext) -> Too
     kept = shorten(result.content, tool.display.output)
     if kept == result.content:
         return result
-    saved = _save(ctx.files, ctx.call_id, result.content)
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", ctx.call_id)[:80] or "call"
+    whole = shorten(result.content, OutputLimit(MAX_SAVED_CHARS, keep="head_tail"))
+    saved = None
+    with suppress(ToolError):  # a full disk must not lose the result
+        saved = write_private(ctx.files, f"output/{name}.txt", whole.encode("utf-8", "replace"))
     whole_lines = result.content.startswith(("\n", "\r\n"), len(kept)) and result.content.startswith(kept)
     shown = kept.count("\n") + 1 if whole_lines else 0
     hint = hint_of(tool.name, len(result.content), tool.display.output.max_chars, saved, shown)
     news = {"truncated": True, "actualChars": len(result.content), "fullOutput": saved}
     return replace(result, content=kept, hint=f"{result.hint}\n{hint}".lstrip(), metadata={**result.metadata, **news})
-
-
-def _save(files: Files, call_id: str, text: str) -> str | None:
-    """Returns the path of the saved text, or None if saving failed: a full disk must not lose the result."""
-    path = f"output/{re.sub(r'[^A-Za-z0-9_-]', '_', call_id)[:80] or 'call'}.txt"
-    whole = shorten(text, OutputLimit(MAX_SAVED_CHARS, keep="head_tail"))
-    try:
-        return write_private(files, path, whole.encode("utf-8", "replace"))
-    except ToolError:
-        return None

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Literal
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import count
 from ..sandbox.command import Completed
 from ..text.output import word_start
-from .base import ToolContext, ToolResult
+from .base import Probed, ToolContext, ToolResult
 
 DEFAULT_TIMEOUT = 120
 MAX_TIMEOUT = 600
@@ -51,7 +50,7 @@ def shell(command: str, *, has_bash: bool, system: str = sys.platform) -> list[s
     return ["bash", "--noprofile", "--norc", "-c", command] if has_bash else ["sh", "-c", command]
 
 
-def outcome_of(ctx: ToolContext, title: str) -> ToolResult | Literal[False] | None:
+def outcome_of(ctx: ToolContext, title: str) -> Probed:
     """``probe`` of a command: its mark shows whether it ended; its output was lost with the worker."""
     code = ctx.sandbox.outcome(ctx.call_id)
     if code is None or code is False:

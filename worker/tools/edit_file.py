@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 from pydantic import Field
 
@@ -16,7 +15,7 @@ from ..text.replacement import Replacement
 from ..text.textfile import TextFile, decode, fingerprint
 from ..threads import run_in_thread
 from ..workspace.locks import edit_lock
-from .base import Availability, DisplayOptions, Kind, Params, Recoverable, ToolContext, ToolResult
+from .base import Availability, DisplayOptions, Kind, Params, Probed, Recoverable, ToolContext, ToolResult
 from .pages import file_not_found_error
 from .params import WorkspacePath
 
@@ -61,9 +60,7 @@ class EditFile(Recoverable[EditFileParams]):
             return {}
         return {"before": fingerprint(file.to_bytes(file.text)), "after": fingerprint(file.to_bytes(done.text))}
 
-    async def probe(
-        self, ctx: ToolContext, params: EditFileParams, facts: Mapping[str, str]
-    ) -> ToolResult | Literal[False] | None:
+    async def probe(self, ctx: ToolContext, params: EditFileParams, facts: Mapping[str, str]) -> Probed:
         """Compares the file with both fingerprints; another one means that something else has changed it since."""
         if not facts:
             return False
@@ -84,32 +81,25 @@ class EditFile(Recoverable[EditFileParams]):
             path, file, done = _plan(ctx, params)
             ctx.files.write(path, file.to_bytes(done.text))
         diff = unified_diff(file.text, done.text, path)
-        return ToolResult(
-            done.report(path),
-            self.title(params),
-            display=FileDiff(path, diff.text, diff.added, diff.removed),
-            metadata={
-                "path": path,
-                "replacements": len(done.lines),
-                "lines": list(done.lines[:100]),
-                "addedLines": diff.added,
-                "removedLines": diff.removed,
-                "tolerated": done.tolerated,
-            },
-        )
+        display = FileDiff(path, diff.text, diff.added, diff.removed)
+        facts = {
+            "path": path,
+            "replacements": len(done.lines),
+            "lines": list(done.lines[:100]),
+            "addedLines": diff.added,
+            "removedLines": diff.removed,
+            "tolerated": done.tolerated,
+        }
+        return ToolResult(done.report(path), self.title(params), display=display, metadata=facts)
 
 
 def _plan(ctx: ToolContext, params: EditFileParams) -> tuple[str, TextFile, Replacement]:
     """Returns the planned edit, without writing it. Raises ToolError if it is not possible."""
     old, new = params.old_string, params.new_string
     refuse_empty(old, new, "write_file to create a file or to replace all of it")
-    file = decode(_read(ctx, params.path), params.path)
-    return ctx.files.relative(params.path), file, apply_edit(file, params.path, old, new, every=params.replace_all)
-
-
-def _read(ctx: ToolContext, path: str) -> bytes:
+    path = params.path
     try:
-        return ctx.files.read(path, MAX_BYTES)
+        file = decode(ctx.files.read(path, MAX_BYTES), path)
     except ToolError as error:
         if error.type is ErrorType.FILE_TOO_LARGE:
             raise ToolError(
@@ -121,3 +111,4 @@ def _read(ctx: ToolContext, path: str) -> bytes:
             missing = file_not_found_error(ctx.files, path).message.rstrip(".")
             raise ToolError(error.type, f"{missing}. edit_file creates no files: use write_file for that.") from None
         raise
+    return ctx.files.relative(path), file, apply_edit(file, path, old, new, every=params.replace_all)

@@ -97,7 +97,8 @@ class Grep(SearchTool[GrepParams]):
             number = f"{total}" if complete else f"more than {total}"
             parts.append(f"({count} of {number} shown. Use a narrower pattern, path or glob to see the others.)")
         facts = {"pattern": params.pattern, "searchPath": top, "count": count, "total": total, "truncated": cut}
-        return ToolResult("\n".join([*parts, *skipped.sentences()]), _title(total, params.output_mode), metadata=facts)
+        what = ("match" if total == 1 else "matches") if query.mode == "content" else "file" if total == 1 else "files"
+        return ToolResult("\n".join([*parts, *skipped.sentences()]), f"Found {total} {what}", metadata=facts)
 
 
 def _format(files: Files, hits: Hits, query: GrepQuery, most: int, skipped: SkippedPaths) -> tuple[str, int, int]:
@@ -116,11 +117,6 @@ async def _near_miss(files: Files, sandbox: Sandbox, query: GrepQuery) -> str:
     names = ", ".join(one_line(named(files, path)) for path in paths[:_EXAMPLES])
     more = ", …" if len(paths) > _EXAMPLES else ""
     return f" It matches case-insensitively (ignore_case: true), in {names}{more}."
-
-
-def _title(total: int, mode: Mode) -> str:
-    what = ("match" if total == 1 else "matches") if mode == "content" else "file" if total == 1 else "files"
-    return f"Found {total} {what}"
 
 
 def _query(params: GrepParams, top: str) -> GrepQuery:

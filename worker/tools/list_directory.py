@@ -38,21 +38,15 @@ class ListDirectory(Tool[ListDirectoryParams]):
 
     async def run(self, ctx: ToolContext, params: ListDirectoryParams) -> ToolResult:
         files = ctx.reading(params.path)
-        entries = [entry for entry in await run_in_thread(files.scan, params.path) if not _is_hidden(entry)]
+        scanned = await run_in_thread(files.scan, params.path)
+        entries = [each for each in scanned if each.path != PRIVATE_DIR and not is_being_written(each.name)]
         entries.sort(key=lambda entry: (entry.stat.kind != "directory", entry.name))
         lines = [_line(entry) for entry in entries[:LIMIT]]
         if len(entries) > LIMIT:
             lines.append(f"({LIMIT} of {len(entries)} entries. Use glob with a pattern to find the others.)")
         path = named(files, files.relative(params.path))
-        return ToolResult(
-            "\n".join(lines) or f"(The directory {path} is empty.)",
-            self.title(params),
-            metadata={"path": path, "count": len(entries), "truncated": len(entries) > LIMIT},
-        )
-
-
-def _is_hidden(entry: FileEntry) -> bool:
-    return entry.path == PRIVATE_DIR or is_being_written(entry.name)
+        facts = {"path": path, "count": len(entries), "truncated": len(entries) > LIMIT}
+        return ToolResult("\n".join(lines) or f"(The directory {path} is empty.)", self.title(params), metadata=facts)
 
 
 def _line(entry: FileEntry) -> str:

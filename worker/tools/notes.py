@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from threading import Event
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator
 
@@ -20,6 +20,7 @@ from .base import (
     Kind,
     OutputLimit,
     Params,
+    Probed,
     Recoverable,
     Tool,
     ToolContext,
@@ -72,9 +73,7 @@ class RecordNote(Recoverable[RecordNoteParams]):
         before = await run_in_thread(_load_notes, ctx)
         return {"count": len(before), "digest": _digest(before)}
 
-    async def probe(
-        self, ctx: ToolContext, params: RecordNoteParams, facts: Mapping[str, Any]
-    ) -> ToolResult | Literal[False] | None:
+    async def probe(self, ctx: ToolContext, params: RecordNoteParams, facts: Mapping[str, Any]) -> Probed:
         """Searches the note among the later ones; the outcome is unknown if the older ones have changed."""
         notes = await run_in_thread(_load_notes, ctx)
         if _digest(notes[: facts["count"]]) != facts["digest"]:

@@ -12,6 +12,7 @@ import re
 import stat as modes
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from threading import Event
@@ -224,7 +225,13 @@ class ManyFiles:
         for at, path in enumerate(wanted):
             if stop.is_set():
                 return
-            self._add_file(path, sharing=len(wanted) - at)
+            sharing = len(wanted) - at
+            try:
+                section = _section(self.files, path, self.chars // sharing, self.tokens // sharing)
+            except ToolError as error:
+                self._add_error(path, error)
+            else:
+                (self.read if self._add_section(path, section) else self.omitted).append(path)
         self.omitted += self.named[most:]
 
     @property
@@ -238,20 +245,10 @@ class ManyFiles:
         return "\n".join(parts)
 
     def _size(self, path: str) -> int:
-        try:
-            found = self.files.stat(path)
-        except ToolError:
-            return 0
-        return found.size if found else 0
-
-    def _add_file(self, path: str, sharing: int) -> None:
-        """Adds one file within its share of the size that is left; ``sharing`` counts the files still to add."""
-        try:
-            section = _section(self.files, path, self.chars // sharing, self.tokens // sharing)
-        except ToolError as error:
-            self._add_error(path, error)
-        else:
-            (self.read if self._add_section(path, section) else self.omitted).append(path)
+        with suppress(ToolError):
+            if found := self.files.stat(path):
+                return found.size
+        return 0
 
     def _add_error(self, path: str, error: ToolError) -> None:
         self.errors.append(error)

@@ -63,7 +63,10 @@ class WebSearch(Tool[WebSearchParams]):
             )
         search = SearchQuery(params.query.strip(), params.count, params.freshness)
         hits, missing = await _search(self._provider, search, self._seconds)
-        lines = [_format(number, hit) for number, hit in enumerate(hits, 1)]
+        lines: list[str] = []
+        for number, hit in enumerate(hits, 1):
+            text = " - ".join(part for part in (hit.date, hit.snippet) if part)
+            lines.append("\n   ".join(part for part in (f"{number}. {hit.title}", hit.url, text) if part))
         if missing:
             lines.append(f"(There may be more results: {missing})")
         facts = {"query": search.query, "provider": self._provider.name, "count": len(hits)}
@@ -95,8 +98,3 @@ async def _search(provider: SearchProvider, search: SearchQuery, seconds: float)
     if failure and not hits:
         raise failure
     return list(hits.values())[: search.count], failure.message if failure else ""
-
-
-def _format(number: int, hit: SearchHit) -> str:
-    text = " - ".join(part for part in (hit.date, hit.snippet) if part)
-    return "\n   ".join(part for part in (f"{number}. {hit.title}", hit.url, text) if part)

@@ -72,19 +72,16 @@ class WriteFile(Tool[WriteFileParams]):
             text += f" Preserved from the old file: {', '.join(kept)}."
         if lines > 1 and strip_line_numbers(params.content, only_ours=True) is not None:
             text += " Note: every line begins with a line number, as read_file prints them; they are now in the file."
-        return ToolResult(
-            text,
-            self.title(params),
-            display=FileDiff(path, diff.text, diff.added, diff.removed) if diff else "",
-            metadata={
-                "path": path,
-                "created": created,
-                "characters": len(params.content),
-                "lines": lines,
-                "addedLines": diff.added if diff else lines,
-                "removedLines": diff.removed if diff else 0,
-            },
-        )
+        facts = {
+            "path": path,
+            "created": created,
+            "characters": len(params.content),
+            "lines": lines,
+            "addedLines": diff.added if diff else lines,
+            "removedLines": diff.removed if diff else 0,
+        }
+        display = FileDiff(path, diff.text, diff.added, diff.removed) if diff else ""
+        return ToolResult(text, self.title(params), display=display, metadata=facts)
 
 
 def _current_text(ctx: ToolContext, path: str) -> tuple[TextFile | None, bool]:

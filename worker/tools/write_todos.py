@@ -71,9 +71,5 @@ class WriteTodos(Tool[WriteTodosParams]):
         await run_in_thread(write_private, ctx.files, FILE, kept.encode())
         count = Counter(item.status for item in todos.items)
         text = f"The todo list now ([x] completed, [>] in_progress, [ ] pending, [-] cancelled):\n{todos}"
-        return ToolResult(
-            text if todos.items else "The todo list is empty now.",
-            self.title(params),
-            display=todos,
-            metadata={"total": len(todos.items), **count},
-        )
+        text = text if todos.items else "The todo list is empty now."
+        return ToolResult(text, self.title(params), display=todos, metadata={"total": len(todos.items), **count})

@@ -34,27 +34,6 @@ def trust_store() -> SSLContext:
     return httpx2.create_ssl_context()
 
 
-class PooledTransport(httpx2.AsyncHTTPTransport):
-    """A transport without a proxy. ``network`` makes the connections; ``tls`` has the trusted certificate authorities,
-    by default the machine's. With ``keepalive`` False each request has a connection of its own.
-    """
-
-    def __init__(
-        self, network: httpcore2.AsyncNetworkBackend, tls: SSLContext | None = None, *, keepalive: bool = True
-    ) -> None:
-        tls = tls or trust_store()
-        super().__init__(verify=tls)
-        # The library has no parameter for the network.
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=tls,
-            max_connections=None,
-            max_keepalive_connections=None if keepalive else 0,
-            keepalive_expiry=IDLE_SECONDS,
-            socket_options=_KEEPALIVE,
-            network_backend=network,
-        )
-
-
 class Network(httpcore2.AsyncNetworkBackend):
     """This machine's network: names by its resolver, connections by TCP."""
 
@@ -76,12 +55,13 @@ class Network(httpcore2.AsyncNetworkBackend):
         return await _TCP.connect_tcp(host, port, timeout, local_address, socket_options)
 
 
-class GuardedTransport(PooledTransport):
-    """A transport for httpx2 clients that connects only to public addresses and to ``private_hosts``.
+class GuardedTransport(httpx2.AsyncHTTPTransport):
+    """A transport for httpx2 clients, without a proxy, that connects only to public addresses and ``private_hosts``.
 
     Each request of a client is checked, including redirects. Responses stream; the caller limits their size. Refused
     requests raise ``ForbiddenTarget``, an ``httpx2.ConnectError``. With ``loopback`` False even the names in
-    ``private_hosts`` must not resolve to this machine's loopback addresses.
+    ``private_hosts`` must not resolve to this machine's loopback addresses. ``tls`` has the trusted certificate
+    authorities, by default the machine's. With ``keepalive`` False each request has a connection of its own.
     """
 
     def __init__(
@@ -95,7 +75,17 @@ class GuardedTransport(PooledTransport):
     ) -> None:
         self._private = PrivateHosts(private_hosts)
         self._guard = _Guard(self._private, network or Network(), loopback)
-        super().__init__(self._guard, tls, keepalive=keepalive)
+        tls = tls or trust_store()
+        super().__init__(verify=tls)
+        # The library has no parameter for the network.
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=tls,
+            max_connections=None,
+            max_keepalive_connections=None if keepalive else 0,
+            keepalive_expiry=IDLE_SECONDS,
+            socket_options=_KEEPALIVE,
+            network_backend=self._guard,
+        )
 
     def check_url(self, url: str | httpx2.URL) -> Target:
         """Parses the URL. Raises ``ForbiddenTarget`` if its text alone shows that it is not allowed."""
