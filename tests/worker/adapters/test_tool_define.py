@@ -1,14 +1,18 @@
-"""002: what Tool.define makes runs here as it is."""
+"""002: what Tool.define makes runs here as it is, and that design's calls and settings have their place."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp_types import CallToolResult, TextContent
 
 from deputize.shared.errors import ErrorType, Misconfigured, ToolError
+from deputize.shared.events import Envelope, RunStarted, StepCompleted, StepStarted
 from deputize.shared.settings import Settings
 from deputize.worker.adapters import adapt
 from deputize.worker.adapters.base_classes import (
@@ -21,12 +25,73 @@ from deputize.worker.adapters.base_classes import (
 )
 from deputize.worker.adapters.without_runs import ToolExecutionResult, execute_tool
 from deputize.worker.mcp.tools import result_of
-from deputize.worker.toolkit.registry import Registry, available_tools
-from deputize.worker.tools import BUILTIN
-from deputize.worker.tools.base import InitContext
+from deputize.worker.toolkit.registry import Registry, available_tools, prepare_kit
+from deputize.worker.tools import BUILTIN, base
+from deputize.worker.tools.base import Effect, InitContext, Kind
+from tests.running import call, open_bench, say, script
 from tests.toolbench import Toolbench
-from tests.worker.adapters.defined_tools import WHAT, Librarian, ServersTool, place_tool, tell_place
 from tests.worker.adapters.playing import Theatre
+
+
+async def tell_place(args: Mapping[str, Any], ctx: DefinedContext) -> dict[str, Any]:
+    """As that design writes ``execute``."""
+    ctx.metadata({"title": "Looking", "files": 0})
+    where = [ctx.session_id, ctx.message_id, ctx.tool_call_id != "", ctx.abort_signal.aborted]
+    return {
+        "title": f"Told of {args['what']}",
+        "output": f"{where} {ctx.working_directory.rsplit('/', 1)[-1]}",
+        "metadata": {"what": args["what"]},
+    }
+
+
+WHAT = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
+
+place_tool = Tool.define(
+    "tell_place",
+    {
+        "name": "Tell place",
+        "description": "Tells where it runs.",
+        "category": "custom",
+        "parameters": WHAT,
+        "execute": tell_place,
+        "format_validation_error": lambda error: f"Say what, please. ({error})",
+    },
+)
+
+
+class Librarian:
+    """Counts how often it was asked what there is."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.fails = 0
+
+    async def __call__(self, ctx: InitContext) -> dict[str, Any]:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if self.asked <= self.fails:
+            raise ConnectionError("the library is closed")
+        return {
+            "description": f"Load a skill. Available: {', '.join(ctx.skills)}",
+            "parameters": {"properties": {"skill": {"enum": list(ctx.skills)}}, "required": ["skill"]},
+            "execute": self.load,
+        }
+
+    async def load(self, args: Mapping[str, Any], ctx: DefinedContext) -> dict[str, Any]:
+        return {"title": "", "output": f"All about {args['skill']}."}
+
+
+class ServersTool(base.Tool[base.Params]):
+    """A tool as an MCP server's would be."""
+
+    name = "mcp__git__log"
+    kind = Kind.OTHER
+    effect = Effect.EFFECTFUL
+    origin = base.Origin("mcp", "git")
+    params = base.Params
+
+    async def run(self, ctx: base.ToolContext, params: base.Params) -> base.ToolResult:
+        return base.ToolResult("one commit")
 
 
 @pytest.mark.requirement("S002-002", "S002-008", "S002-009")
@@ -192,3 +257,97 @@ def test_a_definition_with_listed_parameters_becomes_a_tool() -> None:
         tool.parse({"what": "c", "more": 1})
     assert caught.value.type is ErrorType.INVALID_TOOL_PARAMS
     assert 'what: "c" is not one of "a", "b"' in caught.value.message
+
+
+@pytest.mark.requirement("S002-022", "S002-023", "S002-024")
+async def test_all_tools_are_offered_to_the_model_the_async_ones_made_ready(
+    redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def init(ctx: InitContext) -> dict[str, Any]:
+        return {"description": "Found out.", "parameters": WHAT, "execute": tell_place}
+
+    tools = [adapt(place_tool), adapt(Tool.define("late", {"name": "Late"}, init))]
+    ready = await prepare_kit(Registry(tools).kit(["*"]), InitContext("x"), lambda _: None)
+    assert [(each["name"], each["description"]) for each in Registry(ready.values()).declarations()] == [
+        ("tell_place", "Tells where it runs."),
+        ("late", "Found out."),
+    ]
+    with caplog.at_level(logging.INFO):
+        async with open_bench(redis_url, tmp_path / "home", offered=tools) as bench:
+            run = await bench.run(model=script(tmp_path, [say("Done.")]), tools=["*"])
+            assert started(await bench.events(run.delegation_id)).tools == ["tell_place", "late"]
+    assert "runs are offered 2 tools: tell_place, late" in caplog.text
+
+
+@pytest.mark.requirement("S000-024")
+async def test_a_run_goes_on_without_a_tool_that_cannot_say_what_it_is(redis_url: str, tmp_path: Path) -> None:
+    closed = Librarian()
+    closed.fails = 1
+    tools = [adapt(place_tool), adapt(Tool.define("late", {"name": "Late"}, closed))]
+    async with open_bench(redis_url, tmp_path / "home", offered=tools) as bench:
+        run = await bench.run(model=script(tmp_path, [say("Done.")]), tools=["*"])
+        assert started(await bench.events(run.delegation_id)).tools == ["tell_place"]
+    assert run.success
+    assert run.errors == ["the tool late could not be initialized: the library is closed"]
+
+
+@pytest.mark.requirement("S002-014", "S002-036", "S002-037", "S002-047")
+async def test_what_that_design_sends_with_a_call_has_its_place_here(redis_url: str, tmp_path: Path) -> None:
+    """toolId, arguments, messageId, sessionId go in; success, result and error come out, and a call's life is told."""
+    seen: list[base.ToolContext] = []
+
+    class Watching(ServersTool):
+        name = "watching"
+        origin = base.Origin()
+
+        async def run(self, ctx: base.ToolContext, params: base.Params) -> base.ToolResult:
+            seen.append(ctx)
+            ctx.metadata("half way", part=1)
+            return base.ToolResult("seen")
+
+    model = script(tmp_path, [call("watching")], [call("watching", x=1)], [say("Done.")])
+    async with open_bench(redis_url, tmp_path / "home", offered=[Watching()]) as bench:
+        result = await bench.run(model=model, tools=["watching"], session_id="s-1", message_id="m-1")
+        events = [envelope.event for envelope in await bench.events(result.delegation_id)]
+    [context] = seen
+    assert (context.session_id, context.message_id) == ("s-1", "m-1")
+    assert context.files.root.is_relative_to(tmp_path)  # workingDirectory
+    started = [event.step for event in events if isinstance(event, StepStarted)]  # onStepStart
+    ended = [event.step for event in events if isinstance(event, StepCompleted)]  # onStepComplete
+    assert [step.id for step in started] == [step.id for step in ended]
+    assert context.call_id == started[0].id  # toolCallId
+    assert [(step.status, step.result, step.error is None) for step in ended] == [
+        ("completed", "seen", True),
+        ("failed", None, False),
+    ]
+    assert next(event.model for event in events if isinstance(event, RunStarted)) == model  # providerId
+    assert InitContext("x", {"pdf": "Reads PDFs"}).skills == {"pdf": "Reads PDFs"}
+
+
+@pytest.mark.requirement("S002-079")
+async def test_what_that_designs_settings_say_is_said_by_a_request_and_the_workers_settings(
+    redis_url: str, tmp_path: Path
+) -> None:
+    """enableToolCalls, enabled: ``tools`` and switches; autoExecute: the approval mode; toolAgentSettings: limits."""
+    write = call("write_file", path="a.txt", content="x")
+    model = script(tmp_path, [write], [say("Done.")])
+    async with open_bench(redis_url, tmp_path / "home", tools={"enable_bash": False}) as bench:
+        asked: list[dict[str, Any]] = [
+            {},
+            {"tools": []},
+            {"tools": ["glob"]},
+            {"approval_mode": "ask"},
+            {"limits": {"max_tool_calls": 0}},
+        ]
+        runs = [await bench.run(model=model, **said) for said in asked]
+        offers = [started(await bench.events(run.delegation_id)).tools for run in runs[:3]]
+    assert "bash" not in offers[0]
+    assert offers[1:] == [[], ["glob"]]
+    assert [run.files_modified for run in runs] == [["a.txt"], [], [], [], []]
+    assert ["there is no tool" in run.errors[0] for run in runs[1:3]] == [True, True]
+    assert "needs a person's approval" in runs[3].errors[0]
+    assert runs[4].termination_reason == "max_tool_calls"
+
+
+def started(events: list[Envelope]) -> RunStarted:
+    return next(envelope.event for envelope in events if isinstance(envelope.event, RunStarted))

@@ -1,19 +1,115 @@
-"""bash_output: what a command in the background has written since the last look."""
+"""Commands in the background: how they are started, read and ended, and that nothing of them is left."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deputize.shared.errors import ErrorType
+from deputize.worker.linux.tree import command_line
 from deputize.worker.sandbox.buffers import HiddenLines
-from tests.toolbench import Toolbench, open_toolbench
+from deputize.worker.sandbox.shells import MAX_SHELLS, BackgroundShell
+from deputize.worker.tools.base import Effect, Kind, ToolResult
+from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
 from tests.waiting import until
-from tests.worker.sandbox.sandboxes import sandbox_over
-from tests.worker.tools.background_shells import WAIT_FOR_GO, all_output, has_ended, output, shell_of, start
+from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, sandbox_over
+
+WAIT_FOR_GO = "while ! [ -e go ]; do sleep 0.01; done"
+
+
+async def start(desk: Toolbench, command: str, **more: Any) -> str:
+    """Starts a command in the background and gives its id."""
+    result = await desk.call("bash", command=command, run_in_background=True, **more)
+    assert result.success, result.error
+    return result.metadata["bashId"]
+
+
+def shell_of(desk: Toolbench, bash_id: str) -> BackgroundShell:
+    return desk.sandbox.shells.lookup(bash_id)
+
+
+async def has_ended(desk: Toolbench, bash_id: str) -> None:
+    await until(lambda: not shell_of(desk, bash_id).running)
+
+
+async def output(desk: Toolbench, bash_id: str, **more: Any) -> ToolResult:
+    return await desk.call("bash_output", bash_id=bash_id, **more)
+
+
+async def all_output(desk: Toolbench, bash_id: str) -> str:
+    """What bash_output shows once the command has ended."""
+    await has_ended(desk, bash_id)
+    return (await output(desk, bash_id)).content
+
+
+@pytest.mark.requirement("S000-061", "S000-064", "S000-066", "S000-069", "S000-070", "S000-071", "S000-072")
+async def test_a_background_start_answers_at_once_with_the_id(desk: Toolbench) -> None:
+    result = await desk.call("bash", command="sleep 1000; echo never", run_in_background=True)
+    id = result.metadata["bashId"]
+    assert re.fullmatch("[0-9a-f]{8}", id)
+    assert (result.success, result.error) == (True, None)
+    assert result.content == (
+        f"Command started in background. Use bash_output to monitor (bash_id='{id}').\n\n"
+        f"Command: sleep 1000; echo never\nBash ID: {id}"
+    )
+    assert result.title == "$ sleep 1000; echo never &"
+    assert result.metadata == {
+        "exitCode": 0,
+        "stdout": f"Background command started with ID: {id}",
+        "stderr": "",
+        "bashId": id,
+    }
+    assert shell_of(desk, id).running
+
+
+@pytest.mark.requirement("S000-070")
+async def test_a_foreground_command_has_the_same_facts(desk: Toolbench) -> None:
+    facts = (await desk.call("bash", command="echo out; echo err >&2; exit 3")).metadata
+    assert (facts["exitCode"], facts["stdout"], facts["stderr"], facts["bashId"]) == (3, "out\n", "err\n", None)
+
+
+@pytest.mark.requirement("S000-067", "S000-068")
+async def test_the_run_knows_its_shells(desk: Toolbench) -> None:
+    id = await start(desk, "sleep 1000")
+    shell = shell_of(desk, id)
+    assert (shell.bash_id, shell.command, shell.process.ended.done()) == (id, "sleep 1000", False)
+    assert shell.start_time.tzinfo is not None
+    assert [each.bash_id for each in desk.sandbox.shells] == [id]
+
+
+@pytest.mark.requirement("S000-061")
+async def test_a_command_runs_in_the_foreground_unless_it_is_asked_otherwise(desk: Toolbench) -> None:
+    assert (await desk.call("bash", command="echo here")).content == "here"
+    assert (await desk.call("bash", command="echo here", run_in_background=False)).content == "here"
+    assert [*desk.sandbox.shells] == []
+
+
+async def test_a_background_command_outlives_the_timeout(desk: Toolbench) -> None:
+    shell = shell_of(desk, await start(desk, "sleep 1000", timeout=1))
+    assert shell.running
+    await until(lambda: "timeout --signal=KILL 86410 " in command_line(shell.process.pid))
+
+
+async def test_there_may_be_eight_and_a_read_one_that_ended_makes_room(desk: Toolbench) -> None:
+    ids = [await start(desk, "sleep 1000") for _ in range(MAX_SHELLS - 1)]
+    ended = await start(desk, "echo done")
+    await has_ended(desk, ended)
+    refused = await desk.call("bash", command="echo one too many", run_in_background=True)
+    assert refused.error_type is ErrorType.LIMIT_REACHED
+    assert f"there may be 8 background shells at once. There are: {ids[0]} (running: sleep 1000)" in refused.for_model
+    assert "End one with bash_kill, or read one that has ended with bash_output." in refused.for_model
+    await output(desk, ended)
+    await start(desk, "sleep 1000")
+
+
+async def test_where_commands_cannot_run_none_is_started(bare_desk: Toolbench) -> None:
+    result = await bare_desk.call("bash", command="touch ran", run_in_background=True)
+    assert result.error_type is ErrorType.SANDBOX_UNAVAILABLE
+    assert "there is no background shell" in (await output(bare_desk, "00000000")).for_model
 
 
 @pytest.mark.requirement("S000-065")
@@ -206,3 +302,77 @@ async def test_a_shell_of_a_lost_worker_is_known_as_such(tmp_path: Path) -> None
             assert said.startswith(f"Error: background shell {ids[0]} ended when the run was interrupted")
             assert "start it again" in said
         assert f"there is no background shell '{ids[1]}'" in (await output(desk, ids[1])).for_model
+
+
+@pytest.mark.requirement("S000-080", "S000-081", "S000-082", "S000-083", "S000-078")
+async def test_a_killed_shell_may_say_its_last_words(desk: Toolbench) -> None:
+    id = await start(desk, "mkfifo never; trap 'echo bye; exit 0' TERM; echo up; read -r line <>never")
+    await until(lambda: not shell_of(desk, id).unread.empty)
+    result = await desk.call("bash_kill", bash_id=id)
+    assert re.fullmatch(rf"up\nbye\n\[bash_id: {id}, status: terminated, exit code: 0\]", result.content), (
+        result.content
+    )
+    assert (result.metadata["status"], result.metadata["bashId"]) == ("terminated", id)
+    gone = (await desk.call("bash_kill", bash_id=id)).for_model
+    assert gone.startswith(f"Error: background shell {id} is gone: bash_kill ended it (terminated). There are none")
+
+
+@pytest.mark.requirement("S000-081", "S000-084")
+async def test_what_does_not_want_to_end_is_killed(desk: Toolbench) -> None:
+    id = await start(desk, f"trap '' TERM; {DAEMON}; echo up; sleep 1000")
+    await until(lambda: not shell_of(desk, id).unread.empty)
+    result = await desk.call("bash_kill", bash_id=id)
+    assert result.content == f"up\n[bash_id: {id}, status: terminated, exit code: 137]"
+    assert not anyone_alive(desk.root)
+
+
+@pytest.mark.requirement("S000-081")
+async def test_all_that_the_shell_started_is_asked_and_has_time(desk: Toolbench) -> None:
+    """Not the shell alone: it would take the others with it before they have done what they have to do."""
+    other = "trap 'sleep 0.3; echo saved > other.txt; exit' TERM; touch up; while :; do sleep 0.01; done"
+    desk.write("other.sh", other)
+    id = await start(desk, "setsid bash other.sh & wait")
+    await until((desk.root / "up").exists)
+    await desk.call("bash_kill", bash_id=id)
+    assert desk.read("other.txt") == b"saved\n"
+
+
+@pytest.mark.requirement("S000-082")
+@pytest.mark.parametrize(("command", "status"), [("echo all", "completed"), ("echo all; exit 3", "failed")])
+async def test_what_had_ended_before_keeps_its_status(desk: Toolbench, command: str, status: str) -> None:
+    id = await start(desk, command)
+    await has_ended(desk, id)
+    result = await desk.call("bash_kill", bash_id=id)
+    assert result.content.startswith(f"all\n[bash_id: {id}, status: {status}")
+
+
+async def start_and_kill(desk: Toolbench, count: int) -> None:
+    for id in [await start(desk, "yes") for _ in range(count)]:
+        await output(desk, id)
+        assert (await desk.call("bash_kill", bash_id=id)).success
+
+
+def open_descriptors() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+@pytest.mark.requirement("S000-083")
+async def test_a_killed_shell_leaves_nothing(tmp_path: Path) -> None:
+    """No process (``nothing_left_behind`` looks), no descriptor, no record and no mark."""
+    (tmp_path / "marks").mkdir()
+    status_folder = tmp_path / "marks"
+    ws = tmp_path / "ws"
+    with sandbox_over(ws, status_folder=status_folder) as sandbox, open_toolbench(ws, sandbox=sandbox) as desk:
+        await start_and_kill(desk, 1)  # opens what a process opens once
+        before = open_descriptors()
+        await start_and_kill(desk, 3)
+        await until(lambda: open_descriptors() <= before)  # transports are closed in the loop's next pass
+        assert [*desk.sandbox.shells] == []
+        assert [path.name for path in status_folder.iterdir() if path.name.startswith("shell")] == []
+
+
+def test_looking_needs_no_approval_and_killing_twice_is_killing_once() -> None:
+    look, kill = EVERYTHING["bash_output"], EVERYTHING["bash_kill"]
+    assert (look.kind, look.effect, look.availability.needs_sandbox) == (Kind.READ, Effect.PURE, True)
+    assert (kill.kind, kill.effect, kill.availability.needs_sandbox) == (Kind.EXECUTE, Effect.IDEMPOTENT, True)
+    assert {tool.availability.switch for tool in (look, kill, EVERYTHING["bash"])} == {"enable_bash"}
