@@ -12,8 +12,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,7 +23,7 @@ from ...shared.wire import explain
 from ..schemas.arguments import invalid_arguments
 from ..text.output import AnsiOutput, FileDiff, TodoList
 from ..threads import run_in_thread
-from ..toolkit.schema_tool import SchemaTool
+from ..toolkit.sources import SchemaTool
 from ..tools.base import AnyTool, Effect, InitContext, Kind, Origin, Tool, ToolContext, ToolResult, Touches
 from .base_classes import (
     AbortSignal,
@@ -135,9 +134,8 @@ async def call_function(function: Callable[..., Any], *args: Any, **kwargs: Any)
 def failure_result(message: str | None, content: str = "", type: str | None = None, **more: Any) -> ToolResult:
     """Returns a failed result with a tool's own message. An unknown type becomes ``EXECUTION_FAILED``."""
     known = ErrorType(type) if type in ErrorType.__members__.values() else ErrorType.EXECUTION_FAILED
-    return ToolResult.failed(
-        ToolError(known, message or content or "it failed without an error message"), content, **more
-    )
+    error = ToolError(known, message or content or "it failed without an error message")
+    return ToolResult.failed(error, content, **more)
 
 
 def as_text(value: Any) -> str:
@@ -157,12 +155,16 @@ def get_field(value: Any, name: str, default: Any = None) -> Any:
 class PlainAdapter(ToolAdapter):
     """Adapts a plain object. The result is ``content``, or ``error`` where ``success`` is false."""
 
+    content = "content"
+    """The field of a result that the model reads."""
+
     async def call(self, ctx: ToolContext, params: Any, signal: AbortSignal) -> ToolResult:
         answer = await call_function(self.tool.execute, **params)
-        content = as_text(get_field(answer, "content"))
+        content = as_text(get_field(answer, self.content))
+        data, metadata = get_field(answer, "data"), dict(get_field(answer, "metadata") or {})
         if get_field(answer, "success"):
-            return ToolResult(content)
-        return failure_result(get_field(answer, "error"), content)
+            return ToolResult(content, data=data, metadata=metadata)
+        return failure_result(get_field(answer, "error"), content, data=data, metadata=metadata)
 
 
 class TableAdapter(ToolAdapter):
@@ -237,8 +239,10 @@ class AsyncToolInfoAdapter(ToolInfoAdapter):
             return self._initialized[1]
 
 
-class BaseToolAdapter(ToolAdapter):
+class BaseToolAdapter(PlainAdapter):
     """Adapts a ``BaseTool``. AUTO: no call needs approval. CONFIRM: every call does, whatever it touches."""
+
+    content = "data"
 
     def __init__(self, tool: Any, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
         super().__init__(tool, kind, effect)
@@ -258,16 +262,8 @@ class BaseToolAdapter(ToolAdapter):
                 raise ToolError(ErrorType.INVALID_TOOL_PARAMS, error)
         return valid
 
-    async def call(self, ctx: ToolContext, params: Any, signal: AbortSignal) -> ToolResult:
-        answer = await call_function(self.tool.execute, **params)
-        data, metadata = get_field(answer, "data"), dict(get_field(answer, "metadata") or {})
-        if get_field(answer, "success"):
-            return ToolResult(as_text(data), data=data, metadata=metadata)
-        return failure_result(get_field(answer, "error"), as_text(data), data=data, metadata=metadata)
 
-
-@dataclass(frozen=True, slots=True)
-class PreparedInvocation:
+class PreparedInvocation(NamedTuple):
     """An invocation with its description and locations."""
 
     invocation: Any

@@ -20,8 +20,7 @@ from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.text import clip, did_you_mean
 from ..text.output import MAX_ERROR_CHARS
 from ..threads import run_in_thread
-from ..toolkit.schema_tool import SchemaTool
-from ..toolkit.sources import ToolSourceContext
+from ..toolkit.sources import SchemaTool, ToolSourceContext
 from ..tools.base import Effect, Kind, Origin, ToolResult
 from ..tools.context import ToolContext
 from ..workspace.file_entries import PRIVATE_DIR

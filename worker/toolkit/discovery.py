@@ -25,8 +25,7 @@ from ..text.output import OutputLimit
 from ..threads import run_in_thread
 from ..tools.base import AnyTool, Availability, DisplayOptions, Origin, Probed, Recoverable, ToolContext, ToolResult
 from ..tools.command_calls import killed_error, live, outcome_of, shell
-from .schema_tool import SchemaTool
-from .sources import ToolSourceContext
+from .sources import SchemaTool, ToolSourceContext
 
 DISCOVERY_SECONDS = 15
 CALL_SECONDS = 120

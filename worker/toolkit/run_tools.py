@@ -60,9 +60,9 @@ async def open_tools(
 ) -> AsyncGenerator[RunTools]:
     """Opens sandbox and tools; when the block ends, none of their processes is alive.
 
-    ``project`` is what commands find. ``depth_left``: levels of child delegations allowed below the run. ``warn`` is
-    called with a message for each tool that is not available, ``report`` with the limits for which background commands
-    were killed, ``hide`` with the secrets that tools are passed. Raises ``Invalid`` if the request names unknown tools.
+    ``depth_left``: levels of child delegations allowed below the run. ``warn`` is called with a message for each tool
+    that is not available, ``report`` with the limits for which background commands were killed, ``hide`` with the
+    secrets that tools are passed. Raises ``Invalid`` if the request names unknown tools.
     """
     async with AsyncExitStack() as opened:
         read_only = claim.request.approval_mode is ApprovalMode.READ_ONLY
@@ -71,26 +71,22 @@ async def open_tools(
         opened.push_async_callback(sandbox.shells.end)
         pinned = None if claim.tools is None else [PinnedTool(**fields) for fields in json.loads(claim.tools)]
         patterns = claim.request.tools if pinned is None else [each.name for each in pinned]
-        source_context = ToolSourceContext(
-            claim.id, patterns, workspace.files, sandbox, warn, hide, read_only=read_only
-        )
+        place = ToolSourceContext(claim.id, patterns, workspace.files, sandbox, warn, hide, read_only=read_only)
         registry = Registry(offer.tools)
         for source in offer.sources:
-            for tool in await opened.enter_async_context(source.open(source_context)):
+            for tool in await opened.enter_async_context(source.open(place)):
                 registry.register(tool)
         if pinned is not None:
             _restore(registry, pinned)
-            source_context.add_missing(MCP)  # what was missing at the start stays so; the first attempt has warned
-        chosen = registry.kit(claim.request.tools, offer.default_kit, source_context.may_be_missing)
+            place.add_missing(MCP)  # what was missing at the start stays so; the first attempt has warned
+        chosen = registry.kit(claim.request.tools, offer.default_kit, place.may_be_missing)
         kit = await prepare_kit(chosen, InitContext(claim.id, skills_of(offer.tools), depth_left=depth_left), warn)
         shown = [opened.enter_context(ShownFiles(root, owner())) for root in project.shown]
         session, message = claim.request.session_id, claim.request.message_id
         context = ToolContext(claim.id, "", workspace.files, sandbox, session, message, shown=shown)
-        kept: dict[str, str] = {}
-        if pinned is None:
-            pinned = [PinnedTool.from_tool(tool) for tool in _further(kit)]
-            kept = {"tools": json.dumps([asdict(each) for each in pinned])}
-        yield RunTools(kit, _specs_of(kit, pinned), context, kept)
+        further = [PinnedTool.from_tool(tool) for tool in _further(kit)]
+        kept = {"tools": json.dumps([asdict(each) for each in further])} if pinned is None else {}
+        yield RunTools(kit, _specs_of(kit, pinned or further), context, kept)
 
 
 def _further(kit: Mapping[str, AnyTool]) -> list[AnyTool]:

@@ -51,7 +51,12 @@ class ListDirectory(Tool[ListDirectoryParams]):
 
 def _line(entry: FileEntry) -> str:
     name = one_line(entry.name)
-    if entry.stat.kind == "directory":
-        return f"{name}/"
-    what = {"file": f"{entry.stat.size} bytes", "symlink": "link", "other": "device, pipe or socket"}
-    return f"{name}  ({what[entry.stat.kind]})"
+    match entry.stat.kind:
+        case "directory":
+            return f"{name}/"
+        case "file":
+            return f"{name}  ({entry.stat.size} bytes)"
+        case "symlink":
+            return f"{name}  (link)"
+        case "other":
+            return f"{name}  (device, pipe or socket)"

@@ -22,7 +22,7 @@ from deputize.worker.policy.rule_file import by_priority
 from deputize.worker.policy.shell.classify import Decision
 from deputize.worker.policy.trust import ReadSources
 from deputize.worker.toolkit.registry import tool_traits
-from deputize.worker.toolkit.schema_tool import SchemaTool
+from deputize.worker.toolkit.sources import SchemaTool
 from deputize.worker.tools.base import AnyTool, Effect, Kind, Origin, ToolContext, ToolResult
 from tests.worker.policy.rule_files import CALLS, RULES, TOOLS, file_rules
 

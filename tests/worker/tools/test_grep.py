@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import pytest
 
@@ -87,10 +88,32 @@ async def test_only_the_files_or_their_counts(desk: Toolbench, mode: str, conten
     assert (result.content, result.title) == (content, "Found 2 files")
 
 
-async def test_equally_old_files_come_by_path(desk: Toolbench) -> None:
-    for name in ("c.txt", "a.txt", "b/a.txt"):
-        desk.write(name, "x\n", age=5)
-    assert (await desk.call("grep", pattern="x", output_mode="files")).content == "a.txt\nb/a.txt\nc.txt"
+FILES = {"pattern": "x", "output_mode": "files"}
+ODD_NAMES = ["-dash.txt", "12:34.txt", "co:lon.txt", "with space.txt", "ünï.txt"]
+
+
+@pytest.mark.parametrize(
+    ("files", "asked", "content"),
+    [
+        pytest.param(["c.txt", "a.txt", "b/a.txt"], FILES, "a.txt\nb/a.txt\nc.txt", id="equally old files by path"),
+        pytest.param([*reversed(ODD_NAMES)], FILES, "\n".join(ODD_NAMES), id="odd names"),
+        pytest.param(["--files"], {"pattern": "x", "path": "--files"}, "--files\n     1|x", id="a path like an option"),
+        pytest.param({"a.txt": "foobar\nfoobaz\n"}, {"pattern": "foo(?!bar)"}, "a.txt\n     2|foobaz", id="ahead"),
+        pytest.param({"blob": b"x\x00\n", "a.txt": "x\n"}, FILES, "a.txt", id="no binary files"),
+        pytest.param(
+            [".git/config", ".deputize/x", "sub/.git/config", "a.txt"],
+            {**FILES, "glob": "**"},
+            "a.txt",
+            id="neither git nor our directory, even for a glob for everything",
+        ),
+    ],
+)
+async def test_what_is_found_of_some_files(
+    desk: Toolbench, files: Iterable[str] | dict[str, str | bytes], asked: dict[str, str], content: str
+) -> None:
+    for name in files:
+        desk.write(name, files[name] if isinstance(files, dict) else "x\n", age=5)
+    assert (await desk.call_with("grep", asked)).content == content
 
 
 async def test_what_is_not_shown_is_counted(desk: Toolbench) -> None:
@@ -126,11 +149,6 @@ async def test_a_pattern_that_looks_like_an_option_is_a_pattern(desk: Toolbench,
     assert (await desk.call("grep", pattern=pattern)).content == f"a.txt\n     1|run {pattern} now"
 
 
-async def test_a_path_that_looks_like_an_option_is_a_path(desk: Toolbench) -> None:
-    desk.write("--files", "x\n")
-    assert (await desk.call("grep", pattern="x", path="--files")).content == "--files\n     1|x"
-
-
 async def test_only_files_of_a_glob(desk: Toolbench) -> None:
     for name in ("a.py", "src/b.py", "src/c.ts", "src/d.tsx", "e.md"):
         desk.write(name, "x\n", age=1)
@@ -161,11 +179,6 @@ async def test_case_matters_unless_switched_off_and_a_miss_by_case_is_told(desk:
     assert (await desk.call("grep", pattern="total", ignore_case=True)).metadata["total"] == 1
 
 
-async def test_looking_ahead_works(desk: Toolbench) -> None:
-    desk.write("a.txt", "foobar\nfoobaz\n")
-    assert (await desk.call("grep", pattern="foo(?!bar)")).content == "a.txt\n     2|foobaz"
-
-
 async def test_hidden_files_are_searched_and_ignored_ones_are_not(desk: Toolbench) -> None:
     desk.write(".gitignore", "*.log\n")
     for name in (".github/ci.yml", "a.log", ".git/config", ".deputize/x", ".ignore"):
@@ -175,18 +188,6 @@ async def test_hidden_files_are_searched_and_ignored_ones_are_not(desk: Toolbenc
     assert everything.content == ".github/ci.yml\n.ignore\na.log"
     assert (await desk.call("grep", pattern="needle", path="a.log")).content == "a.log\n     1|needle"
     assert (await desk.call("grep", pattern="needle", path=".deputize")).content == ".deputize/x\n     1|needle"
-
-
-async def test_even_a_glob_for_everything_leaves_git_and_our_directory_out(desk: Toolbench) -> None:
-    for name in (".git/config", ".deputize/x", "sub/.git/config", "a.txt"):
-        desk.write(name, "needle\n")
-    assert (await desk.call("grep", pattern="needle", glob="**", output_mode="files")).content == "a.txt"
-
-
-async def test_binary_files_are_left_out(desk: Toolbench) -> None:
-    desk.write("blob", b"needle\x00\n")
-    desk.write("a.txt", "needle\n")
-    assert (await desk.call("grep", pattern="needle", output_mode="files")).content == "a.txt"
 
 
 @pytest.mark.parametrize(
@@ -257,13 +258,6 @@ async def test_only_so_many_lines_of_one_file(desk: Toolbench, context: int, con
     assert result.content == f"{content}\n(More than 2 lines match in: a.txt)"
     counts = await desk.call("grep", pattern="x", max_per_file=2, output_mode="count")
     assert counts.content == "b.txt: 1\na.txt: 4"
-
-
-async def test_odd_file_names_are_found(desk: Toolbench) -> None:
-    for name in ("with space.txt", "co:lon.txt", "ünï.txt", "-dash.txt", "12:34.txt"):
-        desk.write(name, "needle\n", age=1)
-    result = await desk.call("grep", pattern="needle", output_mode="files")
-    assert result.content.splitlines() == ["-dash.txt", "12:34.txt", "co:lon.txt", "with space.txt", "ünï.txt"]
 
 
 async def test_links_are_not_followed(desk: Toolbench) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import ErrorType, Misconfigured, ToolError
-from deputize.worker.toolkit.schema_tool import SchemaTool
+from deputize.worker.toolkit.sources import SchemaTool
 from deputize.worker.tools.base import Effect, ToolContext, ToolResult
 
 
