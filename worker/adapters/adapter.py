@@ -59,7 +59,6 @@ class ToolAdapter(SchemaTool):
 
     @staticmethod
     def declaration(tool: Any) -> tuple[str, str, Parameters]:
-        """Returns the tool's name, description and parameters."""
         return get_field(tool, "name"), get_field(tool, "description"), get_field(tool, "parameters")
 
     def parse(self, arguments: Mapping[str, Any]) -> Any:
@@ -139,7 +138,6 @@ def failure_result(message: str | None, content: str = "", type: str | None = No
 
 
 def as_text(value: Any) -> str:
-    """Returns a text for the model of a result of any type."""
     if isinstance(value, str) or value is None:
         return value or ""
     if isinstance(value, BaseModel):
@@ -148,7 +146,6 @@ def as_text(value: Any) -> str:
 
 
 def get_field(value: Any, name: str, default: Any = None) -> Any:
-    """Returns a field of a mapping, or an attribute of an object."""
     return value.get(name, default) if isinstance(value, Mapping) else getattr(value, name, default)
 
 
@@ -341,5 +338,4 @@ def adapt(tool: object, *, kind: Kind = Kind.OTHER, effect: Effect | None = None
 
 
 def adapt_table(table: Mapping[str, TableEntry]) -> list[TableAdapter]:
-    """Returns adapters for all tools of a table, in order."""
     return [TableAdapter({"name": name, **entry}) for name, entry in table.items()]

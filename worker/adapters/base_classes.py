@@ -102,7 +102,6 @@ class PlainTool:
         raise NotImplementedError
 
     async def execute(self, *args: Any, **kwargs: Any) -> PlainResult:
-        """Runs the tool."""
         raise NotImplementedError
 
     def to_schema(self) -> dict[str, Any]:
@@ -233,7 +232,6 @@ class BaseToolResult:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as a mapping."""
         return asdict(self)
 
 
@@ -259,7 +257,6 @@ class BaseTool(ABC):
         return _mistake(self.name, {"additionalProperties": False, **json_schema(self.get_parameters())}, params)
 
     async def __call__(self, **params: Any) -> BaseToolResult:
-        """Validates the arguments, then executes the tool."""
         if error := self.validate_params(params):
             return BaseToolResult(False, error=error)
         return await self.execute(**params)

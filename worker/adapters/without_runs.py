@@ -150,7 +150,6 @@ class ToolRegistry:
         return toolkit
 
     def get_agent_toolkit(self, agent: str) -> AgentToolkit | None:
-        """Returns the agent's toolkit, or None."""
         return self.agent_toolkits.get(agent)
 
 

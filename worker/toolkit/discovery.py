@@ -110,7 +110,6 @@ class Discovery:
 
 
 async def _run_discovery(command: str, sandbox: Sandbox) -> bytes:
-    """Returns the output of the discovery command. Raises ToolError with the reason where it fails."""
     done = await sandbox.run(Command(_argv(command, sandbox), DISCOVERY_SECONDS, max_output=MAX_OUTPUT, keep="head"))
     if done.timed_out:
         _fail(f"the discovery command was stopped after {DISCOVERY_SECONDS} seconds")
@@ -159,7 +158,6 @@ def _entries(value: Any) -> Iterator[Any]:
 
 
 def _parse_declaration(entry: Any) -> ToolDeclaration:
-    """Returns the declaration. Raises ValueError with the error in it."""
     if not _is_object(entry):
         raise ValueError("it is not an object with name, description and parameters")
     if len(json.dumps(entry, ensure_ascii=False).encode()) > MAX_DECLARATION_CHARS:

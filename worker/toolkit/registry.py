@@ -48,7 +48,6 @@ class Registry:
         return self._tools.get(name) or next((tool for tool in self if name in tool.aliases), None)
 
     def of_server(self, server: str) -> list[AnyTool]:
-        """Returns the tools of one MCP server."""
         return [tool for tool in self if tool.origin.server == server]
 
     def __iter__(self) -> Iterator[AnyTool]:

@@ -146,7 +146,6 @@ class CallSubagent(Tool[CallSubagentParams]):
         """Named agents, with what they are for."""
 
     def configured(self, settings: Settings) -> AnyTool | None:
-        """Returns the tool with the named agents of the settings."""
         agents = {name: agent.description for name, agent in settings.agents.items()}
         return CallSubagent(agents) if settings.tools.max_depth else None
 

@@ -29,7 +29,6 @@ def effective_timeout(timeout: int, most: int) -> tuple[int, str]:
 
 
 def timeout_error(seconds: int, most: int) -> ToolError:
-    """Returns the error of a command whose time has ended."""
     longer = "" if seconds == most else f", or set a longer timeout (at most {most})"
     return ToolError(
         ErrorType.TIMEOUT,
@@ -44,7 +43,6 @@ def killed_error(done: Completed) -> ToolError:
 
 
 def shell(command: str, *, has_bash: bool, system: str = sys.platform) -> list[str]:
-    """Returns the argument vector of the shell that runs a command line."""
     if system == "win32":
         return ["powershell.exe", "-NoProfile", "-Command", command]
     return ["bash", "--noprofile", "--norc", "-c", command] if has_bash else ["sh", "-c", command]

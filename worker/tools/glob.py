@@ -92,7 +92,6 @@ class Glob(SearchTool[GlobParams]):
     async def _no_match(
         self, ctx: ToolContext, files: Files, listed: Sequence[str], params: GlobParams, top: str, *, complete: bool
     ) -> str:
-        """Returns the message for no match, with a hint if a similar pattern matches."""
         text = f"No file below {named(files, top)} matches {params.pattern!r}"
         text += "." if complete else " among those that could be read."
         for change, words in _near_misses(params):

@@ -69,7 +69,6 @@ class RecordNote(Recoverable[RecordNoteParams]):
         return Touches(paths=(MEMORY_FILE,))
 
     async def facts(self, ctx: ToolContext, params: RecordNoteParams) -> dict[str, Any]:
-        """Returns the number of notes and their digest."""
         before = await run_in_thread(_load_notes, ctx)
         return {"count": len(before), "digest": _digest(before)}
 

@@ -236,7 +236,6 @@ class ManyFiles:
 
     @property
     def text(self) -> str:
-        """The text for the model."""
         parts = [part for part in self.sections.values() if part]
         if self.omitted:
             names = clip(", ".join(map(one_line, self.omitted)), _RESERVED // 4)

@@ -99,7 +99,6 @@ class Skill:
         return f"{PRIVATE_DIR}/skills/{self.name}"
 
     def to_prompt(self) -> str:
-        """Returns the whole skill as text for the model."""
         needs, tools = self.front_matter.compatibility, self.front_matter.allowed_tools
         parts = [f"# Skill: {self.name}\n\n{self.description}"]
         parts += [f"Needs: {needs}"] if needs else []
@@ -205,7 +204,6 @@ class SkillLoader:
         return self.skills.get(name)
 
     def list_skills(self) -> list[str]:
-        """Returns the names, sorted."""
         return sorted(self.skills)
 
 
@@ -288,7 +286,6 @@ class GetSkill(Tool[GetSkillParams]):
 
     @property
     def skills(self) -> Mapping[str, str]:
-        """The skills: name → description."""
         return {name: skill.description for name, skill in self._skills.items()}
 
     @property
