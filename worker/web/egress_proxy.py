@@ -209,7 +209,7 @@ class EgressProxy:
     def check(self, where: Target) -> None:
         """Raises ForbiddenTarget for a host or port that commands may not reach, whatever its address is."""
         host = where.host
-        if host not in self._hosts and (where.address or not host.endswith(self._endings)):
+        if host not in self._hosts and (where.address is not None or not host.endswith(self._endings)):
             raise ForbiddenTarget(f"{host} is not in {self._setting}")
         if where.port not in PORTS and not self._ports.has_port(host, where.port):
             raise ForbiddenTarget(f"port {where.port} of {host} cannot be reached; only 80 and 443 can")

@@ -94,11 +94,7 @@ async def test_a_builder_declares_and_an_invocation_holds_one_calls_arguments() 
     assert tool.schema == {
         "name": "my_tool",
         "description": "Processes.",
-        "parametersJsonSchema": {
-            "type": "object",
-            "properties": {"input": {"type": "string"}},
-            "required": ["input"],
-        },
+        "parametersJsonSchema": {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]},
     }
     one, two = tool.build({"input": "1"}), tool.build({"input": "2"})
     assert (one.params, two.params) == ({"input": "1"}, {"input": "2"})

@@ -89,11 +89,7 @@ def test_tools_and_plain_mappings_become_declarations() -> None:
     first, second, ours = convert_tools([WordCountTool(), ready, BUILTIN[0]])
     assert first == {**SCHEMA, "input_schema": {"additionalProperties": False, **SCHEMA["input_schema"]}}
     assert second is ready
-    assert ours == {
-        "name": "read_file",
-        "description": BUILTIN[0].description,
-        "input_schema": BUILTIN[0].schema,
-    }
+    assert ours == {"name": "read_file", "description": BUILTIN[0].description, "input_schema": BUILTIN[0].schema}
 
 
 @pytest.mark.requirement("S000-031")

@@ -181,10 +181,7 @@ async def test_the_command_runs_only_where_its_tools_can_be_wanted(
     assert (desk.root / "asked").exists() == asked
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [ToolSettings(), settings("touch asked; echo []", enable_discovered=False)],
-)
+@pytest.mark.parametrize("chosen", [ToolSettings(), settings("touch asked; echo []", enable_discovered=False)])
 async def test_without_a_command_or_switched_off_nothing_is_discovered(desk: Toolbench, chosen: ToolSettings) -> None:
     assert await found(desk, chosen) == ({}, [])
     assert not (desk.root / "asked").exists()
@@ -268,8 +265,7 @@ async def test_a_call_that_fails_says_what_the_command_said(
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [("grumble", "done\n[stderr]\nbut I grumble"), ("whisper", "[stderr]\nDeprecationWarning: x")],
+    ("name", "content"), [("grumble", "done\n[stderr]\nbut I grumble"), ("whisper", "[stderr]\nDeprecationWarning: x")]
 )
 async def test_words_on_standard_error_are_shown_and_are_no_failure(desk: Toolbench, name: str, content: str) -> None:
     tools, _ = await announced(desk, {"name": name})

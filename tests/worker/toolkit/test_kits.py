@@ -46,10 +46,7 @@ def test_each_unknown_name_is_refused_at_its_place_with_close_ones() -> None:
         Registry(BUILTIN).kit(["read_file", "grpe", "glob", "quux*"])
     assert caught.value.errors == [
         {"pointer": "/tools/1", "detail": "no tool is called 'grpe'; did you mean grep?"},
-        {
-            "pointer": "/tools/3",
-            "detail": f"no tool is called 'quux*'; there are {', '.join(EVERYTHING)}",
-        },
+        {"pointer": "/tools/3", "detail": f"no tool is called 'quux*'; there are {', '.join(EVERYTHING)}"},
     ]
 
 
@@ -151,8 +148,7 @@ def test_what_no_tool_of_that_kind_takes_is_still_refused(tool: str, given: dict
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
-    [("read_fil", "Did you mean read_file?"), ("quux", "Available tools: read_file, bash.")],
+    ("name", "hint"), [("read_fil", "Did you mean read_file?"), ("quux", "Available tools: read_file, bash.")]
 )
 def test_an_unknown_tool_is_answered_with_what_there_is(name: str, hint: str) -> None:
     with pytest.raises(ToolError) as caught:

@@ -226,11 +226,7 @@ async def test_without_a_filter_a_question_without_a_line_end_is_shown(desk: Too
 @pytest.mark.parametrize(
     ("pattern", "error_type", "said"),
     [
-        (
-            "(unclosed",
-            ErrorType.INVALID_TOOL_PARAMS,
-            "is not a valid regular expression: missing ) at position 9",
-        ),
+        ("(unclosed", ErrorType.INVALID_TOOL_PARAMS, "is not a valid regular expression: missing ) at position 9"),
         ("^(a|aa)+$", ErrorType.TIMEOUT, "the filter took longer than 1 s; use a simpler one, or none"),
     ],
 )

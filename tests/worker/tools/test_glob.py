@@ -36,13 +36,7 @@ async def test_all_are_sorted_before_a_hundred_are_shown(desk: Toolbench) -> Non
         "(100 of 150 files, the most recently changed ones. Use a narrower pattern or path to see the others.)"
     ]
     assert result.title == "Found 150 files"
-    assert result.metadata == {
-        "pattern": "**/*.txt",
-        "searchPath": ".",
-        "count": 100,
-        "total": 150,
-        "truncated": True,
-    }
+    assert result.metadata == {"pattern": "**/*.txt", "searchPath": ".", "count": 100, "total": 150, "truncated": True}
 
 
 @pytest.mark.parametrize(("count", "truncated"), [(99, False), (100, False), (101, True)])

@@ -21,15 +21,7 @@ from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
 LINE = re.compile(r" *(\d+)\|(.*)")
 NEXT = re.compile(r"(?:[Gg]o on with|continue with read_file and) offset=(\d+)")
 SAVED = re.compile(r"The whole output is in (\S+): read it in parts with read_file \(from offset=(\d+)")
-ALPHABETS = [
-    "ab ",
-    "if self.x[0] == 'y': return z",
-    "漢字仮名",
-    "0x3fA9-",
-    "\U0001f680e\u0301",
-    "\t ",
-    "\U00012000",
-]
+ALPHABETS = ["ab ", "if self.x[0] == 'y': return z", "漢字仮名", "0x3fA9-", "\U0001f680e\u0301", "\t ", "\U00012000"]
 
 
 def numbered(content: str) -> list[tuple[int, str]]:

@@ -29,7 +29,7 @@ from deputize.worker.tools.skills import (
     read_skill,
     skills_of,
 )
-from tests.running import Bench, call, open_bench, say, script
+from tests.running import call, open_bench, say, script
 from tests.skills import write_skill
 from tests.toolbench import Toolbench, open_toolbench
 
@@ -391,8 +391,3 @@ async def test_a_run_gets_a_skill_when_it_needs_it(redis_url: str, skills: Path,
         steps = [event.step for event in events if isinstance(event, StepCompleted)]
         assert [(step.type, step.title) for step in steps][:1] == [("skill", "skill pdf")]
         assert (steps[1].result or "").strip() == "split"
-
-
-async def test_without_skills_no_run_is_told_of_them(bench: Bench, tmp_path: Path) -> None:
-    result = await bench.run(model=script(tmp_path, [call("get_skill", skill_name="pdf")], [say("done")]))
-    assert "there is no tool 'get_skill' in this run" in result.errors[0]

@@ -99,22 +99,12 @@ async def test_results_are_a_numbered_list_for_the_model_and_data_for_programs(
         "2. (no title)\n   https://b.example/"
     )
     assert result.data == [
-        {
-            "title": "Delegating & more",
-            "url": "https://a.example/x?y",
-            "snippet": "How to do it",
-            "date": "2026-01-31",
-        },
+        {"title": "Delegating & more", "url": "https://a.example/x?y", "snippet": "How to do it", "date": "2026-01-31"},
         {"title": "(no title)", "url": "https://b.example/", "snippet": "", "date": ""},
     ]
     assert (result.title, result.metadata) == (
         "Found 2 results",
-        {
-            "query": "how to delegate",
-            "provider": provider["search_provider"],
-            "count": 2,
-            "freshness": "noLimit",
-        },
+        {"query": "how to delegate", "provider": provider["search_provider"], "count": 2, "freshness": "noLimit"},
     )
 
 

@@ -14,7 +14,7 @@ from deputize.shared.request import ApprovalMode
 from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
 from deputize.worker.text.output import TodoItem, TodoList
 from deputize.worker.tools.base import Kind
-from tests.running import Bench, call, open_bench, say, script
+from tests.running import call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench
 
 TODOS = [
@@ -88,8 +88,3 @@ async def test_followers_read_the_list_as_text_and_it_is_no_change_of_files(redi
         events = [envelope.event for envelope in await bench.events(result.delegation_id)]
         (step,) = [event.step for event in events if isinstance(event, StepCompleted)]
         assert (step.title, step.result) == ("todo list: 1 of 4 done", LIST)
-
-
-async def test_without_the_switch_there_is_no_todo_list(bench: Bench, tmp_path: Path) -> None:
-    result = await bench.run(model=script(tmp_path, [call("write_todos", todos=[])], [say("done")]))
-    assert "there is no tool 'write_todos'" in result.errors[0]
