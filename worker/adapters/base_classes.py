@@ -21,7 +21,6 @@ from ..text.output import Display
 from ..tools.base import InitContext, Kind
 
 P = TypeVar("P", bound=Mapping[str, Any])
-Category = Literal["builtin", "custom", "mcp"]
 Parameters = Mapping[str, Any] | type[BaseModel] | Iterable[Any]
 """A JSON Schema, a pydantic model, or a list of objects such as ``ToolParameter``."""
 
@@ -155,7 +154,7 @@ class _Declared:
 
     id: str
     name: str
-    category: Category = "custom"
+    category: Literal["builtin", "custom", "mcp"] = "custom"
     enabled: bool = True
     auto_execute: bool = False
 
@@ -339,13 +338,9 @@ class BaseDeclarativeTool(DeclarativeTool[P]):
     """A builder that validates the arguments against the schema."""
 
     def build(self, params: P) -> ToolInvocation[P]:
-        if error := self.validate_tool_params(params):
+        if error := _mistake(self.name, self.parameter_schema, params) or self.validate_tool_param_values(params):
             raise ValueError(error)
         return self.create_invocation(params)
-
-    def validate_tool_params(self, params: P) -> str | None:
-        """Returns the error message for invalid arguments, or None."""
-        return _mistake(self.name, self.parameter_schema, params) or self.validate_tool_param_values(params)
 
     def validate_tool_param_values(self, params: P) -> str | None:
         """Returns the error of a check that a schema cannot express, or None."""
