@@ -25,7 +25,7 @@ MAX_TRIES = 4
 """Addresses of one host that are tried."""
 TRY_SECONDS = 5.0
 """How long one address is tried while others are left."""
-_TCP = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
+_TcpBackend = cast("type[httpcore2.AsyncNetworkBackend]", httpcore2.AnyIOBackend)
 
 
 @lru_cache(maxsize=1)
@@ -34,7 +34,7 @@ def trust_store() -> SSLContext:
     return httpx2.create_ssl_context()
 
 
-class Network(httpcore2.AsyncNetworkBackend):
+class Network(_TcpBackend):
     """This machine's network: names by its resolver, connections by TCP."""
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
@@ -42,17 +42,6 @@ class Network(httpcore2.AsyncNetworkBackend):
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        """Connects to ``host``, an IP address."""
-        return await _TCP.connect_tcp(host, port, timeout, local_address, socket_options)
 
 
 class GuardedTransport(httpx2.AsyncHTTPTransport):
