@@ -6,13 +6,10 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from pydantic_core import to_json
-
 from ..shared.connection import REDIS_ERRORS
-from ..shared.delegation import Artifact, FinalStatus, Progress, Status, Step, TerminationReason
+from ..shared.delegation import Artifact, FinalStatus, Status, Step, TerminationReason
 from ..shared.errors import Conflict, Fenced
 from ..shared.events import Envelope, Replied, RunRetried, StepCompleted, StepStarted
 from ..shared.runs.record import Claim, fields_of, nothing_to_continue
@@ -20,13 +17,11 @@ from ..shared.runs.store import RunStore
 from ..shared.runs.turns import first_files
 from ..shared.text import clip
 from .conversation import Conversation, current_entries
-from .emit import Emitter
 from .fleet.lease import StopSignal
-from .ledger import Ledger
 from .limits import Meter
 from .prompt import first_message
 from .services import Services
-from .steps import StepLog, in_doubt, not_executed
+from .steps import StepLog, not_executed
 from .threads import run_in_thread
 from .workspace.artifacts import Artifacts
 from .workspace.deadline import Deadline
@@ -81,10 +76,6 @@ class RunOutputs:
     """Whether the files could be read."""
 
     @property
-    def patch(self) -> str | None:
-        return self.facts.patch if self.facts else None
-
-    @property
     def of_files(self) -> dict[str, Any]:
         """Returns the result's fields about files."""
         facts = self.facts or Facts()
@@ -113,19 +104,18 @@ async def collect_outputs(
         await stop.wait()
         deadline.shorten(hurried)
 
+    def collect() -> RunOutputs:
+        artifacts = Artifacts(workspace.files)
+        latest = artifacts.latest_versions()
+        kept = fields_of(latest, artifacts.contents(latest))
+        return RunOutputs(workspace.compare(deadline), latest, kept, workspace.disk_bytes())
+
     hurry = asyncio.create_task(hurry_when_stopped())
     try:
-        return await run_in_thread(_outputs, workspace, deadline)
+        return await run_in_thread(collect)
     finally:
         hurry.cancel()
         await asyncio.wait({hurry})
-
-
-def _outputs(workspace: Workspace, deadline: Deadline) -> RunOutputs:
-    artifacts = Artifacts(workspace.files)
-    latest_versions = artifacts.latest_versions()
-    kept = fields_of(latest_versions, artifacts.contents(latest_versions))
-    return RunOutputs(workspace.compare(deadline), latest_versions, kept, workspace.disk_bytes())
 
 
 MAX_DELAY_SECONDS = 60.0
@@ -179,26 +169,9 @@ def go_on(conversation: Conversation, claim: Claim, store: Callable[[bytes], Non
         conversation.ask(*task)
 
 
-def resumed_because(claim: Claim) -> str:
-    """Returns why there is another attempt, for ``run_resumed``."""
-    if claim.handed_over:
-        return "the attempt before was handed over: its worker was stopped"
-    return "the attempt before lost its worker"
-
-
 def interrupted_because(claim: Claim) -> str:
     """Returns why a call of the previous attempt has no result, for the model."""
     return "the run was handed over to another worker" if claim.handed_over else "the worker was lost"
-
-
-def ledger_of(claim: Claim, emit: Emitter, conversation: Conversation) -> Ledger:
-    """Returns the ledger as earlier attempts left it, with the lost and stalled workers of the calls still open."""
-    stalled = claim.stalled and bool(conversation.unanswered(0))
-    return Ledger(emit, claim.ledger, interrupted_because(claim), again=claim.lost > 0, stalled=stalled)
-
-
-def given_up(claim: Claim) -> str:
-    return f"{claim.lost} workers in a row were lost while they carried this out; it is given up"
 
 
 async def recall_steps(steps: StepLog, store: RunStore, claim: Claim) -> list[Step]:
@@ -215,12 +188,6 @@ async def recall_steps(steps: StepLog, store: RunStore, claim: Claim) -> list[St
     steps.announced |= {step.id for step in started}
     ended = {step.id for step in steps.ended}
     return [step for step in started if step.id not in ended]
-
-
-async def settle_steps(steps: StepLog, store: RunStore, claim: Claim) -> None:
-    """Ends the open steps of earlier attempts, for an attempt that ends before it begins to work."""
-    for step in await recall_steps(steps, store, claim):
-        steps.end(step, in_doubt(f"{interrupted_because(claim)} while this call was under way"))
 
 
 async def files_left(services: Services, claim: Claim) -> Workspace | None:
@@ -254,14 +221,6 @@ def next_try(claim: Claim, outcome: RunOutcome, meter: Meter, first_delay: float
     )
 
 
-def fields_of_next_try(meter: Meter) -> dict[str, str]:
-    """Returns the fields of the record with which the next try begins: what was spent, and nothing else."""
-    return {
-        "checkpoint": to_json(meter.spent_only().checkpoint() | {"elapsed": 0}).decode(),
-        "progress": Progress(cost_usd=meter.usage.cost_usd).to_json(),
-    }
-
-
 async def discard_files(services: Services, claim: Claim, check_fence: Callable[[], Awaitable[None]]) -> None:
     """Deletes what the failed try left, before this one begins: its conversation knows nothing of it.
 
@@ -271,9 +230,5 @@ async def discard_files(services: Services, claim: Claim, check_fence: Callable[
     if not claim.retries or claim.history or not await run_in_thread(folder.exists):
         return
     await check_fence()
-    await run_in_thread(_discard, folder)
-
-
-def _discard(folder: Path) -> None:
-    aside = folder.rename(folder.with_name(f"{folder.name}.{secrets.token_hex(4)}"))
-    delete(aside)
+    aside = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")
+    await run_in_thread(lambda: delete(folder.rename(aside)))

@@ -153,21 +153,20 @@ class Emitter:
         if self._fenced:
             raise Fenced
 
-    async def finish(
-        self, event: Event, fields: Mapping[str, str], retention: int, artifacts: Mapping[str, str]
+    async def end(
+        self,
+        event: Event,
+        fields: Mapping[str, str],
+        *,
+        retention: int = 0,
+        artifacts: Mapping[str, str] = {},
+        retry_ms: int | None = None,
     ) -> None:
-        """Writes the result, ``run_finished`` and the artifacts and releases the lease, in one write."""
+        """Writes the last event of the run, or of a try that is followed by another one, and releases the lease."""
         self.emit(event)
-        self._update.retention = retention
+        self._update.fields |= fields
         self._update.artifacts |= artifacts
-        self._update.fields |= fields
-        await self.settled()
-
-    async def retry(self, event: Event, fields: Mapping[str, str], seconds: float) -> None:
-        """Writes that the run is done again from the start, so many seconds from now, and releases the lease."""
-        self.emit(event)
-        self._update.retry_ms = round(seconds * 1000)
-        self._update.fields |= fields
+        self._update.retention, self._update.retry_ms = retention, retry_ms
         await self.settled()
 
     def hand_over(self) -> None:

@@ -54,7 +54,7 @@ class Spending:
     run: RunContext
     pipe: Pipe
     caps: Sequence[Cap]
-    """Not empty."""
+    """Empty where the day's spending is not capped: then nothing is asked."""
     _noted: bool = False
 
     async def allowance(self, prompt_tokens: int, wanted: int) -> int:
@@ -62,13 +62,14 @@ class Spending:
 
         Raises ``LimitReached(BUDGET)`` where a cap is reached, and ``Fenced``.
         """
-        if (costs := self.run.meter.cost_range(prompt_tokens, wanted)) is None:
+        if not self.caps or (costs := self.run.meter.cost_range(prompt_tokens, wanted)) is None:
             return wanted
         return self.run.meter.capped_allowance(prompt_tokens, wanted, await self._reserve(*costs))
 
     async def settle(self) -> None:
         """Books what was spent and releases the reservation."""
-        await self._ask(0, 0)
+        if self.caps:
+            await self._ask(0, 0)
 
     async def _reserve(self, most: float, least: float) -> float | Cap:
         """Returns the US dollars that are reserved, or the cap that is reached."""
@@ -111,8 +112,7 @@ class ModelCalls:
     shared: PrefixWait
     count: Callable[[Usage], None]
     """Called with the usage of every reply."""
-    spending: Spending | None = None
-    """None where the day's spending is not capped."""
+    spending: Spending
     retention: Retention = field(default_factory=Retention)
     max_output_tokens: int = 16_000
 
@@ -201,18 +201,13 @@ class ModelCalls:
         """
         meter = self.run.meter
         meter.hour_writes = prompt.cached_for_an_hour
-        bounded = meter.has_budget or self.spending
+        bounded = meter.has_budget or self.spending.caps
         tokens = await self.conversation.tokens_at_most(prompt) if bounded else 0
         begin = partial(self._begin, Usage(), counted)
-        async with (
-            self._admitted(prompt),
-            self.wait.call(self.model.endpoint_id, begin, lambda: meter.time_for_summary),
-        ):
+        async with self._admitted(prompt), self.wait.call(self.model.endpoint_id, begin):
             while True:
                 allowance = meter.output_allowance(tokens, prompt.max_output_tokens)
-                if self.spending:
-                    allowance = await self.spending.allowance(tokens, allowance)
-                allowed = replace(prompt, max_output_tokens=allowance)
+                allowed = replace(prompt, max_output_tokens=await self.spending.allowance(tokens, allowance))
                 if reply := await self._stream(allowed, tokens, turn, counted=counted, stream=stream):
                     if reply.estimated:
                         self.run.report_error(
@@ -220,8 +215,7 @@ class ModelCalls:
                         )
                     usage = meter.spend(reply.usage)
                     self.count(usage)
-                    if self.spending:
-                        await self.spending.settle()
+                    await self.spending.settle()
                     return replace(reply, usage=usage)
 
     def _begin(self, usage: Usage, counted: bool) -> None:

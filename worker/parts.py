@@ -10,9 +10,10 @@ from functools import partial
 from ..shared.connection import retried
 from ..shared.facts import Trust
 from ..shared.runs.record import trust_of
-from .attempts import go_on, ledger_of
+from .attempts import go_on, interrupted_because
 from .conversation import Conversation
 from .fleet.gate import EndpointWait, PrefixWait
+from .ledger import Ledger
 from .limits import Repetition
 from .loop import Loop
 from .model_calls import ModelCalls, Spending
@@ -26,7 +27,7 @@ from .sandbox.base import Sandbox
 from .sandbox.bubblewrap import MOUNT
 from .sandbox.project_tools import ProjectTools
 from .services import Services
-from .subagents import Children, SubagentRunner
+from .subagents import Children, Inheritance, SubagentRunner
 from .tool_calls import ToolCalls
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
@@ -44,7 +45,7 @@ class LoopBuilder:
     children: Children
     workspace: Workspace
     project: ProjectTools
-    spending: Spending | None = None
+    spending: Spending
 
     @asynccontextmanager
     async def open(self, model: Model) -> AsyncGenerator[Loop]:
@@ -124,36 +125,30 @@ class LoopBuilder:
             ),
             tools=tools.specs,
             conversation=conversation,
-            wait=EndpointWait(services.outages, run.emit.emit, run.emit.set),
+            wait=EndpointWait(services.outages, run.emit.emit, run.emit.set, lambda: run.meter.time_for_summary),
             shared=PrefixWait(services.prefixes, run.emit.emit, run.idle),
-            count=services.count,
+            count=services.status.count,
             spending=self.spending,
             max_output_tokens=services.settings.max_output_tokens,
         )
 
     def _tool_calls(self, policy: PolicyContext, conversation: Conversation, tools: RunTools) -> ToolCalls:
         run, services = self.run, self.services
-        requests = PermissionRequests(
-            claim=run.claim,
-            redis=services.store.redis,
-            bus=services.leases.bus,
-            emit=run.emit,
-            idle=run.idle,
-            seconds=services.settings.permission_timeout_seconds,
-        )
-        subagents = SubagentRunner(
-            run,
-            services,
-            self.children,
-            kit=tools.kit,  # which children may have, too
-            folder=self.workspace.path,
-            open_calls=conversation.unanswered,
-        )
+        seconds = services.settings.permission_timeout_seconds
+        requests = PermissionRequests(run, services.store.redis, services.leases.bus, seconds)
+        inheritance = Inheritance(run.claim, services.settings, tools.kit, self.workspace.path)
+        subagents = SubagentRunner(run, services, self.children, inheritance, conversation.unanswered)
         return ToolCalls(
             run=run,
             run_tools=replace(tools, context=replace(tools.context, subagents=subagents)),
             approval=Approval(policy, requests, run.steps, run.reading),
-            ledger=ledger_of(run.claim, run.emit, conversation),
+            ledger=Ledger(
+                run.emit,
+                run.claim.ledger,
+                interrupted_because(run.claim),
+                again=run.claim.lost > 0,
+                stalled=run.claim.stalled and bool(conversation.unanswered(0)),
+            ),
             after_effects=partial(self._after_effects, tools.context.sandbox),
         )
 

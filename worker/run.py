@@ -7,8 +7,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from pydantic_core import to_json
+
 from ..shared import log as logs
-from ..shared.delegation import TerminationReason, ToolAgentResult
+from ..shared.delegation import Progress, TerminationReason, ToolAgentResult
 from ..shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
 from ..shared.events import Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
 from ..shared.log import log
@@ -23,13 +25,10 @@ from .attempts import (
     RunOutputs,
     collect_outputs,
     discard_files,
-    fields_of_next_try,
     files_left,
-    given_up,
+    interrupted_because,
     next_try,
     recall_steps,
-    resumed_because,
-    settle_steps,
     with_continued,
 )
 from .emit import Emitter
@@ -42,6 +41,7 @@ from .models.base import Model
 from .parts import LoopBuilder
 from .run_context import RunContext
 from .services import Services
+from .steps import in_doubt
 from .subagents import Children
 from .threads import EXIT_EXCEPTIONS
 from .toolkit.offer import RunOffer
@@ -72,8 +72,7 @@ class Run:
         self.stop = stop
         self.heartbeat_seconds = heartbeat_seconds
         self.children = Children(self.context, services)
-        self.caps = caps_of(services.settings.spend, claim.request.labels)
-        self.spending = Spending(self.context, services.pipe, self.caps) if self.caps else None
+        self.spending = Spending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
         self.given_up = claim.lost >= services.settings.max_attempts
         self.workspace: Workspace | None = None
         self.loop: Loop | None = None
@@ -115,13 +114,14 @@ class Run:
         if self.claim.cancelled:
             return RunOutcome(TerminationReason.CANCELLED, "Cancelled while it waited for another worker.")
         if self.given_up:
-            return self._failure(TerminationReason.WORKER_LOST, given_up(self.claim))
+            lost = f"{self.claim.lost} workers in a row were lost while they carried this out; it is given up"
+            return self._failure(TerminationReason.WORKER_LOST, lost)
         try:
             await discard_files(self.services, self.claim, self.children.check_fence)
             self.context.claim = await with_continued(self.services, self.claim)
             model = await self.services.model(self.claim.request.model)
             self.context.emit.set({MODEL: model.name})
-            self.context.meter.set_price(model, self.caps)
+            self.context.meter.set_price(model, self.spending.caps)
             offer = await self.services.offer(self.claim)
             self.workspace = await self.services.workspace(self.claim, offer.profile.disk_bytes, self._report_progress)
             return await self._carry_out(model, self.workspace, offer)
@@ -165,7 +165,9 @@ class Run:
     async def _settle(self) -> None:
         """Counts the calls that earlier attempts left under way, and ends their steps: they are not gone on with."""
         self.context.meter.tool_calls += len(self.claim.ledger)
-        await settle_steps(self.context.steps, self.services.store, self.claim)
+        doubt = in_doubt(f"{interrupted_because(self.claim)} while this call was under way")
+        for step in await recall_steps(self.context.steps, self.services.store, self.claim):
+            self.context.steps.end(step, doubt)
 
     def _report_progress(self, message: str) -> None:
         self.context.emit.emit(ProgressMade(message=message))
@@ -190,8 +192,9 @@ class Run:
                 await recall_steps(self.context.steps, self.services.store, claim)
             else:
                 await self._settle()
+            ending = "was handed over: its worker was stopped" if claim.handed_over else "lost its worker"
             event = RunResumed(
-                worker=self.services.name, from_turn=self.context.meter.turns, reason=resumed_because(claim)
+                worker=self.services.name, from_turn=self.context.meter.turns, reason=f"the attempt before {ending}"
             )
         self.context.emit.emit(event)
         self.context.emit.flush()  # callers wait for this sign that a worker has the run
@@ -294,10 +297,14 @@ class Run:
 
     async def _retry(self, event: RunRetried) -> None:
         """Releases the run to its next try, in one write, the last one of this try."""
-        if self.spending:
-            await self.spending.settle()
-        fields = {SPENT: self.context.meter.own.to_json(), **fields_of_next_try(self.context.meter)}
-        await self.context.emit.retry(event, fields, event.delay_seconds)
+        await self.spending.settle()
+        meter = self.context.meter
+        fields = {
+            SPENT: meter.own.to_json(),
+            "checkpoint": to_json(meter.spent_only().checkpoint() | {"elapsed": 0}).decode(),
+            "progress": Progress(cost_usd=meter.usage.cost_usd).to_json(),
+        }
+        await self.context.emit.end(event, fields, retry_ms=round(event.delay_seconds * 1000))
 
     async def _finish(self, result: ToolAgentResult, outputs: RunOutputs) -> None:
         """Writes the result and ``run_finished`` and releases the lease, in one write, the last one of the run."""
@@ -309,11 +316,9 @@ class Run:
         }
         if outputs.disk_bytes is not None:
             fields[DISK] = str(outputs.disk_bytes)
-        if outputs.patch is not None:
-            fields["patch"] = self.context.emit.mask.text(outputs.patch)
-        if self.spending:
-            await self.spending.settle()
+        if outputs.facts is not None:
+            fields["patch"] = self.context.emit.mask.text(outputs.facts.patch)
+        await self.spending.settle()
         artifacts = {name: self.context.emit.mask.text(text) for name, text in outputs.kept.items()}
-        await self.context.emit.finish(
-            RunFinished(result=result), fields, self.services.settings.retention_seconds, artifacts
-        )
+        retention = self.services.settings.retention_seconds
+        await self.context.emit.end(RunFinished(result=result), fields, retention=retention, artifacts=artifacts)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ..shared.bus import Bus
 from ..shared.connection import Pipe, connect, retried
-from ..shared.delegation import Usage
 from ..shared.errors import Invalid, Misconfigured, WorkspaceLost
 from ..shared.fleet import Fleet
 from ..shared.log import log
@@ -21,12 +20,12 @@ from ..shared.request import DirectoryWorkspace
 from ..shared.request_rules import foreign_script
 from ..shared.runs.keys import LEASES, record_key
 from ..shared.runs.record import Claim
-from ..shared.runs.store import RELEASE, WRITING, RunStore
+from ..shared.runs.store import RELEASE, RENEW, WRITING, RunStore
 from ..shared.settings import Settings
 from .celery_pool.process import ProgressEvents
 from .fleet.gate import Outages, SharedPrefixes
 from .fleet.janitor import Janitor, Presence
-from .fleet.lease import Leases, open_leases
+from .fleet.lease import Leases
 from .fleet.status import WorkerStatus
 from .mcp.source import McpServers
 from .models import close_models, open_model
@@ -56,35 +55,26 @@ class Services:
     name: str
     owner: str
     """Identifies this process among all that ever had this name."""
-    concurrency: int
     store: RunStore
     pipe: Pipe
     leases: Leases
-    fleet: Fleet
+    status: WorkerStatus
     progress: ProgressEvents
     send: Callable[[Sequence[Ticket]], None]
     """Sends tickets to their queues; blocking. Raises ``Unavailable``."""
     waiting: Callable[[], AbstractContextManager[None]]
     """Frees a run's slot for another run while it waits."""
-    offered: RunOffer
-    """What the runs of the worker's own sandbox may have."""
     offers: Offers
-    """What those of any sandbox may have."""
+    """What runs may have, by their sandbox."""
     rules: Sequence[Rule]
     """The rules of the policy's files."""
     outages: Outages
     prefixes: SharedPrefixes
-    usage: Usage = field(default_factory=Usage)
-    """That of the model calls of all runs so far."""
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
     long_copy_seconds: float = LONG_SECONDS
     """Seconds after which the copy of a workspace is reported."""
     retry_seconds: float = 1.0
     """The delay of a run's first automatic retry; doubled for each further one."""
-
-    def count(self, usage: Usage) -> None:
-        """Adds the usage of a model call to that of this process."""
-        self.usage += usage
 
     async def claim(self, id: str) -> Claim | None:
         token, seconds = random.token_hex(8), self.settings.lease_seconds
@@ -130,31 +120,25 @@ class Services:
 
         Raises ``WorkspaceLost`` where calls have results and their files are on another machine.
         """
-        if claim.touched_files and not (self.settings.workspaces / claim.id).exists():
-            raise WorkspaceLost(
-                f"the files of attempt {claim.attempt - 1} are not on this machine ({self.name}). Put "
-                "DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share, and hand the task over again"
-            )
-        spec = claim.request.workspace
-        if claim.request.parent_id and isinstance(spec, DirectoryWorkspace):
-            self._check_copied(claim, spec)
+        root, spec, parent = self.settings.workspaces, claim.request.workspace, claim.request.parent_id
+        source = spec.path if isinstance(spec, DirectoryWorkspace) else claim.id
+        if not (root / claim.id).exists():
+            where = f"not on this machine ({self.name}). Put DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share"
+            if claim.touched_files:
+                raise WorkspaceLost(
+                    f"the files of attempt {claim.attempt - 1} are {where}, and hand the task over again"
+                )
+            if parent and Path(source).parent.name == parent:  # its worker made the copy
+                raise WorkspaceLost(
+                    f"the copy of the files of {parent} is {where}, or hand the task over without a copy"
+                )
         sources = self.settings.workspace_sources
         if sources is None and not self.settings.local:
             sources = []
-        root, earlier, tally = self.settings.workspaces, claim.files_of, CopyTally()
+        earlier, tally = claim.files_of, CopyTally()
         filled = partial(restore, root / earlier.id, at_start=earlier.at_start, tally=tally) if earlier else None
         copy = Workspace.create(spec, claim.id, root, sources, claim.attempt, most, tally, restore=filled)
-        source = spec.path if isinstance(spec, DirectoryWorkspace) else claim.id
         return await reported(copy, tally, source, report, self.long_copy_seconds)
-
-    def _check_copied(self, claim: Claim, spec: DirectoryWorkspace) -> None:
-        """Raises ``WorkspaceLost`` where the copy of the parent's files, made by its worker, is on another machine."""
-        of_parent = Path(spec.path).parent.name == claim.request.parent_id
-        if of_parent and not (self.settings.workspaces / claim.id).exists():
-            raise WorkspaceLost(
-                f"the copy of the files of {claim.request.parent_id} is not on this machine ({self.name}). Put "
-                "DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share, or hand the task over without a copy"
-            )
 
 
 def checked_rules(settings: Settings, tools: Sequence[AnyTool]) -> Sequence[Rule]:
@@ -212,26 +196,22 @@ async def open_services(
             settings=settings,
             name=name,
             owner=presence.owner,
-            concurrency=concurrency,
             store=store,
             pipe=pipe,
             leases=leases,
-            fleet=Fleet(store.redis),
+            status=WorkerStatus(name, concurrency, offered, leases, Fleet(store.redis)),
             progress=progress,
             send=send,
             waiting=waiting,
-            offered=offered,
             offers=Offers(offered),
             rules=rules,
             outages=Outages(pipe, settings.model_retry_seconds),
             prefixes=SharedPrefixes(pipe),
         )
-        status = WorkerStatus(services)
-        janitor = Janitor(settings, store, leases.bus, presence, send)
-        async with presence.shown(), _background(services, status, janitor):
+        async with presence.shown(), _background(services, Janitor(settings, store, leases.bus, presence, send)):
             yield services
         await close_models()
-        await status.leave()
+        await services.status.leave()
 
 
 @asynccontextmanager
@@ -242,16 +222,18 @@ async def _connected(
     async with (
         connect(redis_url) as redis,
         connect(redis_url, timeout=None) as writing,
+        connect(redis_url, timeout=None) as renewing,
         connect(redis_url) as listening,
         Pipe(writing, WRITING) as pipe,
+        Pipe(renewing, [RENEW]) as renewals,
         Bus(listening) as bus,
-        open_leases(redis_url, bus, settings.lease_seconds, standby) as leases,
     ):
+        leases = Leases(renewals, bus, settings.lease_seconds, standby)
         yield RunStore(redis, settings.retention_seconds), pipe, leases
 
 
 @asynccontextmanager
-async def _background(services: Services, status: WorkerStatus, janitor: Janitor) -> AsyncGenerator[None]:
+async def _background(services: Services, janitor: Janitor) -> AsyncGenerator[None]:
     """Runs the background tasks of a worker process. One that fails ends the block, and with it the worker."""
     async with asyncio.TaskGroup() as background:
         tasks = [
@@ -261,9 +243,9 @@ async def _background(services: Services, status: WorkerStatus, janitor: Janitor
                 services.leases.hear_cancels(),
                 janitor.requeue_forever(),
                 janitor.sweep_forever(),
-                status.announce_forever(),
+                services.status.announce_forever(),
                 services.progress.send_forever(),
-                status.announce_sources(),
+                services.status.announce_sources(),
             )
         ]
         yield

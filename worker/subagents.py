@@ -42,27 +42,6 @@ END_SECONDS = 2.0
 _STRICTEST_FIRST = (ApprovalMode.READ_ONLY, ApprovalMode.ASK, ApprovalMode.SANDBOXED, ApprovalMode.AUTO)
 
 
-@dataclass(frozen=True, slots=True)
-class ChildListener:
-    """Publishes the starts of a child's steps as updates of its call, and its permission requests."""
-
-    context: ToolContext
-    id: str
-    permissions: ChildPermissions
-
-    def hear(self, message: str) -> None:
-        """Takes a message of the child's channel."""
-        self.permissions.hear(message)
-        if '"step_started"' in message:
-            event = Envelope.from_json(message).event
-            if isinstance(event, StepStarted):
-                self.context.metadata(delegationId=self.id, step=event.step.title)
-
-    async def catch_up(self) -> None:
-        """Publishes what was not heard."""
-        await self.permissions.catch_up(self.id)
-
-
 class Children:
     """The child delegations of one run. None outlives it: however it ends, its children are ended first."""
 
@@ -70,6 +49,7 @@ class Children:
         self._run = run
         self._store = services.store
         self._bus = services.leases.bus
+        self.permissions = ChildPermissions(run, services.store.redis)
         self._recalled = run.claim.attempt == 1
         self.known: dict[str, str] = {}
         """The ids of all children ever created, by the keys of their calls."""
@@ -87,14 +67,28 @@ class Children:
             else:
                 self._run.meter.lent[child.id] = child.effective_limits
 
-    async def wait(self, id: str, listener: ChildListener | None = None) -> Delegation:
-        """Returns the child when it has ended, however long Redis is unavailable. Raises ``NotFound``."""
+    async def wait(self, id: str, call: ToolContext | None = None) -> Delegation:
+        """Returns the child when it has ended, however long Redis is unavailable. Raises ``NotFound``.
+
+        Meanwhile its permission requests are published, and the starts of its steps as updates of the ``call``.
+        """
         async with self._bus.listen(channel(id)) as inbox:
             while not (child := await retried(partial(self._store.get, id))).status.finished:
-                if listener:
-                    await listener.catch_up()
-                await _end_or_recheck(inbox, listener)
+                if call:
+                    await self.permissions.catch_up(id)
+                with suppress(TimeoutError):  # events may have been missed
+                    async with asyncio.timeout(RECHECK_SECONDS):
+                        await self._hear(id, inbox, call)
         return child
+
+    async def _hear(self, id: str, inbox: Inbox, call: ToolContext | None) -> None:
+        """Returns when the child's end was announced, or messages were lost."""
+        while (message := await inbox.get()) is not None and '"run_finished"' not in message:
+            if call is None:
+                continue
+            self.permissions.hear(message)
+            if '"step_started"' in message and isinstance(event := Envelope.from_json(message).event, StepStarted):
+                call.metadata(delegationId=id, step=event.step.title)
 
     async def end(self) -> list[str]:
         """Cancels running children and waits END_SECONDS for their usage; returns the ids of those that take longer.
@@ -121,15 +115,6 @@ class Children:
         """Stops the run and raises ``Fenced`` where another worker owns it."""
         self._run.emit.set({"status": Status.RUNNING.value})
         await self._run.emit.settled()
-
-
-async def _end_or_recheck(inbox: Inbox, listener: ChildListener | None) -> None:
-    """Returns when the end was announced, when events may have been missed, or after some seconds."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(RECHECK_SECONDS):
-            while (message := await inbox.get()) is not None and '"run_finished"' not in message:
-                if listener:
-                    listener.hear(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +160,11 @@ class Inheritance:
 
     def _tools_of_agent(self, patterns: Sequence[str]) -> list[str]:
         """Returns those tools of the agent that this run has itself; a child never has more."""
-        names = [name for name, tool in self.kit.items() if any(_is_named(tool, pattern) for pattern in patterns)]
+        names = [
+            tool_name
+            for tool_name, tool in self.kit.items()
+            if any(fnmatchcase(name, pattern) for pattern in patterns for name in (tool.name, *tool.aliases))
+        ]
         if not names:
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS,
@@ -207,35 +196,16 @@ class Inheritance:
         return tool
 
 
-def _is_named(tool: AnyTool, pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in (tool.name, *tool.aliases))
-
-
+@dataclass(frozen=True, slots=True)
 class SubagentRunner:
-    """Creates child delegations for calls of one run, and waits for their results.
+    """Creates child delegations for calls of one run, and waits for their results."""
 
-    ``kit``: the tools that children may have. ``folder``: the files they may get a copy of. ``open_calls`` returns the
-    calls of the current turn.
-    """
-
-    def __init__(
-        self,
-        run: RunContext,
-        services: Services,
-        children: Children,
-        *,
-        kit: Mapping[str, AnyTool],
-        folder: Path,
-        open_calls: Callable[[int], Sequence[Call]],
-    ) -> None:
-        self._run = run
-        self._services = services
-        self._store = services.store
-        self._children = children
-        self._permissions = ChildPermissions(run.claim, services.store.redis, run.emit, run.meter)
-        self._kit = kit
-        self._inheritance = Inheritance(run.claim, services.settings, kit, folder)
-        self._open_calls = open_calls
+    run: RunContext
+    services: Services
+    children: Children
+    inheritance: Inheritance
+    open_calls: Callable[[int], Sequence[Call]]
+    """Returns the calls of the current turn."""
 
     async def delegate(self, ctx: ToolContext, request: DelegationRequest, *, copy: bool) -> Outcome:
         """Runs the request as a child delegation and waits for its end; no slot is held meanwhile.
@@ -243,70 +213,61 @@ class SubagentRunner:
         ``copy``: the child works on a copy of this run's current files. The same call of the same turn finds the same
         child again, in any attempt. Raises ``ToolError`` for what the model can correct, and ``Fenced``.
         """
-        key = call_key(self._run.claim.id, self._run.meter.turns, ctx.call_id)
-        if key not in self._children.known:
+        key = call_key(self.run.claim.id, self.run.meter.turns, ctx.call_id)
+        if key not in self.children.known:
             await self._create(key, request, copy)
-        id = self._children.known[key]
-        if id in self._run.meter.lent:
-            await self._send(Ticket(id, request.title, self._run.claim.request.priority))
+        id = self.children.known[key]
+        if id in self.run.meter.lent:
+            try:
+                ticket = Ticket(id, request.title, self.run.claim.request.priority)
+                await run_in_thread(self.services.send, [ticket])
+            except Unavailable as error:
+                log.info("the janitor will send a ticket for %s: %s", id, error)
         ctx.metadata(delegationId=id)
         try:
-            with self._run.slot.waiting():
-                result = (await self._children.wait(id, ChildListener(ctx, id, self._permissions))).result
+            with self.run.slot.waiting():
+                result = (await self.children.wait(id, ctx)).result
             assert result is not None
-            self._run.meter.book(id, result.usage)
-            return Outcome(result, await retried(partial(self._store.patch, id)))
+            self.run.meter.book(id, result.usage)
+            return Outcome(result, await retried(partial(self.services.store.patch, id)))
         except NotFound:
-            self._run.meter.book(id, Usage())
+            self.run.meter.book(id, Usage())
             raise _record_removed() from None
         finally:
-            self._permissions.close(id)
+            self.children.permissions.close(id)
 
     async def _create(self, key: str, request: DelegationRequest, copy: bool) -> None:
         """Reserves limits, prepares and creates the child. No await before the reservation keeps the shares right."""
-        id, settings, known = new_id(), self._services.settings, self._children.known
+        id, settings, known = new_id(), self.services.settings, self.children.known
         try:
-            request = self._inheritance.request(request, key, copy=copy)
+            request = self.inheritance.request(request, key, copy=copy)
             check_sizes(request)
-            limits = self._run.meter.lend(id, request.limits.capped(settings.caps), self._sharers())
+            limits = self.run.meter.lend(id, request.limits.capped(settings.caps), self._sharers())
             known[key] = id
             if copy:
                 (await Workspace.create(request.workspace, id, settings.workspaces)).close()
-            new = [(id, request, limits)]
-            await retried(
-                partial(
-                    self._store.accept,
-                    new,
-                    settings.claim_seconds,
-                    self._run.claim.fence,
-                    temporary=settings.temporary,
-                )
-            )
+            new, fence = [(id, request, limits)], self.run.claim.fence
+            accept = partial(self.services.store.accept, new, settings.claim_seconds, fence)
+            await retried(partial(accept, temporary=settings.temporary))
         except KeyReused:
-            self._run.meter.lent.pop(id, None)
+            self.run.meter.lent.pop(id, None)
             raise _record_removed() from None
         except (Refused, Unavailable, LimitReached, OSError) as error:
             known.pop(key, None)
-            self._run.meter.lent.pop(id, None)
+            self.run.meter.lent.pop(id, None)
             kind = ErrorType.LIMIT_REACHED if isinstance(error, LimitReached) else ErrorType.EXECUTION_FAILED
             raise ToolError(kind, f"no subagent was started: {error}") from None
         except Fenced:
-            await self._children.check_fence()
+            await self.children.check_fence()
             raise
 
     def _sharers(self) -> int:
         """Returns how many calls of this turn have no child yet, the current one included."""
-        delegating = [tool for tool in self._kit.values() if tool.display.step_type == "delegate"]
+        delegating = [tool for tool in self.inheritance.kit.values() if tool.display.step_type == "delegate"]
         names = {name for tool in delegating for name in (tool.name, *tool.aliases)}
-        turn = self._run.meter.turns
-        keys = [call_key(self._run.claim.id, turn, call.key) for call in self._open_calls(turn) if call.name in names]
-        return max(1, sum(key not in self._children.known for key in keys))
-
-    async def _send(self, ticket: Ticket) -> None:
-        try:
-            await run_in_thread(self._services.send, [ticket])
-        except Unavailable as error:
-            log.info("the janitor will send a ticket for %s: %s", ticket.id, error)
+        turn = self.run.meter.turns
+        keys = [call_key(self.run.claim.id, turn, call.key) for call in self.open_calls(turn) if call.name in names]
+        return max(1, sum(key not in self.children.known for key in keys))
 
 
 def _record_removed() -> ToolError:

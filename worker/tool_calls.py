@@ -140,7 +140,8 @@ class ToolCalls:
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, why))
         if tool.effect is not Effect.PURE:
             await self.after_effects()
-        return permitted.noted(await bounded(result, tool, context, clean=self.run.reading.harmless))
+        result = await bounded(result, tool, context, clean=self.run.reading.harmless)
+        return replace(result, content=f"{permitted.note}\n{result.content}".rstrip()) if permitted.note else result
 
 
 def _runs_concurrently(judged: Judged) -> bool:

@@ -84,7 +84,7 @@ async def test_an_agent_that_cannot_be_had_is_an_error_that_says_why(
 
 async def test_the_tool_lists_the_agents_there_are(busy: Bench, bench: Bench) -> None:
     of = {
-        each: next(t for t in b.services.offered.tools if t.name == "call_subagent")
+        each: next(t for t in b.services.status.offered.tools if t.name == "call_subagent")
         for each, b in (("a", busy), ("b", bench))
     }
     assert "- reviewer: Reads and judges." in of["a"].description

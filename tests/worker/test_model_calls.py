@@ -16,7 +16,7 @@ from deputize.shared.runs.store import WRITING, RunStore
 from deputize.worker.conversation import Conversation
 from deputize.worker.emit import Emitter
 from deputize.worker.fleet.gate import EndpointWait, Outages, PrefixWait, SharedPrefixes
-from deputize.worker.model_calls import ModelCalls
+from deputize.worker.model_calls import ModelCalls, Spending
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.caching import FIVE_MINUTES, Retention
@@ -52,9 +52,10 @@ async def calls_of(fake: FakeModel, clock: Clock) -> AsyncGenerator[tuple[ModelC
             system="A rule of the system prompt. " * 200,
             tools=(),
             conversation=Conversation(task=first_message(TASK)),
-            wait=EndpointWait(Outages(pipe), emit.emit, emit.set),
+            wait=EndpointWait(Outages(pipe), emit.emit, emit.set, lambda: run.meter.time_for_summary),
             shared=PrefixWait(SharedPrefixes(pipe), emit.emit, nullcontext),
             count=counted.append,
+            spending=Spending(run, pipe, ()),
             retention=Retention(clock),
         )
         run.meter.set_price(calls.model)

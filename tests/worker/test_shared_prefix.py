@@ -14,7 +14,6 @@ import pytest
 from deputize.shared.delegation import Usage
 from deputize.shared.events import Replied, ResumedWaiting, Waiting
 from deputize.shared.request import DelegationRequest, Limits
-from deputize.worker.fleet.status import WorkerStatus
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, PromptCache, Turn, call, refuse, text
 from tests.running import Bench, bench_at
@@ -56,9 +55,9 @@ async def test_siblings_that_start_together_write_their_context_once(redis_url: 
 async def test_a_worker_counts_what_its_model_calls_used(redis_url: str, tmp_path: Path) -> None:
     async with FakeModel(DONE, cache=PromptCache()) as model, bench_at(model, redis_url, tmp_path) as bench:
         events = [(await finished(bench, [id]))[0] for id in await siblings(bench, 2)]
-        assert bench.services.usage == first_turn(events[0]) + first_turn(events[1])
-        assert WorkerStatus(bench.services).card().usage.cached_share == bench.services.usage.cached_share
-        assert (bench.services.usage.cache_saved_usd or 0) > 0
+        assert bench.services.status.usage == first_turn(events[0]) + first_turn(events[1])
+        assert bench.services.status.card().usage == bench.services.status.usage
+        assert (bench.services.status.usage.cache_saved_usd or 0) > 0
 
 
 async def test_delegations_that_come_later_read_it_without_waiting(redis_url: str, tmp_path: Path) -> None:

@@ -12,14 +12,12 @@ waiting runs asks for it, and the others queue behind that one.
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import secrets
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 from weakref import WeakValueDictionary
 
@@ -90,35 +88,29 @@ Answer = tuple[Literal["open", "go", "ahead", "wait", "alone"], float, str]
 """The script's answer, seconds, and the error of the outage."""
 
 
-@dataclass(slots=True)
-class Outage:
-    """What this process knows of an outage of one endpoint."""
-
-    known: bool = False
-    """Whether there may be one: Redis is not asked before a failure."""
-    turns: defaultdict[bool, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
-    """Held by the waiting run that asks for all of this process that have failed, or have not."""
-
-
 class Outages:
-    """The outages of all endpoints that this process uses. ``seconds``: how long a request waits at most."""
+    """What this process knows of the outages of endpoints. ``seconds``: how long a request waits at most."""
 
     def __init__(self, pipe: Pipe, seconds: float | None = None) -> None:
         self.pipe = pipe
         self.seconds = seconds
-        self._of_endpoint: defaultdict[str, Outage] = defaultdict(Outage)
+        self.known: set[str] = set()
+        """The endpoints that may have one: Redis is not asked before a failure."""
+        self.turns: defaultdict[tuple[str, bool], asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Held by the waiting run that asks for all of this process that have failed, or have not."""
 
     def admission(self, endpoint: str) -> Admission:
         """Returns the admission of one model call to an endpoint."""
-        return Admission(self.pipe, endpoint, self._of_endpoint[endpoint])
+        return Admission(self, endpoint)
 
 
 class Admission:
     """One model call's admission to its endpoint. ``async with`` ends a probe that got no answer."""
 
-    def __init__(self, pipe: Pipe, endpoint: str, outage: Outage) -> None:
-        self._gate = Gate(pipe, OUTAGE, outage_key(endpoint), PROBE_LEASE_SECONDS)
-        self._outage = outage
+    def __init__(self, outages: Outages, endpoint: str) -> None:
+        self._gate = Gate(outages.pipe, OUTAGE, outage_key(endpoint), PROBE_LEASE_SECONDS)
+        self._outages = outages
+        self._endpoint = endpoint
         self._successes = NOT_FAILED
         """How many successes of other calls there were when this one began to fail."""
 
@@ -127,7 +119,7 @@ class Admission:
 
     async def __aexit__(self, *_: object) -> None:
         # Also where no answer arrived: a call that is cancelled while it asks may be the probe without knowing it.
-        if self._outage.known:
+        if self._endpoint in self._outages.known:
             self._gate.end()
             self._gate.send("left")
 
@@ -141,17 +133,17 @@ class Admission:
 
     async def ask(self) -> Answer:
         """Returns whether a request may be sent now, or when to ask again. A probe is renewed until it ends."""
-        if not self._outage.known:
+        if self._endpoint not in self._outages.known:
             return "open", 0, ""
         answer, milliseconds, error, _ = await self._gate.ask(failed=self._has_failed)
         if answer == "open":
-            self._outage.known = False
+            self._outages.known.discard(self._endpoint)
         return answer, milliseconds / 1000, error or ""
 
     async def wait(self, most: float | None) -> None:
         """Waits, for at most so many seconds, until a request may be sent."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(most), self._outage.turns[self._has_failed]:
+            async with asyncio.timeout(most), self._outages.turns[self._endpoint, self._has_failed]:
                 answer = await self.ask()
                 while answer[0] == "wait":
                     await asyncio.sleep(min(answer[1], LOOK_SECONDS))
@@ -160,7 +152,7 @@ class Admission:
     async def failed(self, error: str, retry_after: float | None) -> float | None:
         """Reports a failure; returns the seconds until the next probe is due, or None where there is no outage."""
         self._gate.end()
-        self._outage.known = True
+        self._outages.known.add(self._endpoint)
         answer, milliseconds, _, successes = await self._gate.send(
             "failed",
             error=error[:MAX_ERROR_CHARS],
@@ -176,7 +168,7 @@ class Admission:
     def passed(self) -> None:
         """Reports that the endpoint replies: that ends an outage, and shows those who fail that they do so alone."""
         self._successes = NOT_FAILED
-        if self._outage.known:
+        if self._endpoint in self._outages.known:
             self._gate.end()
             self._gate.send("passed")
 
@@ -188,30 +180,33 @@ class EndpointWait:
     """
 
     def __init__(
-        self, outages: Outages, emit: Callable[[Event], None], set_fields: Callable[[Mapping[str, str]], None]
+        self,
+        outages: Outages,
+        emit: Callable[[Event], None],
+        set_fields: Callable[[Mapping[str, str]], None],
+        time_left: Callable[[], float],
     ) -> None:
+        """``time_left`` returns the run's seconds left."""
         self._emit = emit
         self._set = set_fields
         self._outages = outages
+        self._time_left = time_left
         self._admission: Admission | None = None
         self._failures = 0
         """Failed requests in a row, without the beginning of a reply in between."""
         self._since: float | None = None
         self._keep: Callable[[], None] = lambda: None
-        self._time_left: Callable[[], float] = lambda: math.inf
         self.error = ""
         """The last failure, until a reply begins: why the run waits, or waited when it was stopped."""
 
     @asynccontextmanager
-    async def call(
-        self, endpoint: str | None, keep: Callable[[], None], time_left: Callable[[], float]
-    ) -> AsyncGenerator[None]:
+    async def call(self, endpoint: str | None, keep: Callable[[], None]) -> AsyncGenerator[None]:
         """Admits one model call to its endpoint when the block is entered.
 
         ``keep`` stores how much of the run's time is used, so that waiting does not begin anew with the next attempt.
-        ``time_left`` returns its seconds left. Raises ``ModelUnavailable`` where they end before the next request.
+        Raises ``ModelUnavailable`` where that time ends before the next request.
         """
-        self._failures, self._keep, self._time_left = 0, keep, time_left
+        self._failures, self._keep = 0, keep
         try:
             if endpoint is None:
                 yield
@@ -309,7 +304,7 @@ class SharedPrefixes:
         self._noted: dict[str, float] = {}
         """When each prefix was last noted as written."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._first_event: dict[str, float] = {}
+        self.first_event: dict[str, float] = {}
         """Seconds from a request to the beginning of its reply, by endpoint: a moving average."""
 
     def turn(self, prefix: Prefix) -> asyncio.Lock:
@@ -332,12 +327,8 @@ class SharedPrefixes:
         self._noted[prefix.key] = self.clock()
         self.gate(prefix).send("written", kept_ms=int((kept - _MARGIN_SECONDS) * 1000))
 
-    def first_event(self, endpoint: str) -> float | None:
-        return self._first_event.get(endpoint)
-
     def note_first_event(self, endpoint: str, seconds: float) -> None:
-        earlier = self._first_event.get(endpoint, seconds)
-        self._first_event[endpoint] = 0.7 * earlier + 0.3 * seconds
+        self.first_event[endpoint] = 0.7 * self.first_event.get(endpoint, seconds) + 0.3 * seconds
 
 
 class PrefixWait:
@@ -370,11 +361,10 @@ class PrefixWait:
         if endpoint is None:
             yield
             return
-        is_first = self._shared is None
-        shared = self._shared = find() if self._shared is None else self._shared
         try:
-            if is_first:
-                await self._admit(shared, self._prefixes.first_event(endpoint), price or DEFAULT_PRICE)
+            if self._shared is None:
+                self._shared = find()
+                await self._admit(self._shared, self._prefixes.first_event.get(endpoint), price or DEFAULT_PRICE)
             yield
         finally:
             self.failed()
@@ -391,19 +381,15 @@ class PrefixWait:
         kept = self._kept if usage.cache_read_tokens or usage.cache_write_tokens else HOUR  # none: nothing to wait for
         for prefix in self._shared or ():
             self._prefixes.note_written(prefix, kept)
-        self._end_gates()
+        while self._gates:
+            self._gates.popitem()[1].end()
 
     def failed(self) -> None:
         """Gives up what the request was to write, also in a task that is being cancelled: nothing is awaited."""
-        for gate in self._end_gates():
-            gate.send("left")
-
-    def _end_gates(self) -> Sequence[Gate]:
-        ended = list(self._gates.values())
-        self._gates.clear()
-        for gate in ended:
+        while self._gates:
+            gate = self._gates.popitem()[1]
             gate.end()
-        return ended
+            gate.send("left")
 
     async def _admit(self, shared: Sequence[Prefix], expected: float | None, price: Price) -> None:
         """Waits where another run writes one of the prefixes, as long as that is worth it."""
@@ -416,7 +402,9 @@ class PrefixWait:
                         continue
                     if begun is None:
                         begun = time.monotonic()
-                        self._emit(Waiting(why="shared_prefix", detail=_detail(prefix)))
+                        same = f"another delegation sends the same first {prefix.tokens:,} tokens"
+                        detail = f"{same}; after that they are read from the cache"
+                        self._emit(Waiting(why="shared_prefix", detail=detail))
                         idle.enter_context(self._idle())
                     await self._wait(prefix)
         if begun is not None:
@@ -436,10 +424,6 @@ class PrefixWait:
             return False
         gate = self._gates.setdefault(prefix, self._prefixes.gate(prefix))
         return (await gate.ask())[0] == "wait"
-
-
-def _detail(prefix: Prefix) -> str:
-    return f"another delegation sends the same first {prefix.tokens:,} tokens; after that they are read from the cache"
 
 
 def is_worth_waiting(prefix: Prefix, price: Price, seconds: float | None) -> bool:

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import partial
 
 from ...shared.bus import Bus
-from ...shared.connection import Pipe, connect
+from ...shared.connection import Pipe
 from ...shared.log import log
 from ...shared.runs.keys import CANCEL, LEASES, record_key
 from ...shared.runs.record import Claim
@@ -59,13 +59,6 @@ class _Held:
     signal: StopSignal
     renewed: float
     """When the last renewal that succeeded was sent."""
-
-
-@asynccontextmanager
-async def open_leases(redis_url: str, bus: Bus, lease_seconds: float, standby: Standby) -> AsyncGenerator[Leases]:
-    """Opens the leases of this process, with a connection of their own."""
-    async with connect(redis_url, timeout=None) as renewing, Pipe(renewing, [RENEW]) as pipe:
-        yield Leases(pipe, bus, lease_seconds, standby)
 
 
 class Leases:

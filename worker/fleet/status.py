@@ -6,9 +6,10 @@ import asyncio
 import os
 import tempfile
 from contextlib import AsyncExitStack, suppress
-from functools import lru_cache
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Protocol
 
 from ...shared.connection import REDIS_ERRORS, shielded
 from ...shared.delegation import Usage
@@ -29,40 +30,38 @@ from ..workspace.files import Files
 from .lease import Leases
 
 
-class WorkerProcess(Protocol):
-    """What the status is made from."""
-
-    name: str
-    concurrency: int
-    fleet: Fleet
-    leases: Leases
-    offered: RunOffer
-    usage: Usage
-
-
+@dataclass(slots=True)
 class WorkerStatus:
     """The status that one worker process announces, and its liveness file."""
 
-    def __init__(self, worker: WorkerProcess) -> None:
-        self._worker = worker
-        self._started = now()
-        self._source_tools: list[ToolCard] = []
-        """The tools that the sources offered at this worker's start."""
-        self._liveness_file = worker.offered.settings.home / f"alive-{worker.name}"
+    name: str
+    concurrency: int
+    offered: RunOffer
+    """What the runs of the worker's own sandbox may have."""
+    leases: Leases
+    fleet: Fleet
+    usage: Usage = field(default_factory=Usage)
+    """That of the model calls of all runs so far."""
+    _started: datetime = field(default_factory=now)
+    _source_tools: list[ToolCard] = field(default_factory=list[ToolCard])
+    """The tools that the sources offered at this worker's start."""
+
+    def count(self, usage: Usage) -> None:
+        """Adds the usage of a model call to that of this process."""
+        self.usage += usage
 
     def card(self) -> WorkerCard:
         """Returns the worker's numbers as of now. A new one is a field of ``WorkerCard`` and a line here."""
-        worker = self._worker
         return WorkerCard(
-            name=worker.name,
+            name=self.name,
             pid=os.getpid(),
             started_at=self._started,
-            running=worker.leases.count,
-            concurrency=worker.concurrency,
-            model=worker.offered.settings.model,
-            sandbox=worker.offered.sandbox_problem,
-            tools=[*(tool.name for tool in worker.offered.tools), *(card.name for card in self._source_tools)],
-            usage=worker.usage,
+            running=self.leases.count,
+            concurrency=self.concurrency,
+            model=self.offered.settings.model,
+            sandbox=self.offered.sandbox_problem,
+            tools=[*(tool.name for tool in self.offered.tools), *(card.name for card in self._source_tools)],
+            usage=self.usage,
             version=own_version(),
         )
 
@@ -77,39 +76,41 @@ class WorkerStatus:
 
         A failure is logged as a warning and does not affect runs.
         """
-        offered = self._worker.offered
         try:
-            self._source_tools += await _tools_of_sources(offered)
+            self._source_tools += await _tools_of_sources(self.offered)
             await self._announce()
         except (*REDIS_ERRORS, DeputizeError, OSError, ValueError, RecursionError) as error:
             log.warning("the further tools of this worker cannot be announced", exc_info=error)
-        log.info("workspaces lie below %s", offered.settings.workspaces)
+        log.info("workspaces lie below %s", self.offered.settings.workspaces)
 
     async def leave(self) -> None:
         """Removes this worker from the announcements, and its liveness file."""
         with suppress(OSError):
             self._liveness_file.unlink(missing_ok=True)
         with suppress(*REDIS_ERRORS):
-            await asyncio.wait_for(self._worker.fleet.leave(self._worker.name), 1)
+            await asyncio.wait_for(self.fleet.leave(self.name), 1)
 
     async def _announce(self) -> None:
-        tools = [*_cards(tuple(self._worker.offered.tools)), *self._source_tools]
+        tools = [*_cards(tuple(self.offered.tools)), *self._source_tools]
         with suppress(*REDIS_ERRORS):
-            await shielded(self._worker.fleet.announce(self.card(), tools))
-            await run_in_thread(_touch, self._liveness_file)
+            await shielded(self.fleet.announce(self.card(), tools))
+            await run_in_thread(self._touch)
+
+    @property
+    def _liveness_file(self) -> Path:
+        return self.offered.settings.home / f"alive-{self.name}"
+
+    def _touch(self) -> None:
+        """Touches the liveness file for cheap health checks: the event loop is running, and Redis responds."""
+        with suppress(OSError):
+            self._liveness_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._liveness_file.touch(mode=0o600)
 
 
 @lru_cache(maxsize=8)
 def _cards(tools: tuple[AnyTool, ...]) -> list[ToolCard]:
     """Cached: cards never change, and their schemas block the event loop for tens of milliseconds."""
     return tool_cards(tools)
-
-
-def _touch(path: Path) -> None:
-    """Touches the liveness file for cheap health checks: the event loop is running, and Redis responds."""
-    with suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.touch(mode=0o600)
 
 
 async def _tools_of_sources(offered: RunOffer) -> list[ToolCard]:
@@ -125,12 +126,8 @@ async def _tools_of_sources(offered: RunOffer) -> list[ToolCard]:
         sandbox = NoSandbox(problem) if problem else opened.enter_context(Bubblewrap(folder))
         files = opened.enter_context(Files(folder, MOUNT, owner()))
         mask = SecretMask(offered.settings.secrets)
-        context = ToolSourceContext("", None, files, sandbox, _warn, mask.add)
+        context = ToolSourceContext("", None, files, sandbox, partial(log.warning, "%s"), mask.add)
         for source in offered.sources:
             found += await opened.enter_async_context(source.open(context))
         cards = await asyncio.to_thread(tool_cards, found)
         return [ToolCard.model_validate_json(mask.json(card.to_json())) for card in cards]
-
-
-def _warn(message: str) -> None:
-    log.warning("%s", message)

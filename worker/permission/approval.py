@@ -44,12 +44,6 @@ class Permitted:
     note: str = ""
     """What the model has to know about the call besides its result."""
 
-    def noted(self, result: ToolResult) -> ToolResult:
-        """Returns the result with the note."""
-        if not self.note:
-            return result
-        return replace(result, content=f"{self.note}\n{result.content}".rstrip())
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -79,7 +73,7 @@ class Approval:
         asking: list[tuple[Call, PolicyCall, Verdict]] = []
         for call, policy_call in calls:
             verdict = await self.verdict(policy_call)
-            if verdict.decision is Decision.ASK and self.requests.are_possible:
+            if verdict.decision is Decision.ASK and self.requests.seconds > 0:
                 asking.append((call, policy_call, verdict))
             else:
                 denied = denial(verdict)
@@ -161,7 +155,7 @@ def details_of(call: PolicyCall, arguments: Mapping[str, Any], diff: str = "") -
     """Returns the details of a call, by what it does. Its command line is classified already, by the rule that asks."""
     tool, touches = call.tool, call.touches
     if touches.command is not None:
-        return ExecuteDetails(command=touches.command, **_parts(touches.command, call.line))
+        return _execute_details(touches.command, call.line)
     if tool.origin.server is not None:
         return McpDetails(server=tool.origin.server, tool=tool.origin.remote or tool.name, arguments=dict(arguments))
     if tool.kind in (Kind.EDIT, Kind.DELETE, Kind.MOVE):
@@ -170,20 +164,20 @@ def details_of(call: PolicyCall, arguments: Mapping[str, Any], diff: str = "") -
     return InfoDetails(urls=urls, arguments=dict(arguments))
 
 
-def _parts(text: str, line: CommandLine | None) -> dict[str, Any]:
+def _execute_details(text: str, line: CommandLine | None) -> ExecuteDetails:
     if line is None:
-        return {}
+        return ExecuteDetails(command=text)
+
+    def position(command: CommandDetails) -> int:
+        """Returns where the command begins in the line; one that is spelled otherwise there comes last."""
+        found = text.find(command.command)
+        return len(text) if found < 0 else found
+
     commands = [
         CommandDetails(command=" ".join(each.words), decision=each.decision.value, reason=each.reason)
-        for each in sorted(line.commands, key=lambda each: _position(text, each))
+        for each in line.commands
     ]
-    return {"commands": commands, "effects": list(line.effects)}
-
-
-def _position(text: str, command: SubCommand) -> int:
-    """Returns where the command begins in the line; one that is spelled otherwise there comes last."""
-    found = text.find(" ".join(command.words))
-    return len(text) if found < 0 else found
+    return ExecuteDetails(command=text, commands=sorted(commands, key=position), effects=list(line.effects))
 
 
 def subject_of(call: PolicyCall, lacking: tuple[SubCommand, ...]) -> PermissionSubject:

@@ -43,11 +43,9 @@ from ...shared.runs.permissions import (
     subject_field,
     write_answer,
 )
-from ...shared.runs.record import Claim
 from ...shared.text import plain_number
-from ..emit import Emitter
-from ..limits import Meter
 from ..policy import Verdict
+from ..run_context import RunContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +60,21 @@ class Question:
 
 @dataclass(slots=True)
 class PermissionRequests:
-    """The requests of one run. ``idle`` frees its slot and stops its clock while its block runs."""
+    """The requests of one run."""
 
-    claim: Claim
+    run: RunContext
     redis: Any
     bus: Bus
-    emit: Emitter
-    idle: Callable[[], AbstractContextManager[None]]
     seconds: float
     """How long a request waits for its answer; 0: a call that needs approval is denied at once."""
     _open: dict[str, KeptRequest] = field(default_factory=dict[str, KeptRequest])
     """The requests of the current turn whose answers were not published yet."""
 
-    @property
-    def are_possible(self) -> bool:
-        return self.seconds > 0
-
     async def ask(self, turn: int, questions: Sequence[Question]) -> list[KeptRequest]:
         """Publishes the requests of a turn, unless an earlier attempt did; returns them in this order."""
-        ids = [permission_id(self.claim.id, self.claim.retries, turn, question.step.id) for question in questions]
-        kept: dict[str, str] = {}
-        if self.claim.attempt > 1:
+        claim, kept = self.run.claim, dict[str, str]()
+        ids = [permission_id(claim.id, claim.retries, turn, question.step.id) for question in questions]
+        if claim.attempt > 1:
             kept = await self._fields([*ids, *map(reported_mark, ids)])
         created = await self._clock()
         found: list[KeptRequest] = []
@@ -93,14 +85,14 @@ class PermissionRequests:
                 request = self._publish(id, question, created)
             found.append(KeptRequest(request, question.subject))
         self._open = {each.id: each for each in found if reported_mark(each.id) not in kept}
-        await self.emit.settled()
+        await self.run.emit.settled()
         return found
 
     def _publish(self, id: str, question: Question, created: datetime) -> PermissionRequest:
         verdict = question.verdict
         asked = PermissionQuestion(
             permission_id=id,
-            path=list(self.claim.path),
+            path=list(self.run.claim.path),
             step=question.step,
             details=question.details,
             reason=verdict.reason,
@@ -110,8 +102,8 @@ class PermissionRequests:
             expires_at=created + timedelta(seconds=self.seconds),
         )
         subject = {subject_field(id): question.subject.to_json()}
-        self.emit.request_permission(PermissionRequested(**dict(asked)), subject)
-        return PermissionRequest(**dict(asked), delegation_id=self.claim.id)
+        self.run.emit.request_permission(PermissionRequested(**dict(asked)), subject)
+        return PermissionRequest(**dict(asked), delegation_id=self.run.claim.id)
 
     async def answer(
         self, kept: KeptRequest, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -119,16 +111,16 @@ class PermissionRequests:
         """Waits for the answer; when the time is over, that is an answer, too. ``waiting`` is entered meanwhile."""
         if found := await self._look(kept):
             return found
-        self.emit.emit(Waiting(why="permission", detail=f"{kept.request.step.title} ({kept.id})"))
-        self.emit.set({"lost": "0"})  # to come as far as a question is progress: the calls before it are done
+        self.run.emit.emit(Waiting(why="permission", detail=f"{kept.request.step.title} ({kept.id})"))
+        self.run.emit.set({"lost": "0"})  # to come as far as a question is progress: the calls before it are done
         begun = time.monotonic()
-        with self.idle(), waiting():
+        with self.run.idle(), waiting():
             found = await self._wait(kept)
-        self.emit.emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
+        self.run.emit.emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
         return found
 
     async def _wait(self, kept: KeptRequest) -> PermissionAnswer:
-        async with self.bus.listen(permission_channel(self.claim.id)) as inbox:
+        async with self.bus.listen(permission_channel(self.run.claim.id)) as inbox:
             while (found := await self._look(kept)) is None:
                 left = (kept.request.expires_at - await self._clock()).total_seconds()
                 await _news(inbox, min(left, RECHECK_SECONDS))
@@ -141,7 +133,8 @@ class PermissionRequests:
             await retried(partial(write_answer, self.redis, kept, given, ends=True))
             answers = await self._answers({kept.id, *self._open})
         for id in [id for id in self._open if id in answers]:
-            self._report(self._open.pop(id), answers[id])
+            asked = self._open.pop(id).request
+            self.run.emit.emit_marked(report_of(asked, answers[id]), reported_mark(id))
         return answers.get(kept.id)
 
     async def _answers(self, ids: Collection[str]) -> dict[str, PermissionAnswer]:
@@ -151,12 +144,12 @@ class PermissionRequests:
 
     async def _fields(self, names: Sequence[str]) -> dict[str, str]:
         """Returns those fields of the run's permissions that exist."""
-        values = await retried(partial(self.redis.hmget, permissions_key(self.claim.id), names))
+        values = await retried(partial(self.redis.hmget, permissions_key(self.run.claim.id), names))
         return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
     async def _given(self, kept: KeptRequest) -> PermissionAnswer | None:
         """Returns the answer that needs no person: an earlier one covers the call, or the time is over."""
-        grants = await retried(partial(self.redis.hgetall, grants_key(self.claim.path[0])))
+        grants = await retried(partial(self.redis.hgetall, grants_key(self.run.claim.path[0])))
         if covering := covered_by(kept.subject, grants):
             return by_grant(PermissionAnswer.model_validate_json(grants[covering[0]]))
         now = await self._clock()
@@ -166,9 +159,6 @@ class PermissionRequests:
         return PermissionAnswer(
             outcome=PermissionOutcome.CANCEL, reason=f"{NOT_ANSWERED}answered within {seconds} s", at=now
         )
-
-    def _report(self, kept: KeptRequest, given: PermissionAnswer) -> None:
-        self.emit.emit_marked(report_of(kept.request, given), reported_mark(kept.id))
 
     async def _clock(self) -> datetime:
         """Returns the time of Redis, which is the same for all workers."""
@@ -196,19 +186,19 @@ class ChildPermissions:
     While a child waits for a person, the run's time stands still, too: it waits for the child.
     """
 
-    def __init__(self, claim: Claim, redis: Any, emit: Emitter, meter: Meter) -> None:
-        self._claim = claim
+    def __init__(self, run: RunContext, redis: Any) -> None:
+        self._run = run
         self._redis = redis
-        self._emit = emit
-        self._meter = meter
-        self._published: set[str] | None = None
-        """The marks of the events that this run has published; None until those of earlier attempts were read."""
+        self._published: set[str] = set()
+        """The marks of the events that this run has published."""
+        self._recalled = False
+        """Whether those of earlier attempts were read."""
         self._open: dict[str, PermissionRequested] = {}
         self._paused = ExitStack()
 
     def hear(self, message: str) -> None:
         """Takes a message of a child's channel."""
-        if '"permission_' in message and self._published is not None:
+        if '"permission_' in message and self._recalled:
             event = Envelope.from_json(message).event
             if isinstance(event, PermissionRequested):
                 self._request(event)
@@ -217,9 +207,9 @@ class ChildPermissions:
 
     async def catch_up(self, child: str) -> None:
         """Publishes what was not heard: messages may be lost, and this may be a later attempt."""
-        if self._published is None:
-            found = await retried(partial(self._redis.hkeys, permissions_key(self._claim.id)))
-            self._published = self._published or set(found)
+        if not self._recalled:
+            self._published.update(await retried(partial(self._redis.hkeys, permissions_key(self._run.claim.id))))
+            self._recalled = True
         for kept in await retried(partial(pending, self._redis, child)):
             fields = dict(kept.request)
             del fields["delegation_id"]
@@ -237,30 +227,26 @@ class ChildPermissions:
 
     def _request(self, event: PermissionRequested) -> None:
         id = event.permission_id
-        if self._is_published(reported_mark(id)):
+        if reported_mark(id) in self._published:
             return
-        if not self._is_published(requested_mark(id)):
+        if requested_mark(id) not in self._published:
             self._publish(event, requested_mark(id))
         self._open[id] = event
         self._set_clock()
 
     def _report(self, event: PermissionAnswered) -> None:
         id = event.permission_id
-        if self._is_published(requested_mark(id)) and not self._is_published(reported_mark(id)):
+        if requested_mark(id) in self._published and reported_mark(id) not in self._published:
             self._publish(event, reported_mark(id))
         self._open.pop(id, None)
         self._set_clock()
 
-    def _is_published(self, mark: str) -> bool:
-        return self._published is not None and mark in self._published
-
     def _publish(self, event: PermissionRequested | PermissionAnswered, mark: str) -> None:
-        assert self._published is not None
         self._published.add(mark)
-        self._emit.emit_marked(event, mark)
+        self._run.emit.emit_marked(event, mark)
 
     def _set_clock(self) -> None:
-        if self._open and self._meter.paused_at is None:
-            self._paused.enter_context(self._meter.paused())
+        if self._open and self._run.meter.paused_at is None:
+            self._paused.enter_context(self._run.meter.paused())
         elif not self._open:
             self._paused.close()

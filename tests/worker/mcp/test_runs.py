@@ -211,13 +211,13 @@ async def test_a_worker_says_at_its_start_what_it_has_and_announces_it(
     async with worker(redis_url, tmp_path) as bench:
 
         async def card_names_them() -> bool:
-            cards = await bench.services.fleet.workers()
+            cards = await bench.services.status.fleet.workers()
             return [card.tools[-2:] for card in cards] == [["mcp__good__echo", "mcp__good__die"]]
 
         await until(card_names_them)
 
         async def announced() -> list[str]:
-            return [card.source for card in await bench.services.fleet.tools() if card.name == "mcp__good__echo"]
+            return [card.source for card in await bench.services.status.fleet.tools() if card.name == "mcp__good__echo"]
 
         assert await until(announced) == ["mcp:good"]
         await until(lambda: "workspaces lie below" in caplog.text)

@@ -218,7 +218,7 @@ async def test_a_run_is_offered_what_the_command_announces_and_calls_it(redis_ur
 @pytest.mark.requirement("S004-027")
 async def test_a_run_gets_tools_from_the_command_and_from_mcp_servers(redis_url: str, tmp_path: Path) -> None:
     async with open_bench(redis_url, tmp_path / "home") as bench:
-        assert [type(source) for source in bench.services.offered.sources] == [Discovery, McpServers]
+        assert [type(source) for source in bench.services.status.offered.sources] == [Discovery, McpServers]
 
 
 async def test_a_run_that_may_only_look_may_not_call_them(redis_url: str, tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ async def test_what_happens_to_gits_own_state_is_told_of(source: Path, tmp_path:
 
 async def test_the_result_says_what_the_patch_lacks(bench: Bench, tmp_path: Path) -> None:
     model = script(tmp_path, [call("bash", command="head -c 9437184 /dev/urandom > r.bin; echo x > a")], [say("Done.")])
-    if bench.services.offered.sandbox_problem:
+    if bench.services.status.offered.sandbox_problem:
         pytest.skip("no sandbox here")
     result = await bench.run(model=model)
     assert result.truncated
