@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from asyncio import run_coroutine_threadsafe
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
@@ -19,8 +20,7 @@ from ..shared.log import log
 from ..shared.queue import TASK, send_tickets
 from ..shared.runs.store import RunStore, pause_unfinished
 from ..shared.settings import Settings
-from .celery_pool.job import AsyncTask
-from .celery_pool.pool import AsyncPool, add_service
+from .celery_pool.pool import AsyncPool, AsyncTask, add_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
 from .fleet.lease import StopSignal
 from .models import open_model
@@ -44,9 +44,8 @@ def register(
 
     @asynccontextmanager
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
-        bounds = await _prepare(settings, redis_url)
         # Before the first sandbox: if the worker is killed while one is being set up, only the standby can end it.
-        async with Standby(redis_url, settings.lease_seconds) as standby:
+        async with _prepared(settings, redis_url) as bounds, Standby(redis_url, settings.lease_seconds) as standby:
             problem = await _sandbox_problem(settings)
             parts = open_services(
                 redis_url,
@@ -61,27 +60,21 @@ def register(
             )
             async with parts as services:
                 opened.append(services)
-                revoke_means_cancel(partial(_cancel, services, pool.loop))
+                revoke_means_cancel(lambda ids: run_coroutine_threadsafe(_cancel(services.store, ids), pool.loop))
                 yield
                 opened.clear()
-        await run_in_thread(bounds.close)
 
     async def run(self: AsyncTask, id: str) -> str | None:
-        return await _result(opened[0], id)
+        try:
+            reason = await carry_out(opened[0], id)
+        finally:
+            freeze_gc()
+        if reason not in (None, TerminationReason.COMPLETED.value):
+            raise Unsuccessful(reason)
+        return reason
 
     app.task(run, name=TASK, base=DelegationTask, bind=True, throws=(Unsuccessful,))
     add_service(app, service)
-
-
-async def _result(services: Services, id: str) -> str | None:
-    """Carries out a delegation; returns what Celery keeps of it. Raises Unsuccessful."""
-    try:
-        reason = await carry_out(services, id)
-    finally:
-        freeze_gc()
-    if reason not in (None, TerminationReason.COMPLETED.value):
-        raise Unsuccessful(reason)
-    return reason
 
 
 class Unsuccessful(Exception):
@@ -110,12 +103,7 @@ async def _sandbox_problem(settings: Settings) -> str | None:
     return problem
 
 
-def _cancel(services: Services, loop: asyncio.AbstractEventLoop, ids: Sequence[str]) -> None:
-    """Cancels delegations from Celery's thread."""
-    asyncio.run_coroutine_threadsafe(_cancel_all(services.store, ids), loop)
-
-
-async def _cancel_all(store: RunStore, ids: Sequence[str]) -> None:
+async def _cancel(store: RunStore, ids: Sequence[str]) -> None:
     for id in ids:
         try:
             await shielded(store.cancel(id))
@@ -123,14 +111,17 @@ async def _cancel_all(store: RunStore, ids: Sequence[str]) -> None:
             log.warning("%s was revoked and is not cancelled: %s", id[:100], error)
 
 
-async def _prepare(settings: Settings, redis_url: str) -> WorkerBounds:
-    """Returns the bounds of all runs: what this process starts later is in its control group from the begin."""
+@asynccontextmanager
+async def _prepared(settings: Settings, redis_url: str) -> AsyncGenerator[WorkerBounds]:
+    """Opens the bounds of all runs: what this process starts later is in its control group from the begin."""
     await run_in_thread(check_writable, settings.workspaces)
     await run_in_thread(_warm_up, settings)
     if settings.stack_since is not None:
         async with connect(redis_url) as redis:
             await pause_unfinished(redis, settings.stack_since, temporary=settings.temporary)
-    return await run_in_thread(WorkerBounds.of_process, settings.sandbox)
+    bounds = await run_in_thread(WorkerBounds.of_process, settings.sandbox)
+    yield bounds
+    await run_in_thread(bounds.close)
 
 
 def _warm_up(settings: Settings) -> None:

@@ -19,7 +19,7 @@ from asyncio import CancelledError, Semaphore
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from threading import Event
 from typing import ParamSpec, TypeVar
@@ -144,87 +144,74 @@ class ComputeSlots:
             return False
 
 
-class Computation:
-    """One computation of a run, in its thread."""
+class _Work:
+    """One piece of work in its thread, and what it holds until it ends: a compute slot, and memory for files."""
 
-    def __init__(self, share: Share, slots: ComputeSlots, stopped: Event) -> None:
-        self._share, self._slots, self._stopped = share, slots, stopped
+    def __init__(self, share: Share | None, stopped: Event) -> None:
+        self._share = share
+        """None for work that belongs to no run."""
+        self.stopped = stopped
+        self.bytes = 0
         self._has_slot = False
-        self._counted = time.thread_time()
+        self._counted = 0.0
 
-    def begin(self) -> None:
-        if self._share.is_used_up:
-            self._has_slot = self._slots.take(self._share, self._stopped)
+    def run(self, work: Callable[[], T]) -> T:
+        _thread.work, self._counted = self, time.thread_time()
+        try:
+            if self._share and self._share.is_used_up:
+                self._has_slot = _slots.take(self._share, self.stopped)
+            return work()
+        finally:
+            _thread.work = None
+            self.leave()
+            if self.bytes:
+                with memory.freed:
+                    memory.held -= self.bytes
+                    memory.freed.notify_all()
 
     def give_way(self) -> None:
         """Yields to other runs when the time slice is over."""
-        if time.thread_time() - self._counted < SLICE:
+        if self._share is None or time.thread_time() - self._counted < SLICE:
             return
-        self._charge()
-        if self._has_slot and self._slots.is_wanted(self._share):
+        self._charge(self._share)
+        if self._has_slot and _slots.is_wanted(self._share):
             self.leave()
-        if not self._has_slot and self._share.is_used_up and not self._stopped.is_set():
-            self._has_slot = self._slots.take(self._share, self._stopped, SLOT_WAIT)
+        if not self._has_slot and self._share.is_used_up and not self.stopped.is_set():
+            self._has_slot = _slots.take(self._share, self.stopped, SLOT_WAIT)
 
     def leave(self) -> None:
         """Releases the slot: at the end, and before blocking on something else."""
-        self._charge()
+        if self._share:
+            self._charge(self._share)
         if self._has_slot:
             self._has_slot = False
-            self._slots.give_back()
+            _slots.give_back()
 
-    def _charge(self) -> None:
+    def _charge(self, share: Share) -> None:
         now = time.thread_time()
-        self._share.charge(now - self._counted)
+        share.charge(now - self._counted)
         self._counted = now
 
 
-class _Work(threading.local):
-    """The resources held by this thread's work."""
-
-    ends: bool = False
-    """Whether the end of this work releases what it holds."""
-    bytes: int = 0
-    stopped: Event | None = None
-    of_run: Computation | None = None
+class _Thread(threading.local):
+    work: _Work | None = None
 
 
-class _Turn:
-    """The concurrency limit and the computing share of one run."""
-
-    def __init__(self) -> None:
-        self.threads = Semaphore(A_RUN)
-        self.share = Share()
-
-
-class _Turns:
-    """The turns of the runs on one event loop."""
+class _Runs:
+    """The runs on one event loop."""
 
     def __init__(self) -> None:
         self.long = Semaphore(LONG)
         self.short = Semaphore(SHORT)
-        self._of_runs: OrderedDict[str, _Turn] = OrderedDict()
+        self._turns: OrderedDict[str, tuple[Semaphore, Share]] = OrderedDict()
 
-    def of(self, run: str) -> _Turn:
-        turn = self._of_runs.setdefault(run, _Turn())
-        self._of_runs.move_to_end(run)
-        if len(self._of_runs) > _RUNS:
-            self._of_runs.popitem(last=False)
+    def turn(self, run: str) -> tuple[Semaphore, Share]:
+        """Returns the concurrency limit and the computing share of a run."""
+        turn = self._turns.setdefault(run, (Semaphore(A_RUN), Share()))
+        self._turns.move_to_end(run)
+        if len(self._turns) > _RUNS:
+            self._turns.popitem(last=False)
         return turn
-
-
-class _Place:
-    """One of the places of short work, until the work ends or has taken SHORT_SECONDS."""
-
-    def __init__(self, places: Semaphore) -> None:
-        self._places = places
-        self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(SHORT_SECONDS, self.leave)
-
-    def leave(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._places.release()
 
 
 class Memory:
@@ -235,10 +222,10 @@ class Memory:
         self.freed = threading.Condition()
 
 
-_work = _Work()
+_thread = _Thread()
 memory = Memory()
 _slots = ComputeSlots()
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+_runs: WeakKeyDictionary[asyncio.AbstractEventLoop, _Runs] = WeakKeyDictionary()
 
 
 def share_threads(loop: asyncio.AbstractEventLoop) -> None:
@@ -260,18 +247,18 @@ async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
     """
     if not (run := delegation.get()):
         return await _to_the_end(None, work, *args, **kwargs)  # the janitor's, for example
-    of_loop = _turns.setdefault(asyncio.get_running_loop(), _Turns())
-    turn = of_loop.of(run)
-    async with turn.threads:
-        if turn.share.is_used_up:
-            async with of_loop.long:
-                return await _to_the_end(turn.share, work, *args, **kwargs)
-        await of_loop.short.acquire()
-        place = _Place(of_loop.short)
-        try:
-            return await _to_the_end(turn.share, work, *args, **kwargs)
-        finally:
-            place.leave()
+    loop = asyncio.get_running_loop()
+    runs = _runs.setdefault(loop, _Runs())
+    threads, share = runs.turn(run)
+    async with threads:
+        if share.is_used_up:
+            async with runs.long:
+                return await _to_the_end(share, work, *args, **kwargs)
+        await runs.short.acquire()
+        with ExitStack() as place:  # closed once: when the work ends, or is not short any more
+            place.callback(runs.short.release)
+            place.callback(loop.call_later(SHORT_SECONDS, place.close).cancel)
+            return await _to_the_end(share, work, *args, **kwargs)
 
 
 def take_memory(size: int) -> None:
@@ -280,49 +267,31 @@ def take_memory(size: int) -> None:
     Waits while other work holds too much. Raises ``ToolError(TIMEOUT)`` where that takes too long. Reads outside of
     such work are not counted: nothing would ever release them.
     """
-    if size <= FEW_BYTES or not _work.ends:
+    if size <= FEW_BYTES or (work := _thread.work) is None:
         return
     deadline = time.monotonic() + MEMORY_WAIT
-    if _work.of_run and memory.held + size > MAX_BYTES:
-        _work.of_run.leave()  # others need the slot to finish and release their memory
+    if memory.held + size > MAX_BYTES:
+        work.leave()  # others need the slot to finish and release their memory
     with memory.freed:
         # A thread that holds memory already does not wait: two waiting for each other would deadlock.
-        while not _work.bytes and memory.held and memory.held + size > MAX_BYTES:
-            if time.monotonic() > deadline or (_work.stopped and _work.stopped.is_set()):
+        while not work.bytes and memory.held and memory.held + size > MAX_BYTES:
+            if time.monotonic() > deadline or work.stopped.is_set():
                 raise ToolError(ErrorType.TIMEOUT, "many large files are being read here right now. Try again later.")
             memory.freed.wait(MEMORY_LOOK)
         memory.held += size
-        _work.bytes += size
+        work.bytes += size
 
 
 def give_way() -> None:
     """Yields to runs that have computed less; long work in a thread calls it repeatedly."""
-    if _work.of_run:
-        _work.of_run.give_way()
-
-
-def _accounted(share: Share | None, stopped: Event, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    _work.ends, _work.stopped = True, stopped
-    _work.of_run = of_run = Computation(share, _slots, stopped) if share else None
-    try:
-        if of_run:
-            of_run.begin()
-        return work(*args, **kwargs)
-    finally:
-        _work.ends, _work.of_run = False, None
-        if of_run:
-            of_run.leave()
-        if _work.bytes:
-            with memory.freed:
-                memory.held -= _work.bytes
-                _work.bytes = 0
-                memory.freed.notify_all()
+    if _thread.work:
+        _thread.work.give_way()
 
 
 async def _to_the_end(share: Share | None, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     stopped, context = Event(), copy_context()
     doing = asyncio.get_running_loop().run_in_executor(
-        None, lambda: context.run(_accounted, share, stopped, work, *args, **kwargs)
+        None, lambda: context.run(_Work(share, stopped).run, lambda: work(*args, **kwargs))
     )
     try:
         return await asyncio.shield(doing)

@@ -11,7 +11,7 @@ REASONS = {
     "errors.py run_command": "a user cannot act on a traceback; one line says what happened and asks for a report",
     "app.py __call__": "the client gets a response with an id that finds the log line, instead of a broken connection",
     "pool.py run_calls": "a report that Celery refuses must not prevent the reports of other jobs",
-    "job.py _drive": "Celery's tracer has to receive every exception of its coroutine; SystemExit would end the loop",
+    "pool.py _drive": "Celery's tracer has to receive every exception of its coroutine; SystemExit would end the loop",
     "run.py _work": "the caller gets a result in every case, also after a defect of the worker itself",
     "tool_calls.py _run": "an exception inside a tool becomes the result of that call, and the run continues",
     "adapter.py try_call": "the one call of code about which nothing is known; its callers report the exception",

@@ -27,8 +27,7 @@ from redis.exceptions import RedisError
 from ...shared.errors import DeputizeError
 from ...shared.log import log
 from ...shared.redis_access import explained
-from .job import CLEANUP_SECONDS
-from .pool import AsyncPool
+from .pool import CLEANUP_SECONDS, AsyncPool
 
 SECONDS = 1.0
 """The time between two progress messages of a run."""
@@ -68,7 +67,7 @@ class ProgressEvents:
 SIGNATURE = "[id1 [id2 [... [idN]]]]"
 
 
-def revoke_means_cancel(cancel: Callable[[Sequence[str]], None]) -> None:
+def revoke_means_cancel(cancel: Callable[[Sequence[str]], object]) -> None:
     """Replaces Celery's ``revoke`` and ``terminate`` by ``cancel``, for ``celery control`` and Flower."""
 
     def cancelled(task_id: Any) -> Any:

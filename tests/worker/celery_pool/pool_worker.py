@@ -21,8 +21,7 @@ from deputize.shared.errors import Misconfigured
 from deputize.shared.queue import TASK, create_app
 from deputize.shared.settings import Settings
 from deputize.worker.celery_pool import process
-from deputize.worker.celery_pool.job import AsyncTask
-from deputize.worker.celery_pool.pool import AsyncPool, add_service
+from deputize.worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
 from deputize.worker.celery_pool.process import ProgressEvents
 
 SEEN = "deputize:test:seen"
