@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from deputize.shared.delegation import ToolAgentResult
-from deputize.shared.events import Envelope
+from deputize.shared.events import Envelope, StepCompleted
 from deputize.shared.ids import new_id
 from deputize.shared.queue import Ticket, create_app
 from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.keys import history_key
 from deputize.shared.runs.store import RunStore
 from deputize.shared.settings import Settings
 from deputize.worker.celery_pool.process import ProgressEvents
@@ -26,6 +28,9 @@ from deputize.worker.task import carry_out
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
 from tests.fake_model import FakeModel
+from tests.waiting import until
+
+E = TypeVar("E")
 
 
 def script(
@@ -74,8 +79,30 @@ class Bench:
         assert result is not None
         return result
 
-    async def events(self, id: str) -> list[Envelope]:
-        return await self.store.events(id)
+    async def events(self, run: str | ToolAgentResult) -> list[Envelope]:
+        return await self.store.events(run if isinstance(run, str) else run.delegation_id)
+
+    async def seen(self, run: str | ToolAgentResult, *kinds: type[E]) -> list[E]:
+        """The events of these kinds."""
+        return [each.event for each in await self.events(run) if isinstance(each.event, kinds)]
+
+    async def steps(self, run: str | ToolAgentResult) -> list[Any]:
+        """The steps that have ended."""
+        return [event.step for event in await self.seen(run, StepCompleted)]
+
+    async def answers(self, id: str) -> list[str]:
+        """What the model was told of its calls."""
+        history = [json.loads(entry) for entry in await self.store.redis.lrange(history_key(id), 0, -1)]
+        blocks = [block for entry in history if entry["role"] == "user" for block in entry["content"]]
+        return [block["content"] for block in blocks if block["type"] == "tool_result"]
+
+    async def interrupt(self, id: str, begun: Callable[[], Any], timeout: float = 60) -> None:
+        """Carries out an attempt until it has ``begun`` what it is to be stopped in, and hands it over."""
+        running = asyncio.create_task(carry_out(self.services, id))
+        await until(begun, timeout)
+        running.cancel()
+        await asyncio.wait({running})
+        assert running.cancelled()
 
 
 @asynccontextmanager

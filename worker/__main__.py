@@ -32,7 +32,11 @@ def main(
 
     ``tools`` are the tools that its runs may use, ``network`` is where their commands reach hosts.
     """
-    options = _parse(arguments)
+    parser = argparse.ArgumentParser(prog="python -m deputize.worker", description="One worker process.")
+    parser.add_argument("--concurrency", type=int, metavar="N", help="delegations at the same time")
+    parser.add_argument("--queues", metavar="A,B", help="which queues to serve")
+    parser.add_argument("--name", default="1", metavar="N", help="worker-N@host is how it is known")
+    options = parser.parse_args(arguments)
     keep_memory_private()
     # On SIGABRT, which the standby sends, all thread stacks are dumped to the descriptor, whatever sys.stderr is.
     faulthandler.enable(2)
@@ -50,14 +54,6 @@ def main(
         print(f"worker: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - before logging is set up
         return process.EXIT_MISCONFIGURED
     return process.run(app, name, settings.concurrency, settings.queues, settings.log_level)
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m deputize.worker", description="One worker process.")
-    parser.add_argument("--concurrency", type=int, metavar="N", help="delegations at the same time")
-    parser.add_argument("--queues", metavar="A,B", help="which queues to serve")
-    parser.add_argument("--name", default="1", metavar="N", help="worker-N@host is how it is known")
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,6 @@ class Conversation:
 
     @property
     def size(self) -> int:
-        """Total size of all messages in bytes."""
         return sum(map(len, self.messages))
 
     @property
@@ -204,7 +203,6 @@ GO_ON = user_message('<system_hint type="reply_').removesuffix(b'"}]}')
 
 
 def calls_in(message: bytes) -> list[dict[str, Any]]:
-    """Returns the blocks of a message that are calls."""
     if b'"tool_use"' not in message:
         return []
     parsed = json.loads(message)

@@ -179,9 +179,8 @@ class Emitter:
         self.handed_over = True
 
     def close(self) -> None:
-        for handle in (self._flushing, self._frame):
-            if handle is not None:
-                handle.cancel()
+        for handle in filter(None, (self._flushing, self._frame)):
+            handle.cancel()
         self._delta = None
 
     def _schedule(self) -> None:

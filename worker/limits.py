@@ -96,7 +96,6 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Stops the run's time while the block runs."""
         self.paused_at = time.monotonic()
         try:
             yield
@@ -116,7 +115,6 @@ class Meter:
         return self.limits.timeout_seconds - self.elapsed
 
     def check_turn(self) -> None:
-        """Raises ``LimitReached`` where no further turn may begin."""
         if self.reached:
             raise self.reached
         if self.outgrown:

@@ -137,7 +137,6 @@ class ModelCalls:
         return [tool.name for tool in self.tools]
 
     def ending(self, reply: Reply) -> Ending:
-        """Returns what follows a reply."""
         return ending_of(reply, self.tool_names)
 
     def ask(self, reply: Reply, ending: Ending) -> None:

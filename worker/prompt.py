@@ -33,24 +33,20 @@ ASK_FOR_REPORT = (
     '<system_hint type="empty_reply">Your reply held no words and no calls. Go on with the work, or report now in '
     "plain words what was done and what is left.</system_hint>"
 )
-"""The hint after an empty reply."""
 ASK_FOR_CALL = (
     '<system_hint type="call_in_text">Your reply announced a tool call or held one as text, so nothing was '
     "executed. Make it as a real call of a tool, in the form in which your tools were given to you. If it was "
     "meant to be read and not executed, give your answer again, with a sentence after what looks like a call."
     "</system_hint>"
 )
-"""The hint after a reply that makes a tool call in writing, or announces one that it does not make."""
 CONTINUE_CUT_REPLY = (
     '<system_hint type="reply_cut">Your reply was cut at its longest allowed length, and what you write next is '
     "appended to it. Begin with the next character, repeat nothing, and make calls in smaller pieces."
     "</system_hint>"
 )
-"""The hint after a reply that reached its maximum length."""
 CONTINUE_PAUSED_REPLY = (
     '<system_hint type="reply_paused">Your reply was paused. Go on from there; repeat nothing.</system_hint>'
 )
-"""The hint after a reply that the endpoint paused."""
 ASK_FOR_SUMMARY = (
     '<system_hint type="conversation_full">This conversation is nearly as long as it can be. It goes on as a new '
     "one that knows the task and nothing else but what you write now. Call no tools. Write down, for yourself: "
@@ -58,7 +54,6 @@ ASK_FOR_SUMMARY = (
     "numbers and values; what failed and why; what runs in the background; what is to be done next."
     "</system_hint>"
 )
-"""The request for the summary that the next conversation begins with."""
 
 
 @lru_cache(maxsize=64)

@@ -25,34 +25,6 @@ from .workspace.workspace import Workspace
 MAX_DETAILS_CHARS = 32_000
 
 
-class Slot:
-    """A run's slot, freed for another run while this one waits; the run keeps its coroutine.
-
-    However many waits there are at once, the one slot is freed, and the record is marked as waiting.
-    """
-
-    def __init__(self, free: Callable[[], AbstractContextManager[None]], emit: Emitter) -> None:
-        self._free = free
-        self._emit = emit
-        self._waits = 0
-        self._freed = ExitStack()
-
-    @contextmanager
-    def waiting(self) -> Generator[None]:
-        """Frees the slot while the block runs."""
-        self._waits += 1
-        if self._waits == 1:
-            self._freed.enter_context(self._free())
-            self._emit.set({"status": Status.WAITING.value})
-        try:
-            yield
-        finally:
-            self._waits -= 1
-            if not self._waits:
-                self._freed.close()
-                self._emit.set({"status": Status.RUNNING.value})
-
-
 @dataclass(slots=True, kw_only=True)
 class RunContext:
     """One attempt at one delegation: its claim, and what it and the attempts before it have done."""
@@ -62,8 +34,11 @@ class RunContext:
     meter: Meter
     steps: StepLog
     reading: ReadSources
-    slot: Slot
+    free_slot: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Frees the run's slot for another run while its block runs."""
     errors: list[str] = field(default_factory=list[str])
+    _waits: int = 0
+    _freed: ExitStack = field(default_factory=ExitStack)
 
     @classmethod
     def of(
@@ -87,13 +62,31 @@ class RunContext:
             meter=meter,
             steps=StepLog(emit, report_step),
             reading=ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust()),
-            slot=Slot(free_slot, emit),
+            free_slot=free_slot,
         )
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """Frees the run's slot for another run while the block runs; the run keeps its coroutine.
+
+        However many waits there are at once, the one slot is freed, and the record is marked as waiting.
+        """
+        self._waits += 1
+        if self._waits == 1:
+            self._freed.enter_context(self.free_slot())
+            self.emit.set({"status": Status.WAITING.value})
+        try:
+            yield
+        finally:
+            self._waits -= 1
+            if not self._waits:
+                self._freed.close()
+                self.emit.set({"status": Status.RUNNING.value})
 
     @contextmanager
     def idle(self) -> Generator[None]:
         """Frees the run's slot and stops its clock while the block runs."""
-        with self.slot.waiting(), self.meter.paused():
+        with self.waiting(), self.meter.paused():
             yield
 
     def report_error(self, message: str, kind: str) -> None:
@@ -127,7 +120,6 @@ class RunContext:
 
     @property
     def counts(self) -> dict[str, str]:
-        """Returns what was used so far, as fields of the record."""
         spent = {"progress": self.progress.to_json(), SPENT: self.meter.own.to_json()}
         return spent | {FILE_TURNS: self.claim.file_turns.to_json()}
 

@@ -57,16 +57,11 @@ class StepLog:
         self.report(line_of(StepStarted(step=shown)) or "")
         return step
 
-    def updates(self, step: Step) -> Callable[[str | None, Mapping[str, Any]], None]:
-        """Returns the callback for a tool's live updates of this step; they are not stored."""
-
-        def update(title: str | None, fields: Mapping[str, Any]) -> None:
-            self.emit.emit(StepUpdated(step_id=step.id, title=title, metadata=dict(fields)))
-
-        return update
+    def update(self, step: Step, title: str | None, fields: Mapping[str, Any]) -> None:
+        """Publishes a live update of this step; it is not stored."""
+        self.emit.emit(StepUpdated(step_id=step.id, title=title, metadata=dict(fields)))
 
     def end(self, step: Step, result: ToolResult, *, executed: bool = True) -> None:
-        """Ends the step with its result or error."""
         done = step.model_copy(
             update={
                 "status": StepStatus.COMPLETED if result.success else StepStatus.FAILED,
@@ -121,7 +116,6 @@ def in_short(result: ToolAgentResult) -> dict[str, Any]:
 
 
 def replied(turn: int, reply: Reply) -> Replied:
-    """Returns the event of a reply."""
     return Replied(
         turn=turn,
         text=reply.text,
@@ -134,12 +128,10 @@ def replied(turn: int, reply: Reply) -> Replied:
 
 
 def not_executed(why: str) -> ToolResult:
-    """Returns the result of a call that was not executed."""
     return ToolResult(error=f"not executed: {why}", error_type=ErrorType.LIMIT_REACHED)
 
 
 def in_doubt(why: str) -> ToolResult:
-    """Returns the result of a call whose outcome is unknown."""
     advice = "It may have happened, wholly or in part: look at the workspace before you repeat it"
     return ToolResult(error=f"outcome unknown: {why}. {advice}.", error_type=ErrorType.CANCELLED)
 

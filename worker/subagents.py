@@ -130,7 +130,6 @@ class Inheritance:
     folder: Path
 
     def request(self, request: DelegationRequest, key: str, *, copy: bool) -> DelegationRequest:
-        """Returns the request with what a child has from its parent."""
         mine, agents = self.claim.request, self.settings.agents
         if reason := unknown_agent(request.agent, agents):
             raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"agent: {reason}")
@@ -225,7 +224,7 @@ class SubagentRunner:
                 log.info("the janitor will send a ticket for %s: %s", id, error)
         ctx.metadata(delegationId=id)
         try:
-            with self.run.slot.waiting():
+            with self.run.waiting():
                 result = (await self.children.wait(id, ctx)).result
             assert result is not None
             self.run.meter.book(id, result.usage)

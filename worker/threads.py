@@ -315,15 +315,12 @@ class ComputeLimit:
         self._end = time.thread_time() + seconds
 
     def search(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
-        """Returns the first match."""
         return self._limited(lambda timeout: pattern.search(text, timeout=timeout, concurrent=True))
 
     def matches_whole(self, pattern: regex.Pattern[str], text: str) -> bool:
-        """Returns whether the pattern matches the whole text."""
         return self._limited(lambda timeout: pattern.fullmatch(text, timeout=timeout, concurrent=True) is not None)
 
     def matches(self, pattern: regex.Pattern[str], text: str) -> list[regex.Match[str]]:
-        """Returns all matches."""
         return self._limited(lambda timeout: [*pattern.finditer(text, timeout=timeout, concurrent=True)])
 
     def _limited(self, find: Callable[[float], T]) -> T:

@@ -48,7 +48,10 @@ class ToolCalls:
         self.results, self._calls = {}, calls
         await self.ledger.record_retry(calls)
         judged = await self._judge(calls)
-        for concurrent, group in groupby(calls, lambda call: _runs_concurrently(judged[call.key])):
+        side_by_side = {
+            key for key, each in judged.items() if isinstance(each, Permitted) and each.call.tool.side_by_side
+        }
+        for concurrent, group in groupby(calls, lambda call: call.key in side_by_side):
             if concurrent:
                 async with asyncio.TaskGroup() as tasks:
                     for call in group:
@@ -63,7 +66,6 @@ class ToolCalls:
         return self.results.get(call) or self.ledger.left(call)
 
     async def _judge(self, calls: Sequence[Call]) -> Mapping[str, Judged]:
-        """Returns what becomes of each call, by its key."""
         checked = [(call, await self._check(call)) for call in calls]
         refused = {call.key: each for call, each in checked if isinstance(each, ToolResult)}
         accepted = [(call, each) for call, each in checked if isinstance(each, PolicyCall)]
@@ -119,7 +121,7 @@ class ToolCalls:
         self.ledger.finish(step.id, result)
 
     def _context(self, step: Step) -> ToolContext:
-        return replace(self.run_tools.context, call_id=step.id, on_metadata=self.run.steps.updates(step))
+        return replace(self.run_tools.context, call_id=step.id, on_metadata=partial(self.run.steps.update, step))
 
     async def _run(self, permitted: Permitted, context: ToolContext) -> ToolResult:
         """Runs the tool, unless an earlier attempt did. An unexpected exception is logged and fails the call."""
@@ -142,7 +144,3 @@ class ToolCalls:
             await self.after_effects()
         result = await bounded(result, tool, context, clean=self.run.reading.harmless)
         return replace(result, content=f"{permitted.note}\n{result.content}".rstrip()) if permitted.note else result
-
-
-def _runs_concurrently(judged: Judged) -> bool:
-    return isinstance(judged, Permitted) and judged.call.tool.side_by_side

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from tests.fake_model import FakeModel, Turn, text
 from tests.nesting import by_task, carrying_out, children_of, delegate
 from tests.running import Bench, open_bench, say
-from tests.worker.parents import answers, run
+from tests.worker.parents import run
 
 AGENTS = {
     "reviewer": {
@@ -78,7 +78,7 @@ async def test_an_agent_that_cannot_be_had_is_an_error_that_says_why(
 ) -> None:
     model = by_task(tmp_path, parent=[[delegate("child", agent=agent)], [say("ok")]], child=[[say("Fine.")]])
     id = await run(busy, model=model, tools=["call_subagent", "read_file"])
-    assert why in (await answers(busy, id))[0]
+    assert why in (await busy.answers(id))[0]
     assert await children_of(busy.store, id) == []
 
 

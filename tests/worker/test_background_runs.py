@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import StepCompleted
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import history_key
 from deputize.worker.task import carry_out
 from tests.running import Bench, call, say, script
 from tests.waiting import until
@@ -24,23 +22,13 @@ def background(command: str) -> dict[str, Any]:
     return call("bash", command=command, run_in_background=True)
 
 
-async def answers(bench: Bench, id: str) -> list[str]:
-    """What the model was told, call by call."""
-    history = [json.loads(entry) for entry in await bench.store.redis.lrange(history_key(id), 0, -1)]
-    blocks = [block for entry in history if entry["role"] == "user" for block in entry["content"]]
-    return [block["content"] for block in blocks if block["type"] == "tool_result"]
-
-
 def ended_with_it(result: ToolAgentResult, command: str) -> bool:
     """Whether just this had to be ended; a shell that has not come to its exec yet is called by its own name."""
     return len(result.reaped) == 1 and command in result.reaped[0]
 
 
 async def first_step(bench: Bench, id: str) -> StepCompleted:
-    async def ended() -> list[StepCompleted]:
-        return [each.event for each in await bench.events(id) if isinstance(each.event, StepCompleted)]
-
-    return (await until(ended, timeout=20))[0]
+    return (await until(lambda: bench.seen(id, StepCompleted), timeout=20))[0]
 
 
 @pytest.mark.requirement("S000-072", "S000-084", "S000-066")
@@ -55,7 +43,7 @@ async def test_a_model_starts_reads_and_ends_a_shell(bench: Bench, tmp_path: Pat
         [say("done")],
     ]
     result = await bench.run(model=script(tmp_path, *turns))
-    started, meanwhile, seen, ended, gone = await answers(bench, result.delegation_id)
+    started, meanwhile, seen, ended, gone = await bench.answers(result.delegation_id)
     assert started.startswith("Command started in background.")
     assert meanwhile == "meanwhile"
     assert seen.startswith("up\n[bash_id: ")
@@ -104,7 +92,7 @@ async def test_looking_again_and_again_is_no_going_in_circles(bench: Bench, tmp_
     look = {"blocks": [call("bash_output", bash_id=ID)], "repeat": 8}
     result = await bench.run(model=script(tmp_path, [background(ticking)], look, [say("done")]))
     assert (result.termination_reason, result.tool_call_count) == ("completed", 9)
-    assert all("tick\n" in each for each in (await answers(bench, result.delegation_id))[1:])
+    assert all("tick\n" in each for each in (await bench.answers(result.delegation_id))[1:])
 
 
 @pytest.mark.requirement("P-03")
@@ -117,7 +105,7 @@ async def test_two_runs_at_once_do_not_see_each_others_shells(bench: Bench, tmp_
     calls = [call("bash_output", bash_id=theirs), call("bash_kill", bash_id=theirs)]
     mine = [[background("echo up; exec sleep 5678")], [call("bash_output", bash_id=ID), *calls], [say("done")]]
     other = await bench.run(model=script(tmp_path, *mine))
-    _, _, looked, killed = await answers(bench, other.delegation_id)
+    _, _, looked, killed = await bench.answers(other.delegation_id)
     for answer in (looked, killed):
         assert answer.startswith(f"Error: there is no background shell '{theirs}'. There are: ")
     assert ended_with_it(other, "sleep 5678")
@@ -135,13 +123,9 @@ async def test_the_next_attempt_knows_that_the_shells_are_lost(bench: Bench, tmp
         [say("done")],
     ]
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
-    running = asyncio.create_task(carry_out(bench.services, id))
-    await until((bench.settings.workspaces / id / "files" / "begun").exists, timeout=20)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await bench.interrupt(id, (bench.settings.workspaces / id / "files" / "begun").exists, 20)
     await carry_out(bench.services, id)
-    _, blocked, lost, again = await answers(bench, id)
+    _, blocked, lost, again = await bench.answers(id)
     assert "outcome unknown" in blocked
     assert "ended when the run was interrupted" in lost
     assert "start it again with bash" in lost

@@ -40,9 +40,7 @@ async def test_a_long_conversation_goes_on_as_a_fresh_one_from_a_summary(bench: 
     assert "# Files you have read" in text
     assert text.count("- a.txt") == 1
     assert [message["role"] for message in after] == ["user", "assistant", "user", "assistant"]
-    said = [
-        each.event.message for each in await bench.events(result.delegation_id) if isinstance(each.event, ProgressMade)
-    ]
+    said = [event.message for event in await bench.seen(result, ProgressMade)]
     assert said == ["the conversation neared the model's window: 5 messages became a summary of 25 characters"]
 
 
@@ -78,10 +76,8 @@ async def test_a_conversation_that_the_endpoint_finds_too_long_begins_anew(bench
     result = await bench.run("write it", model=name)
     assert (result.status, result.summary) == (Status.SUCCEEDED, "done from the log")
     assert result.turn_count == 2
-    events = [each.event for each in await bench.events(result.delegation_id)]
-    said = [event.message for event in events if isinstance(event, ProgressMade)]
-    assert len(said) == 1
-    assert "HTTP 400: prompt is too long" in said[0]
+    (said,) = await bench.seen(result, ProgressMade)
+    assert "HTTP 400: prompt is too long" in said.message
 
 
 async def test_a_task_longer_than_the_window_is_told_so(bench: Bench, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import ErrorType, Fenced
-from deputize.shared.events import Replied, StepCompleted
+from deputize.shared.events import Replied
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES, events_key, history_key, ledger_key, record_key
 from deputize.worker.run_context import MAX_DETAILS_CHARS
@@ -24,7 +24,6 @@ from deputize.worker.tools.context import ToolContext
 from tests.fake_model import Turn, cut, text, thinking
 from tests.fake_model import call as asked
 from tests.running import Bench, call, open_bench, say, script
-from tests.waiting import until
 from tests.worker.conversations import talking
 
 LIST = {"type": "tool_use", "id": "toolu_broken", "name": "list_directory", "input": {}, "raw": '{"path": "/"'}
@@ -39,8 +38,7 @@ async def answers(bench: Bench, id: str, message: int = 2) -> list[dict[str, Any
 
 
 async def steps(bench: Bench, id: str) -> dict[str, Any]:
-    ended = [each.event.step for each in await bench.events(id) if isinstance(each.event, StepCompleted)]
-    return {step.id: step for step in ended}
+    return {step.id: step for step in await bench.steps(id)}
 
 
 @pytest.mark.requirement("P-10", "P-16")
@@ -50,10 +48,7 @@ async def test_a_call_whose_arguments_are_broken_never_runs_and_not_in_the_next_
     turns = Turn([HOLD, LIST]), Turn([text("done")])
     async with talking(redis_url, tmp_path / "home", *turns) as (bench, fake):
         id = await bench.accept(DelegationRequest(task="do it"))
-        running = asyncio.create_task(carry_out(bench.services, id))
-        await until((bench.settings.workspaces / id / "files" / "a.txt").exists)
-        running.cancel()
-        await asyncio.wait({running})
+        await bench.interrupt(id, (bench.settings.workspaces / id / "files" / "a.txt").exists)
         await carry_out(bench.services, id)
         assert (await bench.result(id)).termination_reason == "completed"
         assert [each.status for each in fake.journal] == [200, 200]
@@ -71,18 +66,14 @@ async def test_a_call_that_an_earlier_attempt_finished_keeps_its_result_and_its_
     async with talking(redis_url, tmp_path / "home", Turn([write, HOLD]), Turn([text("done")])) as (bench, _):
         id = await bench.accept(DelegationRequest(task="do it"))
         files = bench.settings.workspaces / id / "files"
-        running = asyncio.create_task(carry_out(bench.services, id))
-        await until((files / "a.txt").exists)
-        running.cancel()
-        await asyncio.wait({running})
+        await bench.interrupt(id, (files / "a.txt").exists)
         (files / "b.txt").write_text("changed since")
         await carry_out(bench.services, id)
         written, doubted = await answers(bench, id)
         assert "+changed since" in await bench.store.patch(id)
         assert written["content"].startswith("Successfully wrote to b.txt: created")
         assert "outcome unknown" in doubted["content"]
-        ended = [each.event.step.id for each in await bench.events(id) if isinstance(each.event, StepCompleted)]
-        assert sorted(ended) == ["call_1_1", "call_1_2"]
+        assert sorted(step.id for step in await bench.steps(id)) == ["call_1_1", "call_1_2"]
 
 
 @pytest.mark.requirement("P-08", "P-09")

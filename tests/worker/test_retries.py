@@ -78,7 +78,7 @@ async def test_the_last_failure_is_the_result_and_the_delays_grow(retried: Retri
     id = await retried.submit(WRITES, on=["max_turns"], limits=Limits(max_turns=1))
     result = await retried.finish(id)
     assert (result.termination_reason, result.attempts, result.files_modified) == ("max_turns", 3, ["a.txt"])
-    events = [each.event for each in await retried.bench.events(id) if isinstance(each.event, RunRetried)]
+    events = await retried.bench.seen(id, RunRetried)
     assert [(each.reason, each.retry, each.of, each.delay_seconds) for each in events] == [
         ("max_turns", 1, 2, 1.0),
         ("max_turns", 2, 2, 2.0),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deputize.shared.events import ErrorSeen, StepCompleted
+from deputize.shared.events import ErrorSeen
 from deputize.shared.request import DirectoryWorkspace
 from deputize.worker.sandbox.project_tools import NO_TOOLS
 from deputize.worker.sandbox.usage import disk_bytes
@@ -24,8 +24,7 @@ async def test_a_command_killed_for_a_limit_is_a_failed_step_that_names_it(redis
     async with open_bench(redis_url, tmp_path / "home", sandbox=MEMORY) as bench:
         result = await bench.run(model=script(tmp_path, asked, [say("done")]))
         answer = (await history_of(bench, result))[2]["content"][0]
-        events = [each.event for each in await bench.events(result.delegation_id)]
-    step = next(event.step for event in events if isinstance(event, StepCompleted))
+        (step,) = await bench.steps(result)
     assert result.termination_reason == "completed"
     for text in (answer["content"], step.error or "", *result.errors):
         assert "the limit is 256 MiB (sandbox.memory_bytes)" in text
@@ -40,12 +39,10 @@ async def test_a_background_command_killed_for_a_limit_is_an_error_of_the_delega
     turns = [call("bash", command=HOLD, run_in_background=True)], *[[read]] * 4, [say("done")]
     async with open_bench(redis_url, tmp_path / "home", sandbox=MEMORY) as bench:
         result = await bench.run(model=script(tmp_path, *turns))
-        events = [each.event for each in await bench.events(result.delegation_id)]
-    errors = [event for event in events if isinstance(event, ErrorSeen) and event.kind == "limit"]
-    assert len(errors) == 1
-    assert errors[0].message in result.errors
-    assert errors[0].message.startswith("python3 -c")
-    assert "(sandbox.memory_bytes)" in errors[0].message
+        (error,) = [event for event in await bench.seen(result, ErrorSeen) if event.kind == "limit"]
+    assert error.message in result.errors
+    assert error.message.startswith("python3 -c")
+    assert "(sandbox.memory_bytes)" in error.message
 
 
 async def test_a_set_up_command_that_takes_too_much_disk_refuses_the_run(redis_url: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.worker.emit import Emitter
-from deputize.worker.run_context import Slot
+from deputize.worker.run_context import RunContext
 
 
 class Slots:
@@ -41,19 +41,19 @@ async def test_a_run_waits_once_however_many_waits_it_has() -> None:
     assert claim is not None
     async with Pipe(writing, WRITING) as pipe:
         emit = Emitter(pipe, claim, [], lambda: None)
-        slot = Slot(slots.waiting, emit)
+        run = RunContext.of(claim, emit, free_slot=slots.waiting)
 
         async def look() -> None:
             await emit.settled()
             seen.append((slots.free, (await store.get(id)).status))
 
         async def stopped() -> None:
-            with slot.waiting():
+            with run.waiting():
                 await look()
                 raise ValueError("stopped")
 
         for _ in range(2):
-            with slot.waiting():
+            with run.waiting():
                 await look()
                 with pytest.raises(ValueError, match="stopped"):
                     await stopped()

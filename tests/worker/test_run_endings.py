@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from deputize.worker.xml_calls.instruction import format_tool_call
 from tests.fake_model import FakeModel, Turn, call, refuse, text, thinking
 from tests.nesting import carrying_out
 from tests.running import open_bench
-from tests.waiting import until
 from tests.worker.conversations import talking
 
 INVOKE = '<invoke name="bash">\n<parameter name="command">touch a.txt</parameter>\n</invoke>'
@@ -156,10 +154,7 @@ async def test_the_next_worker_has_the_beginning_of_the_answer(redis_url: str, t
     turns = Turn([text("One half, ")], stop="max_tokens"), Turn([text("the other.")], delay=0.5)
     async with talking(redis_url, tmp_path / "home", *turns) as (bench, fake):
         id = await bench.accept(DelegationRequest(task="do it"))
-        running = asyncio.create_task(carry_out(bench.services, id))
-        await until(lambda: len(fake.journal) == 2)
-        running.cancel()
-        await asyncio.wait({running})
+        await bench.interrupt(id, lambda: len(fake.journal) == 2)
         await carry_out(bench.services, id)
         result = await bench.result(id)
     assert (result.attempts, result.summary) == (2, "One half, the other.")
@@ -221,10 +216,7 @@ async def test_the_next_worker_keeps_the_ids_apart(redis_url: str, tmp_path: Pat
     turns = [Turn([{**each, "id": "call_0"}]) for each in (call("glob", pattern="*"), hold, WRITE)]
     async with talking(redis_url, tmp_path / "home", *turns, Turn([text("Done.")])) as (bench, fake):
         id = await bench.accept(DelegationRequest(task="do it"))
-        running = asyncio.create_task(carry_out(bench.services, id))
-        await until((bench.settings.workspaces / id / "files" / "begun").exists)
-        running.cancel()
-        await asyncio.wait({running})
+        await bench.interrupt(id, (bench.settings.workspaces / id / "files" / "begun").exists)
         await carry_out(bench.services, id)
         assert [each.status for each in fake.journal] == [200] * 4
         assert (await bench.result(id)).status == "succeeded"

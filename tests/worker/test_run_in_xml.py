@@ -20,7 +20,6 @@ from deputize.worker.task import carry_out
 from deputize.worker.xml_calls.instruction import format_tool_call
 from tests.fake_model import FakeModel, Turn, text, thinking
 from tests.running import Bench, call, open_bench, say, script
-from tests.waiting import until
 
 WRITE = call("write_file", path="a.txt", content="one <two> & ]]> three\n")
 READ = call("read_file", path="a.txt")
@@ -148,12 +147,8 @@ async def test_a_run_that_lost_its_worker_goes_on_with_the_same_words(redis_url:
         real_bench(fake, redis_url, tmp_path / "home") as bench,
     ):
         id = await bench.accept(DelegationRequest(task="do it", tool_call_style="xml"))
-        running = asyncio.create_task(carry_out(bench.services, id))
         file = bench.settings.workspaces / id / "files" / "a.txt"
-        await until(lambda: file.exists() and file.read_text() != "a & b")
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
+        await bench.interrupt(id, lambda: file.exists() and file.read_text() != "a & b")
         await carry_out(bench.services, id)
         result = await bench.result(id)
         await close_models()

@@ -54,12 +54,8 @@ async def test_a_worker_that_shuts_down_hands_the_run_over_and_the_next_one_fini
     block = call("bash", command="echo $$ >> a.txt; exec sleep 1000")
     model = script(tmp_path, [WRITE], [block], [say("done")])
     id = await bench.accept(DelegationRequest(task="do it", model=model))
-    running = asyncio.create_task(carry_out(bench.services, id))
     file = bench.settings.workspaces / id / "files" / "a.txt"
-    await until(lambda: file.exists() and len(file.read_text().splitlines()) == 2)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await bench.interrupt(id, lambda: file.exists() and len(file.read_text().splitlines()) == 2)
     assert (await bench.store.get(id)).status == "queued"
     await carry_out(bench.services, id)
     result = await bench.result(id)
@@ -72,11 +68,7 @@ async def test_a_worker_that_shuts_down_hands_the_run_over_and_the_next_one_fini
 async def test_an_attempt_that_cannot_see_the_files_of_the_one_before_says_so(bench: Bench, tmp_path: Path) -> None:
     turns = [[WRITE], [call("bash", command="exec sleep 1000")], [say("done")]]
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
-    running = asyncio.create_task(carry_out(bench.services, id))
-    await until(lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"))
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await bench.interrupt(id, lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"))
     async with open_bench(bench.settings.redis_url or "", tmp_path / "elsewhere") as other:
         await carry_out(other.services, id)
     result = await bench.result(id)
@@ -97,12 +89,8 @@ async def test_the_next_attempt_works_on_a_copy_and_the_facts_stay_the_same(benc
         {"task": "do it", "model": model, "workspace": {"kind": "directory", "path": str(source)}}
     )
     id = await bench.accept(request)
-    running = asyncio.create_task(carry_out(bench.services, id))
     folder = bench.settings.workspaces / id
-    await until((folder / "files" / "begun.txt").exists)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await bench.interrupt(id, (folder / "files" / "begun.txt").exists)
     await carry_out(bench.services, id)
     result = await bench.result(id)
     assert [(change.path, change.change) for change in result.file_changes] == [

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from deputize.shared.delegation import StepStatus, ToolAgentResult
+from deputize.shared.delegation import StepStatus
 from deputize.shared.errors import Misconfigured
-from deputize.shared.events import StepCompleted
 from deputize.shared.request import ApprovalMode
 from tests.internet import response
-from tests.running import Bench, call, open_bench, say, script
+from tests.running import call, open_bench, say, script
 from tests.worker.web.servers import saying, serving
 
 RULES = """
@@ -36,11 +34,6 @@ label = { team = "docs" }
 """
 
 
-async def steps(bench: Bench, result: ToolAgentResult) -> list[Any]:
-    events = [envelope.event for envelope in await bench.events(result.delegation_id)]
-    return [event.step for event in events if isinstance(event, StepCompleted)]
-
-
 def written(folder: Path, text: str) -> Path:
     path = folder / "rules.toml"
     path.write_text(text)
@@ -54,8 +47,8 @@ async def test_a_file_denies_with_its_reason_and_allows_a_host(redis_url: str, t
         async with open_bench(redis_url, tmp_path / "home", policy=[rules], tools=tools) as bench:
             asked = call("read_file", path="keys/../keys/id"), call("web_fetch", url=f"http://{at}/")
             model = script(tmp_path, [*asked], [say("done")])
-            read, page = await steps(bench, await bench.run(model=model, labels={"team": "docs"}))
-            _, refused = await steps(bench, await bench.run(model=model, labels={"team": "other"}))
+            read, page = await bench.steps(await bench.run(model=model, labels={"team": "docs"}))
+            _, refused = await bench.steps(await bench.run(model=model, labels={"team": "other"}))
     assert (read.status, read.error) == (StepStatus.FAILED, "denied: keys are for people.")
     assert (page.status, page.result) == (StepStatus.COMPLETED, "a page")
     assert refused.error.startswith("denied: web_fetch connects to localhost. This needs a person's approval")
@@ -68,9 +61,8 @@ async def test_a_compound_line_does_not_pass_the_prefix_of_a_rule(redis_url: str
     lines = ["touch a", *others]
     async with open_bench(redis_url, tmp_path / "home", policy=[written(tmp_path, RULES)]) as bench:
         model = script(tmp_path, *([call("bash", command=line)] for line in lines), [say("done")])
-        plain, *compound = await steps(
-            bench, await bench.run(model=model, approval_mode=ApprovalMode.ASK, tool_call_style=style)
-        )
+        asked = await bench.run(model=model, approval_mode=ApprovalMode.ASK, tool_call_style=style)
+        plain, *compound = await bench.steps(asked)
     assert plain.status is StepStatus.COMPLETED
     assert {each.error.partition(".")[0] for each in compound} == {"denied: bash changes something (execute)"}
     assert len(compound) == len(lines) - 1
@@ -84,7 +76,7 @@ async def test_a_link_to_what_is_denied_is_denied(redis_url: str, tmp_path: Path
     async with open_bench(redis_url, tmp_path / "home", policy=[written(tmp_path, RULES)]) as bench:
         asked = [call("read_file", path="link/id")], [call("read_file", path="/workspace/keys/id")]
         model = script(tmp_path, *asked, [say("done")])
-        found = await steps(bench, await bench.run(model=model, workspace=workspace))
+        found = await bench.steps(await bench.run(model=model, workspace=workspace))
     assert [step.error for step in found] == ["denied: keys are for people."] * 2
 
 
@@ -98,7 +90,7 @@ async def test_the_mode_and_the_depth_are_those_of_the_run(redis_url: str, tmp_p
         first = await bench.run(model=model)
         auto = await bench.run(model=model, approval_mode=ApprovalMode.AUTO)
         child = await bench.run(model=model, parent_id=first.delegation_id)
-        errors = [step.error for result in (first, auto, child) for step in await steps(bench, result)]
+        errors = [step.error for result in (first, auto, child) for step in await bench.steps(result)]
     assert errors == [None, "denied: mode.", "denied: depth."]
 
 
@@ -122,7 +114,7 @@ async def test_a_call_in_the_words_of_another_agent_is_judged_and_told_of_as_our
         ]
         model = script(tmp_path, asked, [say("done")])
         result = await bench.run(model=model, tools=["Read", "Write"])
-        done = await steps(bench, result)
+        done = await bench.steps(result)
     assert [step.tool_name for step in done] == ["write_file", "write_file", "write_file", "read_file"]
     assert [step.error for step in done] == ["denied: keys are for people."] * 2 + [None] * 2
     assert done[2].arguments == {"path": "a.txt", "file_text": "x"}

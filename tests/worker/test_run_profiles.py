@@ -9,7 +9,7 @@ from deputize.shared.delegation import ToolAgentResult
 from tests.internet import response
 from tests.nesting import by_task, carrying_out, children_of, delegate
 from tests.running import Bench, call, open_bench, say, script
-from tests.worker.parents import answers, run
+from tests.worker.parents import run
 from tests.worker.web.servers import saying, serving
 
 PAGE = saying(response("the page", "text/plain"))
@@ -44,7 +44,7 @@ async def test_each_run_has_the_sandbox_of_its_agent_and_a_subagent_the_stricter
                 id = await run(bench, model=model, agent=agent, workspace=workspace)
                 children = await children_of(bench.store, id)
                 assert [child.request.agent for child in children] == ["clerk", "reader", "surfer"]
-                return [(await answers(bench, each))[0] for each in (id, *(child.id for child in children))]
+                return [(await bench.answers(each))[0] for each in (id, *(child.id for child in children))]
 
             of_root, of_clerk, of_reader, of_surfer = await found("surfer")
             assert of_root == of_reader == of_surfer == f"the page\n{tmp_path}/kit\nmade"

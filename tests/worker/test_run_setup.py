@@ -31,8 +31,7 @@ def project(tmp_path: Path) -> DirectoryWorkspace:
 
 
 async def told(bench: Bench, result: ToolAgentResult) -> list[str]:
-    events = [each.event for each in await bench.events(result.delegation_id)]
-    return [event.message for event in events if isinstance(event, ProgressMade)]
+    return [event.message for event in await bench.seen(result, ProgressMade)]
 
 
 async def test_it_reaches_the_hosts_it_may(redis_url: str, tmp_path: Path, project: DirectoryWorkspace) -> None:

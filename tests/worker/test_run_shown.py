@@ -11,7 +11,6 @@ import pytest
 
 from deputize.shared.delegation import Step, StepStatus
 from deputize.shared.errors import ToolError
-from deputize.shared.events import StepCompleted
 from deputize.worker.workspace.shown_files import ShownFiles
 from tests.running import call, open_bench, say, script
 from tests.worker.workspace.path_corpus import CORPUS, SECRET, base
@@ -45,9 +44,8 @@ async def steps(redis_url: str, home: Path, show: list[Path], *calls: Any, rules
     settings: dict[str, Any] = {"sandbox": {"show": show}, "policy": [home / "rules.toml"]}
     async with open_bench(redis_url, home / "home", **settings) as bench:
         result = await bench.run(model=script(home, [*calls], [say("done")]), tools=TOOLS, approval_mode="auto")
-        events = [envelope.event for envelope in await bench.events(result.delegation_id)]
+        ended = await bench.steps(result)
         assert result.trust.sources == ["parent", "workspace"]
-    ended = [event.step for event in events if isinstance(event, StepCompleted)]
     return sorted(ended, key=lambda step: int(step.id.rpartition("_")[2]))
 
 

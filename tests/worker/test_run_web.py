@@ -8,19 +8,14 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.delegation import StepStatus, ToolAgentResult
-from deputize.shared.events import RunStarted, StepCompleted
+from deputize.shared.delegation import StepStatus
+from deputize.shared.events import RunStarted
 from deputize.shared.request import ApprovalMode
 from tests.internet import redirect, response
-from tests.running import Bench, call, open_bench, say, script
+from tests.running import call, open_bench, say, script
 from tests.worker.web.servers import Talk, saying, serving
 
 PAGE = saying(response("<h1>Guide</h1><p>Use <code>delegate()</code>.</p>"))
-
-
-async def steps(bench: Bench, result: ToolAgentResult) -> list[Any]:
-    events = [envelope.event for envelope in await bench.events(result.delegation_id)]
-    return [event.step for event in events if isinstance(event, StepCompleted)]
 
 
 async def fetched(
@@ -35,7 +30,7 @@ async def fetched(
             assert result.success
             started = [e.event for e in await bench.events(result.delegation_id) if isinstance(e.event, RunStarted)]
             assert "web_fetch" in started[0].tools
-            (step,) = await steps(bench, result)
+            (step,) = await bench.steps(result)
             return step
 
 
@@ -98,7 +93,7 @@ async def test_pages_asked_for_in_one_turn_are_fetched_side_by_side(redis_url: s
         async with open_bench(redis_url, tmp_path / "home", tools=tools) as bench:
             calls = [call("web_fetch", url=f"http://{at}/{name}") for name in "ab"]
             result = await bench.run(model=script(tmp_path, calls, [say("done")]))
-            assert [step.result for step in await steps(bench, result)] == ["a page", "a page"]
+            assert [step.result for step in await bench.steps(result)] == ["a page", "a page"]
 
 
 @pytest.mark.requirement("S001-051")
@@ -109,7 +104,7 @@ async def test_a_long_page_is_cut_for_the_model_and_kept_whole_for_its_tools(red
         async with open_bench(redis_url, tmp_path / "home", tools=tools) as bench:
             asked = [call("web_fetch", url=f"http://{at}/")], [call("grep", pattern="paragraph 4999", path=".deputize")]
             result = await bench.run(model=script(tmp_path, *asked, [say("done")]))
-            page, found = await steps(bench, result)
+            page, found = await bench.steps(result)
     assert len(page.result) < 9000
     assert '<system_hint type="tool_output_omitted" tool="web_fetch" reason="too_long"' in page.result
     assert "paragraph 4999" in found.result

@@ -13,7 +13,7 @@ from deputize.worker.task import carry_out
 from tests.nesting import begin, by_task, children_of, delegate, the_child_of
 from tests.running import Bench, call, say
 from tests.waiting import until
-from tests.worker.parents import COST, PRICE, SPENT, WRITE, answers, run, steps
+from tests.worker.parents import COST, PRICE, SPENT, WRITE, run
 
 
 async def test_a_childs_limits_are_within_those_of_its_parent(bench: Bench, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ async def test_a_budget_that_is_used_up_starts_no_child(bench: Bench, tmp_path: 
     first = {"blocks": [delegate("child")], "usage": {"input": 9_900, "output": 50}}
     model = by_task(tmp_path, parent=[first, [say("ok")]])
     id = await run(bench, model=model, limits={"max_tokens": 10_000}, tools=["call_subagent"])
-    assert (await answers(bench, id))[0] == "Error: no subagent was started: maxTokens 10000 reached"
+    assert (await bench.answers(id))[0] == "Error: no subagent was started: maxTokens 10000 reached"
     assert await children_of(bench.store, id) == []
 
 
@@ -81,7 +81,7 @@ async def test_the_next_attempt_finds_the_same_child_and_counts_it_once(
     assert (result.success, result.attempts, result.errors) == (True, 2, [])
     assert result.usage.cost_usd == pytest.approx(4 * COST)
     assert [one.id for one in await children_of(bench.store, id)] == [child.id]
-    assert [step.status for step in await steps(bench, id)] == ["completed"]
+    assert [step.status for step in await bench.steps(id)] == ["completed"]
 
 
 async def test_an_attempt_that_ends_counts_what_earlier_ones_handed_over(bench: Bench, tmp_path: Path) -> None:

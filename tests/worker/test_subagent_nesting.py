@@ -12,7 +12,7 @@ from deputize.shared.events import RunStarted
 from deputize.shared.request import DelegationRequest
 from tests.nesting import by_task, children_of, delegate
 from tests.running import Bench, call, open_bench, say
-from tests.worker.parents import answers, run
+from tests.worker.parents import run
 
 NESTED = {"tools": ["read_file", "call_subagent"]}
 
@@ -67,11 +67,11 @@ async def test_a_chain_of_delegations_ends_at_its_depth(busy: Bench, tmp_path: P
     for _ in range(2):
         (child,) = await children_of(busy.store, id)
         id = child.id
-    refused, done = await answers(busy, id)
+    refused, done = await busy.answers(id)
     assert "delegations are nested 3 deep at most. Leave it out." in refused
     assert json.loads(done)["summary"] == "4"
     (last,) = await children_of(busy.store, id)
-    assert "there is no tool 'call_subagent' in this run" in (await answers(busy, last.id))[0]
+    assert "there is no tool 'call_subagent' in this run" in (await busy.answers(last.id))[0]
 
 
 @pytest.mark.requirement("P-04")

@@ -20,7 +20,7 @@ from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
 from tests.nesting import by_task, carrying_out, children_of, delegate
 from tests.running import open_bench, say
-from tests.worker.parents import WRITE, run, steps
+from tests.worker.parents import WRITE, run
 
 PAIRS = 10_000
 KIT = {tool.name: tool for tool in BUILTIN}
@@ -111,7 +111,7 @@ async def test_a_name_that_a_model_chooses_does_not_free_its_child(redis_url: st
         async with carrying_out(bench):
             id = await run(bench, model=model, approval_mode=ApprovalMode.ASK)
         (child,) = await children_of(bench.store, id)
-        (step,) = await steps(bench, child.id)
+        (step,) = await bench.steps(child.id)
     assert child.request.labels == {"subagent": "free"}
     assert step.error is not None
     assert step.error.startswith("denied: write_file changes something (edit)")

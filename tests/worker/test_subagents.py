@@ -16,7 +16,7 @@ from tests.nesting import begin, by_task, children_of, delegate, the_child_of
 from tests.redis_server import RedisProcess
 from tests.running import Bench, call, open_bench, say
 from tests.waiting import until
-from tests.worker.parents import WRITE, answers, run, steps
+from tests.worker.parents import WRITE, run
 
 
 @pytest.mark.requirement("S003-037", "S002-083")
@@ -25,7 +25,7 @@ async def test_a_child_does_its_piece_and_the_parent_reads_its_report(busy: Benc
     model = by_task(tmp_path, parent=[[asked], [say("Reported.")]], child=[[WRITE], [say("I wrote a.txt.")]])
     inherited = {"session_id": "s", "message_id": "m", "approval_mode": "auto", "priority": 7, "labels": {"a": "b"}}
     id = await run(busy, model=model, **inherited)
-    result, (child,), (step,) = await busy.result(id), await children_of(busy.store, id), await steps(busy, id)
+    result, (child,), (step,) = await busy.result(id), await children_of(busy.store, id), await busy.steps(id)
     assert (result.success, result.summary, result.tool_call_count, result.turn_count) == (True, "Reported.", 1, 2)
     assert result.files_modified == []
     assert child.request.model_dump(include={*inherited, "parent_id", "tools", "model"}) == inherited | {
@@ -45,7 +45,7 @@ async def test_a_child_does_its_piece_and_the_parent_reads_its_report(busy: Benc
         "toolCallCount": 1,
         "filesModified": ["a.txt"],
     }
-    (answer,) = await answers(busy, id)
+    (answer,) = await busy.answers(id)
     patch = f".deputize/subagents/{child.id}.patch"
     assert all(words in answer for words in ("I wrote a.txt.", "and not in yours", patch, "+one"))
     workspace = busy.settings.workspaces / id / "files"
@@ -73,7 +73,7 @@ async def test_a_copy_that_another_machine_does_not_see_is_said_so(bench: Bench,
     async with open_bench(bench.settings.redis_url or "", tmp_path / "elsewhere") as other:
         await carry_out(other.services, child.id)
     await running
-    (_, answer) = await answers(bench, id)
+    (_, answer) = await bench.answers(id)
     assert "worker_lost" in answer
     assert "DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share" in answer
 
@@ -81,11 +81,11 @@ async def test_a_copy_that_another_machine_does_not_see_is_said_so(bench: Bench,
 async def test_a_child_that_failed_is_a_failed_step_with_its_report(busy: Bench, tmp_path: Path) -> None:
     model = by_task(tmp_path, parent=[[delegate("child", max_turns=1)], [say("ok")]], child=[[WRITE], [say("never")]])
     id = await run(busy, model=model)
-    (step,) = await steps(busy, id)
+    (step,) = await busy.steps(id)
     assert step.error == "the subagent did not complete its task (max_turns); its work so far is below"
     assert step.tool_agent_result is not None
     assert step.tool_agent_result["success"] is False
-    assert "No more." in (await answers(busy, id))[0]
+    assert "No more." in (await busy.answers(id))[0]
     assert (await busy.result(id)).success
 
 
@@ -107,7 +107,7 @@ async def test_arguments_are_judged_before_anything_is_handed_over(
 ) -> None:
     model = by_task(tmp_path, parent=[[call("call_subagent", **arguments)], [say("ok")]])
     id = await run(bench, model=model, tools=["read_file", "call_subagent"])
-    (answer,) = await answers(bench, id)
+    (answer,) = await bench.answers(id)
     assert answer.startswith("Error: ")
     assert said in answer
     assert not bench.sent
@@ -127,7 +127,7 @@ async def test_the_children_of_one_turn_work_side_by_side(bench: Bench, tmp_path
     for ticket in bench.sent[::-1]:
         await carry_out(bench.services, ticket.id)
     await running
-    assert [f"child {n}" in answer for n, answer in enumerate(await answers(bench, id))] == [True] * 3
+    assert [f"child {n}" in answer for n, answer in enumerate(await bench.answers(id))] == [True] * 3
     assert (await bench.result(id)).success
 
 
@@ -139,7 +139,7 @@ async def test_a_child_whose_record_was_removed_is_not_done_again(bench: Bench, 
     await bench.store.cancel(child.id)
     assert (await prune(bench.store.redis, 0)).removed == 1
     await carry_out(bench.services, id)
-    assert "the record of this subagent was removed" in (await answers(bench, id))[0]
+    assert "the record of this subagent was removed" in (await bench.answers(id))[0]
     assert child.id not in [ticket.id for ticket in bench.sent]
     assert (await bench.result(id)).success
 
@@ -156,7 +156,7 @@ async def test_redis_away_for_a_moment_loses_no_child(redis_process: RedisProces
         await asyncio.wait({running}, timeout=20)
         result = await bench.result(id)
         assert (result.success, result.attempts) == (True, 1)
-        assert "I am back." in (await answers(bench, id))[0]
+        assert "I am back." in (await bench.answers(id))[0]
 
 
 async def test_a_child_that_a_caller_gave_a_run_is_none_of_its_own(bench: Bench, tmp_path: Path) -> None:

@@ -118,13 +118,9 @@ def run(app: Celery, hostname: str, concurrency: int, queues: Sequence[str], log
         without_mingle=True,
     )
     worker.start()
-    match worker.pool.failure:
-        case None:
-            return worker.exitcode or 0
-        case DeputizeError():
-            return EXIT_MISCONFIGURED
-        case _:
-            return EXIT_FAILED
+    if (failure := worker.pool.failure) is None:
+        return worker.exitcode or 0
+    return EXIT_MISCONFIGURED if isinstance(failure, DeputizeError) else EXIT_FAILED
 
 
 class WorkerProcess(Worker):

@@ -100,7 +100,6 @@ class Outages:
         """Held by the waiting run that asks for all of this process that have failed, or have not."""
 
     def admission(self, endpoint: str) -> Admission:
-        """Returns the admission of one model call to an endpoint."""
         return Admission(self, endpoint)
 
 
@@ -370,7 +369,6 @@ class PrefixWait:
             self.failed()
 
     def sends(self) -> None:
-        """Notes that the request is sent now."""
         self._sent = time.monotonic()
 
     def works(self, usage: Usage) -> None:

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -73,24 +74,17 @@ UNKNOWN_SECONDS = 3600.0
 """Seconds to keep files without a record: it may not be written yet, or be in another Redis."""
 
 
+@dataclass(slots=True)
 class Janitor:
     """One per worker process; each handles the leftovers of any worker."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: RunStore,
-        bus: Bus,
-        presence: Presence,
-        send: Callable[[Sequence[Ticket]], None],
-    ) -> None:
-        self._presence = presence
-        self._settings = settings
-        self._store = store
-        self._bus = bus
-        self._send = send
-        self._pruned: set[str] = set()
-        """Removed delegations whose files may still be there."""
+    settings: Settings
+    store: RunStore
+    bus: Bus
+    presence: Presence
+    send: Callable[[Sequence[Ticket]], None]
+    _pruned: set[str] = field(default_factory=set[str])
+    """Removed delegations whose files may still be there."""
 
     async def requeue_forever(self) -> None:
         trouble = RepeatedCause("this worker does not look for lost runs")
@@ -104,20 +98,20 @@ class Janitor:
 
     async def requeue(self) -> int:
         """Fences off lapsed runs and sends tickets for waiting ones; returns the number of tickets."""
-        for owner in await self._presence.lapse_absent():
+        for owner in await self.presence.lapse_absent():
             log.warning("worker %s is gone; its runs are requeued", owner)
-        found = await self._store.reap(self._settings.claim_seconds)
+        found = await self.store.reap(self.settings.claim_seconds)
         for one in found:
             log.warning("%s is %s after %d attempts: another ticket", one.id, one.kind, one.attempt)
         if found:
-            await asyncio.to_thread(self._send, [Ticket(one.id, one.title, one.priority) for one in found])
+            await asyncio.to_thread(self.send, [Ticket(one.id, one.title, one.priority) for one in found])
         return len(found)
 
     async def sweep_forever(self) -> None:
         """Sweeps every few minutes, and on request."""
-        async with self._bus.listen(PRUNE) as asked:
+        async with self.bus.listen(PRUNE) as asked:
             while True:
-                older_than, gone = float(self._settings.workspace_retention_seconds), list[str]()
+                older_than, gone = float(self.settings.workspace_retention_seconds), list[str]()
                 try:
                     # Not wait_for: in Python 3.11 it may take the message and swallow a cancellation.
                     async with asyncio.timeout(SWEEP_SECONDS):
@@ -139,15 +133,15 @@ class Janitor:
         delegation continues stays, and what another process copies just now until a later sweep.
         """
         self._pruned.update(pruned)
-        folders = await asyncio.to_thread(_folders, self._settings.workspaces)
-        ended = await self._store.ended(list({id for id, _ in folders})) if folders else {}
+        folders = await asyncio.to_thread(_folders, self.settings.workspaces)
+        ended = await self.store.ended(list({id for id, _ in folders})) if folders else {}
         self._pruned.intersection_update(ended)
         due = {id for id in self._pruned if ended.get(id) == ""}
         gone = [folder for id, folder in folders if id in due or (id in ended and _age(ended[id], folder) > older_than)]
         gone += await self._over_limit([(ended[id], id, folder) for id, folder in folders if ended.get(id)], gone)
-        held = await disk.held(self._store.redis) if gone else set[str]()
+        held = await disk.held(self.store.redis) if gone else set[str]()
         removed = [folder for folder in gone if folder.name not in held and await run_in_thread(delete_unused, folder)]
-        await disk.note_removed(self._store.redis, [folder.name for folder in removed])
+        await disk.note_removed(self.store.redis, [folder.name for folder in removed])
         if removed:
             log.info("%d workspaces removed", len(removed))
         return len(removed)
@@ -155,11 +149,11 @@ class Janitor:
     async def _over_limit(self, kept: list[tuple[str, str, Path]], gone: Collection[Path]) -> list[Path]:
         """Returns the folders to delete besides ``gone`` so that the rest is not too large; never the last one."""
         rest = sorted(each for each in kept if each[2] not in gone)
-        sizes = await disk.sizes_on_disk(self._store.redis, [id for _, id, _ in rest])
+        sizes = await disk.sizes_on_disk(self.store.redis, [id for _, id, _ in rest])
         for _, id, folder in rest:
             if id not in sizes:
                 sizes[id] = await run_in_thread(disk_bytes, folder) or 0
-        more, found = sum(sizes.values()) - self._settings.workspace_kept_bytes, list[Path]()
+        more, found = sum(sizes.values()) - self.settings.workspace_kept_bytes, list[Path]()
         for _, id, folder in rest[:-1]:
             if more > 0:
                 found.append(folder)

@@ -47,7 +47,6 @@ class WorkerStatus:
     """The tools that the sources offered at this worker's start."""
 
     def count(self, usage: Usage) -> None:
-        """Adds the usage of a model call to that of this process."""
         self.usage += usage
 
     def card(self) -> WorkerCard:
@@ -66,7 +65,6 @@ class WorkerStatus:
         )
 
     async def announce_forever(self) -> None:
-        """Announces the card and the tools every few seconds."""
         while True:
             await self._announce()
             await asyncio.sleep(ANNOUNCE_SECONDS)

@@ -40,7 +40,6 @@ class Cgroup:
         return self.path / "cgroup.procs"
 
     def create(self, name: str) -> Cgroup:
-        """Returns a new child. Raises OSError."""
         child = Cgroup(self.path / name)
         child.path.mkdir()
         return child

@@ -33,17 +33,14 @@ class Stdin:
         return len(self._outgoing)
 
     def begin(self) -> None:
-        """Starts writing the bytes held back so far."""
         self._held = False
         self._feed()
 
     def write(self, data: bytes) -> None:
-        """Queues bytes."""
         self._outgoing += data
         self._feed()
 
     def end(self) -> None:
-        """Closes the pipe after the queued bytes have been written."""
         self._open_end = False
         self._feed()
 
@@ -107,7 +104,6 @@ class Program:
         self._stdin.write(data)
 
     def close_stdin(self) -> None:
-        """Closes its standard input after the queued bytes have been written."""
         self._stdin.end()
 
     def pause(self, seconds: float) -> None:

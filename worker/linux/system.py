@@ -25,7 +25,6 @@ def memory_bytes(root: Path = Path("/")) -> int:
 
 
 def processors() -> list[int]:
-    """Returns the numbers of the processors that this process may use."""
     return sorted(os.sched_getaffinity(0))
 
 

@@ -110,7 +110,7 @@ class Approval:
         answer = await self.requests.answer(asked.kept, waiting)
         if answer.outcome is PermissionOutcome.CANCEL:
             return ToolResult.failed(_refusal(answer))
-        self.steps.updates(asked.step)(None, {"status": StepStatus.RUNNING.value})
+        self.steps.update(asked.step, None, {"status": StepStatus.RUNNING.value})
         if answer.outcome is PermissionOutcome.MODIFY:
             return await self._modified(asked.call.tool, answer.arguments or {}, context)
         return Permitted(asked.call)

@@ -167,7 +167,6 @@ class PermissionRequests:
 
 
 def report_of(asked: PermissionQuestion, given: PermissionAnswer) -> PermissionAnswered:
-    """Returns the event of an answer."""
     return PermissionAnswered(
         permission_id=asked.permission_id, path=asked.path, outcome=given.outcome, reason=given.reason, by=given.by
     )

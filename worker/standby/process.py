@@ -26,8 +26,9 @@ class Standby:
         self.bound = lease_seconds + max(lease_seconds / 2, MIN_BOUND)
         """Seconds without a heartbeat after which the process is ended."""
         self.tick = min(lease_seconds / 10, 0.5)
-        self._settings = {"url": redis_url, "lease": lease_seconds, "bound": self.bound, "tick": self.tick}
-        self._scripts = {"renew": RENEW.source, "stalled": STALLED.source, "leases": LEASES}
+        times = {"lease": lease_seconds, "bound": self.bound, "tick": self.tick}
+        scripts = {"renew": RENEW.source, "stalled": STALLED.source, "leases": LEASES}
+        self._settings = json.dumps({"url": redis_url, "pid": os.getpid(), **times, **scripts})
         self._held: dict[str, tuple[str, int]] = {}
         self._lines = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -42,9 +43,8 @@ class Standby:
     async def __aexit__(self, *_: object) -> None:
         if self._timer:
             self._timer.cancel()
-        process, self._process = self._process, None
+        process = self._drop()
         if process is not None:
-            self._drop(process)
             process.terminate()
             await asyncio.to_thread(process.wait)
 
@@ -53,12 +53,10 @@ class Standby:
         return self._process.pid if self._process else None
 
     def hold(self, id: str, fence: str) -> None:
-        """Adds a lease to those that the standby renews."""
         self._write_line(f"+ {id} {record_key(id)} {fence}")
         self._held[id] = (fence, self._lines)
 
     def drop(self, id: str) -> None:
-        """Removes a lease from those that the standby renews."""
         if self._held.pop(id, None):
             self._write_line(f"- {id}")
 
@@ -82,8 +80,7 @@ class Standby:
 
     def _start(self) -> None:
         """Starts it in a session of its own, so that a terminal's Ctrl-C does not reach it."""
-        if self._process is not None:
-            self._drop(self._process)
+        self._drop()
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
             [sys.executable, "-I", program.__file__],
@@ -100,17 +97,19 @@ class Standby:
         self._process.stdin.close()
         for fd in (self._stdin.fd, self._process.stdout.fileno()):
             os.set_blocking(fd, False)
-        settings = json.dumps({**self._settings, **self._scripts, "pid": os.getpid()})
         self._rest, self._lines = b"", 0
-        self._stdin.write(settings.encode() + b"\n")
+        self._stdin.write(self._settings.encode() + b"\n")
         for id, (fence, _) in list(self._held.items()):
             self.hold(id, fence)
 
-    def _drop(self, process: subprocess.Popen[bytes]) -> None:
+    def _drop(self) -> subprocess.Popen[bytes] | None:
+        """Closes the pipes of the process, if there is one, and returns it."""
         if self._stdin:
             self._stdin.drop()
-        if process.stdout:
+        process, self._process = self._process, None
+        if process and process.stdout:
             process.stdout.close()
+        return process
 
     def _write_line(self, line: str) -> None:
         self._lines += 1
@@ -119,7 +118,7 @@ class Standby:
 
     def _read(self) -> bytes:
         output = b""
-        if self._process and self._process.stdout and not self._process.stdout.closed:
+        if self._process and self._process.stdout:
             with suppress(BlockingIOError):
                 while data := os.read(self._process.stdout.fileno(), 1 << 16):
                     output += data

@@ -14,7 +14,6 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,19 +27,6 @@ _GUARD = b"/.guard/sh"
 """An argument that every sandbox has (``worker/sandbox/process.py``)."""
 _TRIES = 20
 """Tries to mark the stalled runs, a second apart: after that their leases have lapsed anyway."""
-
-
-class _Unavailable(Exception):
-    """Redis or its client cannot be used now."""
-
-
-def _attempt(work: Callable[[], None]) -> bool:
-    """Runs ``work``; False where Redis was unavailable, and another try follows."""
-    try:
-        work()
-    except _Unavailable:
-        return False
-    return True
 
 
 class Standby:
@@ -59,7 +45,6 @@ class Standby:
         self._redis: Any = None
 
     def receive(self, data: bytes) -> None:
-        """Processes input from the worker."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._silence = 0.0
@@ -82,7 +67,7 @@ class Standby:
             self._silence = 0.0
         third = self._settings["lease"] / 3
         if self._held and self._silence >= third and now - self._renewed >= third:
-            _attempt(self._renew)
+            self._renew()
         return self._silence < self._settings["bound"]
 
     def _renew(self) -> None:
@@ -90,7 +75,8 @@ class Standby:
         keys = [self._settings["leases"], *(key for _, (key, _) in held)]
         runs = [{"id": id, "fence": fence} for id, (_, fence) in held]
         arguments = {"lease_ms": int(self._settings["lease"] * 1000), "runs": runs}
-        answers = self._evaluate("renew", keys, arguments)
+        if (answers := self._evaluate("renew", keys, arguments)) is None:
+            return
         self._renewed = sent
         lost = [id for (id, _), answer in zip(held, answers, strict=True) if answer == b"fenced"]
         with suppress(BlockingIOError):
@@ -103,41 +89,37 @@ class Standby:
         )
         os.write(sys.stderr.fileno(), note.encode())
         try:
-            _attempt(self._mark_stalled)  # before another worker takes the runs; _let_go repeats it, perhaps too late
+            self._mark_stalled(ends_lease=False)  # before another worker takes the runs; later it may be too late
         finally:
             _end(pidfd)
         for _ in range(_TRIES):
-            if _attempt(self._let_go):
+            if self._mark_stalled(ends_lease=True):
                 return
             time.sleep(1)
 
-    def _mark_stalled(self) -> None:
-        for id in self._held:
-            self._mark(id, ends_lease=False)
-
-    def _let_go(self) -> None:
-        for id in list(self._held):
-            self._mark(id, ends_lease=True)
-            del self._held[id]
-
-    def _mark(self, id: str, *, ends_lease: bool) -> None:
-        key, fence = self._held[id]
-        arguments = {"id": id, "fence": fence, "ends_lease": ends_lease}
-        self._evaluate("stalled", [key, self._settings["leases"]], arguments)
+    def _mark_stalled(self, *, ends_lease: bool) -> bool:
+        """Marks all runs, and forgets those whose lease it has ended; False where Redis was unavailable."""
+        for id, (key, fence) in list(self._held.items()):
+            arguments = {"id": id, "fence": fence, "ends_lease": ends_lease}
+            if self._evaluate("stalled", [key, self._settings["leases"]], arguments) is None:
+                return False
+            if ends_lease:
+                del self._held[id]
+        return True
 
     def _evaluate(self, script: str, keys: list[str], arguments: dict[str, Any]) -> Any:
-        """Runs a Lua script. Raises ``_Unavailable``, also where the package was removed under the running worker."""
+        """Runs a Lua script; None where Redis or its client (removed under the running worker) cannot be used now."""
         try:
             from redis import Redis, RedisError
-        except ImportError as error:
-            raise _Unavailable from error
+        except ImportError:
+            return None
         if self._redis is None:
             seconds = max(0.5, self._settings["lease"] / 3)
             self._redis = Redis.from_url(self._settings["url"], socket_timeout=seconds, socket_connect_timeout=seconds)
         try:
             return self._redis.eval(self._settings[script], len(keys), *keys, json.dumps(arguments))
-        except (RedisError, OSError) as error:
-            raise _Unavailable from error
+        except (RedisError, OSError):
+            return None
 
 
 def _end(pidfd: int) -> None:

@@ -69,10 +69,7 @@ async def test_a_step_is_announced_once_whichever_attempt_ends_it(bench: Bench, 
     refused, read = call("no_such_tool"), call("glob", pattern="*")
     turns = [[refused, read, call("write_file", path="a.txt", content="x"), HOLD], [say("done")]]
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
-    running = asyncio.create_task(carry_out(bench.services, id))
-    await until(lambda: [*bench.settings.workspaces.rglob("held")])  # interrupted before, it would begin again
-    running.cancel()
-    await asyncio.wait({running})
+    await bench.interrupt(id, lambda: [*bench.settings.workspaces.rglob("held")])
     await carry_out(bench.services, id)
     events = [envelope.event for envelope in await bench.events(id)]
     for kind in (StepStarted, StepCompleted):
@@ -123,11 +120,8 @@ async def _elapsed(bench: Bench, id: str, least: int = 1) -> int | None:
 
 async def _interrupted(bench: Bench, id: str, held: Path) -> None:
     """An attempt that is handed over in the middle of its command."""
-    running = asyncio.create_task(carry_out(bench.services, id))
-    await until(held.exists)
+    await bench.interrupt(id, held.exists)
     held.unlink()
-    running.cancel()
-    await asyncio.wait({running})
 
 
 @pytest.mark.requirement("P-07")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-
-import pytest
 
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import keys_of
 from deputize.worker.task import carry_out
 from tests.leaks import endless_keys
 from tests.running import Bench, call, say, script
-from tests.waiting import until
 
 WRITE = call("write_file", path="a.txt", content="x")
 
@@ -55,11 +51,7 @@ async def test_one_that_was_resumed_and_has_a_child(bench: Bench, tmp_path: Path
     turns = [[WRITE], [call("bash", command="touch held; exec sleep 1000")], [say("done")]]
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
     child = await bench.accept(DelegationRequest(task="help", parent_id=id))
-    running = asyncio.create_task(carry_out(bench.services, id))
-    await until(lambda: [*bench.settings.workspaces.rglob("held")])  # interrupted before, it would begin again
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await bench.interrupt(id, lambda: [*bench.settings.workspaces.rglob("held")])
     await carry_out(bench.services, id)
     assert (await bench.result(id)).attempts == 2
     await check(bench, id, "succeeded", 4)

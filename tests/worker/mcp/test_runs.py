@@ -60,11 +60,7 @@ async def watch(bench: Bench, model: str) -> Watched:
 
 async def interrupted(bench: Bench, id: str) -> None:
     """Carries a run out as far as its command that sleeps, where its worker stops."""
-    running = asyncio.create_task(carry_out(bench.services, id))
-    await until((bench.settings.workspaces / id / "files" / "begun").exists)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await bench.interrupt(id, (bench.settings.workspaces / id / "files" / "begun").exists)
 
 
 async def answers(bench: Bench, result: ToolAgentResult) -> str:

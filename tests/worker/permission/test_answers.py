@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from deputize.shared.events import (
 )
 from deputize.shared.permission import ALIASES, PermissionOutcome, parse_outcome
 from deputize.shared.request import ApprovalMode
-from deputize.shared.runs.keys import history_key
 from tests.asking import WRITE, answered, asking_bench, begun, questions, until_status
 from tests.running import Bench, call, say, script
 
@@ -60,13 +58,8 @@ COMMAND = call("bash", command="touch made")
 
 async def read_by_model(bench: Bench, id: str) -> str:
     """The result of the one call."""
-    lines = await bench.store.redis.lrange(history_key(id), 0, -1)
-    (answer,) = [json.loads(line) for line in lines if '"tool_result"' in line]
-    return answer["content"][0]["content"]
-
-
-async def steps(bench: Bench, id: str) -> list[Any]:
-    return [each.event.step for each in await bench.events(id) if isinstance(each.event, StepCompleted)]
+    (answer,) = await bench.answers(id)
+    return answer
 
 
 @pytest.mark.requirement("S001-035", "S001-036", "S002-076")
@@ -75,7 +68,7 @@ async def test_a_refused_command_does_not_run_and_the_model_reads_why(asking: Be
     (request,) = await questions(asking)
     await answered(asking, request, "cancel", reason="use make")
     await run
-    result, (step,) = await asking.result(id), await steps(asking, id)
+    result, (step,) = await asking.result(id), await asking.steps(id)
     assert (result.success, result.files_modified) == (True, [])
     assert (result.denied_call_count, result.failed_call_count, len(result.errors)) == (1, 1, 1)
     assert (step.type, step.status, step.title) == ("bash-confirm", "failed", "$ touch made")
@@ -150,7 +143,7 @@ async def test_changed_arguments_are_validated_and_judged_again(asking: Bench, t
         (request,) = await questions(asking)
         await answered(asking, request, "modify", arguments=arguments)
         await run
-        (step,) = await steps(asking, id)
+        (step,) = await asking.steps(id)
         assert (step.status, error in step.error) == ("failed", True), step.error
 
 
@@ -159,9 +152,9 @@ async def test_without_an_answer_the_call_is_denied_when_its_time_is_over(redis_
         id, run = await begun(bench, script(tmp_path, [WRITE], [say("done")]))
         (request,) = await questions(bench)
         await run
-        (step,) = await steps(bench, id)
+        (step,) = await bench.steps(id)
         assert step.error.startswith("denied: no one answered within 0.3 s. Nothing was executed.")
-        (report,) = [each.event for each in await bench.events(id) if isinstance(each.event, PermissionAnswered)]
+        (report,) = await bench.seen(id, PermissionAnswered)
         assert (report.outcome, report.by) == ("cancel", None)
         assert report.reason == "no one answered within 0.3 s"
         with pytest.raises(Conflict, match="was answered before: denied"):
@@ -175,7 +168,7 @@ async def test_a_cancelled_run_stops_waiting(asking: Bench, tmp_path: Path) -> N
     await until_status(asking, id, Status.WAITING)
     await asking.store.cancel(id)
     await run
-    (step,) = await steps(asking, id)
+    (step,) = await asking.steps(id)
     assert ((await asking.result(id)).termination_reason, step.status) == ("cancelled", "failed")
     assert step.error.startswith("not executed: ")
     with pytest.raises(Conflict, match="is no longer waiting for an answer"):
@@ -236,9 +229,7 @@ async def test_only_what_the_policy_or_a_person_denies_counts_as_denied(asking: 
     id, run = await begun(asking, script(tmp_path, tried, [say("done")]), approval_mode=ApprovalMode.READ_ONLY)
     await run
     result = await asking.result(id)
-    assert [step.denied for step in await steps(asking, id)] == [
-        step.tool_name == "write_file" for step in await steps(asking, id)
-    ]
+    assert all(step.denied is (step.tool_name == "write_file") for step in await asking.steps(id))
     assert (result.denied_call_count, result.failed_call_count) == (1, len(result.errors))
 
 

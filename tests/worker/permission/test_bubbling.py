@@ -25,8 +25,7 @@ def two_levels(folder: Path) -> str:
 
 
 async def of_permissions(bench: Bench, id: str) -> list[Any]:
-    kinds = PermissionRequested | PermissionAnswered
-    return [envelope.event for envelope in await bench.events(id) if isinstance(envelope.event, kinds)]
+    return await bench.seen(id, PermissionRequested, PermissionAnswered)
 
 
 async def test_a_request_and_its_answer_are_events_of_all_runs_above(asking: Bench, tmp_path: Path) -> None:

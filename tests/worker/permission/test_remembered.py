@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.events import PermissionRequested, StepCompleted
 from deputize.shared.permission import PermissionOutcome, PermissionSubject, covered_by, grants_of, remembered
 from deputize.shared.runs.keys import grants_key
 from deputize.shared.runs.permissions import pending
@@ -113,13 +112,8 @@ def test_the_other_grants() -> None:
     assert [grants_of(edit, outcome) for outcome in (of.PROCEED_ONCE, of.MODIFY, of.CANCEL)] == [[], [], []]
 
 
-async def asked(bench: Bench, id: str) -> list[str]:
-    return [each.event.step.title for each in await bench.events(id) if isinstance(each.event, PermissionRequested)]
-
-
 async def made(bench: Bench, id: str) -> list[tuple[str, str]]:
-    ended = [each.event.step for each in await bench.events(id) if isinstance(each.event, StepCompleted)]
-    return [(step.title, step.status.value) for step in ended]
+    return [(step.title, step.status.value) for step in await bench.steps(id)]
 
 
 async def test_a_later_call_that_is_covered_does_not_wait_and_the_policy_still_denies(

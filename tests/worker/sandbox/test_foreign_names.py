@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +18,6 @@ from deputize.worker.sandbox.command import Command
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Turn, text
 from tests.running import Bench, open_bench
-from tests.waiting import until
 from tests.worker.sandbox.sandboxes import bash, sandbox_over
 
 BIND = "v\0--bind\0/\0/tmp"
@@ -122,12 +120,8 @@ async def test_a_call_keeps_its_key_and_turn_in_the_next_attempt(redis_url: str,
         bench,
     ):
         id = await bench.accept(DelegationRequest(task="do it"))
-        running = asyncio.create_task(carry_out(bench.services, id))
         file = bench.settings.workspaces / id / "files/a.txt"
-        await until(lambda: file.exists() and file.read_text() == "1\n2\n")
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
+        await bench.interrupt(id, lambda: file.exists() and file.read_text() == "1\n2\n")
         await carry_out(bench.services, id)
         result = await bench.result(id)
         steps = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from deputize.worker.workspace.artifacts import MAX_ARTIFACTS, MAX_BYTES, MAX_VE
 from deputize.worker.workspace.files import Files
 from tests.running import Bench, call, open_bench, say, script
 from tests.toolbench import EVERYTHING, Toolbench, recoverable
-from tests.waiting import until
 
 REPORT = "# Report\n\nThe parser is slow.\nThe tests are fast.\n"
 
@@ -293,11 +291,7 @@ async def test_a_run_that_goes_on_elsewhere_makes_no_version_twice(redis_url: st
         first = [call("create_artifact", name="a", content="one")]
         turns = first, [call("bash", command="exec sleep 1000")], [call("rewrite_artifact", name="a", content="two")]
         id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns, [say("done")])))
-        running = asyncio.create_task(carry_out(bench.services, id))
-        await until(lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"), 60)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
+        await bench.interrupt(id, lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"), 60)
         await carry_out(bench.services, id)
         assert (await bench.result(id)).artifacts == [Artifact(name="a", version=2, size=3)]
         assert [await bench.store.artifact(id, "a", version) for version in (1, 2)] == ["one", "two"]
