@@ -21,13 +21,14 @@ from deputize.shared.runs.keys import history_key
 from deputize.shared.runs.store import RunStore
 from deputize.shared.settings import Settings
 from deputize.worker.celery_pool.process import ProgressEvents
+from deputize.worker.models import close_models
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.services import Services, checked_rules, offer_of, open_services
 from deputize.worker.standby.process import Standby
 from deputize.worker.task import carry_out
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
-from tests.fake_model import FakeModel
+from tests.fake_model import FakeModel, Turn
 from tests.waiting import until
 
 E = TypeVar("E")
@@ -143,6 +144,18 @@ async def bench_at(model: FakeModel, redis_url: str, home: Path, **more: Any) ->
     async with open_bench(redis_url, home, model_endpoint=endpoint, **more) as bench:
         await bench.services.model(None)  # its client is imported once, which takes seconds of the first run
         yield bench
+
+
+@asynccontextmanager
+async def talking(
+    redis_url: str, home: Path, *turns: Turn, offered: Sequence[AnyTool] = BUILTIN
+) -> AsyncGenerator[tuple[Bench, FakeModel]]:
+    """A worker whose model is an endpoint that plays these turns."""
+    async with FakeModel(list(turns)) as fake:
+        model = {"model_endpoint": fake.variables, "model": "claude-sonnet-5-5"}
+        async with open_bench(redis_url, home, offered=offered, **model) as bench:
+            yield bench, fake
+            await close_models()
 
 
 @pytest.fixture

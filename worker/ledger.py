@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from ..shared.errors import ErrorType, ToolError
 from .emit import Emitter
 from .models.base import Call
-from .steps import in_doubt
+from .run_context import in_doubt
 from .tools.base import AnyTool, Effect, Recoverable, ToolResult
 from .tools.context import ToolContext
 

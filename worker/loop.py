@@ -25,8 +25,7 @@ from .model_calls import ModelCalls, compact
 from .models.base import Call, Reply
 from .models.endings import Ending, imitates_call
 from .prompt import last_turn
-from .run_context import RunContext
-from .steps import not_executed, replied
+from .run_context import RunContext, not_executed, replied
 from .tool_calls import ToolCalls
 
 

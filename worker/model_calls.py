@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
@@ -158,14 +158,11 @@ class ModelCalls:
                 if not any(block.get("type") == "server_tool_use" for block in reply.content):
                     self.conversation.ask(CONTINUE_PAUSED_REPLY)
             case _:
-                self._ask_again(ending)
-
-    def _ask_again(self, ending: Ending) -> None:
-        question, most, failure = QUESTIONS[ending]
-        ours = {user_message(each) for each, _, _ in QUESTIONS.values()}
-        if len(list(takewhile(ours.__contains__, self.conversation.messages[-2::-2]))) >= most:
-            raise ModelUnavailable(failure, may_pass=True)
-        self.conversation.ask(question)
+                question, most, failure = QUESTIONS[ending]
+                ours = {user_message(each) for each, _, _ in QUESTIONS.values()}
+                if len(list(takewhile(ours.__contains__, self.conversation.messages[-2::-2]))) >= most:
+                    raise ModelUnavailable(failure, may_pass=True)
+                self.conversation.ask(question)
 
     def check_known(self, reply: Reply) -> None:
         """Reports a stop reason that leaves open whether the reply is complete."""
@@ -187,12 +184,6 @@ class ModelCalls:
             cached_for_an_hour=self.retention.hour(),
         )
 
-    def _admitted(self, prompt: Prompt) -> AbstractAsyncContextManager[None]:
-        """Waits, where that is worth it, until the prefix that other delegations share is in the prompt cache."""
-        endpoint = self.model.endpoint_id
-        find = partial(shared_prefixes, endpoint or "", self.model.name, prompt)
-        return self.shared.request(endpoint, find, self.model.price(), hour=prompt.cached_for_an_hour)
-
     async def _reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:
         """Returns one reply with its price; ``prompt.max_output_tokens`` is lowered to what the budget allows.
 
@@ -202,8 +193,10 @@ class ModelCalls:
         meter.hour_writes = prompt.cached_for_an_hour
         bounded = meter.has_budget or self.spending.caps
         tokens = await self.conversation.tokens_at_most(prompt) if bounded else 0
-        begin = partial(self._begin, Usage(), counted)
-        async with self._admitted(prompt), self.wait.call(self.model.endpoint_id, begin):
+        begin, endpoint = partial(self._begin, Usage(), counted), self.model.endpoint_id
+        find = partial(shared_prefixes, endpoint or "", self.model.name, prompt)
+        shared = self.shared.request(endpoint, find, self.model.price(), hour=prompt.cached_for_an_hour)
+        async with shared, self.wait.call(endpoint, begin):
             while True:
                 allowance = meter.output_allowance(tokens, prompt.max_output_tokens)
                 allowed = replace(prompt, max_output_tokens=await self.spending.allowance(tokens, allowance))

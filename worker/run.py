@@ -21,6 +21,7 @@ from ..shared.runs.spend import caps_of
 from ..shared.text import count
 from ..shared.wire import now
 from .attempts import (
+    LoopBuilder,
     RunOutcome,
     RunOutputs,
     collect_outputs,
@@ -38,10 +39,8 @@ from .linux.system import exhausted
 from .loop import Loop
 from .model_calls import Spending
 from .models.base import Model
-from .parts import LoopBuilder
-from .run_context import RunContext
+from .run_context import RunContext, in_doubt
 from .services import Services
-from .steps import in_doubt
 from .subagents import Children
 from .threads import EXIT_EXCEPTIONS
 from .toolkit.offer import RunOffer

@@ -7,29 +7,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..shared.bus import RECHECK_SECONDS, Inbox
 from ..shared.connection import retried
 from ..shared.delegation import Delegation, Status, Usage
 from ..shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
-from ..shared.events import Envelope, StepStarted
+from ..shared.events import Envelope, PermissionAnswered, PermissionRequested, StepStarted
 from ..shared.ids import new_id
 from ..shared.log import log
+from ..shared.permission import PermissionAnswer
 from ..shared.queue import Ticket
 from ..shared.request import ApprovalMode, DelegationRequest, DirectoryWorkspace, EmptyWorkspace
 from ..shared.request_rules import check_sizes, unknown_agent, with_agent
-from ..shared.runs.keys import channel
+from ..shared.runs.keys import channel, permissions_key
+from ..shared.runs.permissions import answer_field, pending, reported_mark, requested_mark
 from ..shared.runs.record import Claim
 from ..shared.runs.store import call_key, children_of
 from ..shared.settings import Settings
 from .limits import LimitReached
 from .models.base import Call
-from .permission.requests import ChildPermissions
+from .permission import report_of
 from .run_context import RunContext
 from .services import Services
 from .threads import run_in_thread
@@ -40,6 +43,79 @@ from .workspace.workspace import Workspace
 END_SECONDS = 2.0
 """How long a run that ends waits for its children to end, where it has the time."""
 _STRICTEST_FIRST = (ApprovalMode.READ_ONLY, ApprovalMode.ASK, ApprovalMode.SANDBOXED, ApprovalMode.AUTO)
+
+
+@dataclass(slots=True)
+class ChildPermissions:
+    """The permission events of all children of one run, each published once in the run's own stream.
+
+    So who follows a run sees what any run below it asks. While a child waits for a person, the run's time stands still,
+    too: it waits for the child.
+    """
+
+    run: RunContext
+    redis: Any
+    _published: set[str] = field(default_factory=set[str])
+    """The marks of the events that this run has published."""
+    _recalled: bool = False
+    """Whether those of earlier attempts were read."""
+    _open: dict[str, PermissionRequested] = field(default_factory=dict[str, PermissionRequested])
+    _paused: ExitStack = field(default_factory=ExitStack)
+
+    def hear(self, message: str) -> None:
+        """Takes a message of a child's channel."""
+        if '"permission_' in message and self._recalled:
+            event = Envelope.from_json(message).event
+            if isinstance(event, PermissionRequested):
+                self._request(event)
+            elif isinstance(event, PermissionAnswered):
+                self._report(event)
+
+    async def catch_up(self, child: str) -> None:
+        """Publishes what was not heard: messages may be lost, and this may be a later attempt."""
+        if not self._recalled:
+            self._published.update(await retried(partial(self.redis.hkeys, permissions_key(self.run.claim.id))))
+            self._recalled = True
+        for kept in await retried(partial(pending, self.redis, child)):
+            fields = dict(kept.request)
+            del fields["delegation_id"]
+            self._request(PermissionRequested(**fields))
+        for id, event in [*self._open.items()]:
+            place = permissions_key(event.path[-1])
+            if child in event.path and (text := await retried(partial(self.redis.hget, place, answer_field(id)))):
+                self._report(report_of(event, PermissionAnswer.model_validate_json(text)))
+
+    def close(self, child: str) -> None:
+        """Forgets what a child that has ended was waiting for."""
+        for id in [id for id, event in self._open.items() if child in event.path]:
+            del self._open[id]
+        self._set_clock()
+
+    def _request(self, event: PermissionRequested) -> None:
+        id = event.permission_id
+        if reported_mark(id) in self._published:
+            return
+        if requested_mark(id) not in self._published:
+            self._publish(event, requested_mark(id))
+        self._open[id] = event
+        self._set_clock()
+
+    def _report(self, event: PermissionAnswered) -> None:
+        id = event.permission_id
+        if requested_mark(id) in self._published and reported_mark(id) not in self._published:
+            self._publish(event, reported_mark(id))
+        self._open.pop(id, None)
+        self._set_clock()
+
+    def _publish(self, event: PermissionRequested | PermissionAnswered, mark: str) -> None:
+        self._published.add(mark)
+        self.run.emit.emit_marked(event, mark)
+
+    def _set_clock(self) -> None:
+        if self._open and self.run.meter.paused_at is None:
+            self._paused.enter_context(self.run.meter.paused())
+        elif not self._open:
+            self._paused.close()
 
 
 class Children:
@@ -134,11 +210,14 @@ class Inheritance:
         if reason := unknown_agent(request.agent, agents):
             raise ToolError(ErrorType.INVALID_TOOL_PARAMS, f"agent: {reason}")
         named, request = bool(request.agent), with_agent(request, agents)
+        modes = {mine.approval_mode}
+        if "approval_mode" in request.model_fields_set:  # by the child's agent
+            modes.add(request.approval_mode)
         here = DirectoryWorkspace(kind="directory", path=str(self.folder), ignored=True)
         inherited = {
             "session_id": mine.session_id,
             "message_id": mine.message_id,
-            "approval_mode": self._approval_mode(request),
+            "approval_mode": min(modes, key=_STRICTEST_FIRST.index),
             "model": request.model or mine.model,
             "tool_call_style": mine.tool_call_style,
             "priority": mine.priority,
@@ -149,13 +228,6 @@ class Inheritance:
             "workspace": here if copy else EmptyWorkspace(),
         }
         return request.model_copy(update=inherited)
-
-    def _approval_mode(self, request: DelegationRequest) -> ApprovalMode:
-        """Returns the parent's approval mode, or that of the child's agent where it is stricter."""
-        mine = self.claim.request.approval_mode
-        if "approval_mode" not in request.model_fields_set:
-            return mine
-        return min(request.approval_mode, mine, key=_STRICTEST_FIRST.index)
 
     def _tools_of_agent(self, patterns: Sequence[str]) -> list[str]:
         """Returns those tools of the agent that this run has itself; a child never has more."""

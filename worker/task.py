@@ -20,7 +20,7 @@ from ..shared.log import log
 from ..shared.queue import TASK, send_tickets
 from ..shared.runs.store import RunStore, pause_unfinished
 from ..shared.settings import Settings
-from .celery_pool.pool import AsyncPool, AsyncTask, add_service
+from .celery_pool.pool import AsyncPool, AsyncTask, set_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
 from .fleet.lease import StopSignal
 from .models import open_model
@@ -74,7 +74,7 @@ def register(
         return reason
 
     app.task(run, name=TASK, base=DelegationTask, bind=True, throws=(Unsuccessful,))
-    add_service(app, service)
+    set_service(app, service)
 
 
 class Unsuccessful(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -14,10 +14,9 @@ from ..shared.log import log
 from .ledger import Ledger
 from .linux.system import exhausted
 from .models.base import Call
-from .permission.approval import Approval, Asked, Judged, Permitted
+from .permission import Approval, Asked, Judged, Permitted
 from .policy import PolicyCall
-from .run_context import RunContext
-from .steps import in_doubt, not_executed
+from .run_context import RunContext, in_doubt, not_executed
 from .threads import EXIT_EXCEPTIONS
 from .toolkit.registry import find_tool, own_call
 from .toolkit.run_tools import RunTools
@@ -47,7 +46,10 @@ class ToolCalls:
         calls = [own_call(self.run_tools.kit, call) for call in calls]
         self.results, self._calls = {}, calls
         await self.ledger.record_retry(calls)
-        judged = await self._judge(calls)
+        checked = [(call, await self._check(call)) for call in calls]
+        judged: dict[str, Judged] = {call.key: each for call, each in checked if isinstance(each, ToolResult)}
+        accepted = [(call, each) for call, each in checked if isinstance(each, PolicyCall)]
+        judged |= await self.approval.judge(accepted, self.run_tools.context)
         side_by_side = {
             key for key, each in judged.items() if isinstance(each, Permitted) and each.call.tool.side_by_side
         }
@@ -64,12 +66,6 @@ class ToolCalls:
     def known(self, call: str) -> ToolResult | None:
         """Returns the result of a call of the current turn, or what an earlier attempt left of it, or None."""
         return self.results.get(call) or self.ledger.left(call)
-
-    async def _judge(self, calls: Sequence[Call]) -> Mapping[str, Judged]:
-        checked = [(call, await self._check(call)) for call in calls]
-        refused = {call.key: each for call, each in checked if isinstance(each, ToolResult)}
-        accepted = [(call, each) for call, each in checked if isinstance(each, PolicyCall)]
-        return refused | await self.approval.judge(accepted, self.run_tools.context)
 
     async def _check(self, call: Call) -> PolicyCall | ToolResult:
         """Returns the policy's input, or the result that states why the call is not executed."""

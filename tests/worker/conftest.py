@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from tests.asking import asking_bench
 from tests.nesting import carrying_out
 from tests.running import Bench
 from tests.toolbench import bare_desk, desk
 
-__all__ = ["bare_desk", "busy", "desk"]
+__all__ = ["asking", "bare_desk", "busy", "desk"]
+
+
+@pytest.fixture
+async def asking(redis_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
+    """A bench whose calls wait for a person."""
+    async with asking_bench(redis_url, tmp_path / "home") as bench:
+        yield bench
 
 
 @pytest.fixture

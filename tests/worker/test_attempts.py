@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
+import re
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pytest
+from redis.asyncio import Redis
+
 from deputize.shared.events import RunResumed, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import LEASES, record_key
+from deputize.shared.runs.keys import LEASES, history_key, ledger_key, record_key
 from deputize.worker.task import carry_out
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
+from tests.worker.run_history import WRITE, answered_once, history_of
 
-WRITE = call("write_file", path="a.txt", content="one\ntwo\n")
+TWO_LINES = call("write_file", path="a.txt", content="one\ntwo\n")
 
 
 def hold(turn: int) -> list[dict[str, Any]]:
@@ -95,7 +102,7 @@ async def test_a_completed_turn_forgives_the_workers_lost_before_it(bench: Bench
 
 
 async def test_the_result_of_a_run_that_is_given_up_has_its_files_steps_and_patch(bench: Bench, tmp_path: Path) -> None:
-    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [WRITE], hold(1))))
+    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [TWO_LINES], hold(1))))
     running = await begin(bench, id, 1)
     await lose(bench, id)
     await stop(running)
@@ -109,7 +116,7 @@ async def test_the_result_of_a_run_that_is_given_up_has_its_files_steps_and_patc
 
 
 async def test_a_resumed_run_that_never_gets_its_parts_still_reports_its_files(bench: Bench, tmp_path: Path) -> None:
-    model = script(tmp_path, [WRITE], hold(1))
+    model = script(tmp_path, [TWO_LINES], hold(1))
     id = await bench.accept(DelegationRequest(task="do it", model=model))
     await stop(await begin(bench, id, 1))
     Path(model.removeprefix("scripted:")).unlink()  # the next worker cannot open the model
@@ -121,7 +128,7 @@ async def test_a_resumed_run_that_never_gets_its_parts_still_reports_its_files(b
 
 
 async def test_files_that_cannot_be_read_are_an_error_and_not_an_empty_list(bench: Bench, tmp_path: Path) -> None:
-    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [WRITE], hold(1))))
+    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [TWO_LINES], hold(1))))
     await stop(await begin(bench, id, 1))
     await bench.store.redis.hset(record_key(id), "lost", bench.settings.max_attempts)
     async with open_bench(bench.settings.redis_url or "", tmp_path / "elsewhere", name="worker-2") as other:
@@ -133,10 +140,162 @@ async def test_files_that_cannot_be_read_are_an_error_and_not_an_empty_list(benc
 
 
 async def test_a_run_cancelled_between_two_attempts_reports_what_it_did(bench: Bench, tmp_path: Path) -> None:
-    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [WRITE], hold(1))))
+    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [TWO_LINES], hold(1))))
     await stop(await begin(bench, id, 1))
     assert await bench.store.cancel(id) == "asked"
     assert [one.id for one in await bench.store.reap(30)] == [id]  # a ticket for it goes out at once
     await carry_out(bench.services, id)
     result = await bench.result(id)
     assert (result.status, result.files_modified, result.turn_count) == ("cancelled", ["a.txt", "begun-1"], 2)
+
+
+# Runs that are cancelled, handed over, resumed or given up.
+
+
+@pytest.mark.requirement("P-15", "P-09")
+async def test_cancelling_stops_a_running_command_at_once(bench: Bench, tmp_path: Path) -> None:
+    hold = call("bash", command="echo begun > a.txt; exec sleep 1000")
+    model = script(tmp_path, [say("I begin."), call("glob", pattern="*")], [hold], [say("never")])
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    running = asyncio.create_task(carry_out(bench.services, id))
+    file = bench.settings.workspaces / id / "files" / "a.txt"
+    await until(file.exists)
+    assert await bench.store.cancel(id) == "asked"
+    await asyncio.wait_for(running, 2)
+    result = await bench.result(id)
+    assert (result.status, result.termination_reason, result.summary) == ("cancelled", "cancelled", "I begin.")
+    assert result.files_modified == ["a.txt"]
+    assert answered_once(await history_of(bench, result))
+
+
+@pytest.mark.requirement("P-15")
+async def test_cancelling_stops_a_running_model_call(bench: Bench, tmp_path: Path) -> None:
+    model = script(tmp_path, {"blocks": [say("never")], "delay": 1000})
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    running = asyncio.create_task(carry_out(bench.services, id))
+    await until(lambda: bench.store.redis.hget(record_key(id), "status"))
+    await until(lambda: bench.services.leases.count)
+    await bench.store.cancel(id)
+    await asyncio.wait_for(running, 2)
+    assert (await bench.result(id)).status == "cancelled"
+
+
+async def test_a_worker_that_shuts_down_hands_the_run_over_and_the_next_one_finishes_it(
+    bench: Bench, tmp_path: Path
+) -> None:
+    block = call("bash", command="echo $$ >> a.txt; exec sleep 1000")
+    model = script(tmp_path, [WRITE], [block], [say("done")])
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    file = bench.settings.workspaces / id / "files" / "a.txt"
+    await bench.interrupt(id, lambda: file.exists() and len(file.read_text().splitlines()) == 2)
+    assert (await bench.store.get(id)).status == "queued"
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert (result.termination_reason, result.attempts, result.turn_count) == ("completed", 2, 3)
+    assert answered_once(await history_of(bench, result))
+    assert "outcome unknown" in json.dumps(await history_of(bench, result))
+    assert re.search(r"^2\. \[turn 2\] ✗ .* outcome unknown", result.details, re.MULTILINE)
+
+
+async def test_an_attempt_that_cannot_see_the_files_of_the_one_before_says_so(bench: Bench, tmp_path: Path) -> None:
+    turns = [[WRITE], [call("bash", command="exec sleep 1000")], [say("done")]]
+    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
+    await bench.interrupt(id, lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"))
+    async with open_bench(bench.settings.redis_url or "", tmp_path / "elsewhere") as other:
+        await carry_out(other.services, id)
+    result = await bench.result(id)
+    assert result.termination_reason == "worker_lost"
+    assert "DEPUTIZE_WORKSPACE_ROOT" in result.summary
+
+
+async def test_the_next_attempt_works_on_a_copy_and_the_facts_stay_the_same(bench: Bench, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("kept.txt", "edited.txt"):
+        (source / name).write_text("before\n")
+    edit = call("edit_file", path="edited.txt", old_string="before", new_string="after")
+    hold = call("bash", command="touch begun.txt; exec sleep 1000")
+    turns = [[edit], [hold], [call("bash", command="echo x > new.txt")], [say("ok")]]
+    model = script(tmp_path, *turns)
+    request = DelegationRequest.model_validate(
+        {"task": "do it", "model": model, "workspace": {"kind": "directory", "path": str(source)}}
+    )
+    id = await bench.accept(request)
+    folder = bench.settings.workspaces / id
+    await bench.interrupt(id, (folder / "files" / "begun.txt").exists)
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert [(change.path, change.change) for change in result.file_changes] == [
+        ("edited.txt", "modified"),
+        ("begun.txt", "created"),
+        ("new.txt", "created"),
+    ]
+    assert not (folder / "files" / "new.txt").exists()
+    assert (folder / "files.2" / "new.txt").read_text() == "x\n"
+
+
+@pytest.mark.requirement("P-16")
+async def test_a_ticket_for_a_finished_delegation_is_dropped(bench: Bench, tmp_path: Path) -> None:
+    result = await bench.run(model=script(tmp_path, [WRITE], [say("done")]))
+    before = await bench.events(result.delegation_id)
+    assert await carry_out(bench.services, result.delegation_id) is None
+    assert await bench.events(result.delegation_id) == before
+
+
+async def test_a_delegation_that_kills_its_workers_is_given_up(bench: Bench, tmp_path: Path) -> None:
+    id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [say("done")])))
+    await bench.store.redis.hset(record_key(id), "lost", bench.settings.max_attempts)
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert (result.status, result.termination_reason, result.attempts) == ("failed", "worker_lost", 0)
+
+
+async def test_a_run_that_lost_its_lease_stops_and_writes_nothing(bench: Bench, tmp_path: Path) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    model = script(tmp_path, [WRITE], {"blocks": [WRITE], "delay": 0.3}, [say("never")])
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    running = asyncio.create_task(carry_out(bench.services, id))
+    file = bench.settings.workspaces / id / "files" / "a.txt"
+    await until(file.exists)
+    await bench.store.redis.hset(record_key(id), "fence", "9:other")
+    seen = len(await bench.events(id))
+    assert await asyncio.wait_for(running, 30) is None
+    del running
+    gc.collect()
+    assert reported == []  # such as an exception that was never retrieved
+    assert len(await bench.events(id)) == seen
+    assert (await bench.store.get(id)).result is None
+    await bench.store.redis.delete(record_key(id), f"{record_key(id)}:events", history_key(id), ledger_key(id), LEASES)
+
+
+async def test_a_run_whose_writes_redis_has_lost_stops_and_the_next_attempt_settles_what_it_did(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """As after a restart with an older state, or when a replica that lagged took over."""
+    steps = [f"echo {n} >> log; until [ -e go{n} ]; do :; done" for n in (1, 2)]
+    model = script(tmp_path, *([call("bash", command=step)] for step in steps), [say("done")])
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    running = asyncio.create_task(carry_out(bench.services, id))
+    files = bench.settings.workspaces / id / "files"
+    redis = Redis.from_url(bench.settings.redis_url or "")  # the dumps are bytes
+
+    def logged() -> str:
+        return (files / "log").read_text() if (files / "log").exists() else ""
+
+    await until(lambda: logged() == "1\n")
+    older = {key: await redis.dump(key) for key in [LEASES, *await redis.keys(f"*{id}*")]}
+    (files / "go1").touch()
+    await until(lambda: logged() == "1\n2\n")
+    for key, dump in older.items():
+        await redis.restore(key, 0, dump or b"", replace=True)
+    (files / "go2").touch()
+    assert await asyncio.wait_for(running, 30) is None
+    assert await redis.zscore(LEASES, id) == 0
+    await bench.store.reap(60)
+    await asyncio.wait_for(carry_out(bench.services, id), 30)
+    await redis.aclose()
+    result = await bench.result(id)
+    assert (result.termination_reason, result.attempts) == ("completed", 2)
+    assert (files.with_name("files.2") / "log").read_text() == "1\n2\n"
+    assert "outcome unknown: this call had begun before Redis lost what it had recorded" in result.details

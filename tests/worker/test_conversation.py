@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from deputize.shared.delegation import Usage
+from deputize.shared.delegation import Status, TerminationReason, Usage
 from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.conversation import Conversation
+from deputize.shared.events import ProgressMade
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.keys import history_key, ledger_key, record_key
+from deputize.worker.conversation import RESTART, Conversation
 from deputize.worker.models.base import Call, Prompt, Reply, with_call_keys
+from deputize.worker.task import carry_out
 from deputize.worker.tools.base import ToolResult
+from tests.fake_model import Turn, text
+from tests.fake_model import call as asked
 from tests.lag import lag_probe
+from tests.running import Bench, call, open_bench, say, script, talking
+from tests.waiting import until
 
 CALLS = [Call("c1", "read_file", {"path": "é"}), Call("c2", "bash", {"command": "ls"})]
 
@@ -78,14 +90,6 @@ def test_a_call_that_could_not_be_read_is_still_unreadable_after_a_crash_and_wha
     again = Conversation(kept)
     assert [call.problem for call in again.unanswered(2)] == [None]
     assert (again.messages, again.unanswered(2)) == (conversation.messages, conversation.unanswered(2))
-
-
-def test_what_was_appended_is_never_changed() -> None:
-    conversation = Conversation()
-    conversation.ask("one")
-    before = list(conversation.messages)
-    conversation.ask("two")
-    assert conversation.messages[:1] == before
 
 
 @pytest.mark.requirement("P-21")
@@ -195,3 +199,162 @@ async def test_no_text_stops_the_counting_of_its_tokens(piece: str) -> None:
         most = await Conversation().tokens_at_most(Prompt("", (), [text.encode()], 0))
     assert 0 < most <= 2 * len(text.encode()) + 100
     assert lag.longest < 1
+
+
+# A conversation that nears the model's window goes on from a summary of itself (P-21).
+
+
+FIRST = {"match": {"contains": "Work so far"}}
+WRITE = call("write_file", path="a.txt", content="word " * 400)
+READ = call("read_file", path="a.txt")
+
+
+def long_script(folder: Path, *after: Any, summary: str = "NOTES: a.txt was written.", **more: Any) -> str:
+    """Two turns that make the conversation long, and what is played when it has begun anew."""
+    name = script(folder, [WRITE], [READ], [say("never reached")], summary=summary)
+    path = Path(name.partition(":")[2])
+    rules = [{**FIRST, "turns": list(after) or [[READ], [say("all done")]]}, *json.loads(path.read_text())["rules"]]
+    path.write_text(json.dumps({"rules": rules, "label": "", "window": 1600} | more))
+    return name
+
+
+async def kept(bench: Bench, id: str) -> list[Any]:
+    return [json.loads(entry) for entry in await bench.store.redis.lrange(history_key(id), 0, -1)]
+
+
+@pytest.mark.requirement("P-21")
+async def test_a_long_conversation_goes_on_as_a_fresh_one_from_a_summary(bench: Bench, tmp_path: Path) -> None:
+    result = await bench.run("write it", model=long_script(tmp_path))
+    assert (result.termination_reason, result.summary) == (TerminationReason.COMPLETED, "all done")
+    assert result.files_modified == ["a.txt"]
+    assert (result.turn_count, result.tool_call_count) == (4, 3)
+    entries = await kept(bench, result.delegation_id)
+    at = entries.index(json.loads(RESTART))
+    before, after = entries[:at], entries[at + 1 :]
+    blocks = [block for entry in before + after for block in entry["content"]]
+    calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    assert calls == [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+    assert len(calls) == 3  # what was sent is not edited
+    assert [message["role"] for message in before] == ["user", "assistant"] * 2 + ["user"]
+    text = after[0]["content"][0]["text"]
+    assert text.startswith("# Task\n\nwrite it")
+    assert "NOTES: a.txt was written." in text
+    assert "# Files you have read" in text
+    assert text.count("- a.txt") == 1
+    assert [message["role"] for message in after] == ["user", "assistant", "user", "assistant"]
+    said = [event.message for event in await bench.seen(result, ProgressMade)]
+    assert said == ["the conversation neared the model's window: 5 messages became a summary of 25 characters"]
+
+
+@pytest.mark.requirement("P-21")
+@pytest.mark.parametrize("summary", ["", "   "])
+async def test_a_summariser_that_says_nothing_does_not_fail_the_run(bench: Bench, tmp_path: Path, summary: str) -> None:
+    result = await bench.run("write it", model=long_script(tmp_path, summary=summary))
+    assert result.status is Status.SUCCEEDED
+    entries = await kept(bench, result.delegation_id)
+    text = entries[entries.index(json.loads(RESTART)) + 1]["content"][0]["text"]
+    assert "The model wrote no summary: the model's reply was empty" in text
+    assert "1. [turn 1] ✓ write a.txt" in text
+
+
+@pytest.mark.requirement("P-21")
+async def test_a_conversation_that_the_endpoint_finds_too_long_begins_anew(bench: Bench, tmp_path: Path) -> None:
+    name = script(tmp_path)
+    full = {"kind": "too_long", "message": "HTTP 400: prompt is too long: 210000 tokens > 200000 maximum"}
+    turns = [[WRITE], {"blocks": [say("never said")], "faults": [full]}]
+    after = {**FIRST, "turns": [[say("done from the log")]]}
+    rules = {"rules": [after, {"turns": turns, "summary": "NOTES"}], "label": ""}
+    Path(name.partition(":")[2]).write_text(json.dumps(rules))
+    result = await bench.run("write it", model=name)
+    assert (result.status, result.summary) == (Status.SUCCEEDED, "done from the log")
+    assert result.turn_count == 2
+    (said,) = await bench.seen(result, ProgressMade)
+    assert "HTTP 400: prompt is too long" in said.message
+
+
+async def test_a_task_longer_than_the_window_is_told_so(bench: Bench, tmp_path: Path) -> None:
+    result = await bench.run("write it " * 1000, model=long_script(tmp_path))
+    assert result.termination_reason is TerminationReason.MODEL_UNAVAILABLE
+    assert "give the task less context" in result.errors[0]
+
+
+@pytest.mark.requirement("P-21")
+async def test_a_lost_worker_goes_on_in_the_fresh_conversation(redis_url: str, tmp_path: Path) -> None:
+    """The second attempt sees only the fresh conversation, and the files read before are known to it."""
+    model = long_script(tmp_path, [READ], {"blocks": [say("never said")], "delay": 60})
+    file = Path(model.partition(":")[2])
+    async with open_bench(redis_url, tmp_path / "home") as bench:
+        id = await bench.accept(DelegationRequest(task="write it", model=model))
+        await bench.interrupt(id, lambda: _turns(bench, id, 4))
+    file.write_text(file.read_text().replace('"delay": 60', '"delay": 0').replace("never said", "all done"))
+    async with open_bench(redis_url, tmp_path / "home", name="worker-2") as bench:
+        await carry_out(bench.services, id)
+        result = await bench.result(id)
+        assert (result.status, result.summary, result.attempts) == (Status.SUCCEEDED, "all done", 2)
+        assert (result.turn_count, result.tool_call_count) == (4, 3)
+        entries = await kept(bench, id)
+        assert entries.count(json.loads(RESTART)) == 1
+
+
+async def _turns(bench: Bench, id: str, number: int) -> bool:
+    events = await bench.events(id)
+    return sum(each.event.type == "turn_started" for each in events) >= number
+
+
+# How a turn ends, and what the run does then: go on, begin anew, or be done.
+
+
+SHORT = call("write_file", path="a.txt", content="x")
+
+
+async def compactions(bench: Bench, id: str) -> list[str]:
+    return [each.event.message for each in await bench.events(id) if isinstance(each.event, ProgressMade)]
+
+
+@pytest.mark.parametrize("stop", ["end_turn", "max_tokens", "pause_turn"])
+async def test_calls_are_carried_out_whatever_reason_the_reply_gives_for_its_end(
+    bench: Bench, tmp_path: Path, stop: str
+) -> None:
+    result = await bench.run(model=script(tmp_path, {"blocks": [SHORT], "stop": stop}, [say("done")]))
+    assert (result.termination_reason, result.turn_count, result.files_modified) == ("completed", 2, ["a.txt"])
+
+
+@pytest.mark.requirement("P-21")
+async def test_a_reply_that_reached_the_end_of_the_window_is_followed_by_a_fresh_conversation(
+    bench: Bench, tmp_path: Path
+) -> None:
+    name = script(tmp_path)
+    half = {"blocks": [say("half of")], "stop": "model_context_window_exceeded"}
+    rules = [{**FIRST, "turns": [[say("done")]]}, {"turns": [half], "summary": "NOTES"}]
+    Path(name.partition(":")[2]).write_text(json.dumps({"rules": rules, "label": ""}))
+    result = await bench.run(model=name)
+    assert (result.termination_reason, result.turn_count, result.summary) == ("completed", 2, "done")
+    assert "the reply reached the end of the model's window: " in (await compactions(bench, result.delegation_id))[0]
+
+
+@pytest.mark.requirement("P-06", "P-16")
+async def test_answers_are_kept_with_the_count_of_their_calls_and_the_end_of_the_ledger(
+    redis_url: str, tmp_path: Path
+) -> None:
+    turns = Turn([asked("write_file", path="a.txt", content="x")]), Turn([text("never")], delay=1000)
+    async with talking(redis_url, tmp_path / "home", *turns) as (bench, _):
+        id = await bench.accept(DelegationRequest(task="do it"))
+        running = asyncio.create_task(carry_out(bench.services, id))
+        redis = bench.store.redis
+        await until(partial(answered, redis, id))
+        async with redis.pipeline() as both:
+            counts, ledger = await both.hget(record_key(id), "checkpoint").hlen(ledger_key(id)).execute()
+        assert (json.loads(counts)["toolCalls"], ledger) == (1, 0)
+        await bench.store.cancel(id)
+        await running
+
+
+async def answered(redis: Any, id: str) -> bool:
+    return await redis.llen(history_key(id)) == 3
+
+
+@pytest.mark.requirement("P-05", "P-21")
+async def test_no_summary_is_asked_for_where_no_turn_is_left_that_could_use_it(bench: Bench, tmp_path: Path) -> None:
+    result = await bench.run("write it", model=long_script(tmp_path), limits={"max_turns": 2})
+    assert (result.termination_reason, result.turn_count) == ("max_turns", 2)
+    assert await compactions(bench, result.delegation_id) == []

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakeredis import FakeAsyncRedis, FakeServer
 
 from deputize.shared.connection import Pipe
-from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest, EmptyWorkspace
+from deputize.shared.request import EmptyWorkspace
 from deputize.shared.runs.keys import ledger_key
-from deputize.shared.runs.store import WRITING, RunStore
+from deputize.shared.runs.store import RunStore
 from deputize.worker.emit import Emitter
 from deputize.worker.ledger import Ledger
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
@@ -22,6 +20,7 @@ from deputize.worker.tools.base import AnyTool, ToolResult
 from deputize.worker.tools.context import ToolContext
 from deputize.worker.workspace.workspace import Workspace
 from tests.waiting import until
+from tests.worker.claimed import claimed
 
 TOOLS = {tool.name: tool for tool in BUILTIN}
 
@@ -54,20 +53,12 @@ class Desk:
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     await Bubblewrap.selftest()
-    server = FakeServer()
-    redis, writing = (FakeAsyncRedis(server=server, decode_responses=True) for _ in range(2))
-    store = RunStore(redis, 60)
-    request = DelegationRequest(task="do it")
-    id = (await store.accept([(new_id(), request, request.limits)], 30))[0].id
-    claim = await store.claim(id, "token", "worker-1", 10)
-    workspace = await Workspace.create(EmptyWorkspace(), id, tmp_path)
-    with Bubblewrap(workspace.path, status_folder=workspace.status_folder) as sandbox:
-        async with Pipe(writing, WRITING) as pipe:
-            context = ToolContext(delegation_id=id, call_id="c1", files=workspace.files, sandbox=sandbox)
+    async with claimed() as (store, pipe, claim):
+        workspace = await Workspace.create(EmptyWorkspace(), claim.id, tmp_path)
+        with Bubblewrap(workspace.path, status_folder=workspace.status_folder) as sandbox:
+            context = ToolContext(delegation_id=claim.id, call_id="c1", files=workspace.files, sandbox=sandbox)
             yield Desk(store, pipe, context, claim)
-    workspace.close()
-    await redis.aclose()
-    await writing.aclose()
+        workspace.close()
 
 
 async def test_a_finished_call_is_answered_as_before(desk: Desk) -> None:

@@ -138,17 +138,6 @@ async def test_a_turn_without_calls_ends_the_run(bench: Bench, tmp_path: Path) -
     assert (result.turn_count, result.tool_call_count, result.success) == (1, 0, True)
 
 
-async def test_a_reply_cut_at_its_length_is_asked_to_go_on(bench: Bench, tmp_path: Path) -> None:
-    cut = {"blocks": [say("One half")], "stop": "max_tokens"}
-    result = await bench.run(model=script(tmp_path, cut, [say("and the other.")]))
-    assert (result.termination_reason, result.turn_count, result.summary) == ("completed", 2, "One half and the other.")
-
-
-async def test_a_refusal_of_the_model_is_told_apart(bench: Bench, tmp_path: Path) -> None:
-    result = await bench.run(model=script(tmp_path, {"blocks": [say("I must not.")], "stop": "refusal"}))
-    assert (result.status, result.termination_reason) == ("failed", "refused")
-
-
 async def test_a_model_that_is_away_ends_the_run_with_the_reason_and_the_work_so_far(
     bench: Bench, tmp_path: Path
 ) -> None:

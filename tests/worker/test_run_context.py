@@ -7,14 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from fakeredis import FakeAsyncRedis, FakeServer
 
-from deputize.shared.connection import Pipe
-from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.store import WRITING, RunStore
 from deputize.worker.emit import Emitter
 from deputize.worker.run_context import RunContext
+from tests.worker.claimed import claimed
 
 
 class Slots:
@@ -33,19 +29,14 @@ class Slots:
 
 
 async def test_a_run_waits_once_however_many_waits_it_has() -> None:
-    server, slots, seen = FakeServer(), Slots(), list[Any]()
-    redis, writing = (FakeAsyncRedis(server=server, decode_responses=True) for _ in range(2))
-    store, request = RunStore(redis, 60), DelegationRequest(task="do it")
-    id = (await store.accept([(new_id(), request, request.limits)], 30))[0].id
-    claim = await store.claim(id, "token", "worker-1", 10)
-    assert claim is not None
-    async with Pipe(writing, WRITING) as pipe:
+    slots, seen = Slots(), list[Any]()
+    async with claimed() as (store, pipe, claim):
         emit = Emitter(pipe, claim, [], lambda: None)
         run = RunContext.of(claim, emit, free_slot=slots.waiting)
 
         async def look() -> None:
             await emit.settled()
-            seen.append((slots.free, (await store.get(id)).status))
+            seen.append((slots.free, (await store.get(claim.id)).status))
 
         async def stopped() -> None:
             with run.waiting():
@@ -61,5 +52,3 @@ async def test_a_run_waits_once_however_many_waits_it_has() -> None:
             await look()
         emit.close()
     assert seen == [(1, "waiting"), (1, "waiting"), (1, "waiting"), (0, "running")] * 2
-    await redis.aclose()
-    await writing.aclose()

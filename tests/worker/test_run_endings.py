@@ -17,8 +17,7 @@ from deputize.worker.task import carry_out
 from deputize.worker.xml_calls.instruction import format_tool_call
 from tests.fake_model import FakeModel, Turn, call, refuse, text, thinking
 from tests.nesting import carrying_out
-from tests.running import open_bench
-from tests.worker.conversations import talking
+from tests.running import open_bench, talking
 
 INVOKE = '<invoke name="bash">\n<parameter name="command">touch a.txt</parameter>\n</invoke>'
 WRITE = call("write_file", path="a.txt", content="x")
@@ -284,3 +283,33 @@ async def test_the_longest_reply_is_a_setting(redis_url: str, tmp_path: Path) ->
             await bench.run()
             await close_models()
     assert [each.body["max_tokens"] for each in fake.journal] == [4000]
+
+
+# A reply without a word is no success: the model is asked once more, and then the run fails and says why.
+
+
+NOTHING: list[list[dict[str, Any]]] = [[], [text("")], [text(" \n\t")], [thinking("Done, I think.")]]
+
+
+@pytest.mark.parametrize("blocks", NOTHING)
+async def test_an_empty_reply_is_asked_about_once_and_the_answer_counts(
+    redis_url: str, tmp_path: Path, blocks: list[dict[str, Any]]
+) -> None:
+    result, _ = await ran(redis_url, tmp_path, Turn(blocks), Turn([text("done")]))
+    assert (result.status, result.summary, result.turn_count) == ("succeeded", "done", 2)
+
+
+@pytest.mark.parametrize("blocks", NOTHING)
+async def test_a_model_that_says_nothing_twice_has_failed(
+    redis_url: str, tmp_path: Path, blocks: list[dict[str, Any]]
+) -> None:
+    work = Turn([text("I write."), call("write_file", path="a.txt", content="x")])
+    result, _ = await ran(redis_url, tmp_path, work, Turn(blocks), Turn(blocks))
+    assert (result.status, result.success, result.files_modified) == ("failed", False, ["a.txt"])
+    assert "ended its work with an empty reply" in result.summary
+
+
+async def test_an_empty_reply_in_each_of_two_phases_is_asked_about_in_both(redis_url: str, tmp_path: Path) -> None:
+    work = Turn([call("write_file", path="a.txt", content="x")])
+    result, _ = await ran(redis_url, tmp_path, Turn([]), work, Turn([]), Turn([text("done")]))
+    assert (result.status, result.summary) == ("succeeded", "done")

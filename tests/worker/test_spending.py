@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from deputize.shared.request import Limits
+from deputize.shared.delegation import Usage
+from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.cost import cost_report
 from deputize.shared.runs.keys import RESERVED_MONEY, record_key, spend_key
 from deputize.shared.runs.spend import Cap
 from deputize.shared.wire import now
+from deputize.worker.conversation import Conversation
+from deputize.worker.emit import Emitter
+from deputize.worker.fleet.gate import EndpointWait, Outages, PrefixWait, SharedPrefixes
 from deputize.worker.limits import Meter
-from deputize.worker.model_calls import Spending
+from deputize.worker.model_calls import ModelCalls, Spending
+from deputize.worker.models import close_models
+from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Price
+from deputize.worker.models.caching import FIVE_MINUTES, Retention
+from deputize.worker.prompt import first_message
+from deputize.worker.run_context import RunContext
 from deputize.worker.task import carry_out
+from tests.fake_model import FakeModel, PromptCache, Turn, text
 from tests.running import Bench, call, open_bench, say, script
 from tests.waiting import until
+from tests.worker.claimed import claimed
 
 PRICE = {"input": 2.0, "output": 10.0}
 USAGE = {"input": 1000, "output": 100}  # $0.003
@@ -80,7 +95,7 @@ async def test_a_label_has_a_cap_of_its_own(capped: Bench, tmp_path: Path, label
 
 async def test_what_a_lost_worker_had_reserved_is_given_back_by_the_next_one(capped: Bench, tmp_path: Path) -> None:
     slow = script(tmp_path, {"blocks": [say("done")], "usage": USAGE, "delay": 1000}, price=PRICE)
-    id = await capped.accept(request(model=slow))
+    id = await capped.accept(DelegationRequest(task="do it", model=slow))
     running = asyncio.create_task(carry_out(capped.services, id))
     await until(lambda: reserves(capped, id))
     assert float((await reserved(capped))[0]) > 0
@@ -137,7 +152,105 @@ async def test_the_dearest_rate_that_a_prompt_may_have_is_reserved(hour: bool, p
     assert await spending.allowance(1000, 500) == 200
 
 
-def request(**fields: Any) -> Any:
-    from deputize.shared.request import DelegationRequest
+# What delegations cost, as workers write it and a report adds it up.
 
-    return DelegationRequest(task="do it", **fields)
+
+async def test_a_report_adds_up_what_the_runs_spent(bench: Bench, tmp_path: Path) -> None:
+    turn = {"blocks": [say("done")], "usage": {"input": 100_000, "output": 1000}}
+    priced, unpriced = script(tmp_path, turn, price=PRICE), script(tmp_path, turn)
+    first = await bench.run(model=priced, labels={"team": "docs", "kind": "x"})
+    await bench.run(model=priced, labels={"team": "shop"}, session_id="s")
+    await bench.run(model=unpriced)
+    await bench.accept(DelegationRequest(task="waits", labels={"team": "docs"}))
+    assert first.usage.cost_usd == pytest.approx(0.21)
+    report = await cost_report(bench.store.redis, "label:team", None)
+    rows = {item.key: (item.delegations, item.unpriced, item.usage.cost_usd) for item in report.items}
+    assert rows == {"docs": (2, 0, 0.21), "shop": (1, 0, 0.21), None: (1, 1, None)}
+    assert (report.total.delegations, report.total.usage.total) == (4, 303_000)
+    assert report.total.usage.cost_usd == pytest.approx(0.42)
+    by_model = await cost_report(bench.store.redis, "model", None)
+    assert {item.key: item.delegations for item in by_model.items} == {priced: 2, unpriced: 1, None: 1}
+    by_day = await cost_report(bench.store.redis, "day", None)
+    assert [item.key for item in by_day.items] == [f"{now():%Y-%m-%d}"]
+
+
+async def test_a_report_begins_where_it_is_asked_to(bench: Bench) -> None:
+    await bench.accept(DelegationRequest(task="now"))
+    for since, many in ((now() - timedelta(hours=1), 1), (now() + timedelta(hours=1), 0)):
+        assert (await cost_report(bench.store.redis, "day", since)).total.delegations == many
+
+
+def test_what_children_spent_is_in_the_usage_of_a_run_and_not_in_its_own() -> None:
+    meter = Meter(Limits(), Price(2, 10, 0.2, 2.5))
+    meter.spend(Usage(input_tokens=1_000_000))
+    meter.book("child", Usage(input_tokens=500_000, cost_usd=1.0))
+    assert (meter.usage.cost_usd, meter.own.cost_usd) == (3.0, 2.0)
+    meter.begin_reply(Usage(input_tokens=1_000_000), counted=True)
+    again = Meter.restored(Limits(), {**meter.checkpoint()})
+    assert (again.usage.cost_usd, again.own.cost_usd) == (5.0, 4.0)
+
+
+# What the model calls of one run have in common, over the calls and the gaps between them.
+
+
+TASK = DelegationRequest(task="the task", context="words of the context " * 300)
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@asynccontextmanager
+async def calls_of(fake: FakeModel, clock: Clock) -> AsyncGenerator[tuple[ModelCalls, list[Usage]]]:
+    """The model calls of a claimed run, and the usages that they count."""
+    counted: list[Usage] = []
+    async with claimed(TASK) as (_, pipe, claim):
+        emit = Emitter(pipe, claim, [], lambda: None)
+        endpoint = {"ANTHROPIC_API_KEY": SecretStr(fake.key), "ANTHROPIC_BASE_URL": SecretStr(fake.url)}
+        run = RunContext.of(claim, emit)
+        calls = ModelCalls(
+            run=run,
+            model=AnthropicModel("claude-sonnet-5-5", endpoint),
+            system="A rule of the system prompt. " * 200,
+            tools=(),
+            conversation=Conversation(task=first_message(TASK)),
+            wait=EndpointWait(Outages(pipe), emit.emit, emit.set, lambda: run.meter.time_for_summary),
+            shared=PrefixWait(SharedPrefixes(pipe), emit.emit, nullcontext),
+            count=counted.append,
+            spending=Spending(run, pipe, ()),
+            retention=Retention(clock),
+        )
+        run.meter.set_price(calls.model)
+        yield calls, counted
+        emit.close()
+    await close_models()
+
+
+async def test_after_a_gap_of_five_minutes_entries_are_kept_and_reserved_for_an_hour() -> None:
+    clock = Clock()
+    async with FakeModel([Turn([text("done")])], cache=PromptCache()) as fake, calls_of(fake, clock) as (calls, _):
+        for turn, gap in enumerate((0, FIVE_MINUTES - 1, FIVE_MINUTES + 1, 0), 1):
+            clock.seconds += gap
+            reply = await calls.reply(turn)
+            assert calls.run.meter.hour_writes is (turn > 2)
+            calls.conversation.add(reply)
+            calls.conversation.ask("go on")
+        controls = [asked.body["cache_control"] for asked in fake.journal]
+    assert [control.get("ttl") for control in controls] == [None, None, "1h", "1h"]
+
+
+async def test_every_reply_is_counted_with_its_price() -> None:
+    async with (
+        FakeModel([Turn([text("done")])], cache=PromptCache()) as fake,
+        calls_of(fake, Clock()) as (calls, counted),
+    ):
+        for turn in (1, 2):
+            calls.conversation.add(await calls.reply(turn))
+            calls.conversation.ask("go on")
+        assert counted[0] + counted[1] == calls.run.meter.usage
+    assert counted[0].cache_write_tokens > 1000
+    assert counted[1].cache_read_tokens > 1000
+    assert (counted[1].cache_saved_usd or 0) > 0

@@ -22,7 +22,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, wait
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from types import FrameType
@@ -256,16 +256,16 @@ logger = logging.getLogger(__name__)
 
 Service = Callable[["AsyncPool"], AbstractAsyncContextManager[Any]]
 
-_services: WeakKeyDictionary[Celery, list[Service]] = WeakKeyDictionary()
+_services: WeakKeyDictionary[Celery, Service] = WeakKeyDictionary()
 
 
-def add_service(app: Celery, service: Service) -> None:
-    """Opens ``service(pool)`` on the loop before the first job; closes it after the last, in reverse order.
+def set_service(app: Celery, service: Service) -> None:
+    """Opens ``service(pool)`` on the loop before the first job; closes it after the last.
 
-    All of them are opened and closed by one asyncio task, so a service may hold a TaskGroup with background tasks.
-    When a service ends by itself, the worker stops: what it maintained (leases, for example) is no longer maintained.
+    One asyncio task opens and closes it, so it may hold a TaskGroup with background tasks. When it ends by itself, the
+    worker stops: what it maintained (leases, for example) is no longer maintained.
     """
-    _services.setdefault(app, []).append(service)
+    _services[app] = service
 
 
 class AsyncPool(BasePool):
@@ -417,7 +417,7 @@ class AsyncPool(BasePool):
         self.loop = asyncio.get_running_loop()
         share_threads(self.loop)
         self._closing = asyncio.Event()
-        serving = asyncio.create_task(self._hold_services(), name="services")
+        serving = asyncio.create_task(self._hold_service(), name="service")
         await asyncio.wait([serving])
         if (error := serving.exception()) is None:
             return
@@ -432,10 +432,7 @@ class AsyncPool(BasePool):
         os.kill(os.getpid(), signal.SIGTERM)
         await self._closing.wait()  # the jobs get their time to hand over
 
-    async def _hold_services(self) -> None:
-        """Opens the services, and closes them when the pool closes. Raises what one of them raises."""
-        async with AsyncExitStack() as services:
-            for service in _services.get(self.app, []):
-                await services.enter_async_context(service(self))
+    async def _hold_service(self) -> None:
+        async with _services[self.app](self):
             self._opened.set_result(None)
             await self._closing.wait()

@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 from weakref import WeakValueDictionary
 
@@ -32,31 +33,31 @@ from ..models.caching import FIVE_MINUTES, HOUR, Prefix
 from ..models.retry import with_full_stop
 
 
+@dataclass
 class Gate:
     """One model call at a gate. The call that goes ahead holds a lease, which is renewed until ``end``."""
 
-    def __init__(self, pipe: Pipe, script: Script, key: str, lease_seconds: float) -> None:
-        self._pipe = pipe
-        self._script = script
-        self._key = key
-        self._lease_seconds = lease_seconds
-        self._token = secrets.token_hex(8)
-        self._renewing: asyncio.Task[None] | None = None
+    pipe: Pipe
+    script: Script
+    key: str
+    lease_seconds: float
+    _token: str = field(default_factory=lambda: secrets.token_hex(8))
+    _renewing: asyncio.Task[None] | None = None
 
     @property
     def is_ahead(self) -> bool:
         return self._renewing is not None
 
-    async def ask(self, **arguments: Any) -> list[Any]:
+    async def enter(self, **arguments: Any) -> list[Any]:
         """Returns the script's answer to whether this call may go on."""
-        answer = await self.send("ask", lease_ms=int(self._lease_seconds * 1000), **arguments)
+        answer = await self.send("ask", lease_ms=int(self.lease_seconds * 1000), **arguments)
         if answer[0] == "ahead" and self._renewing is None:
-            self._renewing = asyncio.create_task(self._renew(), name=f"renewing {self._key}")
+            self._renewing = asyncio.create_task(self._renew(), name=f"renewing {self.key}")
         return answer
 
     def send(self, operation: str, **arguments: Any) -> asyncio.Future[Any]:
-        done = self._pipe.script(self._script, [self._key], {"operation": operation, "token": self._token, **arguments})
-        self._pipe.flush()
+        done = self.pipe.script(self.script, [self.key], {"operation": operation, "token": self._token, **arguments})
+        self.pipe.flush()
         return done
 
     def end(self) -> None:
@@ -67,8 +68,8 @@ class Gate:
 
     async def _renew(self) -> None:
         while True:
-            await asyncio.sleep(self._lease_seconds / 3)
-            await self.send("renew", lease_ms=int(self._lease_seconds * 1000))
+            await asyncio.sleep(self.lease_seconds / 3)
+            await self.send("renew", lease_ms=int(self.lease_seconds * 1000))
 
 
 FIRST_SECONDS = 1.0
@@ -88,26 +89,26 @@ Answer = tuple[Literal["open", "go", "ahead", "wait", "alone"], float, str]
 """The script's answer, seconds, and the error of the outage."""
 
 
+@dataclass(slots=True)
 class Outages:
     """What this process knows of the outages of endpoints. ``seconds``: how long a request waits at most."""
 
-    def __init__(self, pipe: Pipe, seconds: float | None = None) -> None:
-        self.pipe = pipe
-        self.seconds = seconds
-        self.known: set[str] = set()
-        """The endpoints that may have one: Redis is not asked before a failure."""
-        self.turns: defaultdict[tuple[str, bool], asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Held by the waiting run that asks for all of this process that have failed, or have not."""
+    pipe: Pipe
+    seconds: float | None = None
+    known: set[str] = field(default_factory=set[str])
+    """The endpoints that may have one: Redis is not asked before a failure."""
+    turns: defaultdict[tuple[str, bool], asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    """Held by the waiting run that asks for all of this process that have failed, or have not."""
 
     def admission(self, endpoint: str) -> Admission:
         return Admission(self, endpoint)
 
 
-class Admission:
+class Admission(Gate):
     """One model call's admission to its endpoint. ``async with`` ends a probe that got no answer."""
 
     def __init__(self, outages: Outages, endpoint: str) -> None:
-        self._gate = Gate(outages.pipe, OUTAGE, outage_key(endpoint), PROBE_LEASE_SECONDS)
+        super().__init__(outages.pipe, OUTAGE, outage_key(endpoint), PROBE_LEASE_SECONDS)
         self._outages = outages
         self._endpoint = endpoint
         self._successes = NOT_FAILED
@@ -119,12 +120,8 @@ class Admission:
     async def __aexit__(self, *_: object) -> None:
         # Also where no answer arrived: a call that is cancelled while it asks may be the probe without knowing it.
         if self._endpoint in self._outages.known:
-            self._gate.end()
-            self._gate.send("left")
-
-    @property
-    def probes(self) -> bool:
-        return self._gate.is_ahead
+            self.end()
+            self.send("left")
 
     @property
     def _has_failed(self) -> bool:
@@ -134,7 +131,7 @@ class Admission:
         """Returns whether a request may be sent now, or when to ask again. A probe is renewed until it ends."""
         if self._endpoint not in self._outages.known:
             return "open", 0, ""
-        answer, milliseconds, error, _ = await self._gate.ask(failed=self._has_failed)
+        answer, milliseconds, error, _ = await self.enter(failed=self._has_failed)
         if answer == "open":
             self._outages.known.discard(self._endpoint)
         return answer, milliseconds / 1000, error or ""
@@ -150,9 +147,9 @@ class Admission:
 
     async def failed(self, error: str, retry_after: float | None) -> float | None:
         """Reports a failure; returns the seconds until the next probe is due, or None where there is no outage."""
-        self._gate.end()
+        self.end()
         self._outages.known.add(self._endpoint)
-        answer, milliseconds, _, successes = await self._gate.send(
+        answer, milliseconds, _, successes = await self.send(
             "failed",
             error=error[:MAX_ERROR_CHARS],
             retry_ms=-1 if retry_after is None else int(retry_after * 1000),
@@ -168,35 +165,28 @@ class Admission:
         """Reports that the endpoint replies: that ends an outage, and shows those who fail that they do so alone."""
         self._successes = NOT_FAILED
         if self._endpoint in self._outages.known:
-            self._gate.end()
-            self._gate.send("passed")
+            self.end()
+            self.send("passed")
 
 
+@dataclass(slots=True)
 class EndpointWait:
     """Waits before requests that are sent again, and before the first one while the fleet knows of an outage.
 
-    The run's status is then ``waiting``, and its time goes on.
+    The run's status is then ``waiting``, and its time goes on; ``time_left`` returns the seconds that it has.
     """
 
-    def __init__(
-        self,
-        outages: Outages,
-        emit: Callable[[Event], None],
-        set_fields: Callable[[Mapping[str, str]], None],
-        time_left: Callable[[], float],
-    ) -> None:
-        """``time_left`` returns the run's seconds left."""
-        self._emit = emit
-        self._set = set_fields
-        self._outages = outages
-        self._time_left = time_left
-        self._admission: Admission | None = None
-        self._failures = 0
-        """Failed requests in a row, without the beginning of a reply in between."""
-        self._since: float | None = None
-        self._keep: Callable[[], None] = lambda: None
-        self.error = ""
-        """The last failure, until a reply begins: why the run waits, or waited when it was stopped."""
+    outages: Outages
+    emit: Callable[[Event], None]
+    set_fields: Callable[[Mapping[str, str]], None]
+    time_left: Callable[[], float]
+    error: str = ""
+    """The last failure, until a reply begins: why the run waits, or waited when it was stopped."""
+    _admission: Admission | None = None
+    _failures: int = 0
+    """Failed requests in a row, without the beginning of a reply in between."""
+    _since: float | None = None
+    _keep: Callable[[], None] = lambda: None
 
     @asynccontextmanager
     async def call(self, endpoint: str | None, keep: Callable[[], None]) -> AsyncGenerator[None]:
@@ -210,8 +200,8 @@ class EndpointWait:
             if endpoint is None:
                 yield
                 return
-            async with self._outages.admission(endpoint) as self._admission:
-                await self._admitted(self._outages.seconds)
+            async with self.outages.admission(endpoint) as self._admission:
+                await self._admitted(self.outages.seconds)
                 yield
         finally:
             self._admission = None
@@ -229,7 +219,7 @@ class EndpointWait:
         if admission and not begun:
             outage = await admission.failed(failed.error, asked)
         delay = failed.delay if outage is None else outage
-        self._emit(ModelRetried(turn=turn, error=failed.error, delay_seconds=delay))
+        self.emit(ModelRetried(turn=turn, error=failed.error, delay_seconds=delay))
         self._check_time(delay)
         if outage is not None or (not begun and (self._failures > 1 or asked is not None)):
             self._wait(failed.error)
@@ -256,7 +246,7 @@ class EndpointWait:
 
     def _check_time(self, delay: float) -> None:
         """Raises ``ModelUnavailable`` where the run would keep its slot until its time ends, in vain."""
-        if delay >= (left := self._time_left()):
+        if delay >= (left := self.time_left()):
             raise ModelUnavailable(
                 f"the next request is possible in {delay:.0f} s, but the run has only {max(left, 0):.0f} s left: "
                 f"{with_full_stop(self.error)} Try again later, or with a longer timeoutSeconds.",
@@ -266,14 +256,14 @@ class EndpointWait:
     def _wait(self, error: str) -> None:
         if self._since is None:
             self._since = time.monotonic()
-            self._emit(Waiting(why="rate", detail=error))
-            self._set({"status": Status.WAITING.value})
+            self.emit(Waiting(why="rate", detail=error))
+            self.set_fields({"status": Status.WAITING.value})
         self._keep()
 
     def _resume(self) -> None:
         if self._since is not None:
-            self._emit(ResumedWaiting(seconds=round(time.monotonic() - self._since, 3)))
-            self._set({"status": Status.RUNNING.value})
+            self.emit(ResumedWaiting(seconds=round(time.monotonic() - self._since, 3)))
+            self.set_fields({"status": Status.RUNNING.value})
             self._since = None
 
 
@@ -294,17 +284,17 @@ _NOTED_SECONDS = 60.0
 _REMEMBERED = 4096
 
 
+@dataclass(slots=True)
 class SharedPrefixes:
     """What this process knows of the prefixes of all its models."""
 
-    def __init__(self, pipe: Pipe, clock: Callable[[], float] = time.monotonic) -> None:
-        self.pipe = pipe
-        self.clock = clock
-        self._noted: dict[str, float] = {}
-        """When each prefix was last noted as written."""
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self.first_event: dict[str, float] = {}
-        """Seconds from a request to the beginning of its reply, by endpoint: a moving average."""
+    pipe: Pipe
+    clock: Callable[[], float] = time.monotonic
+    first_event: dict[str, float] = field(default_factory=dict[str, float])
+    """Seconds from a request to the beginning of its reply, by endpoint: a moving average."""
+    _noted: dict[str, float] = field(default_factory=dict[str, float])
+    """When each prefix was last noted as written."""
+    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary[str, asyncio.Lock])
 
     def turn(self, prefix: Prefix) -> asyncio.Lock:
         """Returns the lock of the waiting run that looks at the prefix for all runs of this process."""
@@ -330,26 +320,22 @@ class SharedPrefixes:
         self.first_event[endpoint] = 0.7 * self.first_event.get(endpoint, seconds) + 0.3 * seconds
 
 
+@dataclass(slots=True)
 class PrefixWait:
-    """One run's waits for shared prefixes: only its first request waits.
+    """One run's waits for shared prefixes: only its first request waits."""
 
-    ``idle`` frees the run's slot and stops its clock while its block runs.
-    """
-
-    def __init__(
-        self, prefixes: SharedPrefixes, emit: Callable[[Event], None], idle: Callable[[], AbstractContextManager[None]]
-    ) -> None:
-        self._prefixes = prefixes
-        self._emit = emit
-        self._idle = idle
-        self._endpoint: str | None = None
-        self._shared: Sequence[Prefix] | None = None
-        """The prefixes of all requests of the run; None before the first one."""
-        self._kept = FIVE_MINUTES
-        """How long the endpoint keeps those of the request."""
-        self._gates: dict[Prefix, Gate] = {}
-        """Those of the prefixes that the request may have to write: also those whose answer did not arrive."""
-        self._sent = 0.0
+    prefixes: SharedPrefixes
+    emit: Callable[[Event], None]
+    idle: Callable[[], AbstractContextManager[None]]
+    """Frees the run's slot and stops its clock while its block runs."""
+    _endpoint: str | None = None
+    _shared: Sequence[Prefix] | None = None
+    """The prefixes of all requests of the run; None before the first one."""
+    _kept: float = FIVE_MINUTES
+    """How long the endpoint keeps those of the request."""
+    _gates: dict[Prefix, Gate] = field(default_factory=dict[Prefix, Gate])
+    """Those of the prefixes that the request may have to write: also those whose answer did not arrive."""
+    _sent: float = 0.0
 
     @asynccontextmanager
     async def request(
@@ -363,7 +349,7 @@ class PrefixWait:
         try:
             if self._shared is None:
                 self._shared = find()
-                await self._admit(self._shared, self._prefixes.first_event.get(endpoint), price or DEFAULT_PRICE)
+                await self._admit(self._shared, self.prefixes.first_event.get(endpoint), price or DEFAULT_PRICE)
             yield
         finally:
             self.failed()
@@ -375,10 +361,10 @@ class PrefixWait:
         """Notes that the endpoint has begun to reply: it can read the prefixes from its cache, if it has one."""
         if self._endpoint is None:
             return
-        self._prefixes.note_first_event(self._endpoint, time.monotonic() - self._sent)
+        self.prefixes.note_first_event(self._endpoint, time.monotonic() - self._sent)
         kept = self._kept if usage.cache_read_tokens or usage.cache_write_tokens else HOUR  # none: nothing to wait for
         for prefix in self._shared or ():
-            self._prefixes.note_written(prefix, kept)
+            self.prefixes.note_written(prefix, kept)
         while self._gates:
             self._gates.popitem()[1].end()
 
@@ -402,15 +388,15 @@ class PrefixWait:
                         begun = time.monotonic()
                         same = f"another delegation sends the same first {prefix.tokens:,} tokens"
                         detail = f"{same}; after that they are read from the cache"
-                        self._emit(Waiting(why="shared_prefix", detail=detail))
-                        idle.enter_context(self._idle())
+                        self.emit(Waiting(why="shared_prefix", detail=detail))
+                        idle.enter_context(self.idle())
                     await self._wait(prefix)
         if begun is not None:
-            self._emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
+            self.emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
 
     async def _wait(self, prefix: Prefix) -> None:
         """Waits until the prefix is written, or this request is to write it."""
-        async with self._prefixes.turn(prefix):
+        async with self.prefixes.turn(prefix):
             waits = await self._is_written_by_another(prefix)
             while waits:
                 await asyncio.sleep(POLL_SECONDS)
@@ -418,10 +404,10 @@ class PrefixWait:
 
     async def _is_written_by_another(self, prefix: Prefix) -> bool:
         """Returns whether another request writes the prefix; this one becomes its writer where none does."""
-        if self._prefixes.is_readable(prefix):
+        if self.prefixes.is_readable(prefix):
             return False
-        gate = self._gates.setdefault(prefix, self._prefixes.gate(prefix))
-        return (await gate.ask())[0] == "wait"
+        gate = self._gates.setdefault(prefix, self.prefixes.gate(prefix))
+        return (await gate.enter())[0] == "wait"
 
 
 def is_worth_waiting(prefix: Prefix, price: Price, seconds: float | None) -> bool:

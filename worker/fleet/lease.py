@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
@@ -61,20 +61,18 @@ class _Held:
     """When the last renewal that succeeded was sent."""
 
 
+@dataclass(slots=True)
 class Leases:
-    """All leases of one worker process, and the listener for cancel requests.
+    """All leases of one worker process, and the listener for cancel requests."""
 
-    ``standby`` renews the leases while the event loop is blocked (``worker/standby``).
-    ``pipe`` carries nothing else: a renewal must not queue behind the writes of a thousand runs.
-    """
-
-    def __init__(self, pipe: Pipe, bus: Bus, lease_seconds: float, standby: Standby | None = None) -> None:
-        self._pipe = pipe
-        self._standby = standby
-        self.bus = bus
-        self._seconds = lease_seconds
-        self._held: dict[str, _Held] = {}
-        self._asked: asyncio.Future[list[str]] | None = None
+    pipe: Pipe
+    """Carries nothing else: a renewal must not queue behind the writes of a thousand runs."""
+    bus: Bus
+    seconds: float
+    standby: Standby | None = None
+    """Renews the leases while the event loop is blocked (``worker/standby``)."""
+    _held: dict[str, _Held] = field(default_factory=dict[str, _Held])
+    _asked: asyncio.Future[list[str]] | None = None
 
     @property
     def count(self) -> int:
@@ -86,41 +84,37 @@ class Leases:
         if earlier := self._held.get(claim.id):  # an attempt that lost its lease and has not noticed yet
             earlier.signal.set(StopReason.FENCED)
         held = self._held[claim.id] = _Held(claim.fence, StopSignal(), time.monotonic())
-        if self._standby:
-            self._standby.hold(claim.id, claim.fence)
+        if self.standby:
+            self.standby.hold(claim.id, claim.fence)
         try:
             yield held.signal
         finally:
             if self._held.get(claim.id) is held:
                 del self._held[claim.id]
-                if self._standby:
-                    self._standby.drop(claim.id)
+                if self.standby:
+                    self.standby.drop(claim.id)
 
     async def renew_forever(self) -> None:
         """Renews every third of the lease duration; a run that was not renewed for a whole lease is stopped."""
         while True:
-            await asyncio.sleep(self._seconds / 3)
-            self._catch_up()
+            await asyncio.sleep(self.seconds / 3)
+            # First the renewals that the standby made while the loop was blocked.
+            for (id, fence), sent in (self.standby.renewals() if self.standby else {}).items():
+                if (held := self._held.get(id)) and held.fence == fence:
+                    held.renewed = max(held.renewed, sent)
             for held in self._held.values():
-                if time.monotonic() - held.renewed > self._seconds:
+                if time.monotonic() - held.renewed > self.seconds:
                     held.signal.set(StopReason.FENCED)
             # On a busy loop a reply is late. It still counts, and a second request would not be faster.
-            if self._held and not self._pipe.away and (self._asked is None or self._asked.done()):
+            if self._held and not self.pipe.away and (self._asked is None or self._asked.done()):
                 self._asked = self._renew()
-
-    def _catch_up(self) -> None:
-        """Records the renewals that the standby made while the loop was blocked."""
-        for (id, fence), sent in (self._standby.renewals() if self._standby else {}).items():
-            held = self._held.get(id)
-            if held and held.fence == fence:
-                held.renewed = max(held.renewed, sent)
 
     def _renew(self) -> asyncio.Future[list[str]]:
         leases = list(self._held.items())
         sent = time.monotonic()
         keys = [LEASES, *(record_key(id) for id, _ in leases)]
         runs = [{"id": id, "fence": held.fence, **held.signal.used} for id, held in leases]
-        asked = self._pipe.script(RENEW, keys, {"lease_ms": int(self._seconds * 1000), "runs": runs})
+        asked = self.pipe.script(RENEW, keys, {"lease_ms": int(self.seconds * 1000), "runs": runs})
         asked.add_done_callback(partial(self._answered, leases, sent))
         return asked
 

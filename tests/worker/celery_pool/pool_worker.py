@@ -21,7 +21,7 @@ from deputize.shared.errors import Misconfigured
 from deputize.shared.queue import TASK, create_app
 from deputize.shared.settings import Settings
 from deputize.worker.celery_pool import process
-from deputize.worker.celery_pool.pool import AsyncPool, AsyncTask, add_service
+from deputize.worker.celery_pool.pool import AsyncPool, AsyncTask, set_service
 from deputize.worker.celery_pool.process import ProgressEvents
 
 SEEN = "deputize:test:seen"
@@ -165,5 +165,5 @@ def main() -> int:
     app.task(run, name=TASK, base=AsyncTask, bind=True)
     for function in TASKS:
         app.task(function, name=function.__name__, base=AsyncTask, bind=True)
-    add_service(app, options.service)
+    set_service(app, options.service)
     return process.run(app, hostname, options.concurrency, ["deputize"], "INFO")

@@ -192,11 +192,11 @@ async def test_a_probe_that_ends_with_its_run_leaves_its_place_at_once(processes
     await _outage(mine, other)
     async with mine:
         await mine.wait(None)
-        assert mine.probes
+        assert mine.is_ahead
         assert (await other.ask())[0] == "wait"
     async with other:
         await asyncio.wait_for(other.wait(None), PROBE_LEASE_SECONDS / 2)
-        assert other.probes
+        assert other.is_ahead
 
 
 async def test_a_run_that_is_cancelled_while_it_asks_does_not_keep_the_probe(processes: list[Outages]) -> None:
@@ -213,7 +213,7 @@ async def test_a_run_that_is_cancelled_while_it_asks_does_not_keep_the_probe(pro
     await asyncio.gather(asking, return_exceptions=True)
     async with other:
         await asyncio.wait_for(other.wait(None), PROBE_LEASE_SECONDS / 2)
-        assert other.probes
+        assert other.is_ahead
 
 
 async def test_after_a_success_the_others_follow_in_a_ramp(redis: Any) -> None:
@@ -251,7 +251,7 @@ async def test_runs_of_all_processes_get_through_after_one_probe(processes: list
     async def pass_(admission: Any) -> None:
         async with admission:
             await admission.wait(None)
-            through.append("probe" if admission.probes else "go")
+            through.append("probe" if admission.is_ahead else "go")
             admission.passed()
 
     await asyncio.wait_for(asyncio.gather(*map(pass_, waiting)), 60)
@@ -263,4 +263,4 @@ async def test_nobody_waits_longer_than_it_may(processes: list[Outages]) -> None
     admission, other = (processes[0].admission("endpoint") for _ in range(2))
     await _outage(admission, other, retry_after=500)
     await asyncio.wait_for(admission.wait(0.05), 30)
-    assert not admission.probes
+    assert not admission.is_ahead

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.facts import Trust
-from deputize.worker.permission.approval import subject_of
+from deputize.worker.permission import subject_of
 from deputize.worker.policy import PolicyCall
 from deputize.worker.policy.matchers import MATCHERS, argument_text, real_path
 from deputize.worker.policy.rule_file import RuleFields

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deputize.shared.facts import Trust
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
-from deputize.worker.permission.approval import Approval
+from deputize.worker.permission import Approval
 from deputize.worker.policy import PolicyCall, PolicyContext, Rule
 from deputize.worker.policy.explanation import Explainer, Replay, Situation
 from deputize.worker.policy.known_tools import KnownTools
