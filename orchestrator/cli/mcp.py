@@ -72,25 +72,20 @@ class LazyService(AsyncExitStack):
     def stays(self) -> bool:
         return self._service is None or self._service.stays
 
-    async def for_work(self, requests: Sequence[DelegationRequest]) -> Client:
-        return await self._connected(1, needs_model=needs_model_endpoint(requests, self._settings))
-
-    async def for_reading(self) -> Client:
-        return await self._connected(0)
+    async def service(self, requests: Sequence[DelegationRequest] = ()) -> Client:
+        async with self._connecting:
+            if self._service is None or (requests and not self._service.has_workers) or self._has_ended(self._service):
+                needs_model = needs_model_endpoint(requests, self._settings)
+                connecting = connect(self._settings, workers=int(bool(requests)), needs_model=needs_model)
+                self._service = await self.enter_async_context(connecting)
+            return self._service.client
 
     async def if_open(self) -> Client | None:
         return None if self._service is None else self._service.client
 
-    async def _connected(self, workers: int, *, needs_model: bool = False) -> Client:
-        async with self._connecting:
-            if self._service is None or (workers and not self._service.has_workers) or self._has_ended():
-                connecting = connect(self._settings, workers=workers, needs_model=needs_model)
-                self._service = await self.enter_async_context(connecting)
-            return self._service.client
-
-    def _has_ended(self) -> bool:
+    def _has_ended(self, service: Service) -> bool:
         """Returns whether the stack in use was stopped; another one has another address."""
-        if self._settings.url or self._service is None:
+        if self._settings.url:
             return False
         there = stack_here(self._settings)
-        return there is None or there.url != self._service.client.url
+        return there is None or there.url != service.client.url

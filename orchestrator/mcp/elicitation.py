@@ -18,7 +18,7 @@ from ...shared.markup import harmless
 from ...shared.permission import PermissionOutcome, PermissionReply, PermissionRequest
 from ...shared.text import clip, visible
 from .arguments import ID
-from .call import Elicitation, OpenQuestion, Round
+from .call import Ask, OpenQuestion, Round
 
 Context = ServerRequestContext[Any, Any]
 STATE = re.compile(rf"([0-9]{{1,2}}) ({ID.pattern}(?: {ID.pattern})*)")
@@ -36,31 +36,26 @@ def form(request: PermissionRequest) -> types.ElicitRequest:
         *question_of(request),
     ]
     shown = "\n".join(clip(visible(harmless(line).text), MAX_LINE) for line in lines)
-    params = types.ElicitRequestFormParams(message=clip(shown, MAX_MESSAGE), requested_schema=_schema(request))
-    return types.ElicitRequest(params=params)
-
-
-def _schema(request: PermissionRequest) -> dict[str, Any]:
-    """Returns the form; without ``modify``, because a form has no field for arguments."""
+    # Without `modify`: a form has no field for arguments.
     outcomes = [PermissionOutcome.PROCEED_ONCE, *request.remembers, PermissionOutcome.CANCEL]
-    return {
-        "type": "object",
-        "properties": {
-            "outcome": {
-                "type": "string",
-                "title": "Decision",
-                "description": "cancel denies it",
-                "enum": [str(outcome) for outcome in outcomes],
-            },
-            "reason": {
-                "type": "string",
-                "title": "Reason",
-                "description": "For the agent, where it is denied",
-                "maxLength": 2000,
-            },
+    fields: dict[str, Any] = {
+        "outcome": {
+            "type": "string",
+            "title": "Decision",
+            "description": "cancel denies it",
+            "enum": [str(outcome) for outcome in outcomes],
         },
-        "required": ["outcome"],
+        "reason": {
+            "type": "string",
+            "title": "Reason",
+            "description": "For the agent, where it is denied",
+            "maxLength": 2000,
+        },
     }
+    schema: dict[str, Any] = {"type": "object", "properties": fields, "required": ["outcome"]}
+    return types.ElicitRequest(
+        params=types.ElicitRequestFormParams(message=clip(shown, MAX_MESSAGE), requested_schema=schema)
+    )
 
 
 def reply_of(result: object) -> PermissionReply | None:
@@ -81,16 +76,16 @@ def reply_of(result: object) -> PermissionReply | None:
         return None
 
 
-def elicitation_of(context: Context) -> Elicitation | None:
-    """Returns how the client of a request asks its user; None where it cannot."""
+def way_to_ask(context: Context) -> tuple[Ask | None, bool]:
+    """Returns what asks the user of a request's client, if it can, and whether the result may be the question."""
     capabilities = context.session.client_capabilities
     declared = capabilities.elicitation if capabilities else None
     # A client of the first revision that has forms declares nothing in it.
     if declared is None or (declared.form is None and declared.url is not None):
-        return None
+        return None, False
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        return Elicitation(None)
-    return Elicitation(partial(_ask, context)) if context.session.can_send_request else None
+        return None, True
+    return (partial(_ask, context) if context.session.can_send_request else None), False
 
 
 async def _ask(context: Context, request: PermissionRequest) -> PermissionReply | None:

@@ -19,10 +19,9 @@ from starlette.types import Message, Receive, Scope, Send
 from ...shared.errors import Unavailable
 from ...shared.request import DelegationRequest
 from ...shared.settings import Settings
-from ..scopes import Scope as TokenScope
 from ..service import Service
 from ..sse import StreamSlots
-from ..tokens import name_of_caller, note_of
+from ..tokens import Caller, name_of_caller, note_of
 from .elicitation import Context
 from .server import McpServer, Transport
 
@@ -67,10 +66,7 @@ class ServiceHere:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def for_work(self, requests: Sequence[DelegationRequest]) -> Service:
-        return self._service
-
-    async def for_reading(self) -> Service:
+    async def service(self, requests: Sequence[DelegationRequest] = ()) -> Service:
         return self._service
 
     async def if_open(self) -> Service:
@@ -87,18 +83,10 @@ class HttpTransport(Transport):
     def gone(self, context: Context) -> asyncio.Event:
         return _scope(context)[GONE]
 
-    def check(self, context: Context, scopes: frozenset[TokenScope]) -> None:
+    def caller(self, context: Context) -> Caller:
         caller = note_of(_scope(context)).caller
         assert caller is not None
-        caller.check(scopes)
-
-    def token(self, context: Context) -> str | None:
-        return note_of(_scope(context)).token
-
-    def may_answer(self, context: Context) -> bool:
-        caller = note_of(_scope(context)).caller
-        assert caller is not None
-        return TokenScope.APPROVE in caller.scopes
+        return caller
 
     def waiting(self, context: Context) -> AbstractContextManager[None]:
         return self._slots.acquire(name_of_caller(_scope(context)))

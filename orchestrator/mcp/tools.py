@@ -12,6 +12,8 @@ from pydantic import BaseModel
 from ...shared.delegation import Delegation
 from ...shared.errors import Invalid, Unavailable
 from ...shared.request import DelegationRequest
+from ...shared.runs.permissions import delegation_of
+from ...shared.text import count
 from ...shared.wire import Wire
 from ..service import Service, paused_note
 from .arguments import (
@@ -22,26 +24,22 @@ from .arguments import (
     PendingArguments,
     ResultArguments,
 )
-from .call import Answer, Call, OpenQuestion, Round
+from .call import ANSWER, Answer, Call, OpenQuestion, Round, Wait
 from .outcome import (
     MAX_TEXT,
+    MAX_TEXT_OF_ALL,
+    MIN_TEXT,
+    AnsweredPermission,
     Listing,
     Outcome,
     Outcomes,
+    PendingPermissions,
     line_of,
     listed,
     outcome,
+    pending,
 )
-from .permissions import (
-    AnsweredPermission,
-    PendingPermissions,
-    answer_permission,
-    pending_permissions,
-)
-from .waiting import Wait
 
-MAX_TEXT_OF_ALL = 60_000
-MIN_TEXT = 1000
 MAX_ROUNDS = 10
 ENDS_WITH_CLIENT = (
     "the service runs only as long as this MCP server; what is unfinished then is paused until `deputize resume ID` "
@@ -81,7 +79,7 @@ async def delegate_many(call: Call, many: ManyArguments) -> Answer | OpenQuestio
 
 
 async def delegate_result(call: Call, wanted: ResultArguments) -> Answer:
-    operations = await call.source.for_reading()
+    operations = await call.source.service()
     found = await operations.get(wanted.id)
     if wanted.wait_seconds and not (found.status.finished or found.paused):
         with call.waiting():
@@ -94,8 +92,7 @@ async def delegate_result(call: Call, wanted: ResultArguments) -> Answer:
 
 
 async def delegations(call: Call, wanted: ListArguments) -> Answer:
-    operations = await call.source.for_reading()
-    page = await operations.list(
+    page = await (await call.source.service()).list(
         status=wanted.status,
         session=wanted.session_id,
         labels=wanted.labels,
@@ -108,18 +105,27 @@ async def delegations(call: Call, wanted: ListArguments) -> Answer:
 
 
 async def cancel(call: Call, wanted: CancelArguments) -> Answer:
-    operations = await call.source.for_reading()
-    content = outcome(await operations.cancel(wanted.id))
+    content = outcome(await (await call.source.service()).cancel(wanted.id))
     await call.record([content.id])
-    return Answer(
-        f"{line_of(content)}; it was asked to end" if not content.status.finished else line_of(content), content
-    )
+    return Answer(line_of(content) + ("" if content.status.finished else "; it was asked to end"), content)
+
+
+async def pending_permissions(call: Call, wanted: PendingArguments) -> Answer:
+    found = await (await call.source.service()).permissions(wanted.delegation)
+    return Answer(f"{count(len(found), 'call')} waiting for permission", pending(found))
+
+
+async def answer_permission(call: Call, given: AnswerArguments) -> Answer:
+    id = given.permission_id
+    await call.answer(await call.source.service(), id, given)
+    content = AnsweredPermission(permission_id=id, delegation_id=delegation_of(id) or "", outcome=given.outcome)
+    return Answer(f"{id} answered: {given.outcome}", content)
 
 
 async def _submit(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Service, list[Delegation]]:
     folder = call.source.folder
     placed = [request.located_in(folder) for request in requests] if folder else requests
-    operations = await call.source.for_work(placed)
+    operations = await call.source.service(placed)
     one = len(placed) == 1
     submitted = [(await operations.create(placed[0])).delegation] if one else await operations.create_many(placed)
     await call.record([each.id for each in submitted])
@@ -134,7 +140,7 @@ async def _begun(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Ser
     ids = call.repeats.ids
     if len(ids) != len(requests):
         raise Invalid("the requestState is that of another call; repeat it with the arguments of the first one")
-    operations = await call.source.for_reading()
+    operations = await call.source.service()
     await Wait(operations, ids, call, returns=False).pass_on(call.repeats.replies)
     return operations, ids
 
@@ -146,12 +152,12 @@ async def _wait_or_cancel(call: Call, operations: Service, ids: Sequence[str]) -
     """
     number = call.repeats.number + 1 if call.repeats else 1
     # Clients of the SDKs repeat a call ten times at most, and take one more question for an error.
-    returns = call.elicitation is not None and call.elicitation.ask is None and number <= MAX_ROUNDS
+    returns = call.returns_questions and number <= MAX_ROUNDS
     try:
         request = await Wait(operations, ids, call, returns=returns).end()
     except Unavailable as error:
         raise Unavailable(f"{error}; the work goes on, delegate_result waits for {', '.join(ids)}") from error
-    if call.caller.gone.is_set():
+    if call.gone.is_set():
         await asyncio.gather(*(operations.cancel(id) for id in ids))
     return OpenQuestion(request, Round(number, ids, {})) if request else None
 
@@ -159,7 +165,7 @@ async def _wait_or_cancel(call: Call, operations: Service, ids: Sequence[str]) -
 async def _notes(call: Call, operations: Service, delegation: Delegation) -> list[str]:
     if delegation.status.finished:
         return []
-    notes: list[str] = [paused_note(delegation.id)] if delegation.paused else []
+    notes = [paused_note(delegation.id)] if delegation.paused else []
     if not call.source.stays:
         notes.append(ENDS_WITH_CLIENT)
     if delegation.attempt == 0 and (why := await operations.not_ready()) is not None:
@@ -251,7 +257,7 @@ TOOLS = {
         read_only=True,
         idempotent=True,
     ),
-    "answer_permission": ToolSpec(
+    ANSWER: ToolSpec(
         "Answer a permission request",
         "Allow or deny a call that waits. The decision is the user's: never answer without having asked the user. The "
         "first answer counts; a denial needs a reason that helps the agent to do without.",

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.mcp.call import PROGRESS_SECONDS, Call, Caller, Report
-from deputize.orchestrator.mcp.waiting import Wait
+from deputize.orchestrator.mcp.call import PROGRESS_SECONDS, Call, Report, Wait
 from deputize.shared.delegation import Step, StepStatus, TerminationReason
 from deputize.shared.events import Heartbeat, ModelRetried, RunRetried, RunStarted, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest, Limits
@@ -64,7 +63,7 @@ async def ended(service: FakeService, ids: Sequence[str], report: Report) -> Non
         pass
 
     using: Any = service
-    call = Call(using, Caller(report, silence=0.01), record, waiting=nullcontext)
+    call = Call(using, report, record, waiting=nullcontext, silence=0.01)
     await Wait(using, ids, call, returns=False).end()
 
 
