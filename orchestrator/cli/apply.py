@@ -49,15 +49,14 @@ MAX_MERGED_BYTES = 16 * 1024 * 1024
 @click.option("--reverse", is_flag=True, help="Take the changes back.")
 @click.option("--with-ignored", is_flag=True, help="Take new files that .gitignore names, too.")
 @click.option("--json", "as_json", is_flag=True, help="What became of each file, as one JSON object.")
-@click.pass_context
-def apply(ctx: click.Context, id: str, into: Path | None, as_json: bool, **how: bool) -> Exit:
+def apply(id: str, into: Path | None, as_json: bool, **how: bool) -> Exit:
     """Take over what a run changed: into the directory that it worked on a copy of.
 
     Files that were changed here since are merged. Where that would lose other work, nothing at all is changed, and the
     files are named. ID may be shortened to its beginning or its end; without one it is @last, the newest without a
     parent.
     """
-    settings = load_settings(ctx)
+    settings = load_settings()
     return asyncio.run(_apply(settings, id, into, How(**how), as_json))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import hashlib
 import json
@@ -10,9 +9,8 @@ import os
 import secrets
 import sys
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -23,7 +21,7 @@ from ...shared.lines import cut
 from ...shared.text import count
 from . import formatting, output
 from .batch_input import FORMATS, BatchInput, RequestLine
-from .connect import connect, load_settings, needs_model_endpoint, note_before_work
+from .connect import asynchronous, connect, load_settings, needs_model_endpoint, note_before_work
 from .errors import Exit, exit_code_of_results
 from .live import display
 from .request_options import given_options, note_if_empty, request_options, workspace_here
@@ -36,19 +34,43 @@ if TYPE_CHECKING:
     from ..client import Client
 
 
-@dataclass(slots=True)
 class Results:
-    """The file of results: locked by one batch at a time, append-only."""
+    """The results so far, by the numbers of their lines."""
 
-    path: Path
-    file: BinaryIO
-    done: dict[int, ToolAgentResult]
-    _fresh: bool = False
-    """Nothing was submitted before this command."""
+    def __init__(self) -> None:
+        self.done: dict[int, ToolAgentResult] = {}
 
-    @property
-    def _state(self) -> Path:
-        return self.path.with_name(self.path.name + ".batch")
+    def keyed(self, lines: list[RequestLine]) -> list[RequestLine]:
+        """Returns the requests as they are to be submitted."""
+        return lines
+
+    def add(self, number: int, result: ToolAgentResult) -> None:
+        self.done[number] = result
+
+    def withdraw(self) -> None:
+        """Forgets the requests, because they were refused."""
+
+    def complete(self) -> None:
+        """Forgets the requests, because all are done."""
+
+
+class ResultsFile(Results):
+    """A file of results: locked by one batch at a time, append-only. The file beside it has the batch's keys."""
+
+    def __init__(self, path: Path, file: BinaryIO, rows: list[bytes]) -> None:
+        """``rows``: those of the file. A row that is not one of ours is skipped."""
+        from ...shared.delegation import ToolAgentResult
+
+        super().__init__()
+        self.path = path
+        self.file = file
+        self._state = path.with_name(path.name + ".batch")
+        self._fresh = False
+        """Nothing was submitted before this command."""
+        for text in rows:
+            with suppress(ValueError, KeyError, TypeError):
+                row = json.loads(text)
+                self.done[int(row["line"])] = ToolAgentResult.model_validate(row)
 
     def keyed(self, lines: list[RequestLine]) -> list[RequestLine]:
         """Returns the requests with idempotency keys of this batch.
@@ -81,16 +103,15 @@ class Results:
             raise Misconfigured(
                 f"{self.path} cannot be written: {error.strerror}; what runs goes on, and `--resume` collects it"
             ) from None
-        self.done[number] = result
+        super().add(number, result)
 
     def withdraw(self) -> None:
-        """Deletes the keys after a refusal: the corrected file is a new batch."""
+        """Deletes the keys: the corrected file is a new batch."""
         if self._fresh:
             self._state.unlink(missing_ok=True)
             self.path.unlink(missing_ok=True)
 
     def complete(self) -> None:
-        """Deletes the keys when all is done."""
         self._state.unlink(missing_ok=True)
 
     def _read_state(self) -> tuple[str, dict[int, str]]:
@@ -117,7 +138,7 @@ def _digest(line: RequestLine) -> str:
 
 
 @contextmanager
-def open_results(path: Path, requests: BinaryIO, *, resume: bool) -> Generator[Results]:
+def open_results(path: Path, requests: BinaryIO, *, resume: bool) -> Generator[ResultsFile]:
     """Opens and locks the file of results, before anything is submitted. Raises Invalid, Misconfigured."""
     try:
         file = path.open("a+b")
@@ -133,7 +154,7 @@ def open_results(path: Path, requests: BinaryIO, *, resume: bool) -> Generator[R
         rows = _whole_rows(file)
         if rows and not resume:
             raise Invalid(f"{path} has results already; go on with --resume, or name another file")
-        yield Results(path, file, _done(rows))
+        yield ResultsFile(path, file, rows)
 
 
 def _is_same(file: BinaryIO, requests: BinaryIO) -> bool:
@@ -149,7 +170,7 @@ def _whole_rows(file: BinaryIO) -> list[bytes]:
         return []
     file.seek(0)
     *rows, torn = file.read().split(b"\n")
-    if torn and not _row(torn):
+    if torn and not _is_row(torn):
         file.truncate(file.tell() - len(torn))
     elif torn:
         file.write(b"\n")
@@ -157,25 +178,11 @@ def _whole_rows(file: BinaryIO) -> list[bytes]:
     return [row for row in rows if row.strip()]
 
 
-def _row(text: bytes) -> dict[str, Any]:
+def _is_row(text: bytes) -> bool:
     try:
-        row = json.loads(text)
+        return isinstance(json.loads(text), dict)
     except ValueError:
-        return {}
-    return row if isinstance(row, dict) else {}
-
-
-def _done(rows: list[bytes]) -> dict[int, ToolAgentResult]:
-    from ...shared.delegation import ToolAgentResult
-
-    done: dict[int, ToolAgentResult] = {}
-    for text in rows:
-        try:
-            row = _row(text)
-            done[int(row["line"])] = ToolAgentResult.model_validate(row)
-        except (ValueError, KeyError, TypeError):
-            continue  # not one of our rows
-    return done
+        return False
 
 
 CHUNK_SIZE = 1000
@@ -197,9 +204,8 @@ CHUNK_SIZE = 1000
 @denied_option
 @stream_option
 @click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line.")
-@click.pass_context
-def batch(
-    ctx: click.Context,
+@asynchronous
+async def batch(
     file: BinaryIO,
     format: str | None,
     out: Path | None,
@@ -221,7 +227,7 @@ def batch(
         raise click.UsageError("--resume needs --out: there it finds what is done")
     if file is sys.stdin.buffer:
         stdin_once()
-    settings = load_settings(ctx)
+    settings = load_settings()
     given["workspace"] = workspace_here(settings, given)
     name = click.format_filename(file.name)
     source = BatchInput.of(name, format, given_options(given, task="--task"))
@@ -229,66 +235,58 @@ def batch(
     if not lines:
         raise click.UsageError(f"{name} holds no request")
     note_if_empty([line.request for line in lines], given)
-    options = _OutputOptions(source, wait, stream, as_json)
-    if out is None:
-        code, results = asyncio.run(_run(settings, lines, options, None))
-        return exit_code_of_results(results) if code is None else code
-    with open_results(out, file, resume=resume) as written:
-        return _run_into(settings, lines, options, written)
+    with nullcontext(Results()) if out is None else open_results(out, file, resume=resume) as results:
+        return await _run(settings, source, lines, results, wait=wait, stream=stream, as_json=as_json)
 
 
-@dataclass(frozen=True, slots=True)
-class _OutputOptions:
-    """Where the requests come from, and how their results are to be shown."""
-
-    source: BatchInput
-    wait: float | None
-    stream: bool
-    as_json: bool
-
-
-def _run_into(settings: Settings, lines: list[RequestLine], options: _OutputOptions, written: Results) -> Exit:
-    lines = written.keyed(lines)
-    left = [line for line in lines if line.number not in written.done]
-    if written.done:
-        output.line(f"{len(written.done)} done before, {count(len(left), 'request')} left", err=True)
-    code, _ = asyncio.run(_run(settings, left, options, written)) if left else (None, [])
-    if len(written.done) >= len(lines):
-        written.complete()
-    return exit_code_of_results(written.done.values()) if code is None else code
+async def _run(settings: Settings, source: BatchInput, lines: list[RequestLine], results: Results, **how: Any) -> Exit:
+    lines = results.keyed(lines)
+    left = [line for line in lines if line.number not in results.done]
+    if results.done:
+        output.note(f"{len(results.done)} done before, {count(len(left), 'request')} left")
+    cut = await _run_lines(settings, source, left, results, **how) if left else None
+    if len(results.done) >= len(lines):
+        results.complete()
+    return exit_code_of_results(results.done.values()) if cut is None else cut
 
 
-async def _run(
-    settings: Settings, lines: list[RequestLine], options: _OutputOptions, written: Results | None
-) -> tuple[Exit | None, list[ToolAgentResult]]:
+async def _run_lines(
+    settings: Settings,
+    source: BatchInput,
+    lines: list[RequestLine],
+    results: Results,
+    *,
+    wait: float | None,
+    stream: bool,
+    as_json: bool,
+) -> Exit | None:
     requests = [line.request for line in lines]
     async with connect(settings, workers=1, needs_model=needs_model_endpoint(requests, settings)) as service:
-        await note_before_work(service, requests, partial(output.line, err=True))
+        await note_before_work(service, requests, output.note)
         try:
-            delegations = await submit_in_chunks(service.client, options.source, lines)
+            delegations = await submit_in_chunks(service.client, source, lines)
         except Refused:
-            if written:
-                written.withdraw()
+            results.withdraw()
             raise
         numbers: dict[str, list[int]] = {}
         for delegation, line in zip(delegations, lines, strict=True):
             numbers.setdefault(delegation.id, []).append(line.number)  # lines with the same key are one delegation
         by_id = {delegation.id: delegation for delegation in delegations}
-        on_screen = sys.stdout.isatty() and not options.as_json  # then the results themselves show each outcome
-        with display(show_outcomes=not on_screen, stream=options.stream) as shown:
+        on_screen = sys.stdout.isatty() and not as_json  # then the results themselves show each outcome
+        with display(show_outcomes=not on_screen, stream=stream) as shown:
 
             def on_result(result: ToolAgentResult) -> None:
                 for number in numbers[result.delegation_id]:
-                    if written:
-                        written.add(number, result)
+                    results.add(number, result)
                     with shown.aside():
-                        _print(by_id[result.delegation_id], result, number, options.as_json)
+                        _print(by_id[result.delegation_id], result, number, as_json)
 
             shown.note(f"{count(len(lines), 'delegation')} accepted")
             if not service.own:
                 await note_if_queued(service.client, shown.note)
-            watched = await Watcher(service, shown, options.wait, on_result=on_result).all([*by_id.values()])
-    return watched.cut, list(watched.results.values())
+            watcher = Watcher(service, shown, wait, on_result=on_result)
+            await watcher.all([*by_id.values()])
+    return watcher.cut
 
 
 async def submit_in_chunks(client: Client, source: BatchInput, lines: Sequence[RequestLine]) -> list[Delegation]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -17,11 +17,10 @@ import click
 
 from ...shared.errors import DeputizeError, Invalid, Misconfigured, NotFound, Unavailable
 from ...shared.text import count
-from . import output
+from . import formatting, output
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation
-    from ...shared.fleet import WorkerCard
     from ...shared.request import DelegationRequest
     from ...shared.settings import Settings
     from ..client import Client
@@ -40,7 +39,6 @@ NO_MODEL = (
 FIRST_SEARCHED = 20
 SEARCHED = 5000
 """Number of the newest delegations among which a short id is looked up."""
-SHOWN = 3
 _UNUSED = (
     ("deputize.toml", "--config or ", "DEPUTIZE_CONFIG"),
     ("mcp.json", "", "DEPUTIZE_MCP_CONFIG"),
@@ -63,23 +61,16 @@ class Service:
     """Whether others than this command may answer permission requests; see ``Questions``."""
 
 
-def load_settings(ctx: click.Context, **override: Any) -> Settings:
-    from ...shared.settings import Settings
-
-    config: Path | None = ctx.find_root().obj
-    settings = Settings.load(config, **override)
-    _hint_at_unused(settings, config)
-    return settings
-
-
-def _hint_at_unused(settings: Settings, config: Path | None) -> None:
-    """Prints one line about the files in the working directory that would count if they were named."""
-    from ...shared.settings import environment
+def load_settings(**override: Any) -> Settings:
+    """Returns the settings of this command; notes the files in the working directory that count only if named."""
+    from ...shared.settings import Settings, environment
     from ...shared.settings.files import configuration_folder
 
+    config: Path | None = click.get_current_context().find_root().obj
+    settings = Settings.load(config, **override)
     variables = environment()
     if (own := configuration_folder(variables)).is_dir() and own.samefile("."):
-        return
+        return settings
     named = {
         "DEPUTIZE_CONFIG": config or variables.get("DEPUTIZE_CONFIG"),
         "DEPUTIZE_MCP_CONFIG": settings.mcp_file,
@@ -91,7 +82,8 @@ def _hint_at_unused(settings: Settings, config: Path | None) -> None:
         if not named[variable] and next(Path().glob(pattern), None)
     ]
     if hints:
-        output.line("; ".join(hints), err=True)
+        output.note("; ".join(hints))
+    return settings
 
 
 def stack_here(settings: Settings) -> StackInfo | None:
@@ -111,8 +103,8 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
     ``needs_model`` refuses before anything is started if workers would have no model.
     """
     if settings.url:
-        async with _connect_url(settings) as service:
-            yield service
+        async with _client_at_url(settings) as client:
+            yield Service(client)
         return
     from ..stack import other_settings, stack_in_use
 
@@ -126,13 +118,12 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
 
             await check_redis(settings.redis_url)
         if workers:
-            output.line("no service runs here; starting one for this command", err=True)
-    note = partial(output.line, err=True)
+            output.note("no service runs here; starting one for this command")
     # Meanwhile: it takes a third of this command's own time, and begins once the stack is being started.
     loaded = asyncio.create_task(asyncio.to_thread(import_module, "deputize.orchestrator.client"))
-    async with stack_in_use(settings, workers=workers, report=note) as stack:
-        if workers and (names := other_settings(settings, stack)):
-            note(f"note: the stack on this machine was started with other settings ({', '.join(names)}); its own hold")
+    async with stack_in_use(settings, workers=workers, report=output.note) as stack:
+        if workers and (others := ", ".join(other_settings(settings, stack))):
+            output.note(f"note: the stack on this machine was started with other settings ({others}); its own hold")
         has_workers = stack.workers > 0 or settings.redis_url is not None  # workers may be elsewhere
         await loaded
         from ..client import Client
@@ -148,8 +139,8 @@ async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
     from ..client import Client
 
     if settings.url:
-        async with _connect_url(settings) as service:
-            yield service
+        async with _client_at_url(settings) as client:
+            yield Service(client)
         return
     there = stack_here(settings)
     if there is None or not there.stays:
@@ -159,12 +150,10 @@ async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
         yield Service(client)
 
 
-@asynccontextmanager
-async def _connect_url(settings: Settings) -> AsyncGenerator[Service]:
+def _client_at_url(settings: Settings) -> Client:
     from ..client import Client
 
-    async with Client(settings.url or "", settings.token.get_secret_value() if settings.token else None) as client:
-        yield Service(client)
+    return Client(settings.url or "", settings.token.get_secret_value() if settings.token else None)
 
 
 def asynchronous(command: Callable[Given, Coroutine[Any, Any, Answer]]) -> Callable[Given, Answer]:
@@ -177,14 +166,11 @@ def asynchronous(command: Callable[Given, Coroutine[Any, Any, Answer]]) -> Calla
     return run
 
 
-def ask(ctx: click.Context, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
+@asynchronous
+async def ask(question: Callable[[Client], Awaitable[Answer]]) -> Answer:
     """Connects to a service and returns its answer."""
-
-    async def asked() -> Answer:
-        async with connect(load_settings(ctx)) as service:
-            return await question(service.client)
-
-    return asyncio.run(asked())
+    async with connect(load_settings()) as service:
+        return await question(service.client)
 
 
 async def full_id(client: Client, given: str) -> str:
@@ -202,17 +188,18 @@ async def full_id(client: Client, given: str) -> str:
         raise Invalid(f"{given!r} is not the id of a delegation; `deputize list` shows them")
     if given.startswith(ID_PREFIX) and len(given) == ID_LENGTH:
         return given
-    found = [item.id async for item in listed(client, SEARCHED) if _is_short_for(given, bare, item.id)]
+    found = [item.id async for item in listed(client, SEARCHED) if is_short_for(given, item.id)]
     if not found:
         raise NotFound(f"there is no delegation whose id begins or ends with {given}; `deputize list` shows them")
     if len(found) > 1:
-        some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-        raise Invalid(f"{given} stands for {len(found)} ids; give more of it: {some}")
+        raise Invalid(f"{given} stands for {len(found)} ids; give more of it: {formatting.some(found, 5)}")
     return found[0]
 
 
-def _is_short_for(given: str, bare: str, id: str) -> bool:
-    return id.startswith(ID_PREFIX + bare) or (bare == given and id.endswith(bare))
+def is_short_for(given: str, id: str) -> bool:
+    """Returns whether the id begins, also without its prefix, or ends with ``given``."""
+    prefix = id[:4]
+    return id.startswith(prefix + given.removeprefix(prefix)) or (not given.startswith(prefix) and id.endswith(given))
 
 
 async def listed(
@@ -255,27 +242,21 @@ async def note_before_work(
         known = service.client.version
         if other := next((worker for worker in workers if worker.version != known), None):
             note(f"note: the service is deputize {known}, worker {other.name} {other.version or 'an older one'}")
-        if any(request.tools is None for request in requests):
-            _note_missing_tools(workers, note)
+        problem = workers[0].sandbox if workers and all(worker.sandbox for worker in workers) else None
+        if problem and any(request.tools is None for request in requests):
+            note(
+                f"warning: commands and changes of files will be refused, because the sandbox does not work: "
+                f"{problem.removesuffix('.')}; `deputize doctor` shows the remedy"
+            )
 
 
 async def _note_paused(service: Service, note: Callable[[str], None], asks: bool) -> None:
     paused = [delegation.id async for delegation in unfinished(service.client) if delegation.paused]
     if not paused:
         return
-    names = ", ".join(paused[:SHOWN]) + (", …" if len(paused) > SHOWN else "")
-    note(f"{count(len(paused), 'delegation')} from before is paused: {names}")
+    note(f"{count(len(paused), 'delegation')} from before is paused: {formatting.some(paused)}")
     if asks and sys.stdin.isatty() and sys.stderr.isatty() and output.confirm("Go on with that now, too?"):
         for id in paused:
             await service.client.resume(id)
         return
     note(f"`deputize resume {paused[0] if len(paused) == 1 else '--all'}` goes on with it, `deputize cancel` ends it")
-
-
-def _note_missing_tools(workers: Sequence[WorkerCard], note: Callable[[str], None]) -> None:
-    problems = [worker.sandbox for worker in workers]
-    if problems and problems[0] is not None and None not in problems:
-        note(
-            f"warning: commands and changes of files will be refused, because the sandbox does not work: "
-            f"{problems[0].removesuffix('.')}; `deputize doctor` shows the remedy"
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import re
 import shutil
@@ -18,7 +17,7 @@ import click
 
 from ...shared.lines import outcome
 from . import formatting, output
-from .connect import connect, load_settings
+from .connect import asynchronous, connect, load_settings
 from .errors import Exit
 from .live import display
 from .watcher import Watcher
@@ -61,16 +60,36 @@ class DemoPart:
 
 
 @click.command()
-@click.pass_context
-def demo(ctx: click.Context) -> Exit:
+@asynchronous
+async def demo() -> Exit:
     """Watch three delegations at once, each on a copy of its own.
 
     One reports on this project's own code, one fixes a bug, one reaches a limit and reports its progress. With
     ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL set a real model does it, else a script plays the model's part.
     """
-    settings = load_settings(ctx)
+    settings = load_settings()
+    output.note(_model_sentence(settings))
     with _sources() as (project, sample):
-        return asyncio.run(_demo(settings, parts(project, sample, None if settings.has_model_endpoint else "scripted")))
+        tried = parts(project, sample, None if settings.has_model_endpoint else "scripted")
+        async with connect(settings, workers=WORKERS) as service:
+            delegations = await service.client.create_many([part.request for part in tried])
+            with display() as shown:
+                watcher = Watcher(service, shown, prints_results=True)
+                await watcher.all(delegations)
+            if watcher.cut is not None:
+                return watcher.cut
+            held = [
+                await _print_outcome(settings, service.client, part, watcher.results[delegation.id])
+                for part, delegation in zip(tried, delegations, strict=True)
+            ]
+    run = formatting.command(settings, "run", "Describe what this project does", "--workspace", ".")
+    output.note("")
+    output.note("Next:")
+    output.note(f"  {formatting.command(settings, 'show', delegations[1].id, '--steps')}")
+    if not settings.has_model_endpoint:
+        output.note("and after `export ANTHROPIC_API_KEY=…` the real work, on any directory:")
+    output.note(f"  {run}")
+    return Exit.SUCCEEDED if all(held) else Exit.FAILED
 
 
 @contextmanager
@@ -121,35 +140,6 @@ def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) ->
             lambda result: result.termination_reason == "max_tool_calls" and bool(result.summary.strip()),
         ),
     ]
-
-
-async def _demo(settings: Settings, parts: list[DemoPart]) -> Exit:
-    output.line(_model_sentence(settings), err=True)
-    async with connect(settings, workers=WORKERS) as service:
-        delegations = await service.client.create_many([part.request for part in parts])
-        with display() as shown:
-            watched = await Watcher(service, shown, prints_results=True).all(delegations)
-        if watched.cut is not None:
-            return watched.cut
-        held = [
-            await _print_outcome(settings, service.client, part, watched.results[delegation.id])
-            for part, delegation in zip(parts, delegations, strict=True)
-        ]
-    _print_next_steps(settings, delegations[1].id)
-    return Exit.SUCCEEDED if all(held) else Exit.FAILED
-
-
-def _print_next_steps(settings: Settings, id: str) -> None:
-    """Prints commands that work in this shell as they are; without a model only what needs none."""
-    run = formatting.command(settings, "run", "Describe what this project does", "--workspace", ".")
-    output.line("", err=True)
-    output.line("Next:", err=True)
-    output.line(f"  {formatting.command(settings, 'show', id, '--steps')}", err=True)
-    if settings.has_model_endpoint:
-        output.line(f"  {run}", err=True)
-    else:
-        output.line("and after `export ANTHROPIC_API_KEY=…` the real work, on any directory:", err=True)
-        output.line(f"  {run}", err=True)
 
 
 def _model_sentence(settings: Settings) -> str:

@@ -56,8 +56,7 @@ _SENTENCES = {promise.name: promise.sentence for promise in PROMISES}
 )
 @click.option("--agent", metavar="NAME", help="With --workspace: in the sandbox of this agent.")
 @click.option("--profile", metavar="NAME", help="With --workspace: in this profile of the sandbox.")
-@click.pass_context
-def doctor(ctx: click.Context, as_json: bool, workspace: Path | None, agent: str | None, profile: str | None) -> Exit:
+def doctor(as_json: bool, workspace: Path | None, agent: str | None, profile: str | None) -> Exit:
     """Check this machine and the service, with a remedy for each problem.
 
     Every promise about security is tried here, by a process like a worker's and by commands in its sandbox.
@@ -65,11 +64,11 @@ def doctor(ctx: click.Context, as_json: bool, workspace: Path | None, agent: str
     A row is ✓ well, ! good enough for now, or ✗ broken; with a ✗ the exit code is 3.
     """
     if (agent or profile) and (workspace is None or (agent and profile)):
-        raise click.UsageError("give either --agent or --profile, together with --workspace", ctx)
-    return asyncio.run(_doctor(ctx, as_json, workspace, agent=agent, profile=profile))
+        raise click.UsageError("give either --agent or --profile, together with --workspace")
+    return asyncio.run(_doctor(as_json, workspace, agent=agent, profile=profile))
 
 
-async def _doctor(ctx: click.Context, as_json: bool, workspace: Path | None, **named: str | None) -> Exit:
+async def _doctor(as_json: bool, workspace: Path | None, **named: str | None) -> Exit:
     broken = False
 
     def print_row(row: Finding) -> None:
@@ -83,7 +82,7 @@ async def _doctor(ctx: click.Context, as_json: bool, workspace: Path | None, **n
             output.line(f"{'':12} → {row.remedy}")
 
     try:
-        settings = load_settings(ctx)
+        settings = load_settings()
     except Misconfigured as error:
         print_row(Finding("✗", "settings", str(error), "correct what it names; nothing else can be checked before"))
         return Exit.UNREACHABLE

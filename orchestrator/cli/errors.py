@@ -105,18 +105,18 @@ def run_command(command: Callable[[], Any]) -> int:
         return Exit.INTERRUPTED
     except OSError as error:
         named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-        output.line(f"deputize: {named}{error.strerror or error}", err=True)
+        output.note(f"deputize: {named}{error.strerror or error}")
         return Exit.UNREACHABLE
     except Exception as error:  # noqa: BLE001 - a traceback does not help a user
-        output.line(f"deputize: {_internal_error(error)}", err=True)
+        output.note(f"deputize: {_internal_error(error)}")
         return Exit.UNREACHABLE
 
 
 def _print_refusal(error: DeputizeError) -> None:
-    output.line(f"deputize: {error}", err=True)
+    output.note(f"deputize: {error}")
     if isinstance(error, Refused) and len(error.errors) > 1:
         for mistake in error.errors:
-            output.line(f"  {mistake['pointer']}: {mistake['detail']}", err=True)
+            output.note(f"  {mistake['pointer']}: {mistake['detail']}")
 
 
 def _print_usage_error(error: click.ClickException) -> None:

@@ -15,7 +15,7 @@ from .connect import Service, ask, asynchronous, connect, full_id, load_settings
 from .errors import Exit
 from .formatting import size
 from .request_options import given_fields, options_of
-from .run import Following, follow_to_end
+from .run import follow_to_end
 from .values import TEXT, Duration, Size, StrictCommand, denied_option, wait_option
 
 if TYPE_CHECKING:
@@ -35,10 +35,8 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="The result as one 
 @wait_option
 @denied_option
 @_JSON
-@click.pass_context
 @asynchronous
 async def continue_(
-    ctx: click.Context,
     id: str,
     text: str,
     idempotency_key: str | None,
@@ -54,13 +52,13 @@ async def continue_(
     """
     from ...shared.request import Limits
 
-    settings = load_settings(ctx)
+    settings = load_settings()
     async with _connect_with_worker(settings) as service:
         earlier = await service.client.get(await full_id(service.client, id))
         changed = given_fields(limits).get("limits")
         own = Limits.model_validate(earlier.request.limits.to_dict() | changed) if changed else None
         new = await service.client.continue_(earlier.id, text, own, idempotency_key=idempotency_key)
-        return await follow_to_end(settings, service, [new.delegation], Following(wait, as_json))
+        return await follow_to_end(settings, service, [new.delegation], wait, as_json)
 
 
 @click.command(cls=StrictCommand)
@@ -70,10 +68,8 @@ async def continue_(
 @wait_option
 @denied_option
 @_JSON
-@click.pass_context
 @asynchronous
 async def retry(
-    ctx: click.Context,
     id: str,
     from_turn: int | None,
     idempotency_key: str | None,
@@ -87,11 +83,11 @@ async def retry(
 
     An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
-    settings = load_settings(ctx)
+    settings = load_settings()
     async with _connect_with_worker(settings) as service:
         client = service.client
         new = await client.retry(await full_id(client, id), from_turn=from_turn, idempotency_key=idempotency_key)
-        return await follow_to_end(settings, service, [new.delegation], Following(wait, as_json))
+        return await follow_to_end(settings, service, [new.delegation], wait, as_json)
 
 
 def _connect_with_worker(settings: Settings) -> AbstractAsyncContextManager[Service]:
@@ -104,23 +100,22 @@ def _connect_with_worker(settings: Settings) -> AbstractAsyncContextManager[Serv
 @wait_option
 @denied_option
 @click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line.")
-@click.pass_context
 @asynchronous
-async def resume(ctx: click.Context, ids: tuple[str, ...], every: bool, wait: float | None, as_json: bool) -> Exit:
+async def resume(ids: tuple[str, ...], every: bool, wait: float | None, as_json: bool) -> Exit:
     """Go on with delegations that an interrupted command left, and wait for their results.
 
     An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
     if bool(ids) == every:
         raise click.UsageError("give the ids of delegations, or --all")
-    settings = load_settings(ctx)
+    settings = load_settings()
     async with _connect_with_worker(settings) as service:
         paused = await _ids(service.client, ids, lambda delegation: delegation.paused)
         if not paused:
-            output.line("nothing is paused", err=True)
+            output.note("nothing is paused")
             return Exit.SUCCEEDED
         delegations = [await service.client.resume(id) for id in paused]
-        return await follow_to_end(settings, service, delegations, Following(wait, as_json))
+        return await follow_to_end(settings, service, delegations, wait, as_json)
 
 
 async def _ids(client: Client, given: Sequence[str], chosen: Callable[[Delegation], bool]) -> list[str]:
@@ -134,16 +129,15 @@ async def _ids(client: Client, given: Sequence[str], chosen: Callable[[Delegatio
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "every", is_flag=True, help="Everything that is not finished.")
 @click.option("--json", "as_json", is_flag=True, help="Each delegation as one JSON object a line.")
-@click.pass_context
 @asynchronous
-async def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json: bool) -> Exit:
+async def cancel(ids: tuple[str, ...], every: bool, as_json: bool) -> None:
     """Stop delegations. What they did so far stays in their results; what is finished stays as it is.
 
     An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
     if bool(ids) == every:
         raise click.UsageError("give the ids of delegations, or --all")
-    async with connect(load_settings(ctx)) as service:
+    async with connect(load_settings()) as service:
         wanted = await _ids(service.client, ids, lambda _: True)
         cancelled = [await service.client.cancel(id) for id in wanted]
     for delegation in cancelled:
@@ -153,7 +147,6 @@ async def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json:
             output.json_line(delegation.to_json())
         else:
             output.line(f"{delegation.id}  {status}")
-    return Exit.SUCCEEDED
 
 
 @click.command()
@@ -172,19 +165,17 @@ async def cancel(ctx: click.Context, ids: tuple[str, ...], every: bool, as_json:
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--json", "as_json", is_flag=True, help="What was removed, as one JSON object.")
-@click.pass_context
-def prune(ctx: click.Context, older_than: float | None, keep_bytes: float | None, dry_run: bool, as_json: bool) -> Exit:
+def prune(older_than: float | None, keep_bytes: float | None, dry_run: bool, as_json: bool) -> None:
     """Remove finished delegations: their records now, their files as soon as the workers are notified.
 
     What is not finished is never touched, nor what an unfinished one continues. `--older-than 0` removes all the rest.
     """
     most = None if keep_bytes is None else int(keep_bytes)
-    removed = ask(ctx, lambda client: client.prune(older_than, most, dry_run=dry_run))
+    removed = ask(lambda client: client.prune(older_than, most, dry_run=dry_run))
     if as_json:
         output.json_line(removed.to_json())
-        return Exit.SUCCEEDED
+        return
     freed = f", {size(removed.freed_bytes)} on disk" if removed.freed_bytes else ""
     output.line(f"{count(removed.removed, 'delegation')} {'would be ' if dry_run else ''}removed{freed}")
     for id in removed.ids if dry_run else ():
         output.line(f"  {id}")
-    return Exit.SUCCEEDED

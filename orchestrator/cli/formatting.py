@@ -32,6 +32,11 @@ def ago(moment: datetime, now: datetime) -> str:
     return f"{value} s"
 
 
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Returns the first names; "…" stands for more."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
     """Returns the rows of a table as lines; ``left`` are the columns that are aligned to the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -122,4 +127,5 @@ def change(changed: FileChange) -> str:
 
 def ignored(number: int, paths: Sequence[str]) -> str:
     """`3 new files that .gitignore names: a.pyc, b.pyc, …`."""
-    return f"{count(number, 'new file')} that .gitignore names: {', '.join(paths[:3])}{', …' if number > 3 else ''}"
+    names = ", ".join(paths[:3]) + (", …" if number > 3 else "")
+    return f"{count(number, 'new file')} that .gitignore names: {names}"

@@ -53,7 +53,7 @@ class Display:
 
     def note(self, text: str) -> None:
         """Prints a line that is not an event, without breaking the table."""
-        output.line(text, err=True)
+        output.note(text)
 
     def aside(self) -> AbstractContextManager[None]:
         """Clears the table for a block in which the command may print results."""
@@ -230,7 +230,7 @@ class Table(_Live):
         if lines:
             with self._region.aside():
                 for line in lines:
-                    output.line(line, err=True)
+                    output.note(line)
 
     def note(self, text: str) -> None:
         self._print([text])

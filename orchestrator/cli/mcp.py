@@ -14,7 +14,6 @@ import click
 from ..mcp import SKILL
 from . import output
 from .connect import Service, connect, load_settings, needs_model_endpoint, stack_here
-from .errors import Exit
 
 if TYPE_CHECKING:
     from ...shared.request import DelegationRequest
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--skill", is_flag=True, help="Print a SKILL.md that teaches an agent when and how to delegate.")
-@click.pass_context
-def mcp(ctx: click.Context, skill: bool) -> Exit:
+def mcp(skill: bool) -> None:
     """Serve delegations as tools to an MCP client, over standard input and output.
 
     The client starts it: `claude mcp add deputize -- deputize mcp`. The first call uses the service of DEPUTIZE_URL
@@ -33,9 +31,8 @@ def mcp(ctx: click.Context, skill: bool) -> Exit:
     """
     if skill:
         output.content(SKILL.read_text("utf-8"))
-        return Exit.SUCCEEDED
-    asyncio.run(_serve(load_settings(ctx)))
-    return Exit.SUCCEEDED
+        return
+    asyncio.run(_serve(load_settings()))
 
 
 async def _serve(settings: Settings) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from ...shared.errors import Misconfigured
 from ...shared.text import visible, visible_block, visible_json
 from . import formatting
+
+if TYPE_CHECKING:
+    from ...shared.wire import Wire
 
 READER_GONE = 141
 """The exit code where the reader of the output has left, as of a program that SIGPIPE ended."""
@@ -31,6 +35,16 @@ def line(text: str, *, err: bool = False) -> None:
         parts = formatting.wrapped(shown, columns, hang=min(4, columns // 2))
         shown = "\n".join(painted(part, stream) for part in parts)
     _write(shown + "\n", err)
+
+
+def lines(texts: Iterable[str]) -> None:
+    for text in texts:
+        line(text)
+
+
+def note(text: str) -> None:
+    """Writes one line to stderr, which is for what is no result."""
+    line(text, err=True)
 
 
 def painted(text: str, stream: TextIO) -> str:
@@ -59,6 +73,11 @@ def block(text: str, *, err: bool = False) -> None:
 def json_line(text: str) -> None:
     """Writes one JSON value per line, escaped in case the output is a terminal."""
     _write(visible_json(text) + "\n", err=False)
+
+
+def json_lines(values: Iterable[Wire]) -> None:
+    for value in values:
+        json_line(value.to_json())
 
 
 def content(text: str) -> None:

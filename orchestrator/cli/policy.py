@@ -146,9 +146,10 @@ def _ask(
     return found
 
 
-def policy_engine(ctx: click.Context, settings: Settings) -> AbstractContextManager[Ask]:
+def policy_engine(settings: Settings) -> AbstractContextManager[Ask]:
     """Returns the engine of the context, or one for the block."""
-    return nullcontext(ctx.meta[SHARED]) if SHARED in ctx.meta else engine(settings)
+    shared: Ask | None = click.get_current_context().meta.get(SHARED)
+    return nullcontext(shared) if shared else engine(settings)
 
 
 _REASONS = {
@@ -209,9 +210,7 @@ def policy() -> None:
     "--policy", "files", type=_FILE, multiple=True, metavar="FILE", help="Instead of DEPUTIZE_POLICY; repeatable."
 )
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-@click.pass_context
 def explain(
-    ctx: click.Context,
     call: str,
     mode: str,
     depth: int,
@@ -225,11 +224,11 @@ def explain(
 
     CALL is a tool with its arguments: 'bash {"command": "git status"}'. The sandbox counts as working.
     """
-    settings = load_settings(ctx, policy=files or None)
+    settings = load_settings(policy=files or None)
     named = dict(label.split(":", 1) for label in labels)
     place = str(workspace) if workspace else None
     question = {"call": call, "mode": mode, "depth": depth, "labels": named, "taint": taint, "workspace": place}
-    with policy_engine(ctx, settings) as ask:
+    with policy_engine(settings) as ask:
         found = ask(settings, question)
     if as_json:
         output.json_line(json.dumps(found, ensure_ascii=False))
@@ -247,16 +246,15 @@ def explain(
 @policy.command("test", short_help="Compare the examples in a file with what its rules decide.")
 @click.argument("files", metavar="FILE…", type=_FILE, nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Each example as one JSON object a line.")
-@click.pass_context
-def test_(ctx: click.Context, files: tuple[Path, ...], as_json: bool) -> Exit:
+def test_(files: tuple[Path, ...], as_json: bool) -> Exit:
     """Compare the examples of each FILE with what its rules and the built-in ones decide; exit 1 on a difference."""
     question = {"test": [str(path.absolute()) for path in files]}
-    settings = load_settings(ctx)
-    with policy_engine(ctx, settings) as ask:
+    settings = load_settings()
+    with policy_engine(settings) as ask:
         found = ask(settings, question)
     tried: list[dict[str, Any]] = found["examples"]
     for remark in found["remarks"]:
-        output.line(remark, err=True)
+        output.note(remark)
     wrong = [each for each in tried if each["decision"] != each["expect"]]
     for each in tried if as_json else wrong:
         if as_json:
@@ -290,21 +288,19 @@ def _rule(found: Mapping[str, Any]) -> str:
     "--last", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="How many delegations."
 )
 @click.option("--json", "as_json", is_flag=True, help="Each call as one JSON object a line, and a summary.")
-@click.pass_context
-def replay(ctx: click.Context, files: tuple[Path, ...], last: int, as_json: bool) -> Exit:
+def replay(files: tuple[Path, ...], last: int, as_json: bool) -> Exit:
     """Judge the recorded calls of the newest delegations by the rules of each FILE instead of those of DEPUTIZE_POLICY.
 
     Calls that are decided differently are shown; exit 1 if there are any. Nothing is called. The sandbox counts as
     working, and links in workspaces are not resolved. Calls that a recording does not show completely are counted.
     """
-    settings = load_settings(ctx)
-    with policy_engine(ctx, settings) as ask:
+    settings = load_settings()
+    with policy_engine(settings) as ask:
         tally = asyncio.run(_replay(settings, ask, [str(path.absolute()) for path in files], last, as_json))
     if as_json:
         output.json_line(tally.to_json())
     else:
-        for line in tally.lines():
-            output.line(line)
+        output.lines(tally.lines())
     return Exit.FAILED if tally.changes else Exit.SUCCEEDED
 
 

@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 @click.option("--into", type=DIRECTORY, metavar="DIR", help="Where to put them; it is made if it is missing.")
 @click.option("--overwrite", is_flag=True, help="Replace files that have another content here.")
 @click.option("--json", "as_json", is_flag=True, help="What became of each file, as one JSON object.")
-@click.pass_context
 @asynchronous
-async def pull(
-    ctx: click.Context, id: str, paths: tuple[str, ...], into: Path | None, overwrite: bool, as_json: bool
-) -> Exit:
+async def pull(id: str, paths: tuple[str, ...], into: Path | None, overwrite: bool, as_json: bool) -> Exit:
     """Fetch files from the workspace of a run, while it goes on, too.
 
     PATH is a file, a directory or a pattern. Without one: the changed files that are not in the patch, or all changed
@@ -49,7 +46,7 @@ async def pull(
     from ..patches.directory import Directory as Target
     from ..patches.format import check_path
 
-    async with connect(load_settings(ctx)) as service:
+    async with connect(load_settings()) as service:
         client = service.client
         delegation = await client.get(await full_id(client, id))
         wanted = await _wanted(client, delegation, paths)
@@ -77,9 +74,9 @@ def _print(folder: Path, fetched: Sequence[WorkspaceFile], refused: dict[str, st
         paths = [file.path for file in fetched]
         output.json_line(json.dumps({"directory": str(folder), "fetched": paths, "refused": refused}))
     elif refused:
-        output.line(f"nothing was fetched: {count(len(refused), 'file')} would be lost in {folder}", err=True)
+        output.note(f"nothing was fetched: {count(len(refused), 'file')} would be lost in {folder}")
         for path, why in refused.items():
-            output.line(f"  {path}: {why}", err=True)
+            output.note(f"  {path}: {why}")
     else:
         output.line(f"{count(len(fetched), 'file')} fetched into {folder}")
         for file in fetched:

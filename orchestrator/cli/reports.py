@@ -13,7 +13,6 @@ from ...shared.lines import cut, dollars, share, short_id, tokens
 from ...shared.text import count
 from . import formatting, output
 from .connect import ask
-from .errors import Exit
 from .values import Parsed
 
 if TYPE_CHECKING:
@@ -29,24 +28,21 @@ SHOWN_IDS = 3
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, metavar="N", help="How many.")
 @click.option("--cursor", metavar="ID", help="Only what precedes the entry of this id, as --json shows it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-@click.pass_context
-def audit(ctx: click.Context, limit: int, cursor: str | None, as_json: bool) -> Exit:
+def audit(limit: int, cursor: str | None, as_json: bool) -> None:
     """List the requests that changed something or were refused, newest first. It needs a token with the scope admin.
 
     It holds the name of the token, the address, the route, the delegations and the status; no token and no body.
     """
-    page = ask(ctx, lambda client: client.audit(limit, cursor))
+    page = ask(lambda client: client.audit(limit, cursor))
     if as_json:
-        for item in page.items:
-            output.json_line(item.to_json())
+        output.json_lines(page.items)
     elif page.items:
         for row in formatting.columns([("at", "token", "client", "request", "status", "delegations"), *_rows(page)]):
             output.line(row.rstrip())
     else:
-        output.line("no request has changed anything or was refused yet", err=True)
+        output.note("no request has changed anything or was refused yet")
     if page.next_cursor:
-        output.line(f"there are more: --cursor {page.next_cursor}", err=True)
-    return Exit.SUCCEEDED
+        output.note(f"there are more: --cursor {page.next_cursor}")
 
 
 def _rows(page: AuditPage) -> list[tuple[str, ...]]:
@@ -106,24 +102,21 @@ _GROUP = Parsed("group", _group)
 )
 @click.option("--since", type=_SINCE, metavar="WHEN", help="What was accepted since: 7d, 24h, or a date (UTC).")
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
-@click.pass_context
-def cost(ctx: click.Context, by: str, since: datetime | None, as_json: bool) -> Exit:
+def cost(by: str, since: datetime | None, as_json: bool) -> None:
     """Show what delegations cost, finished and running ones, by the day (UTC) on which they were accepted.
 
     A delegation counts what it spent itself; what its subagents spent counts as theirs. Removed ones do not count.
     Cached is the part of the prompts that was read from the cache, saved how much more they would have cost.
     """
-    report = ask(ctx, lambda client: client.cost(by, since))
+    report = ask(lambda client: client.cost(by, since))
     if as_json:
         output.json_line(report.to_json())
-        return Exit.SUCCEEDED
-    for row in _table(report):
-        output.line(row)
-    output.line("what subagents spent counts as theirs here; the result of their parent has it, too", err=True)
+        return
+    output.lines(_table(report))
+    output.note("what subagents spent counts as theirs here; the result of their parent has it, too")
     if unpriced := report.total.unpriced:
         many = count(unpriced, "delegation")
-        output.line(f"the cost of {many} is not known: the price of the model is not", err=True)
-    return Exit.SUCCEEDED
+        output.note(f"the cost of {many} is not known: the price of the model is not")
 
 
 def _table(report: CostReport) -> list[str]:
@@ -149,24 +142,22 @@ def _cells(name: str, row: Cost) -> tuple[str, ...]:
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
-@click.pass_context
-def tools(ctx: click.Context, as_json: bool) -> Exit:
+def tools(as_json: bool) -> None:
     """List the tools that workers have announced."""
-    found = ask(ctx, lambda client: client.tools())
+    found = ask(lambda client: client.tools())
     first_lines = [tool.description.strip().partition("\n")[0] for tool in found]
     rest = [f"{tool.kind:8}  {cut(first, 90)}" for tool, first in zip(found, first_lines, strict=True)]
     none = "no worker has announced its tools yet; start one with `deputize up`"
-    return _print_cards(found, rest, none, as_json=as_json)
+    _print_cards(found, rest, none, as_json=as_json)
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
-@click.pass_context
-def workers(ctx: click.Context, as_json: bool) -> Exit:
+def workers(as_json: bool) -> None:
     """List the workers that are alive."""
-    found = ask(ctx, lambda client: client.workers())
+    found = ask(lambda client: client.workers())
     none = "no worker is alive; start one with `deputize worker`, or all with `deputize up`"
-    return _print_cards(found, [_state_of(worker) for worker in found], none, as_json=as_json)
+    _print_cards(found, [_state_of(worker) for worker in found], none, as_json=as_json)
 
 
 def _state_of(worker: WorkerCard) -> str:
@@ -175,7 +166,7 @@ def _state_of(worker: WorkerCard) -> str:
     return f"{load}  {sandbox}  {worker.version}".rstrip()
 
 
-def _print_cards(cards: Sequence[ToolCard | WorkerCard], rest: Sequence[str], none: str, *, as_json: bool) -> Exit:
+def _print_cards(cards: Sequence[ToolCard | WorkerCard], rest: Sequence[str], none: str, *, as_json: bool) -> None:
     """Prints a line for each card, its name and the ``rest``; ``none`` on stderr where there are no cards."""
     width = max((len(card.name) for card in cards), default=0)
     for card, words in zip(cards, rest, strict=True):
@@ -184,5 +175,4 @@ def _print_cards(cards: Sequence[ToolCard | WorkerCard], rest: Sequence[str], no
         else:
             output.line(f"{card.name:{width}}  {words}")
     if not cards:
-        output.line(none, err=True)
-    return Exit.SUCCEEDED
+        output.note(none)

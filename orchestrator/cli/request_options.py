@@ -157,7 +157,7 @@ def note_if_empty(requests: Iterable[DelegationRequest], given: Mapping[str, Any
     """Notes that work begins without files, unless that was asked for."""
     empty = any(request.workspace.kind == "empty" and not request.builds_on for request in requests)
     if empty and not given["no_workspace"]:
-        output.line("note: in an empty directory; -w . is for a copy of this one, --no-workspace for none", err=True)
+        output.note("note: in an empty directory; -w . is for a copy of this one, --no-workspace for none")
 
 
 def _workspace(given: Mapping[str, Any]) -> dict[str, Any] | None:

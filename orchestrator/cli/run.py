@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ from . import output
 from .apply import take_over_or_hint
 from .connect import (
     Service,
+    asynchronous,
     connect,
     connect_permanent,
     load_settings,
@@ -58,9 +57,8 @@ if TYPE_CHECKING:
 @denied_option
 @stream_option
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
-@click.pass_context
-def run(
-    ctx: click.Context,
+@asynchronous
+async def run(
     request: tuple[str, dict[str, Any]] | None,
     wait: float | None,
     detach: bool,
@@ -73,7 +71,7 @@ def run(
 
     The result's summary goes to stdout, what happens meanwhile to stderr. Ctrl-C detaches; the work goes on.
     """
-    settings = load_settings(ctx)
+    settings = load_settings()
     for name, given_too in (("wait", wait is not None), ("stream", stream)):
         if detach and given_too:
             raise click.UsageError(f"--{name} has no meaning with --detach, which does not wait")
@@ -81,8 +79,7 @@ def run(
     if given["task"] is None and "task" not in fields:
         given["task"] = stdin_text() or None
         if given["task"] is None:
-            task = next(each for each in ctx.command.params if each.name == "task")
-            raise click.MissingParameter(ctx=ctx, param=task)
+            raise click.MissingParameter(param_hint="'[TASK|@FILE|-]'", param_type="argument")
     if "workspace" not in fields:
         given["workspace"] = workspace_here(settings, given)
     options = given_options(given, file=file)
@@ -92,8 +89,13 @@ def run(
         _check_apply(whole, detach=detach)
     note_if_empty([whole], given)
     if detach:
-        return asyncio.run(_run_detached(settings, whole, options, as_json))
-    return asyncio.run(_run_and_watch(settings, whole, options, Following(wait, as_json, stream, apply)))
+        await _run_detached(settings, whole, options, as_json)
+        return Exit.SUCCEEDED
+    async with connect(settings, workers=1, needs_model=needs_model_endpoint([whole], settings)) as service:
+        await note_before_work(service, [whole], output.note, asks=True)
+        with in_options(options.place):
+            delegation = (await service.client.create(whole)).delegation
+        return await follow_to_end(settings, service, [delegation], wait, as_json, stream=stream, apply=apply)
 
 
 def _check_apply(request: DelegationRequest, *, detach: bool) -> None:
@@ -110,59 +112,41 @@ def _check_apply(request: DelegationRequest, *, detach: bool) -> None:
         )
 
 
-async def _run_detached(settings: Settings, request: DelegationRequest, options: RequestOptions, as_json: bool) -> Exit:
+async def _run_detached(settings: Settings, request: DelegationRequest, options: RequestOptions, as_json: bool) -> None:
     async with connect_permanent(settings) as service:
         with in_options(options.place):
             delegation = (await service.client.create(request)).delegation
-        note_lowered_limits(delegation, _note)
-        await note_if_queued(service.client, _note)
+        note_lowered_limits(delegation, output.note)
+        await note_if_queued(service.client, output.note)
     if as_json:
         output.json_line(delegation.to_json())
     else:
         output.line(delegation.id)
-    return Exit.SUCCEEDED
-
-
-async def _run_and_watch(
-    settings: Settings, request: DelegationRequest, options: RequestOptions, how: Following
-) -> Exit:
-    async with connect(settings, workers=1, needs_model=needs_model_endpoint([request], settings)) as service:
-        await note_before_work(service, [request], _note, asks=True)
-        with in_options(options.place):
-            delegation = (await service.client.create(request)).delegation
-        return await follow_to_end(settings, service, [delegation], how)
-
-
-def _note(text: str) -> None:
-    output.line(text, err=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """How delegations are followed, and what is done at their end."""
-
-    wait: float | None
-    as_json: bool
-    stream: bool = False
-    apply: bool = False
 
 
 async def follow_to_end(
-    settings: Settings, service: Service, delegations: Sequence[Delegation], how: Following
+    settings: Settings,
+    service: Service,
+    delegations: Sequence[Delegation],
+    wait: float | None,
+    as_json: bool,
+    *,
+    stream: bool = False,
+    apply: bool = False,
 ) -> Exit:
     """Shows new delegations until they are finished, then prints their results."""
-    with display(stream=how.stream) as shown:
+    with display(stream=stream) as shown:
         for delegation in delegations:
             shown.note(delegation.id)
             note_lowered_limits(delegation, shown.note)
         if not service.own:
             await note_if_queued(service.client, shown.note)
-        watcher = Watcher(service, shown, how.wait, prints_results=not how.as_json)
-        watched = await watcher.all(delegations)
+        watcher = Watcher(service, shown, wait, prints_results=not as_json)
+        await watcher.all(delegations)
     for delegation in delegations:
-        if (result := watched.results.get(delegation.id)) is None:
+        if (result := watcher.results.get(delegation.id)) is None:
             continue
-        print_result(delegation, result, json=how.as_json)
-        if await take_over_or_hint(settings, service.client, result, apply=how.apply):
+        print_result(delegation, result, json=as_json)
+        if await take_over_or_hint(settings, service.client, result, apply=apply):
             return Exit.FAILED
-    return watched.code
+    return watcher.code

@@ -16,7 +16,6 @@ from ...shared.lines import cut
 from ..scopes import Scope
 from . import formatting, output
 from .connect import load_settings, stack_here
-from .errors import Exit
 from .values import Duration
 
 LONGEST = 60
@@ -25,8 +24,7 @@ LONGEST = 60
 @click.command()
 @click.option("--toml", is_flag=True, help="As a deputize.toml, with what each setting means.")
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
-@click.pass_context
-def settings(ctx: click.Context, toml: bool, as_json: bool) -> Exit:
+def settings(toml: bool, as_json: bool) -> None:
     """List the settings: variable, value in force, and the default where it is another one.
 
     Values of secrets are not shown. `deputize settings --toml > deputize.toml` begins a file of your own.
@@ -34,11 +32,10 @@ def settings(ctx: click.Context, toml: bool, as_json: bool) -> Exit:
     from ...shared.settings.listing import as_toml, setting_lines
 
     if toml and as_json:
-        raise click.UsageError("--toml and --json are two forms; give one", ctx)
-    lines = setting_lines(load_settings(ctx))
+        raise click.UsageError("--toml and --json are two forms; give one")
+    lines = setting_lines(load_settings())
     if toml:
-        for text in as_toml(lines):
-            output.line(text)
+        output.lines(as_toml(lines))
     elif as_json:
         for line in lines:
             output.json_line(json.dumps(asdict(line), ensure_ascii=False))
@@ -47,9 +44,7 @@ def settings(ctx: click.Context, toml: bool, as_json: bool) -> Exit:
             (line.variable, _shown(line.value), "" if line.is_default else f"default: {_shown(line.default)}")
             for line in lines
         ]
-        for text in formatting.columns(rows, left={0, 1, 2}):
-            output.line(text)
-    return Exit.SUCCEEDED
+        output.lines(formatting.columns(rows, left={0, 1, 2}))
 
 
 def _shown(value: str) -> str:
@@ -57,25 +52,23 @@ def _shown(value: str) -> str:
 
 
 @click.group(invoke_without_command=True)
-@click.pass_context
-def token(ctx: click.Context) -> Exit | None:
+def token() -> None:
     """Print the token of the service: the one of DEPUTIZE_TOKEN, or that of the stack on this machine.
 
     `deputize token new` makes further ones, which have only the scopes that you name.
     """
-    if ctx.invoked_subcommand is not None:
-        return None
-    settings = load_settings(ctx)
+    if click.get_current_context().invoked_subcommand is not None:
+        return
+    settings = load_settings()
     if settings.token is not None:
         output.line(settings.token.get_secret_value())
-        return Exit.SUCCEEDED
+        return
     stack = stack_here(settings)
     if stack is None:
         raise Unavailable("no service runs on this machine; start one with `deputize up`, or set DEPUTIZE_TOKEN")
     if not stack.token:
         raise Unavailable("the service on this machine asks for no token; it was started with --no-token")
     output.line(stack.token)
-    return Exit.SUCCEEDED
 
 
 class _Scopes(click.Choice[str]):
@@ -103,7 +96,7 @@ class _Scopes(click.Choice[str]):
     metavar="FILE",
     help="Append its entry to this tokens file instead of printing it.",
 )
-def new(name: str, scopes: tuple[list[str], ...], expires: float | None, path: Path | None) -> Exit:
+def new(name: str, scopes: tuple[list[str], ...], expires: float | None, path: Path | None) -> None:
     """Make a token called NAME and print it, once, with the entry for the file of DEPUTIZE_TOKENS_FILE.
 
     The entry has the token's digest only. A service that uses the file accepts the token at once.
@@ -121,5 +114,4 @@ def new(name: str, scopes: tuple[list[str], ...], expires: float | None, path: P
     if path is None:
         output.block(f"\n{entry.rstrip()}")
     else:
-        output.line(f"its entry is in {path}; it cannot be shown again", err=True)
-    return Exit.SUCCEEDED
+        output.note(f"its entry is in {path}; it cannot be shown again")

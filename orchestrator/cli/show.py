@@ -16,7 +16,6 @@ from ...shared.lines import cut, dollars, line_of, outcome, seconds, share, shor
 from ...shared.text import count
 from . import formatting, output
 from .connect import NEWEST, asynchronous, connect, full_id, listed, load_settings
-from .errors import Exit
 from .values import LABEL
 
 if TYPE_CHECKING:
@@ -151,9 +150,8 @@ STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 @click.option("--patch", is_flag=True, help="What changed in the workspace, as a diff.")
 @click.option("--artifact", metavar="NAME", help="What it made to hand over under this name.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-@click.pass_context
 @asynchronous
-async def show(ctx: click.Context, id: str, artifact: str | None, as_json: bool, **parts: bool) -> Exit:
+async def show(id: str, artifact: str | None, as_json: bool, **parts: bool) -> None:
     """Show one delegation: by default where it stands and its result.
 
     ID may be shortened to its beginning or its end; without one it is @last, the newest without a parent.
@@ -166,9 +164,8 @@ async def show(ctx: click.Context, id: str, artifact: str | None, as_json: bool,
         raise click.UsageError("--json has no meaning with --transcript; --events --json has all of it")
     if as_json and part in ("patch", "artifact"):
         raise click.UsageError(f"--json has no meaning with --{part}, which is printed as it is")
-    async with connect(load_settings(ctx)) as service:
+    async with connect(load_settings()) as service:
         await _show(service.client, await full_id(service.client, id), part, artifact or "", as_json)
-    return Exit.SUCCEEDED
 
 
 async def _show(client: Client, id: str, part: str, artifact: str, as_json: bool) -> None:
@@ -178,8 +175,7 @@ async def _show(client: Client, id: str, part: str, artifact: str, as_json: bool
         case "patch":
             output.patch(await client.patch(id))
         case "transcript":
-            for line in transcript(await client.events(id)):
-                output.line(line)
+            output.lines(transcript(await client.events(id)))
         case "events":
             await _show_events(client, id, as_json)
         case "steps":
@@ -225,8 +221,7 @@ async def _show_usage(client: Client, id: str, as_json: bool) -> None:
         for row in rows:
             output.json_line(row.to_json())
     else:
-        for line in usage_table(rows):
-            output.line(line)
+        output.lines(usage_table(rows))
 
 
 async def _children(client: Client, parent: Delegation) -> list[Delegation]:
@@ -239,8 +234,7 @@ def _print(delegation: Delegation, children: Sequence[Delegation], as_json: bool
     if as_json:
         output.json_line(delegation.to_json())
         return
-    for fact in _facts(delegation, children):
-        output.line(fact)
+    output.lines(_facts(delegation, children))
     if delegation.result is not None:
         output.line("")
         output.block(delegation.result.summary)
@@ -300,26 +294,21 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", default=20, show_default=True, help="How many, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
-@click.pass_context
 @asynchronous
-async def list_(
-    ctx: click.Context, limit: int, parent: str | None, status: str | None, as_json: bool, **filters: Any
-) -> Exit:
+async def list_(limit: int, parent: str | None, status: str | None, as_json: bool, **filters: Any) -> None:
     """List delegations, newest first, and what the files of finished ones take on disk."""
     from ...shared.delegation import Status
 
-    async with connect(load_settings(ctx)) as service:
+    async with connect(load_settings()) as service:
         filters |= {"status": Status(status) if status else None}
         filters |= {"labels": dict(label.split(":", 1) for label in filters["labels"])}
         filters |= {"parent": await full_id(service.client, parent) if parent else None}
         found = [delegation async for delegation in listed(service.client, limit, **filters)]
         disk = await service.client.disk()
     if as_json:
-        for item in found:
-            output.json_line(item.to_json())
-        return Exit.SUCCEEDED
-    for row in _table(found):
-        output.line(row)
+        output.json_lines(found)
+        return
+    output.lines(_table(found))
     if disk.kept_bytes:
         many, most = count(disk.delegations, "finished delegation"), formatting.size(disk.max_kept_bytes)
         output.line(
@@ -327,7 +316,6 @@ async def list_(
             f"(at most {most}); `deputize prune --keep-bytes SIZE` removes the oldest",
             err=True,
         )
-    return Exit.SUCCEEDED
 
 
 def _table(found: Sequence[Delegation]) -> list[str]:

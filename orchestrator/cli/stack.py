@@ -7,7 +7,6 @@ import fcntl
 import os
 import sys
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -15,7 +14,6 @@ import click
 
 from . import output
 from .connect import load_settings, stack_here
-from .errors import Exit
 
 if TYPE_CHECKING:
     from ...shared.settings import Settings
@@ -32,15 +30,12 @@ TICK_SECONDS = 0.1
 @click.option("--flower", is_flag=True, help="Also run Flower, Celery's own page.")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="Where the API listens.")
 @click.option("--no-token", is_flag=True, help="Trust every user and program of this machine.")
-@click.pass_context
-def up(
-    ctx: click.Context, workers: int, concurrency: int | None, flower: bool, port: int | None, no_token: bool
-) -> Exit:
+def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no_token: bool) -> None:
     """Run Redis, workers and the API on this machine, until Ctrl-C.
 
     Commands on this machine find it by themselves; others send the token that `deputize token` prints.
     """
-    settings = load_settings(ctx, port=port, no_token=no_token or None)
+    settings = load_settings(port=port, no_token=no_token or None)
     stack_here(settings)  # raises if the home is unusable
     from ...shared.log import set_up
     from ..stack import StackOptions
@@ -63,8 +58,7 @@ def up(
         output.line("Stop     Ctrl-C; what is not finished goes on at the next start")
 
     options = StackOptions(workers, concurrency, flower)
-    run_foreground(settings, options, print_addresses, partial(output.line, err=True))
-    return Exit.SUCCEEDED
+    run_foreground(settings, options, print_addresses, output.note)
 
 
 def _page(info: StackInfo) -> str:
@@ -128,27 +122,24 @@ def _wait_for_unused_stack(settings: Settings) -> None:
 @click.option("--host", help="Where the API listens.")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="0 takes a free one; the log shows which.")
 @click.option("--no-token", is_flag=True, help="Trust every user and program of this machine; on loopback only.")
-@click.pass_context
-def serve(ctx: click.Context, host: str | None, port: int | None, no_token: bool) -> Exit:
+def serve(host: str | None, port: int | None, no_token: bool) -> None:
     """Run the API alone, over the Redis of DEPUTIZE_REDIS_URL."""
-    settings = load_settings(ctx, host=host, port=port, no_token=no_token or None)
+    settings = load_settings(host=host, port=port, no_token=no_token or None)
     from ...shared.log import set_up
     from .. import serve as api
 
     set_up(settings.log_level, settings.secrets)
     _check_redis(settings)
     api.serve(settings)
-    return Exit.SUCCEEDED
 
 
 @click.command()
 @click.option("--concurrency", type=click.IntRange(1), metavar="N", help="Delegations at once.")
 @click.option("--queues", metavar="A,B", help="Which queues to serve.")
 @click.option("--name", metavar="N", help="worker-N@host is how it is known.")
-@click.pass_context
-def worker(ctx: click.Context, **given: Any) -> None:
+def worker(**given: Any) -> None:
     """Run one worker alone, over the Redis of DEPUTIZE_REDIS_URL or of this machine's stack."""
-    settings = load_settings(ctx)
+    settings = load_settings()
     if settings.redis_url is None and (stack := stack_here(settings)) is not None:
         settings = settings.model_copy(update={"redis_url": stack.redis_url, "local": True})
     options = [f"--{name}={value}" for name, value in given.items() if value is not None]

@@ -7,7 +7,6 @@ import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +14,7 @@ import click
 from ...shared.errors import Conflict, Unavailable
 from ...shared.text import count
 from . import formatting, output
-from .connect import Service, connect, full_id, load_settings, unfinished
+from .connect import Service, asynchronous, connect, full_id, load_settings, unfinished
 from .errors import Exit, exit_code_of_results
 from .live import Display, JsonLines, display
 from .permissions import Questions
@@ -24,7 +23,6 @@ from .values import Finite, denied_option, stream_option
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, ToolAgentResult
     from ...shared.events import AnyEvent, Envelope
-    from ...shared.settings import Settings
     from ..client import Client
 
 MAX_STREAMS = 100
@@ -33,18 +31,6 @@ SECOND_PRESS_SECONDS = 2.0
 CANCELLED_SECONDS = 30.0
 NAMED = 3
 SHOWN_CHANGES = 20
-
-
-@dataclass(slots=True)
-class WatchResult:
-    """A result per finished delegation, and why watching ended before all were finished."""
-
-    results: dict[str, ToolAgentResult] = field(default_factory=dict[str, "ToolAgentResult"])
-    cut: Exit | None = None
-
-    @property
-    def code(self) -> Exit:
-        return exit_code_of_results(self.results.values()) if self.cut is None else self.cut
 
 
 @dataclass(slots=True)
@@ -60,22 +46,27 @@ class Watcher:
     on_result: Callable[[ToolAgentResult], None] = lambda result: None
     prints_results: bool = False
     """Whether the command prints the results itself, so that failure reasons are not repeated as events."""
-    seen: WatchResult = field(default_factory=WatchResult)
+    results: dict[str, ToolAgentResult] = field(default_factory=dict[str, "ToolAgentResult"])
+    """The result of each finished delegation."""
+    cut: Exit | None = None
+    """Why watching ended before all were finished."""
     _noted_script: bool = False
 
-    async def all(self, delegations: Sequence[Delegation]) -> WatchResult:
+    @property
+    def code(self) -> Exit:
+        return exit_code_of_results(self.results.values()) if self.cut is None else self.cut
+
+    async def all(self, delegations: Sequence[Delegation]) -> None:
         for delegation in delegations:
             self.display.add(delegation)
         ids = [delegation.id for delegation in delegations]
         questions = Questions(self.service.client, self.display, attended=self.service.attended or not self.may_act)
         await self._until_end(self._follow_all(ids, questions), questions, ids)
-        return self.seen
 
-    async def everything(self) -> WatchResult:
+    async def everything(self) -> None:
         """Watches unfinished delegations and all that begin, which has no end of its own."""
         questions = Questions(self.service.client, self.display)
         await self._until_end(self._follow_everything(questions), questions, [])
-        return self.seen
 
     async def _until_end(self, work: Coroutine[Any, Any, None], questions: Questions, ids: Sequence[str]) -> None:
         async with interrupts() as presses:
@@ -88,7 +79,9 @@ class Watcher:
                 elif pressed.done():
                     await self._interrupted(pressed.result(), self._open(ids), presses, following)
                 else:
-                    self._note_timeout(self._open(ids))
+                    self.cut = Exit.WAITED
+                    if open := self._open(ids):
+                        self.display.note(f"the wait ran out; {self._what_now(open)}")
             finally:
                 following.cancel()
                 pressed.cancel()
@@ -118,7 +111,7 @@ class Watcher:
                 await asyncio.gather(listening, return_exceptions=True)
 
     def _open(self, ids: Sequence[str]) -> list[str]:
-        return [id for id in ids if id not in self.seen.results]
+        return [id for id in ids if id not in self.results]
 
     async def _follow_all(self, ids: Sequence[str], questions: Questions) -> None:
         gate = asyncio.Semaphore(MAX_STREAMS)
@@ -141,29 +134,21 @@ class Watcher:
                     self._hear(envelope, questions)
         except Conflict as paused:
             self.display.note(str(paused))
-            self.seen.cut = Exit.UNREACHABLE
+            self.cut = Exit.UNREACHABLE
             return
         result = (await client.get(id)).result  # an event is truncated at its cap, the record is not
         assert result is not None
-        self.seen.results[id] = result
+        self.results[id] = result
         self.on_result(result)
 
     def _hear(self, envelope: Envelope, questions: Questions) -> None:
-        if not (self.prints_results and _is_failure_reason(envelope.event)):
+        event = envelope.event
+        if not (self.prints_results and _is_failure_reason(event)):
             self.display.event(envelope)
         questions.hear(envelope)
-        if envelope.event.type == "run_started":
-            self._note_script(envelope.event.model)
-
-    def _note_script(self, model: str) -> None:
-        if model.startswith("scripted") and not self._noted_script:
+        if event.type == "run_started" and event.model.startswith("scripted") and not self._noted_script:
             self._noted_script = True
-            self.display.note(f"note: a script answers here ({model}), not a language model")
-
-    def _note_timeout(self, open: list[str]) -> None:
-        self.seen.cut = Exit.WAITED
-        if open:
-            self.display.note(f"the wait ran out; {self._state_phrase(open)}. {self._resume_hint(open)}")
+            self.display.note(f"note: a script answers here ({event.model}), not a language model")
 
     async def _interrupted(
         self,
@@ -172,10 +157,10 @@ class Watcher:
         presses: asyncio.Queue[signal.Signals],
         following: asyncio.Task[None],
     ) -> None:
-        self.seen.cut = Exit.INTERRUPTED
+        self.cut = Exit.INTERRUPTED
         if not self.may_act:
             return
-        self.display.note(f"detached; {self._state_phrase(open)}. {self._resume_hint(open)}")
+        self.display.note(f"detached; {self._what_now(open)}")
         if number == signal.SIGTERM:  # a second press is not possible
             return
         self.display.note(
@@ -191,20 +176,18 @@ class Watcher:
         await asyncio.wait({following}, timeout=CANCELLED_SECONDS)
         self.display.note(f"cancelled: {', '.join(open) if len(open) <= NAMED else count(len(open), 'delegation')}")
 
-    def _resume_hint(self, open: Sequence[str]) -> str:
-        ids = " ".join(open[:3])
-        if not self.service.stays:
+    def _what_now(self, open: Sequence[str]) -> str:
+        names, ids, one = formatting.some(open), " ".join(open[:3]), len(open) == 1
+        if self.service.stays:
             return (
-                f"The stack of this command ends with it: `deputize resume {ids}` goes on, "
-                f"`deputize show {open[0]}` shows how far it came, `deputize cancel {ids}` ends it."
+                f"{names} {'goes' if one else 'go'} on. "
+                f"Come back with `deputize watch {ids}`, or stop with `deputize cancel {ids}`."
             )
-        return f"Come back with `deputize watch {ids}`, or stop with `deputize cancel {ids}`."
-
-    def _state_phrase(self, open: Sequence[str]) -> str:
-        names = ", ".join(open[:3]) + (", …" if len(open) > 3 else "")
-        if not self.service.stays:
-            return f"{names} {'is' if len(open) == 1 else 'are'} paused in some seconds, unless another command comes"
-        return f"{names} {'goes' if len(open) == 1 else 'go'} on"
+        return (
+            f"{names} {'is' if one else 'are'} paused in some seconds, unless another command comes. "
+            f"The stack of this command ends with it: `deputize resume {ids}` goes on, "
+            f"`deputize show {open[0]}` shows how far it came, `deputize cancel {ids}` ends it."
+        )
 
 
 def _is_failure_reason(event: AnyEvent) -> bool:
@@ -246,15 +229,15 @@ def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool)
         return
     output.block(result.summary)
     for changed in result.file_changes[:SHOWN_CHANGES]:
-        output.line(f"  {formatting.change(changed)}", err=True)
+        output.note(f"  {formatting.change(changed)}")
     if (more := len(result.file_changes) - SHOWN_CHANGES) > 0:
-        output.line(f"  and {more} more: deputize show {result.delegation_id}", err=True)
+        output.note(f"  and {more} more: deputize show {result.delegation_id}")
     if not result.file_changes and (unchanged := formatting.changes(result, delegation.request)):
-        output.line(f"  {unchanged}", err=True)
+        output.note(f"  {unchanged}")
     for sentence in formatting.left_out(result):
-        output.line(f"  left out: {sentence}", err=True)
+        output.note(f"  left out: {sentence}")
     for error in formatting.other_errors(result):
-        output.line(f"  error: {error}", err=True)
+        output.note(f"  error: {error}")
 
 
 @click.command()
@@ -263,40 +246,28 @@ def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool)
 @denied_option
 @stream_option
 @click.option("--json", "as_json", is_flag=True, help="Each event as one JSON object a line.")
-@click.pass_context
-def watch(ctx: click.Context, ids: tuple[str, ...], wait: float | None, stream: bool, as_json: bool) -> Exit:
+@asynchronous
+async def watch(ids: tuple[str, ...], wait: float | None, stream: bool, as_json: bool) -> Exit:
     """Follow delegations until they are finished; without an ID everything that happens, until Ctrl-C.
 
     An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
     if stream and as_json:
         raise click.UsageError("--stream has no meaning with --json, which shows every event")
-    settings = load_settings(ctx)
-    show = JsonLines if as_json else partial(display, stream=stream)
-    return asyncio.run(_watch(settings, ids, wait, show))
-
-
-async def _watch(settings: Settings, ids: tuple[str, ...], wait: float | None, show: Callable[[], Display]) -> Exit:
-    as_json = show is JsonLines
-    async with connect(settings) as service:
+    async with connect(load_settings()) as service:
         client = service.client
         delegations = [await client.get(await full_id(client, id)) for id in ids]
         if not service.has_workers:
             known = delegations if ids else [each async for each in unfinished(client)]
             paused = [each.id for each in known if not each.status.finished]
             if paused or not ids:
-                raise _no_service_error(paused)
-        with show() as shown:
+                paused_ids = f"paused: {formatting.some(paused)}, which `deputize resume` goes on with"
+                what = paused_ids if paused else "start one with `deputize up`"
+                raise Unavailable(f"no service runs on this machine, so nothing goes on; {what}")
+        with JsonLines() if as_json else display(stream=stream) as shown:
             watcher = Watcher(service, shown, wait, may_act=False, prints_results=bool(ids) and not as_json)
-            watched = await (watcher.all(delegations) if ids else watcher.everything())
-    if not as_json:
-        for delegation in delegations:
-            if (result := watched.results.get(delegation.id)) is not None:
-                print_result(delegation, result, json=False)
-    return watched.code
-
-
-def _no_service_error(paused: list[str]) -> Unavailable:
-    names = ", ".join(paused[:3]) + (", …" if len(paused) > 3 else "")
-    what = f"; paused: {names}, which `deputize resume` goes on with" if paused else "; start one with `deputize up`"
-    return Unavailable(f"no service runs on this machine, so nothing goes on{what}")
+            await (watcher.all(delegations) if ids else watcher.everything())
+    for delegation in () if as_json else delegations:
+        if (result := watcher.results.get(delegation.id)) is not None:
+            print_result(delegation, result, json=False)
+    return watcher.code
