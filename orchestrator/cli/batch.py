@@ -23,10 +23,9 @@ from . import formatting, output
 from .batch_input import FORMATS, BatchInput, RequestLine
 from .connect import asynchronous, connect, load_settings, needs_model_endpoint, note_before_work
 from .errors import Exit, exit_code_of_results
-from .live import display
 from .request_options import given_options, note_if_empty, request_options, workspace_here
 from .values import TEXT, StrictCommand, denied_option, stdin_once, stream_option, wait_option
-from .watcher import Watcher, note_if_queued
+from .watcher import Watcher, display, note_if_queued
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, ToolAgentResult

@@ -133,7 +133,7 @@ class BatchInput:
 
     def _text_line(self, raw: bytes) -> Fields:
         text = _decoded(raw).strip()
-        return self._filled({LINE: text}) if "task" in self.options.fields else self._filled({LINE: text}, task=text)
+        return self._filled({LINE: text}, task=text)
 
     def _table(self, data: bytes) -> tuple[Iterable[tuple[int, Any]], Callable[[Any], Fields]]:
         try:
@@ -165,11 +165,11 @@ class BatchInput:
                 f"{count(len(row), 'cell')}, but {count(len(columns), 'column')}; a cell with a separator needs quotes"
             )
         cells = dict(zip(columns, row, strict=True))
-        if "task" in self.options.fields:
-            return self._filled(cells)
-        return self._filled(cells, **{name: cells[name] for name in REQUEST_COLUMNS if cells.get(name)})
+        own = () if "task" in self.options.fields else REQUEST_COLUMNS
+        return self._filled(cells, **{name: cells[name] for name in own if cells.get(name)})
 
     def _filled(self, cells: Mapping[str, str], **own: str) -> Fields:
+        """Returns the request's fields, its own ones where no option sets them."""
         return {**own, **{name: _fill(value, cells) for name, value in self.options.fields.items()}}
 
     def _check_columns(self, columns: Sequence[str]) -> None:

@@ -19,8 +19,7 @@ from ...shared.lines import outcome
 from . import formatting, output
 from .connect import asynchronous, connect, load_settings
 from .errors import Exit
-from .live import display
-from .watcher import Watcher
+from .watcher import Watcher, display
 
 if TYPE_CHECKING:
     from ...shared.delegation import ToolAgentResult

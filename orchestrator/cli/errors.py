@@ -96,7 +96,9 @@ def run_command(command: Callable[[], Any]) -> int:
     try:
         return int(command() or 0)
     except DeputizeError as error:
-        _print_refusal(error)
+        output.note(f"deputize: {error}")
+        if isinstance(error, Refused) and len(error.errors) > 1:
+            output.lines((f"  {each['pointer']}: {each['detail']}" for each in error.errors), err=True)
         return exit_code_of_error(error)
     except click.ClickException as error:
         _print_usage_error(error)
@@ -110,13 +112,6 @@ def run_command(command: Callable[[], Any]) -> int:
     except Exception as error:  # noqa: BLE001 - a traceback does not help a user
         output.note(f"deputize: {_internal_error(error)}")
         return Exit.UNREACHABLE
-
-
-def _print_refusal(error: DeputizeError) -> None:
-    output.note(f"deputize: {error}")
-    if isinstance(error, Refused) and len(error.errors) > 1:
-        for mistake in error.errors:
-            output.note(f"  {mistake['pointer']}: {mistake['detail']}")
 
 
 def _print_usage_error(error: click.ClickException) -> None:

@@ -140,13 +140,11 @@ async def cancel(ids: tuple[str, ...], every: bool, as_json: bool) -> None:
     async with connect(load_settings()) as service:
         wanted = await _ids(service.client, ids, lambda _: True)
         cancelled = [await service.client.cancel(id) for id in wanted]
-    for delegation in cancelled:
-        # A running one is only requested to stop; its worker reports the end.
-        status = delegation.status if delegation.status.finished else "stopping"
-        if as_json:
-            output.json_line(delegation.to_json())
-        else:
-            output.line(f"{delegation.id}  {status}")
+    if as_json:
+        output.json_lines(cancelled)
+        return
+    # A running one is only requested to stop; its worker reports the end.
+    output.lines(f"{each.id}  {each.status if each.status.finished else 'stopping'}" for each in cancelled)
 
 
 @click.command()
@@ -177,5 +175,4 @@ def prune(older_than: float | None, keep_bytes: float | None, dry_run: bool, as_
         return
     freed = f", {size(removed.freed_bytes)} on disk" if removed.freed_bytes else ""
     output.line(f"{count(removed.removed, 'delegation')} {'would be ' if dry_run else ''}removed{freed}")
-    for id in removed.ids if dry_run else ():
-        output.line(f"  {id}")
+    output.lines(f"  {id}" for id in (removed.ids if dry_run else ()))

@@ -1,36 +1,192 @@
-"""Live display of delegations on stderr: a table on a terminal, else a line per change."""
+"""What commands show on stderr while they follow delegations: a line per event, and on a terminal a live table."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Self, TextIO
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
 
-from ...shared.lines import cut, outcome, short_id
-from ...shared.text import visible
-from ..run_states import RunState, RunStates
-from . import formatting, output
-from .event_lines import EventLines
+from ...shared.lines import cut, line_of, step_line
+from ...shared.text import terminal_text
+from ..run_states import RunStates
+from . import output
+from .formatting import wrapped
 
 if TYPE_CHECKING:
-    from ...shared.delegation import Delegation
-    from ...shared.events import Envelope
+    from ...shared.delegation import Delegation, Step
+    from ...shared.events import AnyEvent, Envelope
 
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 20.0
 """A pipe gets a line at least this often while something is unfinished."""
-SHOWN_BY_ROWS = {"run_queued", "run_started"}
-"""Events without a line above the table: its rows show them."""
 MAX_TITLE = 32
-KEPT_LINES = 12
-"""Lines of a terminal that the lines about a question leave for all others."""
-UP = "\x1b[{}A"
-CLEAR_BELOW = "\x1b[J"
-NO_WRAP, WRAP = "\x1b[?7l", "\x1b[?7h"
+WORDS, OUTPUT = "> ", "| "
+"""Before each line of the model's words, and of a command's output."""
+MIN_WIDTH = 20
+OVERLAP_CHARS = 200
+"""Characters at the end of the output so far that are looked for in the result of a command."""
+WITHOUT_LINE = {"turn_started", "replied", "step_started"}
+"""Events that other lines include: the end of a step has its turn, and the words of a reply are shown by `--stream`."""
+
+
+class EventLines:
+    """Returns the lines to print for each event: of a permission request one when it is asked, one when answered.
+
+    ``asks``: the command shows it as a question, so that it needs no line before its answer.
+    """
+
+    def __init__(self, *, stream: bool, width: Callable[[], int] = lambda: sys.maxsize, asks: bool = False) -> None:
+        self._stream = stream
+        self._width = width
+        """Columns at which streamed text is wrapped."""
+        self._asks = asks
+        self._streams: dict[str, _Stream] = {}
+        self._calls: dict[str, str] = {}
+        """The calls that wait, by permission request."""
+        self._waits: dict[str, str] = {}
+        """What each delegation waits for."""
+        self._failures: dict[str, tuple[str, int]] = {}
+        """The last error of each delegation's model calls, and how often in a row it came: it is printed once."""
+
+    def of(self, envelope: Envelope) -> list[str]:
+        event = envelope.event
+        lines: list[str] = []
+        if self._stream:
+            lines += self._streams.setdefault(envelope.delegation_id, _Stream()).take(event, self._width())
+        if event.type == "run_finished":
+            self._streams.pop(envelope.delegation_id, None)
+        if (line := self._line(envelope)) is not None:
+            lines.append(line)
+        return lines
+
+    def _line(self, envelope: Envelope) -> str | None:
+        id, event = envelope.delegation_id, envelope.event
+        line = None if event.type in WITHOUT_LINE else line_of(event, envelope.at)
+        match event.type:
+            case "permission_requested":
+                self._calls[event.permission_id] = event.step.title
+                return None if self._asks else line
+            case "permission_answered" if call := self._calls.pop(event.permission_id, ""):
+                return f"{call}: {(line or '').partition(': ')[2]}"
+            case "waiting":
+                self._waits[id] = event.why
+                known = event.detail and event.detail == self._failures.get(id, ("", 0))[0]
+                shown = line_of(event.model_copy(update={"detail": ""})) if known else line
+                return None if event.why == "permission" else shown
+            case "model_retried":
+                error, times = self._failures.get(id, ("", 0))
+                times = times + 1 if event.error == error else 1
+                self._failures[id] = event.error, times
+                again = f"the same error, {times} times so far"
+                return line if times == 1 else line_of(event.model_copy(update={"error": again}))
+            case "replied" | "run_finished":
+                self._failures.pop(id, None)
+            case "resumed_waiting" if self._waits.pop(id, "") == "permission":
+                return None
+            case _:
+                pass
+        return line
+
+    def unfinished(self, id: str) -> str:
+        """Returns the start of the line that is streamed now."""
+        stream = self._streams.get(id)
+        return stream.mark + stream.open if stream and stream.open else ""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The text of one delegation, cut into lines."""
+
+    mark: str = WORDS
+    open: str = ""
+    """The line that has no end yet."""
+    _reply: str = ""
+    """The model's words of this turn."""
+    _outputs: dict[str, str] = field(default_factory=dict[str, str])
+    """The end of each running command's output so far, by step."""
+    _command: str = ""
+    """The command whose output is in the open line."""
+
+    def take(self, event: AnyEvent, width: int) -> Iterator[str]:
+        """Yields the lines that an event completes, wrapped at ``width``."""
+        match event.type:
+            case "text_delta":
+                self._reply += event.text
+                yield from self._add(WORDS, event.text, width)
+            case "replied":
+                # All of it for those who joined late, the end for those who missed some of it.
+                missed = event.text.startswith(self._reply)
+                yield from self._add(WORDS, event.text.removeprefix(self._reply) if missed else "", width)
+                yield from self._close()
+                self._reply = ""
+            case "step_started":
+                yield from self._close()
+                yield step_line(event.step)
+            case "step_updated":
+                if isinstance(output := event.metadata.get("output"), str):
+                    yield from self._output(event.step_id, _plain(output), width)
+            case "step_completed":
+                yield from self._rest(event.step, width)
+                yield from self._close()
+            case "turn_started" | "run_finished":
+                self._reply = ""
+                yield from self._close()
+            case _:
+                pass
+
+    def _output(self, step_id: str, tail: str, width: int) -> Iterator[str]:
+        if step_id != self._command:
+            yield from self._close()
+        self._command = step_id
+        before = self._outputs.get(step_id, "")
+        self._outputs[step_id] = tail
+        yield from self._add(OUTPUT, _news(before, tail), width)
+
+    def _rest(self, step: Step, width: int) -> Iterator[str]:
+        """The last output of a command is only in its result."""
+        before = self._outputs.pop(step.id, None)
+        if step.type not in ("bash", "bash-confirm") or not step.result:
+            return
+        result = _plain(step.result)
+        if before is None:
+            yield from self._add(OUTPUT, result, width)
+            return
+        known = before[-OVERLAP_CHARS:].rstrip()
+        if known and (at := result.rfind(known)) >= 0:
+            yield from self._add(OUTPUT, result[at + len(known) :].removeprefix("\n"), width)
+
+    def _add(self, mark: str, text: str, width: int) -> Iterator[str]:
+        if mark != self.mark:
+            yield from self._close()
+            self.mark = mark
+        *lines, self.open = (self.open + text).split("\n")
+        room = max(MIN_WIDTH, width - len(mark))
+        for line in lines:
+            yield from (mark + part for part in wrapped(line, room, hard=True))
+        *parts, self.open = wrapped(self.open, room, hard=True)
+        yield from (mark + part for part in parts)
+
+    def _close(self) -> Iterator[str]:
+        line, self.open = self.open, ""
+        if line.strip():
+            yield self.mark + line
+
+
+def _news(before: str, tail: str) -> str:
+    """Returns what the tail of an output has beyond the tail before it."""
+    for start in range(len(before)):
+        if tail.startswith(before[start:]):
+            return tail[len(before) - start :]
+    return tail
+
+
+def _plain(output: str) -> str:
+    """Returns output without colours, and of each line what a terminal would show at the end."""
+    return terminal_text(output).replace("\r\n", "\n")
 
 
 class Display:
@@ -70,7 +226,7 @@ class JsonLines(Display):
         output.json_line(envelope.to_json())
 
 
-class _Live(Display, ABC):
+class Live(Display, ABC):
     """A display that is refreshed while nothing happens. Needs a running event loop."""
 
     def __init__(self, lines: EventLines, seconds: float = TICK_SECONDS) -> None:
@@ -99,7 +255,7 @@ class _Live(Display, ABC):
         self._states.add(delegation)
 
 
-class Lines(_Live):
+class Lines(Live):
     """A line per event, for files, pipes and plain terminals; a line of the state where nothing happens for long."""
 
     def __init__(self, *, stream: bool = False, quiet_seconds: float = QUIET_SECONDS) -> None:
@@ -126,150 +282,3 @@ class Lines(_Live):
     def aside(self) -> AbstractContextManager[None]:
         self._printed = self._loop.time()
         return super().aside()
-
-
-class Region:
-    """A redrawn region. The cursor stays on an empty line below it, so that key echoes vanish on the next redraw.
-
-    The cursor is never hidden, so that a stopped or killed command has nothing to restore.
-    """
-
-    def __init__(self, stream: TextIO, lines: Callable[[], Sequence[str]]) -> None:
-        self._stream = stream
-        self._lines = lines
-        self._drawn: list[str] = []
-
-    def draw(self) -> None:
-        lines = [*self._lines()]
-        if lines != self._drawn:
-            # The terminal may compute another character width; a wrapped line would break the line count.
-            self._write(self._erasing() + NO_WRAP + "".join(f"{line}\n" for line in lines) + WRAP)
-            self._drawn = lines
-
-    def redraw(self) -> None:
-        """Draws at the cursor without erasing: the old lines are not above it any more, as after Ctrl-Z and `fg`."""
-        self._drawn = []
-        self.draw()
-
-    @contextmanager
-    def aside(self) -> Generator[None]:
-        """Erases the lines for the block, in which others may print to this terminal."""
-        self.erase()
-        try:
-            yield
-        finally:
-            self.draw()
-
-    def erase(self) -> None:
-        self._write(self._erasing())
-        self._drawn = []
-
-    def _erasing(self) -> str:
-        return f"\r{UP.format(len(self._drawn)) if self._drawn else ''}{CLEAR_BELOW}"
-
-    def _write(self, text: str) -> None:
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except OSError:
-            pass  # the terminal is gone; the work continues
-
-
-class Table(_Live):
-    """A live table for terminals: a row per unfinished delegation, and totals.
-
-    A finished delegation becomes a line above the table, which scrolls away.
-    """
-
-    def __init__(self, *, show_outcomes: bool = True, stream: bool = False) -> None:
-        from rich.console import Console
-
-        self.prompts = sys.stdin.isatty()
-        super().__init__(EventLines(stream=stream, width=self._width, asks=self.prompts))
-        self._show_outcomes = show_outcomes
-        self._prompt: Sequence[str] = ()
-        self._console = Console(stderr=True)
-        self._region = Region(sys.stderr, self._lines)
-
-    def __enter__(self) -> Self:
-        self._loop.add_signal_handler(signal.SIGCONT, self._region.redraw)
-        return super().__enter__()
-
-    def __exit__(self, *_: object) -> None:
-        super().__exit__()
-        self._loop.remove_signal_handler(signal.SIGCONT)
-        self._region.draw()
-
-    def _refresh(self) -> None:
-        self._region.draw()
-
-    def event(self, envelope: Envelope) -> None:
-        if (state := self._states.take(envelope)) is None:
-            return
-        several, type = self._states.several, envelope.event.type
-        lines = self._steps.of(envelope)
-        if type == "run_finished" or (several and type in SHOWN_BY_ROWS):
-            lines = lines[:-1]  # the line of the end is another one
-        self._print([f"{self._prefix(state)}{line}" for line in lines])
-        if open := self._steps.unfinished(state.id):
-            state.step = open
-        if envelope.event.type == "run_finished" and self._show_outcomes:
-            result = envelope.event.result
-            self.note(formatting.end_line(result, state.title, state.request) if several else outcome(result))
-
-    def _prefix(self, state: RunState) -> str:
-        """Returns what names the delegation at the beginning of a line; "" where there is only one."""
-        if not self._states.several:
-            return ""
-        return f"{cut(state.title, min(MAX_TITLE, self._console.width // 3))}  {short_id(state.id)}  "
-
-    def _width(self) -> int:
-        return self._console.width - max(map(len, map(self._prefix, self._states.open.values())), default=0)
-
-    def _print(self, lines: Sequence[str]) -> None:
-        if lines:
-            with self._region.aside():
-                for line in lines:
-                    output.note(line)
-
-    def note(self, text: str) -> None:
-        self._print([text])
-
-    def aside(self) -> AbstractContextManager[None]:
-        return self._region.aside() if sys.stdout.isatty() else nullcontext()
-
-    def _lines(self) -> list[str]:
-        from .table import table_lines
-
-        below = self._prompted(*self._prompt) if self._prompt else []
-        return [*table_lines(self._console, self._states, len(below)), *below]
-
-    def _prompted(self, *lines: str) -> list[str]:
-        width, room = self._console.width - 1, max(1, self._console.height - KEPT_LINES)
-        *about, question, answer = map(visible, lines)
-        about = [part for line in about for part in formatting.wrapped(line, width, hang=4, hard=True)]
-        if len(about) > room:
-            about[room - 1 :] = [f"  … {len(about) - room + 1} more lines: ? shows them"]
-        if len(answer) > width:
-            answer = f"…{answer[1 - width :]}"  # what is typed is at the end
-        question = formatting.wrapped(question, width, hard=True)
-        return [*(output.painted(line, sys.stderr) for line in about), *question, answer]
-
-    def prompt(self, *lines: str) -> None:
-        self._prompt = lines
-        self._region.draw()
-
-
-def display(*, show_outcomes: bool = True, stream: bool = False) -> Display:
-    """Returns the table if stderr is a terminal that can move its cursor, else lines.
-
-    Without ``show_outcomes`` the command itself prints how each delegation ended. ``stream`` shows the model's words
-    and the output of commands, too.
-    """
-    if not sys.stderr.isatty():
-        return Lines(stream=stream)
-    from rich.console import Console
-
-    if Console(stderr=True).is_dumb_terminal:
-        return Lines(stream=stream)
-    return Table(show_outcomes=show_outcomes, stream=stream)

@@ -37,13 +37,13 @@ def line(text: str, *, err: bool = False) -> None:
     _write(shown + "\n", err)
 
 
-def lines(texts: Iterable[str]) -> None:
+def lines(texts: Iterable[str], *, err: bool = False) -> None:
     for text in texts:
-        line(text)
+        line(text, err=err)
 
 
 def note(text: str) -> None:
-    """Writes one line to stderr, which is for what is no result."""
+    """Writes one line to stderr, which is for everything but the result."""
     line(text, err=True)
 
 

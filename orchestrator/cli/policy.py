@@ -23,7 +23,7 @@ from ...shared.lines import cut
 from ...shared.request_options import ApprovalMode
 from ...shared.text import count
 from . import output
-from .connect import connect, listed, load_settings
+from .connect import asynchronous, connect, listed, load_settings
 from .errors import Exit
 from .values import DIRECTORY, LABEL
 
@@ -39,44 +39,39 @@ PAGE = 50
 """Delegations that are judged by one question."""
 
 
-class Recordings:
-    """Reads the newest delegations of a service with their calls."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._depths: dict[str, int | None] = {}
-
-    async def newest(self, number: int) -> AsyncGenerator[list[dict[str, Any]]]:
-        """Yields pages of at most ``number`` runs in all, for ``Replay`` (``worker/policy/explanation.py``)."""
-        runs: list[dict[str, Any]] = []
-        async for delegation in listed(self._client, number):
-            try:
-                events = await self._client.plain_events(delegation.id)
-            except NotFound:
-                continue  # it was removed meanwhile
-            request = delegation.request
-            depth = await self._depth(request.parent_id)
-            run = {"id": delegation.id, "mode": request.approval_mode, "labels": request.labels, "depth": depth}
-            runs.append(run | _calls(events))
-            if len(runs) == PAGE:
-                yield runs
-                runs = []
-        if runs:
+async def recordings(client: Client, number: int) -> AsyncGenerator[list[dict[str, Any]]]:
+    """Yields pages of the newest runs with their calls, for ``Replay`` (``worker/policy/explanation.py``)."""
+    runs: list[dict[str, Any]] = []
+    depths: dict[str, int | None] = {}
+    async for delegation in listed(client, number):
+        try:
+            events = await client.plain_events(delegation.id)
+        except NotFound:
+            continue  # it was removed meanwhile
+        request = delegation.request
+        depth = await _depth(client, request.parent_id, depths)
+        run = {"id": delegation.id, "mode": request.approval_mode, "labels": request.labels, "depth": depth}
+        runs.append(run | _calls(events))
+        if len(runs) == PAGE:
             yield runs
+            runs = []
+    if runs:
+        yield runs
 
-    async def _depth(self, parent: str | None) -> int | None:
-        """Returns in how many delegations a child of ``parent`` is nested; None where one of them is gone."""
-        if parent is None:
-            return 0
-        if parent not in self._depths:
-            try:
-                above = (await self._client.get(parent)).request.parent_id
-            except NotFound:
-                self._depths[parent] = None
-            else:
-                self._depths[parent] = await self._depth(above)
-        depth = self._depths[parent]
-        return None if depth is None else depth + 1
+
+async def _depth(client: Client, parent: str | None, known: dict[str, int | None]) -> int | None:
+    """Returns in how many delegations a child of ``parent`` is nested; None where one of them is gone."""
+    if parent is None:
+        return 0
+    if parent not in known:
+        try:
+            above = (await client.get(parent)).request.parent_id
+        except NotFound:
+            known[parent] = None
+        else:
+            known[parent] = await _depth(client, above, known)
+    depth = known[parent]
+    return None if depth is None else depth + 1
 
 
 def _calls(events: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -179,7 +174,7 @@ class Tally:
 
     def to_json(self) -> str:
         changed = [{"old": old, "new": new, "calls": number} for (old, new), number in sorted(self.changes.items())]
-        counts = {"delegations": self.delegations, "judged": self.judged, "notJudged": dict(self.not_judged)}
+        counts = {"delegations": self.delegations, "judged": self.judged, "notJudged": self.not_judged}
         return json.dumps({"summary": {**counts, "changed": changed}})
 
     def lines(self) -> list[str]:
@@ -219,7 +214,7 @@ def explain(
     workspace: Path | None,
     files: tuple[Path, ...],
     as_json: bool,
-) -> Exit:
+) -> None:
     """Show what the policy decides about CALL, by which rule and why.
 
     CALL is a tool with its arguments: 'bash {"command": "git status"}'. The sandbox counts as working.
@@ -232,15 +227,15 @@ def explain(
         found = ask(settings, question)
     if as_json:
         output.json_line(json.dumps(found, ensure_ascii=False))
-        return Exit.SUCCEEDED
+        return
     output.line(found["decision"])
     output.line(f"  rule    {_rule(found)}")
     output.line(f"  reason  {found['reason']}")
-    for note in found["notes"]:
-        output.line(f"  note    {note}")
-    if found["commandLine"]:
-        _print_commands(found["commandLine"])
-    return Exit.SUCCEEDED
+    output.lines(f"  note    {note}" for note in found["notes"])
+    if line := found["commandLine"]:
+        output.line(f"  class   {line['class']}: {line['reason']}")
+        output.lines(f"  {each['class']:7} {shlex.join(each['words'])}: {each['reason']}" for each in line["commands"])
+        output.lines(f"  effect  {effect}" for effect in line["effects"])
 
 
 @policy.command("test", short_help="Compare the examples in a file with what its rules decide.")
@@ -269,15 +264,6 @@ def test_(files: tuple[Path, ...], as_json: bool) -> Exit:
     return Exit.FAILED if wrong else Exit.SUCCEEDED
 
 
-def _print_commands(line: Mapping[str, Any]) -> None:
-    """Prints the class of a command line, and of each command in it."""
-    output.line(f"  class   {line['class']}: {line['reason']}")
-    for command in line["commands"]:
-        output.line(f"  {command['class']:7} {shlex.join(command['words'])}: {command['reason']}")
-    for effect in line["effects"]:
-        output.line(f"  effect  {effect}")
-
-
 def _rule(found: Mapping[str, Any]) -> str:
     return f"{found['rule']} ({found['place'] or 'built in'})"
 
@@ -288,15 +274,22 @@ def _rule(found: Mapping[str, Any]) -> str:
     "--last", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="How many delegations."
 )
 @click.option("--json", "as_json", is_flag=True, help="Each call as one JSON object a line, and a summary.")
-def replay(files: tuple[Path, ...], last: int, as_json: bool) -> Exit:
+@asynchronous
+async def replay(files: tuple[Path, ...], last: int, as_json: bool) -> Exit:
     """Judge the recorded calls of the newest delegations by the rules of each FILE instead of those of DEPUTIZE_POLICY.
 
     Calls that are decided differently are shown; exit 1 if there are any. Nothing is called. The sandbox counts as
     working, and links in workspaces are not resolved. Calls that a recording does not show completely are counted.
     """
-    settings = load_settings()
+    settings, tally = load_settings(), Tally()
+    rules = [str(path.absolute()) for path in files]
     with policy_engine(settings) as ask:
-        tally = asyncio.run(_replay(settings, ask, [str(path.absolute()) for path in files], last, as_json))
+        async with connect(settings) as service:
+            async for runs in recordings(service.client, last):
+                answer = await asyncio.to_thread(ask, settings, {"replay": rules, "runs": runs})
+                for found in answer["runs"]:
+                    tally.add(found)
+                    _show(found, as_json=as_json)
     if as_json:
         output.json_line(tally.to_json())
     else:
@@ -304,24 +297,12 @@ def replay(files: tuple[Path, ...], last: int, as_json: bool) -> Exit:
     return Exit.FAILED if tally.changes else Exit.SUCCEEDED
 
 
-async def _replay(settings: Settings, ask: Ask, files: Sequence[str], last: int, as_json: bool) -> Tally:
-    tally = Tally()
-    async with connect(settings) as service:
-        async for runs in Recordings(service.client).newest(last):
-            answer = await asyncio.to_thread(ask, settings, {"replay": files, "runs": runs})
-            for found in answer["runs"]:
-                tally.add(found)
-                for change in found["changes"]:
-                    _show(found["id"], change, as_json=as_json)
-    return tally
-
-
-def _show(id: str, change: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        output.json_line(json.dumps({"delegationId": id, **change}, ensure_ascii=False))
-        return
-    call = cut(f"{change['name']} {json.dumps(change['arguments'], ensure_ascii=False)}", SHOWN_CALL)
-    old, new = change["old"], change["new"]
-    output.line(f"{id}  turn {change['turn']}  {call}")
-    decided = (f"{verdict['decision']} by {_rule(verdict)}" for verdict in (old, new))
-    output.line(f"  {' → '.join(decided)}: {new['reason']}")
+def _show(found: Mapping[str, Any], *, as_json: bool) -> None:
+    for change in found["changes"]:
+        if as_json:
+            output.json_line(json.dumps({"delegationId": found["id"], **change}, ensure_ascii=False))
+            continue
+        call = cut(f"{change['name']} {json.dumps(change['arguments'], ensure_ascii=False)}", SHOWN_CALL)
+        output.line(f"{found['id']}  turn {change['turn']}  {call}")
+        decided = (f"{verdict['decision']} by {_rule(verdict)}" for verdict in (change["old"], change["new"]))
+        output.line(f"  {' → '.join(decided)}: {change['new']['reason']}")

@@ -52,11 +52,14 @@ async def pull(id: str, paths: tuple[str, ...], into: Path | None, overwrite: bo
         wanted = await _wanted(client, delegation, paths)
         for each in wanted:
             check_path(each.file.name)
-        folder = _made(into or Path())
+        (into or Path()).mkdir(parents=True, exist_ok=True)
+        folder = (into or Path()).absolute()
         with Target(folder) as target:
             refused = {} if overwrite else _refused(target, folder, wanted)
-            for each in () if refused else wanted:
-                await _fetch(client, delegation.id, each.file, target)
+            for file in () if refused else (each.file for each in wanted):
+                with target.writing(file.name, executable=file.executable) as writing:
+                    async for chunk in client.file(delegation.id, file.name):
+                        writing.write(chunk)
     _print(folder, [] if refused else [each.file for each in wanted], refused, as_json)
     return Exit.FAILED if refused else Exit.SUCCEEDED
 
@@ -75,12 +78,10 @@ def _print(folder: Path, fetched: Sequence[WorkspaceFile], refused: dict[str, st
         output.json_line(json.dumps({"directory": str(folder), "fetched": paths, "refused": refused}))
     elif refused:
         output.note(f"nothing was fetched: {count(len(refused), 'file')} would be lost in {folder}")
-        for path, why in refused.items():
-            output.note(f"  {path}: {why}")
+        output.lines((f"  {path}: {why}" for path, why in refused.items()), err=True)
     else:
         output.line(f"{count(len(fetched), 'file')} fetched into {folder}")
-        for file in fetched:
-            output.line(f"  {file.path}, {formatting.size(file.size)}")
+        output.lines(f"  {file.path}, {formatting.size(file.size)}" for file in fetched)
 
 
 async def _wanted(client: Client, delegation: Delegation, paths: Sequence[str]) -> list[_Fetch]:
@@ -97,7 +98,8 @@ async def _wanted(client: Client, delegation: Delegation, paths: Sequence[str]) 
         return chosen
     found: dict[str, _Fetch] = {}
     for path in paths:
-        names = [name for name, each in files.items() if _fits(path.rstrip("/"), name, each.file.path)]
+        asked = path.rstrip("/").removeprefix("./")
+        names = [name for name, each in files.items() if _fits(asked, name) or _fits(asked, each.file.path)]
         if not names:
             near = did_you_mean(path[:100], files, cutoff=0.6) or f"it has {count(len(files), 'file')}"
             raise NotFound(f"{delegation.id} has no file {path}; {near}")
@@ -105,14 +107,8 @@ async def _wanted(client: Client, delegation: Delegation, paths: Sequence[str]) 
     return list(found.values())
 
 
-def _fits(wanted: str, *names: str) -> bool:
-    wanted = wanted.removeprefix("./")
-    return any(wanted in (name, ".") or name.startswith(f"{wanted}/") or fnmatchcase(name, wanted) for name in names)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder.absolute()
+def _fits(asked: str, name: str) -> bool:
+    return asked in (name, ".") or name.startswith(f"{asked}/") or fnmatchcase(name, asked)
 
 
 def _refused(target: Target, folder: Path, wanted: Sequence[_Fetch]) -> dict[str, str]:
@@ -136,9 +132,3 @@ def _digest(path: Path) -> str:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(fd, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-async def _fetch(client: Client, id: str, file: WorkspaceFile, target: Target) -> None:
-    with target.writing(file.name, executable=file.executable) as writing:
-        async for chunk in client.file(id, file.name):
-            writing.write(chunk)

@@ -17,8 +17,8 @@ from .values import Parsed
 
 if TYPE_CHECKING:
     from ...shared.fleet import ToolCard, WorkerCard
-    from ...shared.runs.cost import Cost, CostReport
-    from ..audit_log import AuditEntry, AuditPage
+    from ...shared.runs.cost import Cost
+    from ..audit_log import AuditEntry
 
 
 SHOWN_IDS = 3
@@ -37,32 +37,24 @@ def audit(limit: int, cursor: str | None, as_json: bool) -> None:
     if as_json:
         output.json_lines(page.items)
     elif page.items:
-        for row in formatting.columns([("at", "token", "client", "request", "status", "delegations"), *_rows(page)]):
-            output.line(row.rstrip())
+        head = ("at", "token", "client", "request", "status", "delegations")
+        output.lines(formatting.columns([head, *map(_row, page.items)]))
     else:
         output.note("no request has changed anything or was refused yet")
     if page.next_cursor:
         output.note(f"there are more: --cursor {page.next_cursor}")
 
 
-def _rows(page: AuditPage) -> list[tuple[str, ...]]:
-    return [
-        (
-            f"{item.at:%Y-%m-%d %H:%M:%S}",
-            item.token or "–",
-            item.client or "–",
-            f"{item.method} {item.route}" + (f" ({item.tool})" if item.tool else ""),
-            str(item.status) + (f" ×{item.count}" if item.count > 1 else ""),
-            _ids(item),
-        )
-        for item in page.items
-    ]
-
-
-def _ids(item: AuditEntry) -> str:
-    ids = item.delegation_ids
-    more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
-    return " ".join(map(short_id, ids[:SHOWN_IDS])) + more
+def _row(item: AuditEntry) -> tuple[str, ...]:
+    more = len(item.delegation_ids) - SHOWN_IDS
+    return (
+        f"{item.at:%Y-%m-%d %H:%M:%S}",
+        item.token or "–",
+        item.client or "–",
+        f"{item.method} {item.route}" + (f" ({item.tool})" if item.tool else ""),
+        str(item.status) + (f" ×{item.count}" if item.count > 1 else ""),
+        " ".join(map(short_id, item.delegation_ids[:SHOWN_IDS])) + (f" and {more} more" if more > 0 else ""),
+    )
 
 
 AGO = re.compile(r"(\d{1,5})([dh])")
@@ -81,26 +73,25 @@ def _since(value: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+SINCE = Parsed("since", _since)
+
+
 def _group(value: str) -> str:
     from ...shared.runs.cost import check_group
 
     return check_group(value)
 
 
-_SINCE = Parsed("since", _since)
-_GROUP = Parsed("group", _group)
-
-
 @click.command()
 @click.option(
     "--by",
-    type=_GROUP,
+    type=Parsed("group", _group),
     default="day",
     show_default=True,
     metavar="GROUP",
     help="day, model, session, label, or label:KEY for one label's values.",
 )
-@click.option("--since", type=_SINCE, metavar="WHEN", help="What was accepted since: 7d, 24h, or a date (UTC).")
+@click.option("--since", type=SINCE, metavar="WHEN", help="What was accepted since: 7d, 24h, or a date (UTC).")
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 def cost(by: str, since: datetime | None, as_json: bool) -> None:
     """Show what delegations cost, finished and running ones, by the day (UTC) on which they were accepted.
@@ -112,20 +103,13 @@ def cost(by: str, since: datetime | None, as_json: bool) -> None:
     if as_json:
         output.json_line(report.to_json())
         return
-    output.lines(_table(report))
+    head = (report.by, "delegations", "tokens", "cached", "cost", "saved")
+    rows = (_cells(item.key or NO_KEY, item) for item in report.items)
+    output.lines(formatting.columns([head, *rows, _cells("total", report.total)]))
     output.note("what subagents spent counts as theirs here; the result of their parent has it, too")
     if unpriced := report.total.unpriced:
         many = count(unpriced, "delegation")
         output.note(f"the cost of {many} is not known: the price of the model is not")
-
-
-def _table(report: CostReport) -> list[str]:
-    rows = [
-        (report.by, "delegations", "tokens", "cached", "cost", "saved"),
-        *(_cells(item.key or NO_KEY, item) for item in report.items),
-        _cells("total", report.total),
-    ]
-    return formatting.columns(rows)
 
 
 def _cells(name: str, row: Cost) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import click
 from ...shared.request_options import OPTIONS, Option
 from . import output
 from .errors import message, refusal
-from .values import DIRECTORY, LABEL, NAMES, RETRY, TEXT, Finite, Parsed, read_text, stdin_once
+from .values import DIRECTORY, LABEL, NAMES, RETRY, TEXT, Finite, Parsed, read_text
 
 if TYPE_CHECKING:
     from ...shared.request import DelegationRequest
@@ -45,40 +45,28 @@ FLAGS = {
 
 def request_options(command: Command) -> Command:
     """Adds an option for each field of a request but the task."""
-    return _with_options(command, *_WORKSPACE_OPTIONS, *map(_click_option, OPTIONS.values()))
-
-
-def options_of(*pointers: str) -> Callable[[Command], Command]:
-    """Returns what adds the options of some fields."""
-    return lambda command: _with_options(command, *(_click_option(OPTIONS[pointer]) for pointer in pointers))
-
-
-def _with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
-    for option in reversed(options):
+    command = options_of(*OPTIONS)(command)
+    for option in reversed(_WORKSPACE_OPTIONS):
         command = option(command)
     return command
 
 
-def _click_option(option: Option) -> Callable[[Any], Any]:
-    return click.option(
-        option.flag,
-        type=_type(option),
-        multiple=option.kind == "labels",
-        metavar=option.placeholder,
-        help=option.help,
-    )
+def options_of(*pointers: str) -> Callable[[Command], Command]:
+    """Returns what adds the options of some fields."""
+
+    def add(command: Command) -> Command:
+        for option in (OPTIONS[pointer] for pointer in reversed(pointers)):
+            how, shown, many = _type(option), option.placeholder, option.kind == "labels"
+            command = click.option(option.flag, type=how, multiple=many, metavar=shown, help=option.help)(command)
+        return command
+
+    return add
 
 
 def _type(option: Option) -> click.ParamType[Any]:
     match option.kind:
-        case "text":
-            return TEXT
-        case "names":
-            return NAMES
-        case "labels":
-            return LABEL
-        case "retry":
-            return RETRY
+        case "text" | "names" | "labels" | "retry":
+            return {"text": TEXT, "names": NAMES, "labels": LABEL, "retry": RETRY}[option.kind]
         case "whole":
             return click.IntRange(option.least, option.most)
         case "number":
@@ -121,9 +109,8 @@ def _holds(fields: Mapping[str, Any], path: str) -> bool:
 
 def given_options(given: Mapping[str, Any], *, task: str = "TASK", file: str = "") -> RequestOptions:
     """Returns the fields that the options set; others keep their defaults."""
-    fields = {"task": given["task"], "workspace": _workspace(given)}
-    fields = {name: value for name, value in fields.items() if value is not None}
-    return RequestOptions(fields | given_fields(given), task, file)
+    fields = {"task": given["task"], "workspace": _workspace(given)} | given_fields(given)
+    return RequestOptions({name: value for name, value in fields.items() if value is not None}, task, file)
 
 
 def given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,11 +174,7 @@ def read_json(text: str) -> Any:
 
 def _request_in_file(path: str) -> tuple[str, dict[str, Any]]:
     try:
-        if path == "-":
-            fields = read_json(read_text(stdin_once()))
-        else:
-            with Path(path).open("rb") as file:
-                fields = read_json(read_text(file))
+        fields = read_json(read_text(None if path == "-" else path))
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     except json.JSONDecodeError as error:

@@ -21,7 +21,6 @@ from .connect import (
     note_before_work,
 )
 from .errors import Exit
-from .live import display
 from .request_options import (
     REQUEST_FILE,
     RequestOptions,
@@ -34,7 +33,7 @@ from .request_options import (
     workspace_here,
 )
 from .values import TEXT, StrictCommand, denied_option, stdin_text, stream_option, wait_option
-from .watcher import Watcher, note_if_queued, note_lowered_limits, print_result
+from .watcher import Watcher, display, note_if_queued, note_lowered_limits, print_result
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation

@@ -126,10 +126,6 @@ def usage_rows(
     return (*rows, UsageRow("total", whole))
 
 
-def usage_table(rows: Sequence[UsageRow]) -> list[str]:
-    return formatting.columns([HEAD, *(row.cells for row in rows)], left={0, len(HEAD) - 1})
-
-
 def _difference(whole: Usage, part: Usage) -> Usage:
     """Returns what the whole has besides the part; null amounts stay null."""
     pairs = {name: (getattr(whole, name), getattr(part, name)) for name in type(whole).model_fields}
@@ -165,26 +161,23 @@ async def show(id: str, artifact: str | None, as_json: bool, **parts: bool) -> N
     if as_json and part in ("patch", "artifact"):
         raise click.UsageError(f"--json has no meaning with --{part}, which is printed as it is")
     async with connect(load_settings()) as service:
-        await _show(service.client, await full_id(service.client, id), part, artifact or "", as_json)
-
-
-async def _show(client: Client, id: str, part: str, artifact: str, as_json: bool) -> None:
-    match part:
-        case "artifact":
-            output.content(await client.artifact(id, artifact))
-        case "patch":
-            output.patch(await client.patch(id))
-        case "transcript":
-            output.lines(transcript(await client.events(id)))
-        case "events":
-            await _show_events(client, id, as_json)
-        case "steps":
-            await _show_steps(client, id, as_json)
-        case "usage":
-            await _show_usage(client, id, as_json)
-        case _:
-            delegation = await client.get(id)
-            _print(delegation, [] if as_json else await _children(client, delegation), as_json)
+        client = service.client
+        id = await full_id(client, id)
+        match part:
+            case "artifact":
+                output.content(await client.artifact(id, artifact or ""))
+            case "patch":
+                output.patch(await client.patch(id))
+            case "transcript":
+                output.lines(transcript(await client.events(id)))
+            case "events":
+                await _show_events(client, id, as_json)
+            case "steps":
+                await _show_steps(client, id, as_json)
+            case "usage":
+                await _show_usage(client, id, as_json)
+            case _:
+                await _show_result(client, id, as_json)
 
 
 async def _show_events(client: Client, id: str, as_json: bool) -> None:
@@ -221,7 +214,7 @@ async def _show_usage(client: Client, id: str, as_json: bool) -> None:
         for row in rows:
             output.json_line(row.to_json())
     else:
-        output.lines(usage_table(rows))
+        output.lines(formatting.columns([HEAD, *(row.cells for row in rows)], left={0, len(HEAD) - 1}))
 
 
 async def _children(client: Client, parent: Delegation) -> list[Delegation]:
@@ -229,12 +222,13 @@ async def _children(client: Client, parent: Delegation) -> list[Delegation]:
     return [delegation async for delegation in listed(client, parent=parent.id)][::-1]
 
 
-def _print(delegation: Delegation, children: Sequence[Delegation], as_json: bool) -> None:
+async def _show_result(client: Client, id: str, as_json: bool) -> None:
     """Prints the facts first and the summary last, because it may be long."""
+    delegation = await client.get(id)
     if as_json:
         output.json_line(delegation.to_json())
         return
-    output.lines(_facts(delegation, children))
+    output.lines(_facts(delegation, await _children(client, delegation)))
     if delegation.result is not None:
         output.line("")
         output.block(delegation.result.summary)
@@ -328,12 +322,7 @@ def _table(found: Sequence[Delegation]) -> list[str]:
         price = dollars(item.result.usage.cost_usd if item.result else item.progress.cost_usd)
         id = short_id(item.id) if sys.stdout.isatty() else item.id
         age = f"{formatting.ago(item.created_at, moment)} ago"
-        rows.append((id, _status(item), seconds(took), price, age, _title(item)))
+        parent = f"↳ {short_id(item.request.parent_id)}  " if item.request.parent_id else ""
+        rows.append((id, _status(item), seconds(took), price, age, parent + item.request.title))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     return [line[:width] for line in formatting.columns(rows, left=(0, 1, 5))] if rows else []
-
-
-def _title(item: Delegation) -> str:
-    """Returns the title; that of a child names its parent."""
-    parent = item.request.parent_id
-    return f"↳ {short_id(parent)}  {item.request.title}" if parent else item.request.title

@@ -1,18 +1,36 @@
-"""The table of unfinished delegations, limited to the terminal's height."""
+"""The live table of a terminal: a row per unfinished delegation at its bottom, redrawn in place, and questions below.
+
+Everything that draws with rich is here, whose import would delay the commands that draw nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import signal
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Self, TextIO
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
-from ...shared.lines import SHORT_ID, dollars, seconds, short_id
+from ...shared.lines import SHORT_ID, cut, dollars, outcome, seconds, short_id
 from ...shared.text import visible
-from ..run_states import RunState, RunStates
+from ..run_states import RunState
+from . import formatting, output
+from .live import MAX_TITLE, EventLines, Live
 
+if TYPE_CHECKING:
+    from ...shared.events import Envelope
+
+SHOWN_BY_ROWS = {"run_queued", "run_started"}
+"""Events without a line above the table: its rows show them."""
+KEPT_LINES = 12
+"""Lines of a terminal that the lines about a question leave for all others."""
+UP = "\x1b[{}A"
+CLEAR_BELOW = "\x1b[J"
+NO_WRAP, WRAP = "\x1b[?7l", "\x1b[?7h"
 STATUS_STYLES = {
     "queued": "dim",
     "running": "cyan",
@@ -28,43 +46,171 @@ OTHER_LINES = 6
 ORDER = {"waiting": 0, "running": 1}
 
 
-def table_lines(console: Console, states: RunStates, taken: int = 0) -> list[str]:
-    """Returns the lines for the bottom of the terminal, of which so many lines are taken; one line for one row."""
-    rows = [*states.open.values()]
-    room = max(1, console.height - OTHER_LINES - taken)
-    first = sorted(rows, key=lambda row: ORDER.get(row.status, len(ORDER)))[:room]
-    with console.capture() as captured:
-        if not states.several:
-            for row in rows:
-                line = Text(visible(row.line()), no_wrap=True, overflow="ellipsis")
-                line.stylize(STATUS_STYLES.get(row.status, ""), 0, len(row.status))
-                console.print(line)
-        else:
-            if first:
-                console.print(_grid(first, console.width))
-            footer = states.totals(len(rows) - len(first))
-            console.print(Text(footer, "bold", no_wrap=True, overflow="ellipsis"))
-    return captured.get().splitlines()
+class Region:
+    """A redrawn region. The cursor stays on an empty line below it, so that key echoes vanish on the next redraw.
+
+    The cursor is never hidden, so that a stopped or killed command has nothing to restore.
+    """
+
+    def __init__(self, stream: TextIO, lines: Callable[[], Sequence[str]]) -> None:
+        self._stream = stream
+        self._lines = lines
+        self._drawn: list[str] = []
+
+    def draw(self) -> None:
+        lines = [*self._lines()]
+        if lines != self._drawn:
+            # The terminal may compute another character width; a wrapped line would break the line count.
+            self._write(self._erasing() + NO_WRAP + "".join(f"{line}\n" for line in lines) + WRAP)
+            self._drawn = lines
+
+    def redraw(self) -> None:
+        """Draws at the cursor without erasing: the old lines are not above it any more, as after Ctrl-Z and `fg`."""
+        self._drawn = []
+        self.draw()
+
+    @contextmanager
+    def aside(self) -> Generator[None]:
+        """Erases the lines for the block, in which others may print to this terminal."""
+        self.erase()
+        try:
+            yield
+        finally:
+            self.draw()
+
+    def erase(self) -> None:
+        self._write(self._erasing())
+        self._drawn = []
+
+    def _erasing(self) -> str:
+        return f"\r{UP.format(len(self._drawn)) if self._drawn else ''}{CLEAR_BELOW}"
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            pass  # the terminal is gone; the work continues
 
 
-def _grid(rows: Sequence[RunState], width: int) -> Table:
+class Table(Live):
+    """A live table for terminals: a row per unfinished delegation, and totals.
+
+    A finished delegation becomes a line above the table, which scrolls away.
+    """
+
+    def __init__(self, *, show_outcomes: bool = True, stream: bool = False) -> None:
+        self.prompts = sys.stdin.isatty()
+        super().__init__(EventLines(stream=stream, width=self._width, asks=self.prompts))
+        self._show_outcomes = show_outcomes
+        self._prompt: Sequence[str] = ()
+        self._console = Console(stderr=True)
+        self._region = Region(sys.stderr, self._lines)
+
+    def __enter__(self) -> Self:
+        self._loop.add_signal_handler(signal.SIGCONT, self._region.redraw)
+        return super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self._loop.remove_signal_handler(signal.SIGCONT)
+        self._region.draw()
+
+    def _refresh(self) -> None:
+        self._region.draw()
+
+    def event(self, envelope: Envelope) -> None:
+        if (state := self._states.take(envelope)) is None:
+            return
+        several, type = self._states.several, envelope.event.type
+        lines = self._steps.of(envelope)
+        if type == "run_finished" or (several and type in SHOWN_BY_ROWS):
+            lines = lines[:-1]  # the line of the end is another one
+        self._print([f"{self._prefix(state)}{line}" for line in lines])
+        if open := self._steps.unfinished(state.id):
+            state.step = open
+        if envelope.event.type == "run_finished" and self._show_outcomes:
+            result = envelope.event.result
+            self.note(formatting.end_line(result, state.title, state.request) if several else outcome(result))
+
+    def _prefix(self, state: RunState) -> str:
+        """Returns what names the delegation at the beginning of a line; "" where there is only one."""
+        if not self._states.several:
+            return ""
+        return f"{cut(state.title, min(MAX_TITLE, self._console.width // 3))}  {short_id(state.id)}  "
+
+    def _width(self) -> int:
+        return self._console.width - max(map(len, map(self._prefix, self._states.open.values())), default=0)
+
+    def _print(self, lines: Sequence[str]) -> None:
+        if lines:
+            with self._region.aside():
+                for line in lines:
+                    output.note(line)
+
+    def note(self, text: str) -> None:
+        self._print([text])
+
+    def aside(self) -> AbstractContextManager[None]:
+        return self._region.aside() if sys.stdout.isatty() else nullcontext()
+
+    def _lines(self) -> list[str]:
+        below = self._prompted(*self._prompt) if self._prompt else []
+        return [*self._rows(len(below)), *below]
+
+    def _rows(self, taken: int) -> list[str]:
+        """Returns the lines about the delegations where so many lines of the terminal are taken; one for one row."""
+        rows, console = [*self._states.open.values()], self._console
+        with console.capture() as captured:
+            if self._states.several:
+                room = max(1, console.height - OTHER_LINES - taken)
+                first = sorted(rows, key=lambda row: ORDER.get(row.status, len(ORDER)))[:room]
+                if first:
+                    console.print(_grid(first, narrow=console.width < NARROW))
+                footer = self._states.totals(len(rows) - len(first))
+                console.print(Text(footer, "bold", no_wrap=True, overflow="ellipsis"))
+            else:
+                for row in rows:
+                    line = Text(visible(row.line()), no_wrap=True, overflow="ellipsis")
+                    line.stylize(STATUS_STYLES.get(row.status, ""), 0, len(row.status))
+                    console.print(line)
+        return captured.get().splitlines()
+
+    def _prompted(self, *lines: str) -> list[str]:
+        width, room = self._console.width - 1, max(1, self._console.height - KEPT_LINES)
+        *about, question, answer = map(visible, lines)
+        about = [part for line in about for part in formatting.wrapped(line, width, hang=4, hard=True)]
+        if len(about) > room:
+            about[room - 1 :] = [f"  … {len(about) - room + 1} more lines: ? shows them"]
+        if len(answer) > width:
+            answer = f"…{answer[1 - width :]}"  # what is typed is at the end
+        question = formatting.wrapped(question, width, hard=True)
+        return [*(output.painted(line, sys.stderr) for line in about), *question, answer]
+
+    def prompt(self, *lines: str) -> None:
+        self._prompt = lines
+        self._region.draw()
+
+
+def _grid(rows: Sequence[RunState], *, narrow: bool) -> Grid:
     """A narrow terminal leaves out what matters least."""
-    narrow = width < NARROW
-    grid = Table(box=None, pad_edge=False, expand=True)
-    cells: list[Callable[[RunState], Text | str]] = []
-
-    def column(name: str, cell: Callable[[RunState], Text | str], **how: Any) -> None:
-        grid.add_column(name, no_wrap=True, **how)
-        cells.append(cell)
-
-    column("TASK", lambda row: Text(visible(row.title)), ratio=4)
-    column("ID", lambda row: Text(short_id(row.id), "dim"), width=SHORT_ID + 1)
-    column("STATUS", lambda row: Text(row.status, STATUS_STYLES.get(row.status, "")), width=9)
-    column("LAST STEP", lambda row: Text(visible(row.step), "dim"), ratio=3)
+    grid = Grid(box=None, pad_edge=False, expand=True)
+    grid.add_column("TASK", no_wrap=True, ratio=4)
+    grid.add_column("ID", no_wrap=True, width=SHORT_ID + 1)
+    grid.add_column("STATUS", no_wrap=True, width=9)
+    grid.add_column("LAST STEP", no_wrap=True, ratio=3)
     if not narrow:
-        column("TURN", lambda row: str(row.turn or ""), justify="right")
-    column("TIME", lambda row: seconds(row.elapsed()), justify="right", min_width=8)
-    column("COST", lambda row: dollars(row.cost), justify="right")
+        grid.add_column("TURN", no_wrap=True, justify="right")
+    grid.add_column("TIME", no_wrap=True, justify="right", min_width=8)
+    grid.add_column("COST", no_wrap=True, justify="right")
     for row in rows:
-        grid.add_row(*(cell(row) for cell in cells))
+        grid.add_row(
+            Text(visible(row.title)),
+            Text(short_id(row.id), "dim"),
+            Text(row.status, STATUS_STYLES.get(row.status, "")),
+            Text(visible(row.step), "dim"),
+            *(() if narrow else (str(row.turn or ""),)),
+            seconds(row.elapsed()),
+            dollars(row.cost),
+        )
     return grid

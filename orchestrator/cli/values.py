@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -24,15 +25,10 @@ _SECTION_OF = {
 """The section of the help in which a parameter stands; all others stand in ``Options``."""
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", re.ASCII)
 _SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12} | {
-    "k": 2**10,
-    "m": 2**20,
-    "g": 2**30,
-    "t": 2**40,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
+_BYTES = {"b": 1} | {
+    f"{letter}{end}": base**power
+    for power, letter in enumerate("kmgt", 1)
+    for end, base in (("b", 1000), ("", 1024), ("ib", 1024))
 }
 
 
@@ -54,10 +50,7 @@ def _text(value: str) -> str:
     if value.startswith("@@") or not (value == "-" or value.startswith("@")):
         return value[1:] if value.startswith("@@") else value
     try:
-        if value == "-":
-            return read_text(stdin_once())
-        with Path(value[1:]).open("rb") as file:
-            return read_text(file)
+        return read_text(None if value == "-" else value[1:])
     except OSError as error:
         raise ValueError(f"{value[1:]} cannot be read: {error.strerror} (@@ begins a text with @)") from None
     except ValueError as error:
@@ -103,10 +96,15 @@ RETRY = Parsed("retry", _retry)
 
 
 class Finite(click.FloatRange):
-    """A finite number: ``nan`` and ``inf`` would pass every range check or none."""
+    """A finite number, or an amount of units: ``nan`` and ``inf`` would pass every range check or none."""
+
+    units: Mapping[str, int] = {}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = super().convert(value, param, ctx)
+        found = _AMOUNT.fullmatch(value) if isinstance(value, str) else None
+        unit = found and self.units.get(found[2].lower())
+        amount: Any = float(found[1]) * unit if found and unit else value
+        number = super().convert(amount, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
@@ -116,25 +114,14 @@ class Duration(Finite):
     """``90`` or ``90s``, ``15min``, ``24h``, ``7d``, ``2w``: seconds."""
 
     name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        return super().convert(_in_units(value, _SECONDS), param, ctx)
+    units = _SECONDS
 
 
 class Size(Finite):
     """``500MB``, ``2GB``, ``1.5GiB`` or a number of bytes."""
 
     name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        return super().convert(_in_units(value, _BYTES), param, ctx)
-
-
-def _in_units(value: Any, units: Mapping[str, int]) -> Any:
-    found = _AMOUNT.fullmatch(value) if isinstance(value, str) else None
-    if found is None or found[2].lower() not in units:
-        return value
-    return float(found[1]) * units[found[2].lower()]
+    units = _BYTES
 
 
 class StrictCommand(click.Command):
@@ -179,16 +166,20 @@ def stdin_text() -> str:
     if sys.stdin.isatty():
         return ""
     try:
-        return read_text(stdin_once())
+        return read_text(None)
     except (OSError, ValueError) as error:
         raise click.UsageError(f"the task on standard input cannot be read: {error}") from None
 
 
-def read_text(file: BinaryIO) -> str:
-    """Reads UTF-8, with or without a byte order mark. Raises ValueError with the actual encoding."""
+def read_text(path: str | None) -> str:
+    """Reads UTF-8, with or without a byte order mark, from a file, or for None from standard input.
+
+    Raises OSError, and ValueError with the actual encoding.
+    """
     from ...shared.request import MAX_TEXT_BYTES
 
-    data = file.read(MAX_TEXT_BYTES + 4)  # a device has no end
+    with nullcontext(stdin_once()) if path is None else Path(path).open("rb") as file:
+        data = file.read(MAX_TEXT_BYTES + 4)  # a device has no end
     if len(data) > MAX_TEXT_BYTES + 3:
         raise ValueError(f"it is larger than a request may be ({MAX_TEXT_BYTES} bytes)")
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from ...shared.text import count
 from . import formatting, output
 from .connect import Service, asynchronous, connect, full_id, load_settings, unfinished
 from .errors import Exit, exit_code_of_results
-from .live import Display, JsonLines, display
+from .live import Display, JsonLines, Lines
 from .permissions import Questions
 from .values import Finite, denied_option, stream_option
 
@@ -197,6 +198,20 @@ def _is_failure_reason(event: AnyEvent) -> bool:
     return event.type == "error" and event.kind in [*TerminationReason]
 
 
+def display(*, show_outcomes: bool = True, stream: bool = False) -> Display:
+    """Returns the table if stderr is a terminal that can move its cursor, else lines.
+
+    Without ``show_outcomes`` the command itself prints how each delegation ended. ``stream`` shows the model's words
+    and the output of commands, too.
+    """
+    if sys.stderr.isatty():
+        from .table import Console, Table
+
+        if not Console(stderr=True).is_dumb_terminal:
+            return Table(show_outcomes=show_outcomes, stream=stream)
+    return Lines(stream=stream)
+
+
 @asynccontextmanager
 async def interrupts() -> AsyncGenerator[asyncio.Queue[signal.Signals]]:
     """Yields a queue with one entry per Ctrl-C or SIGTERM, which have no other effect in the block."""
@@ -228,16 +243,13 @@ def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool)
         output.json_line(result.to_json())
         return
     output.block(result.summary)
-    for changed in result.file_changes[:SHOWN_CHANGES]:
-        output.note(f"  {formatting.change(changed)}")
+    output.lines((f"  {formatting.change(changed)}" for changed in result.file_changes[:SHOWN_CHANGES]), err=True)
     if (more := len(result.file_changes) - SHOWN_CHANGES) > 0:
         output.note(f"  and {more} more: deputize show {result.delegation_id}")
     if not result.file_changes and (unchanged := formatting.changes(result, delegation.request)):
         output.note(f"  {unchanged}")
-    for sentence in formatting.left_out(result):
-        output.note(f"  left out: {sentence}")
-    for error in formatting.other_errors(result):
-        output.note(f"  error: {error}")
+    output.lines((f"  left out: {sentence}" for sentence in formatting.left_out(result)), err=True)
+    output.lines((f"  error: {error}" for error in formatting.other_errors(result)), err=True)
 
 
 @click.command()

@@ -8,6 +8,7 @@ import os
 import re
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from mcp.server.stdio import stdio_server
@@ -35,7 +36,7 @@ PENDING = 16
 async def serve(source: Source) -> None:
     """Answers until the end of standard input, or until it is cancelled; then cancels what the client waits for."""
     server = McpServer(source, Transport())
-    lines = cast("anyio.AsyncFile[str]", _Lines())
+    lines = cast("anyio.AsyncFile[str]", _lines())
     try:
         async with stdio_server(stdin=lines) as (reading, writing):
             requests = cast("ReadStream[SessionMessage | Exception]", _Requests(reading, writing))
@@ -81,35 +82,27 @@ class _Requests:
         return cast("SessionMessage | Exception", item)
 
 
-class _Lines:
-    """The lines of standard input, read by a daemon thread: a read cannot be interrupted, and must not delay the end.
+async def _lines() -> AsyncIterator[str]:
+    """Yields the lines of standard input, read by a daemon thread: a read cannot be interrupted, and must not delay us.
 
     The SDK's own reader would hold up a signal until the client writes again.
     """
+    lines: asyncio.Queue[str | None] = asyncio.Queue(PENDING)
+    loop = asyncio.get_running_loop()
 
-    def __init__(self) -> None:
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue(PENDING)
-        self._loop = asyncio.get_running_loop()
-        threading.Thread(target=self._read, name="stdin", daemon=True).start()
+    def put(line: str | None) -> None:
+        asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
 
-    async def __aiter__(self) -> AsyncIterator[str]:
-        while (line := await self._lines.get()) is not None:
-            yield line
-
-    def _read(self) -> None:
+    def read() -> None:
         rest = b""
-        while True:
-            try:
-                chunk = os.read(0, CHUNK)
-            except OSError:
-                chunk = b""
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                if line.strip():
-                    self._put(valid_json_unicode(line).decode())
-            if not chunk:
-                self._put(None)
-                return
+        with suppress(OSError):
+            while chunk := os.read(0, CHUNK):
+                *whole, rest = (rest + chunk).split(b"\n")
+                for line in whole:
+                    if line.strip():
+                        put(valid_json_unicode(line).decode())
+        put(None)
 
-    def _put(self, line: str | None) -> None:
-        asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    while (line := await lines.get()) is not None:
+        yield line

@@ -10,8 +10,7 @@ from tests.architecture.sources import dotted, name, python_files, tree
 
 WAYS_OUT = {
     "orchestrator/cli/output.py": "every line of every command",
-    "orchestrator/cli/live.py": "redraws the lines at the bottom of a terminal",
-    "orchestrator/cli/table.py": "draws into memory, visible text only",
+    "orchestrator/cli/table.py": "redraws the lines at the bottom of a terminal, visible text only",
 }
 PRINTS = {"print", "input", "pprint", "rich.print"}
 CLICK_PRINTS = {"echo", "secho", "prompt", "confirm", "pause", "echo_via_pager", "style", "progressbar", "edit"}

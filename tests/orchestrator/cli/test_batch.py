@@ -1,7 +1,8 @@
-"""`deputize batch`: many at once, into a file, and on again after a break."""
+"""`deputize batch`: many at once, into a file and on again after a break; no result is lost or torn."""
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 from pathlib import Path
@@ -12,9 +13,14 @@ from deputize.orchestrator.cli.batch import submit_in_chunks
 from deputize.orchestrator.cli.batch_input import BatchInput
 from deputize.orchestrator.cli.request_options import RequestOptions
 from deputize.orchestrator.client import Client
+from deputize.orchestrator.delegations import open_service
+from deputize.shared.connection import connect
 from deputize.shared.delegation import TerminationReason
+from deputize.shared.errors import Invalid
+from deputize.shared.fleet import Fleet
 from tests.orchestrator.command_line import deputize, started
-from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
+from tests.orchestrator.serving import served, settings
 from tests.waiting import until
 
 
@@ -101,3 +107,135 @@ async def test_more_than_the_service_takes_at_once_is_sent_in_pieces(url: str, s
     async with Client(url) as client:
         delegations = await submit_in_chunks(client, source, lines)
     assert [delegation.request.task for delegation in delegations] == [f"t{number}" for number in range(1001)]
+
+
+async def test_every_wrong_line_is_named_at_once(url: str, service: FakeService, tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_bytes(b'{"task": "one"}\n{"task": " "}\n{"task": "x", "label": {}}\n["task"]\n{"task": "\xff"}\n{')
+    done = await deputize("batch", str(tasks), "--out", str(tmp_path / "out"), DEPUTIZE_URL=url)
+    assert (done.code, done.out) == (2, "")
+    first, *rest = done.err.splitlines()
+    assert first == "deputize: 5 mistakes, so nothing was handed over"
+    assert [line.split(": ")[0] for line in rest] == [f"  {tasks}, line {number}" for number in (2, 3, 4, 5, 6)]
+    assert "did you mean 'labels'?" in rest[1]
+    assert "not UTF-8" in rest[3]
+    assert service.runs == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["tasks.jsonl"]
+
+
+async def test_what_only_the_service_knows_is_told_by_line_too(redis_url: str, tmp_path: Path) -> None:
+    tasks, out = tmp_path / "tasks.jsonl", tmp_path / "out.jsonl"
+    good = {"task": "fine"}
+    wrong = [{"task": "x", "tools": ["read_fil"]}, {"task": "x", "workspace": {"kind": "directory", "path": "here"}}]
+    tasks.write_text("\n\n".join(map(json.dumps, [good, *wrong, good])))
+    using = settings(redis_url=redis_url)
+    async with served(lambda: open_service(using, redis_url), using) as url, connect(redis_url) as redis:
+        await Fleet(redis).announce(worker_card(), [READ_FILE])
+        done = await deputize("batch", str(tasks), "--no-workspace", "--out", str(out), DEPUTIZE_URL=url)
+        assert done.code == 2
+        lines = done.err.splitlines()
+        assert lines[0] == "deputize: 2 mistakes, so nothing was handed over"
+        assert lines[1].startswith(f'  {tasks}, line 3: /tools/0: unknown tool "read_fil"; did you mean read_file?')
+        assert lines[2].startswith(f"  {tasks}, line 5: /workspace/path: ")
+        async with Client(url) as client:
+            assert (await client.list()).items == []
+    assert [path.name for path in tmp_path.iterdir()] == ["tasks.jsonl"]
+
+
+async def test_of_a_batch_in_pieces_none_goes_on_when_one_is_refused(redis_url: str) -> None:
+    using = settings(redis_url=redis_url)
+    source = BatchInput.of("t.jsonl", None, RequestOptions({}))
+    good, wrong = {"task": "t"}, {"task": "t", "verify": [{"kind": "command", "run": "x"}]}
+    lines = source.read(io.BytesIO("\n".join(map(json.dumps, [good] * 1001 + [wrong])).encode()))
+    async with served(lambda: open_service(using, redis_url), using) as url, Client(url) as client:
+        with pytest.raises(Invalid, match=r"t\.jsonl, line 1002: /verify: "):
+            await submit_in_chunks(client, source, lines)
+        assert {each.status for each in (await client.list(limit=500)).items} == {"cancelled"}
+
+
+@pytest.mark.parametrize("text", [b'\xef\xbb\xbf{"task": "one"}\r\n', b'{"task": "one\xe2\x80\xa8two"}'])
+async def test_a_byte_order_mark_and_any_line_separator_inside_a_text_are_fine(
+    url: str, service: FakeService, tmp_path: Path, text: bytes
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_bytes(text)
+    await deputize("batch", str(tasks), "--wait", "0", DEPUTIZE_URL=url)
+    assert len(service.runs) == 1
+
+
+async def test_another_encoding_is_named(url: str, tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"task": "one"}', encoding="utf-16")
+    done = await deputize("batch", str(tasks), DEPUTIZE_URL=url)
+    assert done.code == 2
+    assert "UTF-16; save it as UTF-8" in done.err
+
+
+@pytest.mark.parametrize("out", ["none/out.jsonl", "tasks.jsonl", "folder", "held.jsonl"])
+async def test_results_that_cannot_be_written_are_refused_before_anything_starts(
+    url: str, service: FakeService, tmp_path: Path, out: str
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"task": "one"}')
+    tmp_path.joinpath("folder").mkdir()
+    with tmp_path.joinpath("held.jsonl").open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # another batch
+        done = await deputize("batch", str(tasks), "--resume", "--out", str(tmp_path / out), DEPUTIZE_URL=url)
+    assert done.code in (2, 3)
+    assert done.err.count("\n") <= 4
+    assert "Traceback" not in done.err
+    assert out in done.err
+    assert service.runs == {}
+    assert tasks.read_text() == '{"task": "one"}'
+
+
+async def test_a_torn_row_and_odd_line_separators_lose_no_result(
+    url: str, service: FakeService, tmp_path: Path
+) -> None:
+    tasks, out = tmp_path / "tasks.jsonl", tmp_path / "out.jsonl"
+    tasks.write_text('{"task": "one"}\n{"task": "two"}\n')
+    async with started("batch", str(tasks), "--out", str(out), DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following == 2, 60)
+        first, second = service.runs
+        service.finish(first, summary="a\u2028b\x85c")
+        await until(out.read_bytes)
+        await command.stop()
+    with out.open("ab") as file:
+        file.write('{"line": 2, "summary": "zaż'.encode()[:-1])  # a write that was cut inside a character
+    service.finish(second, summary="did two")
+    done = await deputize("batch", str(tasks), "--out", str(out), "--resume", DEPUTIZE_URL=url)
+    assert done.code == 0
+    assert "1 done before, 1 request left" in done.err
+    rows = [json.loads(line) for line in out.read_text().split("\n") if line]
+    assert {row["line"]: row["summary"] for row in rows} == {1: "a\u2028b\x85c", 2: "did two"}
+    assert len(service.runs) == 2
+
+
+async def test_a_line_that_changed_meanwhile_is_not_taken_for_done(
+    url: str, service: FakeService, tmp_path: Path
+) -> None:
+    tasks, out = tmp_path / "tasks.jsonl", tmp_path / "out.jsonl"
+    tasks.write_text('{"task": "one"}\n{"task": "two"}\n')
+    async with started("batch", str(tasks), "--out", str(out), DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following == 2, 60)
+        service.finish(next(iter(service.runs)))
+        await until(out.read_bytes)
+        await command.stop()
+    tasks.write_text('{"task": "zero"}\n{"task": "one"}\n{"task": "two"}\n')
+    done = await deputize("batch", str(tasks), "--out", str(out), "--resume", DEPUTIZE_URL=url)
+    assert done.code == 2
+    assert "line 1 is not what it was" in done.err
+    assert len(service.runs) == 2
+
+
+async def test_lines_with_the_same_key_are_one_delegation_and_both_have_its_result(
+    url: str, service: FakeService, tmp_path: Path
+) -> None:
+    tasks, out = tmp_path / "tasks.jsonl", tmp_path / "out.jsonl"
+    tasks.write_text('{"task": "one", "idempotencyKey": "k"}\n' * 2)
+    async with started("batch", str(tasks), "--out", str(out), DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following == 1, 60)
+        service.finish(next(iter(service.runs)))
+        assert (await command.done()).code == 0
+    assert [json.loads(line)["line"] for line in out.read_text().splitlines()] == [1, 2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "tasks.jsonl"]

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import timedelta
 from typing import Any
 
-from click.testing import CliRunner, Result
-
-from deputize.orchestrator.cli import cli
 from deputize.shared.delegation import Usage
 from deputize.shared.request import DelegationRequest
+from tests.orchestrator.cli.following import called
 from tests.orchestrator.fake_service import FakeService
-
-
-async def deputize(url: str, *arguments: str) -> Result:
-    runner = CliRunner(env={"DEPUTIZE_URL": url, "DEPUTIZE_TOKEN": None})
-    return await asyncio.to_thread(runner.invoke, cli, list(arguments), catch_exceptions=False)
 
 
 async def spent(
@@ -33,7 +25,7 @@ async def test_the_cost_of_each_day_and_of_all(url: str, service: FakeService) -
     await spent(service, 0.25)
     await spent(service, 0.5)
     await spent(service, 1.0, days_ago=3)
-    done = await deputize(url, "cost")
+    done = await called(url, "cost")
     heads, *rows = [line.split() for line in done.stdout.splitlines()]
     assert heads == ["day", "delegations", "tokens", "cached", "cost", "saved"]
     assert [row[1:] for row in rows] == [
@@ -50,9 +42,9 @@ async def test_the_cost_of_each_value_of_a_label_dearest_first(url: str, service
     await spent(service, 0.25, labels={"team": "docs"})
     await spent(service, 0.5, labels={"team": "shop"})
     await spent(service, 0.125)
-    done = await deputize(url, "cost", "--by", "label:team")
+    done = await called(url, "cost", "--by", "label:team")
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["label:team", "shop", "docs", "(none)", "total"]
-    report = json.loads((await deputize(url, "cost", "--by", "label", "--json")).stdout)
+    report = json.loads((await called(url, "cost", "--by", "label", "--json")).stdout)
     assert [(item["key"], item["usage"]["costUsd"]) for item in report["items"]] == [
         ("team:shop", 0.5),
         ("team:docs", 0.25),
@@ -64,17 +56,17 @@ async def test_what_was_accepted_before_does_not_count(url: str, service: FakeSe
     await spent(service, 1.0, days_ago=3)
     await spent(service, 0.25)
     for since in ("2d", "30h"):
-        assert "$0.2500" in (await deputize(url, "cost", "--since", since)).stdout.splitlines()[-1]
-    assert "$1.2500" in (await deputize(url, "cost", "--since", "2020-01-01")).stdout.splitlines()[-1]
+        assert "$0.2500" in (await called(url, "cost", "--since", since)).stdout.splitlines()[-1]
+    assert "$1.2500" in (await called(url, "cost", "--since", "2020-01-01")).stdout.splitlines()[-1]
 
 
 async def test_an_unknown_price_is_not_zero_and_is_said(url: str, service: FakeService) -> None:
     await spent(service, None, cached={"cache_saved_usd": None}, model="house-model")
-    done = await deputize(url, "cost", "--by", "model")
+    done = await called(url, "cost", "--by", "model")
     assert done.stdout.splitlines()[1].split() == ["house-model", "1", "1,000", "0.0%", "–", "–"]
     assert "the cost of 1 delegation is not known" in done.stderr
     await spent(service, 0.5, model="claude")
-    total = (await deputize(url, "cost")).stdout.splitlines()[-1].split()
+    total = (await called(url, "cost")).stdout.splitlines()[-1].split()
     assert total == ["total", "2", "2,000", "0.0%", "$0.5000", "$0.0000"]
 
 
@@ -82,7 +74,7 @@ async def test_what_the_cache_had_and_saved_is_shown_of_each_group(url: str, ser
     read = {"cache_read_tokens": 3000, "cache_saved_usd": 0.75}
     await spent(service, 0.5, cached=read, model="a")
     await spent(service, 0.25, cached={"cache_write_tokens": 1000, "cache_saved_usd": -0.125}, model="b")
-    rows = [line.split() for line in (await deputize(url, "cost", "--by", "model")).stdout.splitlines()[1:]]
+    rows = [line.split() for line in (await called(url, "cost", "--by", "model")).stdout.splitlines()[1:]]
     assert rows == [
         ["a", "1", "4,000", "75.0%", "$0.5000", "$0.7500"],
         ["b", "1", "2,000", "0.0%", "$0.2500", "-$0.1250"],
@@ -91,11 +83,11 @@ async def test_what_the_cache_had_and_saved_is_shown_of_each_group(url: str, ser
 
 
 async def test_a_group_or_a_time_that_is_none_is_a_mistake(url: str) -> None:
-    done = await deputize(url, "cost", "--by", "colour")
+    done = await called(url, "cost", "--by", "colour")
     assert done.exit_code == 2
     assert "--by: 'colour' is not one of day, model, session, label or label:KEY" in done.stderr.replace(
         "'--by'", "--by"
     )
-    done = await deputize(url, "cost", "--since", "yesterday")
+    done = await called(url, "cost", "--since", "yesterday")
     assert done.exit_code == 2
     assert "'yesterday' is neither like 7d or 24h nor a date" in done.stderr

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees of many delegations at once."""
+"""What a person at a terminal sees of many delegations at once, and lines that are longer than it is wide."""
 
 from __future__ import annotations
 
@@ -12,9 +12,21 @@ from typing import Any
 
 import pytest
 
+from deputize.orchestrator.cli.formatting import wrapped
+from deputize.orchestrator.cli.live import EventLines
 from deputize.orchestrator.run_states import RunStates
 from deputize.shared.delegation import Progress, Status, TerminationReason, ToolAgentResult, Usage
-from deputize.shared.events import Envelope, Heartbeat, RunFinished, RunStarted, Waiting
+from deputize.shared.events import (
+    AnyEvent,
+    Envelope,
+    ErrorSeen,
+    Heartbeat,
+    ModelRetried,
+    Replied,
+    RunFinished,
+    RunStarted,
+    Waiting,
+)
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
 from tests.orchestrator.cli.asked import FIRST, asked
@@ -229,3 +241,52 @@ async def test_the_list_fits_a_narrow_terminal_and_has_time_and_cost(url: str, s
     assert re.fullmatch(rf"…{long[-6:]}  succeeded  1 min 01 s  \$0\.2500  \d+ s ago  Summarise all of.+", first)
     assert re.fullmatch(rf"…{id[-6:]}  queued +0\.0 s +–  \d+ s ago  task 00", second)
     assert len(first) <= 80
+
+
+ID = "dlg_01m87ws0000000000000h3yk00"
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("short", ["short"]),
+        ("", [""]),
+        ("the command ended with exit code 1", ["the command ended", "  with exit code 1"]),
+        ("  and indented ones as well", ["  and indented ones", "  as well"]),
+        (f"detached; {ID} goes on", ["detached;", f"  {ID}", "  goes on"]),
+        (f"come back with `deputize watch {ID}`.", ["come back with", f"  `deputize watch {ID}`."]),
+        (f"  to take over: deputize apply {ID}", ["  to take over:", f"  deputize apply {ID}"]),
+        (f"to take over: A=/x /v/deputize apply {ID}", ["to take over:", f"  A=/x /v/deputize apply {ID}"]),
+    ],
+)  # fmt: skip
+def test_words_ids_and_commands_stay_whole(line: str, parts: list[str]) -> None:
+    assert wrapped(line, 20, hang=2) == parts
+
+
+@pytest.mark.parametrize("width", range(4, 45))
+def test_a_hard_limit_holds_for_every_word_and_loses_nothing(width: int) -> None:
+    line = f"run `deputize show {ID}` in   /a/very/long/path/without/any/blank or not"
+    parts = wrapped(line, width, hang=2, hard=True)
+    assert max(map(len, parts)) <= width
+    assert "".join("".join(parts).split()) == "".join(line.split())
+
+
+def test_an_error_of_the_endpoint_is_printed_once_and_then_counted() -> None:
+    lines = EventLines(stream=False)
+    down = "HTTP 529 from http://model: overloaded."
+
+    def printed(event: AnyEvent, seq: int = 1) -> list[str]:
+        return lines.of(Envelope(delegation_id="dlg_1", seq=seq, at=now(), attempt=1, event=event))
+
+    def retried(error: str) -> list[str]:
+        return printed(ModelRetried(turn=1, error=error, delay_seconds=2))
+
+    assert retried(down) == [f"turn 1  the model is asked again in 2.0 s: {down}"]
+    assert printed(Waiting(why="rate", detail=down)) == ["waits for the model's endpoint"]
+    assert retried(down) == ["turn 1  the model is asked again in 2.0 s: the same error, 2 times so far"]
+    assert retried("HTTP 500") == ["turn 1  the model is asked again in 2.0 s: HTTP 500"]
+    assert printed(Waiting(why="rate", detail=down)) == [f"waits for the model's endpoint: {down}"]
+    ended = f"its time ended while it waited for the model's endpoint: {down}"
+    assert printed(ErrorSeen(message=ended, kind="rate")) == [ended]
+    printed(Replied(turn=1, stop_reason="end_turn", usage=Usage()))
+    assert retried("HTTP 500") == ["turn 1  the model is asked again in 2.0 s: HTTP 500"]

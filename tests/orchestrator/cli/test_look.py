@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from deputize.orchestrator.cli import cli
 from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
 from deputize.shared.events import AskedCall, Heartbeat, ProgressMade, Replied, RunResumed, RunRetried, StepCompleted
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
-from tests.orchestrator.command_line import started
+from tests.orchestrator.cli.following import called
+from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.waiting import until
 
 READ = AskedCall(id="c", name="read_file", arguments={})
-
-
-async def deputize(url: str, *arguments: str) -> Result:
-    """Beside the service's own loop, in this process: most commands are over in a moment."""
-    runner = CliRunner(env={"DEPUTIZE_URL": url, "DEPUTIZE_TOKEN": None})
-    return await asyncio.to_thread(runner.invoke, cli, list(arguments), catch_exceptions=False)
 
 
 async def accepted(service: FakeService, **fields: Any) -> str:
@@ -46,7 +38,7 @@ async def test_show_gives_facts_and_then_the_summary(url: str, service: FakeServ
         errors=["the budget is used up"],
         file_changes=[{"path": "b.py", "change": "renamed", "from": "a.py", "addedLines": 2}],
     )
-    done = await deputize(url, "show", id)
+    done = await called(url, "show", id)
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         f"id         {id}",
@@ -59,12 +51,12 @@ async def test_show_gives_facts_and_then_the_summary(url: str, service: FakeServ
         "",
         "Half of it.",
     ]
-    assert (await deputize(url, "show", id, "--json")).stdout == service.runs[id].to_json() + "\n"
+    assert (await called(url, "show", id, "--json")).stdout == service.runs[id].to_json() + "\n"
 
 
 async def test_show_tells_how_far_an_unfinished_one_is(url: str, service: FakeService) -> None:
     id = await accepted(service)
-    assert "progress   turn 0, 0 tool calls" in (await deputize(url, "show", id)).stdout
+    assert "progress   turn 0, 0 tool calls" in (await called(url, "show", id)).stdout
 
 
 async def test_show_gives_events_steps_and_patch(url: str, service: FakeService) -> None:
@@ -80,7 +72,7 @@ async def test_show_gives_events_steps_and_patch(url: str, service: FakeService)
         service.happen(id, event)
     service.happen(id, StepCompleted(step=failed))
     service.patches[id] = "diff --git a/x b/x\n"
-    said = [line.split(maxsplit=3)[2:] for line in (await deputize(url, "show", id, "--events")).stdout.splitlines()]
+    said = [line.split(maxsplit=3)[2:] for line in (await called(url, "show", id, "--events")).stdout.splitlines()]
     assert said == [
         ["run_queued", "queued: Count the files"],
         ["run_resumed", "taken over by w2 at turn 3: w1 is gone"],
@@ -89,26 +81,26 @@ async def test_show_gives_events_steps_and_patch(url: str, service: FakeService)
         ["step_completed", "turn 1  ✓ read x.py"],
         ["step_completed", "turn 1  ✗ read x.py: there is no x.py"],
     ]
-    lines = (await deputize(url, "show", id, "--events", "--json")).stdout.splitlines()
+    lines = (await called(url, "show", id, "--events", "--json")).stdout.splitlines()
     assert lines == [envelope.to_json() for envelope in service.kept[id]]
-    assert (await deputize(url, "show", id, "--steps")).stdout.splitlines() == [
+    assert (await called(url, "show", id, "--steps")).stdout.splitlines() == [
         "  1  ✓ read_file(path=x.py)",
         "       x = 1 y = 2",
         "  2  ✗ read_file(path=x.py)",
         "       there is no x.py",
     ]
-    steps = [json.loads(line) for line in (await deputize(url, "show", id, "--steps", "--json")).stdout.splitlines()]
+    steps = [json.loads(line) for line in (await called(url, "show", id, "--steps", "--json")).stdout.splitlines()]
     assert [step["status"] for step in steps] == ["success", "failed"]
-    assert (await deputize(url, "show", id, "--patch")).stdout == "diff --git a/x b/x\n"
+    assert (await called(url, "show", id, "--patch")).stdout == "diff --git a/x b/x\n"
 
 
 async def test_show_gives_what_was_made_to_be_handed_over(url: str, service: FakeService) -> None:
     id = await accepted(service)
     service.made[id, "report.md"] = ["old", "new, without a line end"]
     service.finish(id, artifacts=[{"name": "report.md", "version": 2, "size": 23}])
-    assert "artifact   report.md, version 2, 23 bytes\n" in (await deputize(url, "show", id)).stdout
-    assert (await deputize(url, "show", id, "--artifact", "report.md")).stdout == "new, without a line end"
-    none = await deputize(url, "show", id, "--artifact", "x")
+    assert "artifact   report.md, version 2, 23 bytes\n" in (await called(url, "show", id)).stdout
+    assert (await called(url, "show", id, "--artifact", "report.md")).stdout == "new, without a line end"
+    none = await called(url, "show", id, "--artifact", "x")
     assert (none.exit_code, none.stdout) == (2, "")
     assert "has no artifact 'x'" in none.stderr
 
@@ -116,17 +108,17 @@ async def test_show_gives_what_was_made_to_be_handed_over(url: str, service: Fak
 async def test_an_id_may_be_shortened_as_long_as_it_is_one(url: str, service: FakeService) -> None:
     one, two = await accepted(service), await accepted(service)
     length = next(n for n in range(30) if one[: n + 1] != two[: n + 1]) + 1
-    assert f"id         {one}" in (await deputize(url, "show", one[:length])).stdout
-    assert f"id         {one}" in (await deputize(url, "show", one.removeprefix("dlg_")[: length - 4])).stdout
-    done = await deputize(url, "show", one[:8])
+    assert f"id         {one}" in (await called(url, "show", one[:length])).stdout
+    assert f"id         {one}" in (await called(url, "show", one.removeprefix("dlg_")[: length - 4])).stdout
+    done = await called(url, "show", one[:8])
     assert done.exit_code == 2
     assert one in done.stderr
     assert two in done.stderr
-    assert f"id         {one}" in (await deputize(url, "show", one[-20:])).stdout
-    assert f"id         {two}" in (await deputize(url, "show", "@last")).stdout
-    done = await deputize(url, "show", "dlg_" + one[-6:])  # with the prefix it is a beginning
+    assert f"id         {one}" in (await called(url, "show", one[-20:])).stdout
+    assert f"id         {two}" in (await called(url, "show", "@last")).stdout
+    done = await called(url, "show", "dlg_" + one[-6:])  # with the prefix it is a beginning
     assert done.exit_code == 2
-    done = await deputize(url, "show", "dlg_zzz")
+    done = await called(url, "show", "dlg_zzz")
     assert done.exit_code == 2
     assert "deputize list" in done.stderr
 
@@ -135,18 +127,18 @@ async def test_list_is_newest_first_and_filtered(url: str, service: FakeService)
     old = await accepted(service, task="old", session_id="s", labels={"team": "a"})
     new = await accepted(service, task="new")
     service.finish(new)
-    lines = (await deputize(url, "list")).stdout.splitlines()
+    lines = (await called(url, "list")).stdout.splitlines()
     assert [line.split()[:2] for line in lines] == [[new, "succeeded"], [old, "queued"]]
     assert lines[1].endswith("ago  old")
     for given in (["--status", "queued"], ["--session", "s"], ["--label", "team:a"]):
-        assert [line.split()[0] for line in (await deputize(url, "list", *given)).stdout.splitlines()] == [old]
-    assert (await deputize(url, "list", "--limit", "1", "--json")).stdout == service.runs[new].to_json() + "\n"
+        assert [line.split()[0] for line in (await called(url, "list", *given)).stdout.splitlines()] == [old]
+    assert (await called(url, "list", "--limit", "1", "--json")).stdout == service.runs[new].to_json() + "\n"
 
 
 async def test_list_goes_on_over_pages(url: str, service: FakeService) -> None:
     for _ in range(501):
         await accepted(service, task="t")
-    assert len((await deputize(url, "list", "--limit", "501")).stdout.splitlines()) == 501
+    assert len((await called(url, "list", "--limit", "501")).stdout.splitlines()) == 501
 
 
 async def test_a_parent_and_its_children_name_each_other(url: str, service: FakeService) -> None:
@@ -154,15 +146,15 @@ async def test_a_parent_and_its_children_name_each_other(url: str, service: Fake
     children = [await accepted(service, task=f"child {number}", parent_id=parent) for number in range(2)]
     service.finish(children[0])
     for _ in ("running", "finished"):
-        shown = (await deputize(url, "show", parent)).stdout.splitlines()
+        shown = (await called(url, "show", parent)).stdout.splitlines()
         assert [line for line in shown if line.startswith("child ")] == [
             f"child      {children[0]}  succeeded  child 0",
             f"child      {children[1]}  queued     child 1",
         ]
         service.finish(parent)
     await accepted(service, task="a later one")
-    assert f"parent     {parent}" in (await deputize(url, "show", children[1])).stdout.splitlines()
-    lines = (await deputize(url, "list")).stdout.splitlines()
+    assert f"parent     {parent}" in (await called(url, "show", children[1])).stdout.splitlines()
+    lines = (await called(url, "list")).stdout.splitlines()
     assert [line.partition(" ago  ")[2] for line in lines[1:]] == [
         f"↳ …{parent[-6:]}  child 1",
         f"↳ …{parent[-6:]}  child 0",
@@ -175,55 +167,53 @@ async def test_children_are_found_however_many_others_began_meanwhile(url: str, 
     child = await accepted(service, task="child", parent_id=parent)
     other = service.runs[await accepted(service, task="another")]
     service.runs |= {id: other.model_copy(update={"id": id}) for id in (new_id() for _ in range(6000))}
-    assert f"child      {child}  queued     child" in (await deputize(url, "show", parent)).stdout.splitlines()
-    assert [line.split()[0] for line in (await deputize(url, "list", "--parent", parent)).stdout.splitlines()] == [
-        child
-    ]
+    assert f"child      {child}  queued     child" in (await called(url, "show", parent)).stdout.splitlines()
+    assert [line.split()[0] for line in (await called(url, "list", "--parent", parent)).stdout.splitlines()] == [child]
 
 
 async def test_the_children_of_all_pages_are_shown(url: str, service: FakeService) -> None:
     parent = await accepted(service, task="parent")
     child = service.runs[await accepted(service, task="child", parent_id=parent)]
     service.runs |= {id: child.model_copy(update={"id": id}) for id in (new_id() for _ in range(500))}
-    shown = (await deputize(url, "show", parent)).stdout.splitlines()
+    shown = (await called(url, "show", parent)).stdout.splitlines()
     assert [line.split()[1] for line in shown if line.startswith("child ")] == sorted(set(service.runs) - {parent})
 
 
 async def test_cancel_stops_one_several_or_all(url: str, service: FakeService) -> None:
     ids = [await accepted(service) for _ in range(4)]
-    done = await deputize(url, "cancel", ids[0], ids[1])
+    done = await called(url, "cancel", ids[0], ids[1])
     assert (done.exit_code, done.stdout) == (0, f"{ids[0]}  cancelled\n{ids[1]}  cancelled\n")
-    done = await deputize(url, "cancel", "--all", "--json")
+    done = await called(url, "cancel", "--all", "--json")
     assert {json.loads(line)["id"] for line in done.stdout.splitlines()} == {*ids[2:]}
     assert {run.status for run in service.runs.values()} == {"cancelled"}
-    assert (await deputize(url, "cancel", "--all")).stdout == ""
+    assert (await called(url, "cancel", "--all")).stdout == ""
 
 
 async def test_prune_removes_what_is_finished(url: str, service: FakeService) -> None:
     waits, done = await accepted(service), await accepted(service)
     service.finish(done)
-    said = await deputize(url, "prune")
+    said = await called(url, "prune")
     assert (said.exit_code, said.stdout) == (0, "0 delegations removed\n")
-    said = await deputize(url, "prune", "--older-than", "0")
+    said = await called(url, "prune", "--older-than", "0")
     assert (said.exit_code, said.stdout) == (0, "1 delegation removed\n")
     assert [*service.runs] == [waits]
-    said = json.loads((await deputize(url, "prune", "--json")).stdout)
+    said = json.loads((await called(url, "prune", "--json")).stdout)
     assert said == {"removed": 0, "freedBytes": 0, "ids": [], "dryRun": False}
-    assert (await deputize(url, "prune", "--older-than", "-1")).exit_code == 2
+    assert (await called(url, "prune", "--older-than", "-1")).exit_code == 2
 
 
 async def test_tools_and_workers_are_listed(url: str, service: FakeService) -> None:
-    assert "deputize up" in (await deputize(url, "workers")).stderr
-    assert "deputize up" in (await deputize(url, "tools")).stderr
+    assert "deputize up" in (await called(url, "workers")).stderr
+    assert "deputize up" in (await called(url, "tools")).stderr
     older = worker_card(name="worker@two", sandbox="no user namespaces", running=3, version="")
     service.fleet = [worker_card(version="0.2.0"), older]
-    assert (await deputize(url, "tools")).stdout == "read_file  read      Reads a file.\n"
-    assert (await deputize(url, "tools", "--json")).stdout == READ_FILE.to_json() + "\n"
-    assert (await deputize(url, "workers")).stdout.splitlines() == [
+    assert (await called(url, "tools")).stdout == "read_file  read      Reads a file.\n"
+    assert (await called(url, "tools", "--json")).stdout == READ_FILE.to_json() + "\n"
+    assert (await called(url, "workers")).stdout.splitlines() == [
         "worker@one  0/200 running  scripted  0 tokens, $0.0000  sandbox works  0.2.0",
         "worker@two  3/200 running  scripted  0 tokens, $0.0000  no sandbox: no user namespaces",
     ]
-    assert len((await deputize(url, "workers", "--json")).stdout.splitlines()) == 2
+    assert len((await called(url, "workers", "--json")).stdout.splitlines()) == 2
 
 
 async def test_watching_ids_ends_with_their_results_and_codes(url: str, service: FakeService) -> None:
@@ -278,7 +268,7 @@ async def test_leaving_a_watch_cancels_nothing(url: str, service: FakeService) -
 @pytest.mark.parametrize("given", ["../../openapi.json", "dlg_" + "../" * 8 + "xx", "dlg_", "%2e", "@first", "DLG_1"])
 async def test_what_cannot_be_an_id_is_not_sent(url: str, service: FakeService, given: str) -> None:
     await accepted(service)
-    done = await deputize(url, "show", given)
+    done = await called(url, "show", given)
     assert done.exit_code == 2
     assert "is not the id of a delegation" in done.stderr
 
@@ -287,18 +277,18 @@ async def test_the_last_one_is_no_subagents_however_many_these_are(url: str, ser
     parent = await accepted(service, task="parent")
     for number in range(30):
         await accepted(service, task=f"child {number}", parent_id=parent)
-    assert f"id         {parent}" in (await deputize(url, "show", "@last")).stdout.splitlines()
+    assert f"id         {parent}" in (await called(url, "show", "@last")).stdout.splitlines()
 
 
 async def test_the_last_of_none_is_told(url: str) -> None:
-    done = await deputize(url, "show", "@last")
+    done = await called(url, "show", "@last")
     assert done.exit_code == 2
     assert "no delegation yet" in done.stderr
 
 
 @pytest.mark.parametrize("ids", [["dlg_" + "0" * 26], ["dlg_0"]], ids=["whole", "short"])
 async def test_watching_what_is_not_there_ends_with_2(url: str, ids: list[str]) -> None:
-    assert (await deputize(url, "watch", *ids)).exit_code == 2
+    assert (await called(url, "watch", *ids)).exit_code == 2
 
 
 async def test_a_diff_is_its_counts_among_the_steps(url: str, service: FakeService) -> None:
@@ -308,5 +298,63 @@ async def test_a_diff_is_its_counts_among_the_steps(url: str, service: FakeServi
         how: dict[str, Any] = {"type": "edit", "tool_name": "edit_file", "status": StepStatus.COMPLETED}
         edited = Step(id="s", title="edit x.py", turn_index=1, timestamp=now(), result=text, **how)
         service.happen(id, StepCompleted(step=edited))
-    lines = (await deputize(url, "show", id, "--steps")).stdout.splitlines()
+    lines = (await called(url, "show", id, "--steps")).stdout.splitlines()
     assert [line.strip() for line in lines[1::2]] == ["+2 -1", "--- no diff + but a list"]
+
+
+MB = 10**6
+
+
+async def finished(service: FakeService, disk: int | None) -> str:
+    id = (await service.create(DelegationRequest(task="x"))).delegation.id
+    service.finish(id, summary="Done.")
+    service.runs[id] = service.runs[id].model_copy(update={"disk_bytes": disk})
+    return id
+
+
+async def test_list_has_the_total_and_show_the_size(url: str, service: FakeService) -> None:
+    ids = [await finished(service, disk) for disk in (None, 0, 40 * MB, 1600 * MB)]
+    said = await deputize("list", "--limit", "1", DEPUTIZE_URL=url)
+    assert len(said.out.splitlines()) == 1
+    assert said.err == (
+        "2 finished delegations keep 1.6 GB on disk (at most 34 GB); `deputize prune --keep-bytes SIZE` removes the "
+        "oldest\n"
+    )
+    shown = [(await deputize("show", id, DEPUTIZE_URL=url)).out.splitlines() for id in ids]
+    assert [[line for line in lines if line.startswith("on disk")] for lines in shown] == [
+        [],
+        ["on disk    its files were removed"],
+        ["on disk    40 MB"],
+        ["on disk    1.6 GB"],
+    ]
+
+
+async def test_prune_by_size_removes_the_oldest_and_a_dry_run_nothing(url: str, service: FakeService) -> None:
+    ids = [await finished(service, 40 * MB) for _ in range(3)]
+    dry = await deputize("prune", "--keep-bytes", "100MB", "--dry-run", DEPUTIZE_URL=url)
+    assert dry.out == f"1 delegation would be removed, 40 MB on disk\n  {ids[0]}\n"
+    assert [*service.runs] == ids
+    done = await deputize("prune", "--keep-bytes", "0.05 GB", DEPUTIZE_URL=url)
+    assert done.out == "2 delegations removed, 80 MB on disk\n"
+    assert [*service.runs] == ids[2:]
+
+
+@pytest.mark.parametrize(
+    ("given", "removed"), [("0", 1), ("0s", 1), ("1d", 0), ("15min", 0), ("2w", 0), ("1.5h", 0), ("0.0", 1)]
+)
+async def test_an_age_is_seconds_or_has_a_unit(url: str, service: FakeService, given: str, removed: int) -> None:
+    await finished(service, None)
+    plural = "" if removed == 1 else "s"
+    assert (
+        await deputize("prune", "--older-than", given, DEPUTIZE_URL=url)
+    ).out == f"{removed} delegation{plural} removed\n"
+
+
+@pytest.mark.parametrize("given", ["1y", "d", "-1d", "1 d 2 h", "nan", "inf", "1e400", ""])
+@pytest.mark.parametrize("option", ["--older-than", "--keep-bytes"])
+async def test_another_amount_is_refused_by_the_options_name(
+    url: str, service: FakeService, option: str, given: str
+) -> None:
+    await finished(service, MB)
+    said = await deputize("prune", option, given, DEPUTIZE_URL=url)
+    assert (said.code, option in said.err, len(service.runs)) == (2, True, 1)

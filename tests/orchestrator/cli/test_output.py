@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +34,11 @@ from deputize.shared.fleet import ToolCard
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
 from tests.hostile import ACTING, HOSTILE, assert_harmless
+from tests.orchestrator.cli.following import finished_by_itself
 from tests.orchestrator.command_line import Done, started
 from tests.orchestrator.fake_permissions import question
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.terminal import on_terminal
-from tests.waiting import until
 
 ID, ENDED, NAME = "<id>", "<ended>", "report\x1b[31m.md"
 READING = {
@@ -136,25 +134,9 @@ def service() -> FakeService:
     return HostileTools()
 
 
-@asynccontextmanager
-async def finished_by_itself(service: FakeService) -> AsyncIterator[None]:
-    """Whatever is followed has its events and its end."""
-
-    async def work() -> None:
-        while True:
-            await until(lambda: service.following, 60)
-            for id, run in list(service.runs.items()):
-                if not run.status.finished:
-                    happen(service, id)
-                    finish(service, id)
-            await asyncio.sleep(0)
-
-    working = asyncio.create_task(work())
-    try:
-        yield
-    finally:
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+def end(service: FakeService, id: str) -> None:
+    happen(service, id)
+    finish(service, id)
 
 
 def test_every_command_is_tried() -> None:
@@ -197,7 +179,7 @@ async def test_a_command_that_asks_prints_nothing_that_acts(
 
 
 async def carried_out(url: str, service: FakeService, arguments: list[str], **more: Any) -> Done:
-    async with finished_by_itself(service), started(*arguments, DEPUTIZE_URL=url, **more) as command:
+    async with finished_by_itself(service, end), started(*arguments, DEPUTIZE_URL=url, **more) as command:
         return await command.done()
 
 
@@ -286,7 +268,7 @@ async def test_the_table_on_a_terminal_shows_nothing_that_acts(
     file = tmp_path / "tasks.jsonl"
     file.write_text(json.dumps({"task": ACTING}))
     given = [{ID: id, "<file>": str(file)}.get(part, part) for part in arguments]
-    async with finished_by_itself(service), on_terminal(*given, DEPUTIZE_URL=url) as terminal:
+    async with finished_by_itself(service, end), on_terminal(*given, DEPUTIZE_URL=url) as terminal:
         await terminal.ended()
     assert "\\x1b]0;PWNED" in terminal.drawn
     ours = re.compile(r"\x1b\[[0-9;?]*[mAJKlh]|\r")  # colours and moves of the cursor

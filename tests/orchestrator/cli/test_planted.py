@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import pytest
 from deputize.orchestrator.cli import COMMANDS
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.cli.asked import FIRST, asked
+from tests.orchestrator.cli.following import finished_by_itself
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.planted import Planted, plant
@@ -60,23 +58,6 @@ index {missing}..{other} 100644
 -two
 +three
 """
-
-
-@asynccontextmanager
-async def finished_by_itself(service: FakeService) -> AsyncIterator[None]:
-    async def work() -> None:
-        while True:
-            await until(lambda: service.following, 60)
-            for id in [id for id, run in service.runs.items() if not run.status.finished]:
-                service.finish(id)
-            await asyncio.sleep(0)
-
-    working = asyncio.create_task(work())
-    try:
-        yield
-    finally:
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import pytest
 from deputize.orchestrator.sockets import free_port
 from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
 from deputize.shared.events import ErrorSeen, Heartbeat, Replied, RunStarted, StepCompleted, StepStarted
-from deputize.shared.request import ApprovalMode
 from deputize.shared.wire import now
 from tests.orchestrator.cli.following import run
 from tests.orchestrator.command_line import deputize, started
@@ -51,41 +50,6 @@ async def test_the_summary_goes_to_stdout_and_what_happens_to_stderr(url: str, s
         "✓ succeeded (completed): 0 turns, 0 tool calls, 0.0 s, 0 tokens, $0.0000",
         "  modified a.py (+0 -0)",
     ]
-
-
-async def test_every_option_reaches_the_request(url: str, service: FakeService, tmp_path: Path) -> None:
-    tmp_path.joinpath("background.txt").write_text("zażółć")
-    tmp_path.joinpath("here").mkdir()
-    given = ["--context", "@background.txt", "--expect", "A number.", "--workspace", "here", "--tools", "read_*, grep"]
-    given += ["--approval", "readOnly", "--max-turns", "3", "--max-tool-calls", "0", "--timeout", "9.5"]
-    given += ["--max-cost", "0.25", "--model", "claude-x", "--with-ignored", "--exclude", "*.csv", "--exclude", "/data"]
-    await run(url, service, "Count it", *given, cwd=tmp_path)
-    (delegation,) = service.runs.values()
-    request = delegation.request
-    assert request.task == "Count it"
-    assert request.context == "zażółć"
-    assert request.expected_outcome == "A number."
-    assert request.workspace.to_dict() == {
-        "kind": "directory",
-        "path": str(tmp_path / "here"),
-        "ignored": True,
-        "exclude": ["*.csv", "/data"],
-    }
-    assert request.tools == ["read_*", "grep"]
-    assert request.approval_mode is ApprovalMode.READ_ONLY
-    assert request.limits.model_dump(exclude_none=True) == {
-        "max_turns": 3,
-        "max_tool_calls": 0,
-        "timeout_seconds": 9.5,
-        "max_cost_usd": 0.25,
-    }
-    assert request.model == "claude-x"
-
-
-async def test_the_context_can_come_from_stdin(url: str, service: FakeService) -> None:
-    await run(url, service, "Count it", "--context", "-", stdin="from a pipe")
-    (delegation,) = service.runs.values()
-    assert delegation.request.context == "from a pipe"
 
 
 @pytest.mark.parametrize(("reason", "code"), [("error", 1), ("cancelled", 4), ("max_turns", 5)])

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from deputize.orchestrator.cli import cli
 from deputize.orchestrator.cli.errors import run_command
+from deputize.orchestrator.redis_server import find_program
+from deputize.orchestrator.sockets import free_port
 from deputize.shared.fleet import own_version
 from tests.orchestrator.command_line import PROGRAM, Done, deputize, environment
 from tests.orchestrator.fake_service import FakeService
@@ -181,3 +185,38 @@ def test_a_fault_of_our_own_is_one_line_and_a_file_to_report(
 def test_an_error_of_the_file_system_names_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run_command((tmp_path / "none").read_text) == 3
     assert capsys.readouterr().err == f"deputize: {tmp_path / 'none'}: {os.strerror(2)}\n"
+
+
+async def test_without_a_model_nothing_is_started(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"task": "x"}')
+    for command in (["run", "x"], ["batch", str(tasks)]):
+        done = await deputize(*command, DEPUTIZE_HOME=str(tmp_path / "home"))
+        assert (done.code, done.out) == (3, "")
+        assert "set ANTHROPIC_API_KEY" in done.err
+    assert not tmp_path.joinpath("home", "logs").exists()
+
+
+@pytest.mark.parametrize("command", [["run", "x"], ["list"], ["up"], ["serve", "--port", "0"]], ids=" ".join)
+@pytest.mark.parametrize("kind", ["closed", "scheme", "password"])
+async def test_a_wrong_redis_is_told_and_nothing_waits_for_it(tmp_path: Path, command: list[str], kind: str) -> None:
+    with password_redis(tmp_path) if kind == "password" else nullcontext(free_port()) as port:
+        url = "http://x" if kind == "scheme" else f"redis://127.0.0.1:{port}"
+        here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path / "home"), "DEPUTIZE_MODEL": "scripted"}
+        done = await deputize(*command, DEPUTIZE_REDIS_URL=url, **here)
+    assert (done.code, done.out) == (3, "")
+    assert "DEPUTIZE_REDIS_URL" in done.err
+    assert not re.search(r"\.[.;)]", done.err)
+    assert kind != "password" or "wants a password" in done.err
+    assert not tmp_path.joinpath("home", "logs").exists()
+
+
+@contextmanager
+def password_redis(folder: Path) -> Iterator[int]:
+    port = free_port()
+    command = [str(find_program()), "--port", str(port), "--bind", "127.0.0.1", "--requirepass", "secret", "--save", ""]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as server:
+        try:
+            yield port
+        finally:
+            server.kill()

@@ -1,30 +1,26 @@
-"""`deputize show --usage`, and what other commands show of the prompt cache."""
+"""`deputize show --usage` and `--transcript`, and what other commands show of the prompt cache."""
 
 from __future__ import annotations
 
-import asyncio
 import json
+import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from deputize.orchestrator.cli import cli
-from deputize.shared.delegation import Usage
-from deputize.shared.events import Replied
+from deputize.shared.delegation import Step, StepStatus, Usage
+from deputize.shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, TurnStarted
 from deputize.shared.lines import tokens
 from deputize.shared.request import DelegationRequest
-from tests.orchestrator.command_line import started
+from deputize.shared.wire import now
+from tests.orchestrator.cli.following import called
+from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService
 from tests.waiting import until
 
 WRITES = Usage(input_tokens=500, cache_write_tokens=4500, output_tokens=100, cost_usd=0.5, cache_saved_usd=-0.125)
 READS = Usage(input_tokens=1000, cache_read_tokens=4000, output_tokens=200, cost_usd=0.25, cache_saved_usd=0.75)
-
-
-async def deputize(url: str, *arguments: str) -> Result:
-    runner = CliRunner(env={"DEPUTIZE_URL": url, "DEPUTIZE_TOKEN": None})
-    return await asyncio.to_thread(runner.invoke, cli, list(arguments), catch_exceptions=False)
 
 
 async def accepted(service: FakeService, **fields: Any) -> str:
@@ -41,7 +37,7 @@ async def replied(service: FakeService, *usages: Usage, **fields: Any) -> str:
 
 
 async def rows(url: str, id: str) -> list[list[str]]:
-    done = await deputize(url, "show", id, "--usage")
+    done = await called(url, "show", id, "--usage")
     assert (done.exit_code, done.stderr) == (0, "")
     return [line.split() for line in done.stdout.splitlines()]
 
@@ -61,7 +57,7 @@ async def test_each_call_has_a_row_and_all_of_them_the_last(url: str, service: F
 
 async def test_columns_are_aligned(url: str, service: FakeService) -> None:
     id = await replied(service, WRITES, READS)
-    assert (await deputize(url, "show", id, "--usage")).stdout.splitlines() == [
+    assert (await called(url, "show", id, "--usage")).stdout.splitlines() == [
         "turn   input   read  written  output  cached     cost     saved  why missed",
         "1        500      0    4,500     100    0.0%  $0.5000  -$0.1250",
         "2      1,000  4,000        0     200   80.0%  $0.2500   $0.7500  tools_changed",
@@ -104,7 +100,7 @@ async def test_a_price_that_is_not_known_leaves_dashes(url: str, service: FakeSe
 
 async def test_programs_get_a_line_for_each_row(url: str, service: FakeService) -> None:
     id = await replied(service, WRITES, READS)
-    done = await deputize(url, "show", id, "--usage", "--json")
+    done = await called(url, "show", id, "--usage", "--json")
     assert [json.loads(line) for line in done.stdout.splitlines()] == [
         {"kind": "call", "usage": WRITES.to_dict(), "turn": 1, "cacheMiss": None},
         {"kind": "call", "usage": READS.to_dict(), "turn": 2, "cacheMiss": "tools_changed"},
@@ -139,5 +135,61 @@ async def test_run_and_show_end_with_what_caching_saved(url: str, service: FakeS
         service.finish(id, usage=READS)
         done = await command.done()
     assert "5,200 tokens (80.0% cached), $0.2500 ($0.7500 saved)" in done.err
-    shown = (await deputize(url, "show", id)).stdout
+    shown = (await called(url, "show", id)).stdout
     assert "outcome    ✓ succeeded (completed): 0 turns, 0 tool calls, 0.0 s, 5,200 tokens (80.0% cached), " in shown
+
+
+WANTED = """\
+━━ task
+  Count the files.
+  All of them.
+
+━━ context
+  ━━ ✓ succeeded
+
+━━ turn 1  00:00:00
+  I look first.
+✓ $ ls  0.0 s
+    a.py
+    b.py
+✗ read x.py  0.0 s: there is no x.py
+· tools_missing: `x` is missing
+
+━━ turn 2  00:00:00
+  There are 2.
+✓ $ seq 30  0.0 s
+    {numbers}
+… 10 more lines
+
+━━ ✓ succeeded (completed): 2 turns, 3 tool calls, 0.0 s, 0 tokens, $0.0000
+"""
+
+
+def step(**fields: object) -> Step:
+    base = {"id": "s", "type": "bash", "title": "$ ls", "status": StepStatus.COMPLETED, "tool_name": "bash"}
+    return Step.model_validate(base | {"turn_index": 1, "timestamp": now() - timedelta(seconds=1)} | fields)
+
+
+async def test_a_transcript_reads_as_a_conversation(url: str, service: FakeService) -> None:
+    request = DelegationRequest(task="Count the files.\nAll of them.", context="━━ ✓ succeeded")
+    id = (await service.create(request)).delegation.id
+    failed = step(status=StepStatus.FAILED, title="read x.py", error="there is no x.py")
+    call = AskedCall(id="c", name="bash")
+    for event in (
+        TurnStarted(turn=1),
+        Replied(turn=1, text="I look first.\n", stop_reason="tool_use", usage=Usage(), tool_calls=[call]),
+        StepStarted(step=step(status=StepStatus.RUNNING)),
+        StepCompleted(step=step(result="a.py\nb.py\n")),
+        StepCompleted(step=failed),
+        ErrorSeen(message="`x` is missing", kind="tools_missing"),
+        TurnStarted(turn=2),
+        Replied(turn=2, text="There are 2.", stop_reason="end_turn", usage=Usage()),
+        StepCompleted(step=step(title="$ seq 30", result="\n".join(map(str, range(1, 31))))),
+    ):
+        service.happen(id, event)
+    service.finish(id, summary="There are 2.", turn_count=2, tool_call_count=3)
+    done = await deputize("show", id, "--transcript", DEPUTIZE_URL=url)
+    said = re.sub(r"\d+\.\d s", "0.0 s", re.sub(r"\d\d:\d\d:\d\d", "00:00:00", done.out))
+    assert said == WANTED.format(numbers="\n    ".join(map(str, range(1, 21))))
+    refused = await deputize("show", id, "--transcript", "--json", DEPUTIZE_URL=url)
+    assert (refused.code, refused.out) == (2, "")
