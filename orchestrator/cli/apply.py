@@ -14,7 +14,7 @@ import click
 
 from ...shared.errors import Conflict, Invalid, NotFound, Refused
 from ...shared.text import count
-from . import formatting, output
+from . import output
 from .connect import NEWEST, connect, full_id, load_settings
 from .errors import Exit
 from .values import DIRECTORY
@@ -198,14 +198,14 @@ def print_plan(
     if stays := ignored_note(settings, delegation, how, [*plan.already, *(planned.path for planned in plan.applied)]):
         warn(stays)
     if plan.applied and not (plan.refused or how.check or how.reverse):
-        warn(f"  to take it back: {formatting.command(settings, 'apply', delegation.id, '--reverse')}")
+        warn(f"  to take it back: {output.command(settings, 'apply', delegation.id, '--reverse')}")
 
 
 def missing_note(settings: Settings, delegation: Delegation) -> str | None:
     """Returns a line about the changed files that are not in the patch, and how to get them; None if all are."""
     missing = not_in_patch(delegation)
     names = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
-    fetch = formatting.command(settings, "pull", delegation.id)
+    fetch = output.command(settings, "pull", delegation.id)
     return f"  not in the patch: {names}; to fetch: {fetch}" if missing else None
 
 
@@ -216,8 +216,8 @@ def ignored_note(settings: Settings, delegation: Delegation, how: How = How(), t
     left = [path for path in delegation.result.ignored_files if path not in taken]
     number = delegation.result.ignored_count - len(delegation.result.ignored_files) + len(left)
     command = ("pull", delegation.id, "PATH") if how.with_ignored else ("apply", delegation.id, "--with-ignored")
-    hint = f"to take them, too: {formatting.command(settings, *command)}"
-    return f"  left behind: {formatting.ignored(number, left)}; {hint}" if number else None
+    hint = f"to take them, too: {output.command(settings, *command)}"
+    return f"  left behind: {output.ignored(number, left)}; {hint}" if number else None
 
 
 def not_in_patch(delegation: Delegation) -> list[str]:
@@ -245,7 +245,7 @@ def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, 
     """Yields what can be done with a run that has ended."""
     from ...shared.request import DirectoryWorkspace
 
-    workspace, command = delegation.request.workspace, partial(formatting.command, settings)
+    workspace, command = delegation.request.workspace, partial(output.command, settings)
     if option := LIMIT_OPTIONS.get(result.termination_reason):
         yield f"  to go on: {command('continue', delegation.id, 'go on', option, 'N')}"
     if not isinstance(workspace, DirectoryWorkspace) and result.file_changes:

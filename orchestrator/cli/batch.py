@@ -19,7 +19,7 @@ import click
 from ...shared.errors import Invalid, Misconfigured, Refused
 from ...shared.lines import cut
 from ...shared.text import count
-from . import formatting, output
+from . import output
 from .batch_input import FORMATS, BatchInput, RequestLine
 from .connect import asynchronous, connect, load_settings, needs_model_endpoint, note_before_work
 from .errors import Exit, exit_code_of_results
@@ -305,5 +305,5 @@ def _print(delegation: Delegation, result: ToolAgentResult, number: int, as_json
     if as_json:
         output.json_line(json.dumps({"line": number, **result.to_dict()}, ensure_ascii=False))
     else:
-        end = formatting.end_line(result, f"line {number}", delegation.request)
+        end = output.end_line(result, f"line {number}", delegation.request)
         output.line(f"{end}  {cut(result.summary, 100)}")

@@ -17,7 +17,7 @@ import click
 
 from ...shared.errors import DeputizeError, Invalid, Misconfigured, NotFound, Unavailable
 from ...shared.text import count
-from . import formatting, output
+from . import output
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation
@@ -192,7 +192,7 @@ async def full_id(client: Client, given: str) -> str:
     if not found:
         raise NotFound(f"there is no delegation whose id begins or ends with {given}; `deputize list` shows them")
     if len(found) > 1:
-        raise Invalid(f"{given} stands for {len(found)} ids; give more of it: {formatting.some(found, 5)}")
+        raise Invalid(f"{given} stands for {len(found)} ids; give more of it: {output.some(found, 5)}")
     return found[0]
 
 
@@ -254,7 +254,7 @@ async def _note_paused(service: Service, note: Callable[[str], None], asks: bool
     paused = [delegation.id async for delegation in unfinished(service.client) if delegation.paused]
     if not paused:
         return
-    note(f"{count(len(paused), 'delegation')} from before is paused: {formatting.some(paused)}")
+    note(f"{count(len(paused), 'delegation')} from before is paused: {output.some(paused)}")
     if asks and sys.stdin.isatty() and sys.stderr.isatty() and output.confirm("Go on with that now, too?"):
         for id in paused:
             await service.client.resume(id)

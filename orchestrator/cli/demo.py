@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...shared.lines import outcome
-from . import formatting, output
+from . import output
 from .connect import asynchronous, connect, load_settings
 from .errors import Exit
 from .watcher import Watcher, display
@@ -81,10 +81,10 @@ async def demo() -> Exit:
                 await _print_outcome(settings, service.client, part, watcher.results[delegation.id])
                 for part, delegation in zip(tried, delegations, strict=True)
             ]
-    run = formatting.command(settings, "run", "Describe what this project does", "--workspace", ".")
+    run = output.command(settings, "run", "Describe what this project does", "--workspace", ".")
     output.note("")
     output.note("Next:")
-    output.note(f"  {formatting.command(settings, 'show', delegations[1].id, '--steps')}")
+    output.note(f"  {output.command(settings, 'show', delegations[1].id, '--steps')}")
     if not settings.has_model_endpoint:
         output.note("and after `export ANTHROPIC_API_KEY=…` the real work, on any directory:")
     output.note(f"  {run}")
@@ -161,12 +161,12 @@ async def _print_outcome(settings: Settings, client: Client, part: DemoPart, res
     output.line(outcome(result))
     output.line(f"{kinds.total()} events: {', '.join(f'{number} {kind}' for kind, number in kinds.items())}")
     for changed in result.file_changes:
-        output.line(formatting.change(changed))
+        output.line(output.change(changed))
     diff = _text_diffs(await client.patch(id)).splitlines()
     for line in diff[:DIFF_LINES]:
         output.line(f"    {line}")
     if len(diff) > DIFF_LINES:
-        output.line(f"    … {len(diff) - DIFF_LINES} more lines: {formatting.command(settings, 'show', id, '--patch')}")
+        output.line(f"    … {len(diff) - DIFF_LINES} more lines: {output.command(settings, 'show', id, '--patch')}")
     holds = part.holds(result)
     output.line(f"{'✓' if holds else '✗ NOT TRUE:'} {part.truth}")
     return holds

@@ -13,7 +13,6 @@ from ...shared.text import count
 from . import output
 from .connect import Service, ask, asynchronous, connect, full_id, load_settings, unfinished
 from .errors import Exit
-from .formatting import size
 from .request_options import given_fields, options_of
 from .run import follow_to_end
 from .values import TEXT, Duration, Size, StrictCommand, denied_option, wait_option
@@ -173,6 +172,6 @@ def prune(older_than: float | None, keep_bytes: float | None, dry_run: bool, as_
     if as_json:
         output.json_line(removed.to_json())
         return
-    freed = f", {size(removed.freed_bytes)} on disk" if removed.freed_bytes else ""
+    freed = f", {output.size(removed.freed_bytes)} on disk" if removed.freed_bytes else ""
     output.line(f"{count(removed.removed, 'delegation')} {'would be ' if dry_run else ''}removed{freed}")
     output.lines(f"  {id}" for id in (removed.ids if dry_run else ()))

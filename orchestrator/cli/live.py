@@ -14,7 +14,6 @@ from ...shared.lines import cut, line_of, step_line
 from ...shared.text import terminal_text
 from ..run_states import RunStates
 from . import output
-from .formatting import wrapped
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, Step
@@ -166,8 +165,8 @@ class _Stream:
         *lines, self.open = (self.open + text).split("\n")
         room = max(MIN_WIDTH, width - len(mark))
         for line in lines:
-            yield from (mark + part for part in wrapped(line, room, hard=True))
-        *parts, self.open = wrapped(self.open, room, hard=True)
+            yield from (mark + part for part in output.wrapped(line, room, hard=True))
+        *parts, self.open = output.wrapped(self.open, room, hard=True)
         yield from (mark + part for part in parts)
 
     def _close(self) -> Iterator[str]:

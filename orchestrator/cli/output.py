@@ -1,21 +1,28 @@
-"""All output of the command line, so that text from outside is always escaped on a terminal."""
+"""All output of the command line, so that text from outside is always escaped on a terminal; and forms for people."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from ...shared.errors import Misconfigured
-from ...shared.text import visible, visible_block, visible_json
-from . import formatting
+from ...shared.lines import SIGNS, dollars, ending, seconds
+from ...shared.text import count, visible, visible_block, visible_json
 
 if TYPE_CHECKING:
+    from ...shared.delegation import FileChange, ToolAgentResult
+    from ...shared.request import DelegationRequest
+    from ...shared.settings import Settings
     from ...shared.wire import Wire
 
 READER_GONE = 141
@@ -26,13 +33,17 @@ COMMAND = re.compile(r"(?<!\S)\$ .+?(?=  |$)")
 DIFF = re.compile(r"( {2}\| | {4})(?=[-+]|@@ )")
 """Before a line of a diff."""
 
+SHOWN_LEFT_OUT = 5
+WHOLE = re.compile(r"`[^`]+`|(?:(?<=: )|^ +)(?:[A-Z_]+=\S+ )?\S*deputize .*$")
+"""Commands of ours in a line."""
+
 
 def line(text: str, *, err: bool = False) -> None:
     """Writes one line; line ends inside it are escaped. On a terminal it is coloured, and broken at blanks."""
     shown = visible(text)
     if (stream := sys.stderr if err else sys.stdout).isatty():
         columns = os.get_terminal_size(stream.fileno()).columns or len(shown)
-        parts = formatting.wrapped(shown, columns, hang=min(4, columns // 2))
+        parts = wrapped(shown, columns, hang=min(4, columns // 2))
         shown = "\n".join(painted(part, stream) for part in parts)
     _write(shown + "\n", err)
 
@@ -133,3 +144,110 @@ def _discard_rest(stream: TextIO) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    value = max(0, round((now - moment).total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if value >= size:
+            return f"{value // size} {unit}"
+    return f"{value} s"
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Returns the first names; "…" stands for more."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
+    """Returns the rows of a table as lines; ``left`` are the columns that are aligned to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if number in left else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def size(octets: int) -> str:
+    """`60 MB`, in powers of 1000."""
+    for least, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if octets >= least:
+            return f"{octets / least:.{1 if octets < 10 * least else 0}f} {unit}"
+    return count(octets, "byte")
+
+
+def command(settings: Settings, *arguments: str) -> str:
+    """Returns a command line that works in the shell from which this one was called."""
+    program = "deputize"
+    called = Path(sys.argv[0])
+    if called.name == program and (found := shutil.which(program)) != str(called.absolute()):
+        program = str(called.absolute()) if found is None or not called.samefile(found) else program
+    home = "" if "home" not in settings.model_fields_set else f"DEPUTIZE_HOME={shlex.quote(str(settings.home))} "
+    return f"{home}{shlex.quote(program)} {shlex.join(arguments)}"
+
+
+def wrapped(line: str, width: int, *, hang: int = 0, hard: bool = False) -> list[str]:
+    """Returns the line in parts that fit, broken at blanks; ``hang``: blanks before all parts but the first.
+
+    Commands of ours stay whole, to be copied, and so does a word that is too long, unless ``hard``.
+    """
+    parts: list[str] = []
+    while len(line) > width:
+        start = len(line) - len(line.lstrip()) + 1
+        at = line.rfind(" ", start, width + 1)
+        if at < start:
+            at = width if hard else line.find(" ", width)
+        for whole in () if hard else WHOLE.finditer(line):
+            if whole.start() <= at < whole.end():
+                at = whole.start() - 1 if whole.start() > start else -1
+        if at < 0:
+            break
+        parts.append(line[:at])
+        line = " " * hang + line[at:].removeprefix(" ")
+    return [*parts, line]
+
+
+def end_line(result: ToolAgentResult, title: str, request: DelegationRequest | None) -> str:
+    """`✓ Count the files  dlg_01…  completed, 1 call denied  2.1 s  $0.0031  2 files changed`."""
+    took, price = seconds(result.execution_time_ms / 1000), dollars(result.usage.cost_usd)
+    parts = (result.delegation_id, ending(result), took, price, changes(result, request))
+    return "  ".join(part for part in (f"{SIGNS[result.status]} {title}", *parts) if part)
+
+
+def other_errors(result: ToolAgentResult) -> list[str]:
+    """Returns the errors that the summary does not contain already: a failed run's reason is in both."""
+    return [error for error in result.trouble if error.strip() not in result.summary]
+
+
+def changes(result: ToolAgentResult, request: DelegationRequest | None) -> str:
+    """Returns `2 files changed`; "" where there is no workspace that could have changed, or that is not known."""
+    if not result.file_changes:
+        return "no files changed" if request and request.workspace.kind != "empty" and not result.truncated else ""
+    return f"{count(len(result.file_changes), 'file')} changed"
+
+
+def left_out(result: ToolAgentResult) -> list[str]:
+    """Returns what the copy or the patch lacks, without the changed files whose own lines have that."""
+    own = tuple(f"{changed.path} " for changed in result.file_changes if not changed.in_patch)
+    others = [sentence for sentence in result.left_out if not sentence.startswith(own)]
+    more = len(others) - SHOWN_LEFT_OUT
+    return others if more <= 0 else [*others[:SHOWN_LEFT_OUT], f"and {more} more"]
+
+
+def change(changed: FileChange) -> str:
+    """`modified pricing.py (+1 -1)`; `created data.bin (60 MB, not in the patch)` where there are no lines to count."""
+    where = f"{changed.from_} → {changed.path}" if changed.from_ else changed.path
+    if changed.path.rpartition("/")[2] == ".git":
+        return f"{changed.change} {where} (its commits stay in its copy)"
+    has_lines = changed.added_lines or changed.removed_lines or changed.size is None or changed.change == "renamed"
+    amount = f"+{changed.added_lines} -{changed.removed_lines}" if has_lines else size(changed.size or 0)
+    return f"{changed.change} {where} ({amount}{'' if changed.in_patch else ', not in the patch'})"
+
+
+def ignored(number: int, paths: Sequence[str]) -> str:
+    """`3 new files that .gitignore names: a.pyc, b.pyc, …`."""
+    names = ", ".join(paths[:3]) + (", …" if number > 3 else "")
+    return f"{count(number, 'new file')} that .gitignore names: {names}"

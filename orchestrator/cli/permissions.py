@@ -17,7 +17,7 @@ import click
 
 from ...shared.errors import DeputizeError, Invalid, NotFound
 from ...shared.lines import SHORT_PERMISSION_ID, line_of, question_of, seconds, short_id
-from . import formatting, output
+from . import output
 from .connect import NEWEST, asynchronous, connect, full_id, is_short_for, load_settings, unfinished
 from .values import Parsed
 
@@ -72,7 +72,7 @@ async def permissions(id: str | None, delegation: str | None, as_json: bool) -> 
     elif id:
         output.lines(question_lines(found[0], titles[found[0].delegation_id]))
     elif found:
-        output.lines(formatting.columns(_table(found, titles), left=(0, 1, 3)))
+        output.lines(output.columns(_table(found, titles), left=(0, 1, 3)))
     else:
         output.note("no call waits for permission")
 
@@ -215,10 +215,7 @@ class Questions:
             self._display.note(line_of(event) or "")  # which shows how to answer it
             return
         self._open += requests
-        if self._open == requests:
-            self._show()
-        else:
-            self._draw()
+        self._draw()
 
     async def _deny(self, delegation: str, event: PermissionRequested) -> None:
         with suppress(DeputizeError):  # it was answered elsewhere
@@ -234,20 +231,15 @@ class Questions:
         self._open = [each for each in self._open if each.permission_id not in ids]
         if first and first not in self._open:
             self._typed = ""
-            self._show()
-
-    def _show(self) -> None:
-        """Shows the first open question and listens to the keys, or stops that if there is none."""
-        if self._open:
-            self._listen()
-        else:
-            self._stop_listening()
-        self._draw()
+            self._draw()
 
     def _draw(self) -> None:
+        """Shows the first open question and listens to the keys, or stops that if there is none."""
         if not self._open:
+            self._stop_listening()
             self._display.prompt()
             return
+        self._listen()
         more = f"({len(self._open) - 1} more) " if len(self._open) > 1 else ""
         always = "a always, " if "proceed_always" in self._open[0].remembers else ""
         answer = f"{more}y yes, {always}n no, ? all of it, or a reason: {self._typed}"

@@ -15,7 +15,7 @@ import click
 
 from ...shared.errors import NotFound
 from ...shared.text import count, did_you_mean
-from . import formatting, output
+from . import output
 from .connect import asynchronous, connect, full_id, load_settings
 from .errors import Exit
 from .values import DIRECTORY
@@ -81,7 +81,7 @@ def _print(folder: Path, fetched: Sequence[WorkspaceFile], refused: dict[str, st
         output.lines((f"  {path}: {why}" for path, why in refused.items()), err=True)
     else:
         output.line(f"{count(len(fetched), 'file')} fetched into {folder}")
-        output.lines(f"  {file.path}, {formatting.size(file.size)}" for file in fetched)
+        output.lines(f"  {file.path}, {output.size(file.size)}" for file in fetched)
 
 
 async def _wanted(client: Client, delegation: Delegation, paths: Sequence[str]) -> list[_Fetch]:

@@ -11,7 +11,7 @@ import click
 
 from ...shared.lines import cut, dollars, share, short_id, tokens
 from ...shared.text import count
-from . import formatting, output
+from . import output
 from .connect import ask
 from .values import Parsed
 
@@ -38,7 +38,7 @@ def audit(limit: int, cursor: str | None, as_json: bool) -> None:
         output.json_lines(page.items)
     elif page.items:
         head = ("at", "token", "client", "request", "status", "delegations")
-        output.lines(formatting.columns([head, *map(_row, page.items)]))
+        output.lines(output.columns([head, *map(_row, page.items)]))
     else:
         output.note("no request has changed anything or was refused yet")
     if page.next_cursor:
@@ -105,7 +105,7 @@ def cost(by: str, since: datetime | None, as_json: bool) -> None:
         return
     head = (report.by, "delegations", "tokens", "cached", "cost", "saved")
     rows = (_cells(item.key or NO_KEY, item) for item in report.items)
-    output.lines(formatting.columns([head, *rows, _cells("total", report.total)]))
+    output.lines(output.columns([head, *rows, _cells("total", report.total)]))
     output.note("what subagents spent counts as theirs here; the result of their parent has it, too")
     if unpriced := report.total.unpriced:
         many = count(unpriced, "delegation")

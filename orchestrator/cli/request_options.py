@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ...shared.errors import Invalid, Refused
 from ...shared.request_options import OPTIONS, Option
 from . import output
 from .errors import message, refusal
@@ -193,8 +194,6 @@ REQUEST_FILE = Parsed("file", _request_in_file)
 @contextmanager
 def in_options(name: Callable[[str], str | None]) -> Generator[None]:
     """Puts the names of options, or what else ``name`` returns, into a refusal in place of pointers."""
-    from ...shared.errors import Refused
-
     try:
         yield
     except Refused as error:
@@ -230,7 +229,6 @@ def read_request(fields: Mapping[str, Any]) -> DelegationRequest:
     """Returns the request. Raises Invalid with a pointer for each mistake."""
     from pydantic import ValidationError
 
-    from ...shared.errors import Invalid
     from ...shared.request import DelegationRequest
     from ...shared.wire import explain
 

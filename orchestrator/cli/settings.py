@@ -14,7 +14,7 @@ import click
 from ...shared.errors import Unavailable
 from ...shared.lines import cut
 from ..scopes import Scope
-from . import formatting, output
+from . import output
 from .connect import load_settings, stack_here
 from .values import Duration
 
@@ -44,7 +44,7 @@ def settings(toml: bool, as_json: bool) -> None:
             (line.variable, _shown(line.value), "" if line.is_default else f"default: {_shown(line.default)}")
             for line in lines
         ]
-        output.lines(formatting.columns(rows, left={0, 1, 2}))
+        output.lines(output.columns(rows, left={0, 1, 2}))
 
 
 def _shown(value: str) -> str:

@@ -14,7 +14,7 @@ import click
 
 from ...shared.lines import cut, dollars, line_of, outcome, seconds, share, short_id, step_line
 from ...shared.text import count
-from . import formatting, output
+from . import output
 from .connect import NEWEST, asynchronous, connect, full_id, listed, load_settings
 from .values import LABEL
 
@@ -214,7 +214,7 @@ async def _show_usage(client: Client, id: str, as_json: bool) -> None:
         for row in rows:
             output.json_line(row.to_json())
     else:
-        output.lines(formatting.columns([HEAD, *(row.cells for row in rows)], left={0, len(HEAD) - 1}))
+        output.lines(output.columns([HEAD, *(row.cells for row in rows)], left={0, len(HEAD) - 1}))
 
 
 async def _children(client: Client, parent: Delegation) -> list[Delegation]:
@@ -249,11 +249,8 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
     if request.parent_id:
         lines.append(f"parent     {request.parent_id}")
     if request.builds_on:
-        what = (
-            f"retry of   {request.retry_of} from turn {request.from_turn}"
-            if request.from_turn
-            else f"continues  {request.continues}"
-        )
+        retried = f"retry of   {request.retry_of} from turn {request.from_turn}"
+        what = retried if request.from_turn else f"continues  {request.continues}"
         lines.append(f"{what}; changes are counted from the start of the conversation")
     lines += [f"child      {child.id}  {_status(child):9}  {child.request.title}" for child in children]
     if delegation.worker:
@@ -265,17 +262,17 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
         lines.append(f"progress   turn {progress.turn}, {count(progress.tool_calls, 'tool call')}")
         return lines
     lines.append(f"outcome    {outcome(result)}")
-    lines += [f"changed    {formatting.change(changed)}" for changed in result.file_changes]
-    if not result.file_changes and (unchanged := formatting.changes(result, delegation.request)):
+    lines += [f"changed    {output.change(changed)}" for changed in result.file_changes]
+    if not result.file_changes and (unchanged := output.changes(result, delegation.request)):
         lines.append(f"changed    {unchanged}")
-    lines += [f"left out   {sentence}" for sentence in formatting.left_out(result)]
+    lines += [f"left out   {sentence}" for sentence in output.left_out(result)]
     if result.ignored_count:
-        lines.append(f"ignored    {formatting.ignored(result.ignored_count, result.ignored_files)}")
+        lines.append(f"ignored    {output.ignored(result.ignored_count, result.ignored_files)}")
     if delegation.disk_bytes is not None:
         gone = "its files were removed"
-        lines.append(f"on disk    {formatting.size(delegation.disk_bytes) if delegation.disk_bytes else gone}")
+        lines.append(f"on disk    {output.size(delegation.disk_bytes) if delegation.disk_bytes else gone}")
     lines += [f"artifact   {made.name}, version {made.version}, {made.size} bytes" for made in result.artifacts]
-    lines += [f"error      {error}" for error in formatting.other_errors(result)]
+    lines += [f"error      {error}" for error in output.other_errors(result)]
     return lines
 
 
@@ -304,9 +301,9 @@ async def list_(limit: int, parent: str | None, status: str | None, as_json: boo
         return
     output.lines(_table(found))
     if disk.kept_bytes:
-        many, most = count(disk.delegations, "finished delegation"), formatting.size(disk.max_kept_bytes)
+        many, most = count(disk.delegations, "finished delegation"), output.size(disk.max_kept_bytes)
         output.line(
-            f"{many} keep{'s' if disk.delegations == 1 else ''} {formatting.size(disk.kept_bytes)} on disk "
+            f"{many} keep{'s' if disk.delegations == 1 else ''} {output.size(disk.kept_bytes)} on disk "
             f"(at most {most}); `deputize prune --keep-bytes SIZE` removes the oldest",
             err=True,
         )
@@ -321,8 +318,8 @@ def _table(found: Sequence[Delegation]) -> list[str]:
         took = (item.result.execution_time_ms if item.result else item.progress.elapsed_ms) / 1000
         price = dollars(item.result.usage.cost_usd if item.result else item.progress.cost_usd)
         id = short_id(item.id) if sys.stdout.isatty() else item.id
-        age = f"{formatting.ago(item.created_at, moment)} ago"
+        age = f"{output.ago(item.created_at, moment)} ago"
         parent = f"↳ {short_id(item.request.parent_id)}  " if item.request.parent_id else ""
         rows.append((id, _status(item), seconds(took), price, age, parent + item.request.title))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return [line[:width] for line in formatting.columns(rows, left=(0, 1, 5))] if rows else []
+    return [line[:width] for line in output.columns(rows, left=(0, 1, 5))] if rows else []

@@ -18,7 +18,7 @@ from rich.text import Text
 from ...shared.lines import SHORT_ID, cut, dollars, outcome, seconds, short_id
 from ...shared.text import visible
 from ..run_states import RunState
-from . import formatting, output
+from . import output
 from .live import MAX_TITLE, EventLines, Live
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Table(Live):
             state.step = open
         if envelope.event.type == "run_finished" and self._show_outcomes:
             result = envelope.event.result
-            self.note(formatting.end_line(result, state.title, state.request) if several else outcome(result))
+            self.note(output.end_line(result, state.title, state.request) if several else outcome(result))
 
     def _prefix(self, state: RunState) -> str:
         """Returns what names the delegation at the beginning of a line; "" where there is only one."""
@@ -179,12 +179,12 @@ class Table(Live):
     def _prompted(self, *lines: str) -> list[str]:
         width, room = self._console.width - 1, max(1, self._console.height - KEPT_LINES)
         *about, question, answer = map(visible, lines)
-        about = [part for line in about for part in formatting.wrapped(line, width, hang=4, hard=True)]
+        about = [part for line in about for part in output.wrapped(line, width, hang=4, hard=True)]
         if len(about) > room:
             about[room - 1 :] = [f"  … {len(about) - room + 1} more lines: ? shows them"]
         if len(answer) > width:
             answer = f"…{answer[1 - width :]}"  # what is typed is at the end
-        question = formatting.wrapped(question, width, hard=True)
+        question = output.wrapped(question, width, hard=True)
         return [*(output.painted(line, sys.stderr) for line in about), *question, answer]
 
     def prompt(self, *lines: str) -> None:

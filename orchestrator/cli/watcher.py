@@ -14,7 +14,7 @@ import click
 
 from ...shared.errors import Conflict, Unavailable
 from ...shared.text import count
-from . import formatting, output
+from . import output
 from .connect import Service, asynchronous, connect, full_id, load_settings, unfinished
 from .errors import Exit, exit_code_of_results
 from .live import Display, JsonLines, Lines
@@ -23,7 +23,7 @@ from .values import Finite, denied_option, stream_option
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, ToolAgentResult
-    from ...shared.events import AnyEvent, Envelope
+    from ...shared.events import Envelope
     from ..client import Client
 
 MAX_STREAMS = 100
@@ -143,8 +143,11 @@ class Watcher:
         self.on_result(result)
 
     def _hear(self, envelope: Envelope, questions: Questions) -> None:
+        from ...shared.delegation import TerminationReason
+
         event = envelope.event
-        if not (self.prints_results and _is_failure_reason(event)):
+        is_reason = event.type == "error" and event.kind in [*TerminationReason]  # which the result has as well
+        if not (self.prints_results and is_reason):
             self.display.event(envelope)
         questions.hear(envelope)
         if event.type == "run_started" and event.model.startswith("scripted") and not self._noted_script:
@@ -178,7 +181,7 @@ class Watcher:
         self.display.note(f"cancelled: {', '.join(open) if len(open) <= NAMED else count(len(open), 'delegation')}")
 
     def _what_now(self, open: Sequence[str]) -> str:
-        names, ids, one = formatting.some(open), " ".join(open[:3]), len(open) == 1
+        names, ids, one = output.some(open), " ".join(open[:3]), len(open) == 1
         if self.service.stays:
             return (
                 f"{names} {'goes' if one else 'go'} on. "
@@ -189,13 +192,6 @@ class Watcher:
             f"The stack of this command ends with it: `deputize resume {ids}` goes on, "
             f"`deputize show {open[0]}` shows how far it came, `deputize cancel {ids}` ends it."
         )
-
-
-def _is_failure_reason(event: AnyEvent) -> bool:
-    """Returns whether the event is the reason of the run's failure, which its result contains as well."""
-    from ...shared.delegation import TerminationReason
-
-    return event.type == "error" and event.kind in [*TerminationReason]
 
 
 def display(*, show_outcomes: bool = True, stream: bool = False) -> Display:
@@ -243,13 +239,13 @@ def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool)
         output.json_line(result.to_json())
         return
     output.block(result.summary)
-    output.lines((f"  {formatting.change(changed)}" for changed in result.file_changes[:SHOWN_CHANGES]), err=True)
+    output.lines((f"  {output.change(changed)}" for changed in result.file_changes[:SHOWN_CHANGES]), err=True)
     if (more := len(result.file_changes) - SHOWN_CHANGES) > 0:
         output.note(f"  and {more} more: deputize show {result.delegation_id}")
-    if not result.file_changes and (unchanged := formatting.changes(result, delegation.request)):
+    if not result.file_changes and (unchanged := output.changes(result, delegation.request)):
         output.note(f"  {unchanged}")
-    output.lines((f"  left out: {sentence}" for sentence in formatting.left_out(result)), err=True)
-    output.lines((f"  error: {error}" for error in formatting.other_errors(result)), err=True)
+    output.lines((f"  left out: {sentence}" for sentence in output.left_out(result)), err=True)
+    output.lines((f"  error: {error}" for error in output.other_errors(result)), err=True)
 
 
 @click.command()
@@ -273,7 +269,7 @@ async def watch(ids: tuple[str, ...], wait: float | None, stream: bool, as_json:
             known = delegations if ids else [each async for each in unfinished(client)]
             paused = [each.id for each in known if not each.status.finished]
             if paused or not ids:
-                paused_ids = f"paused: {formatting.some(paused)}, which `deputize resume` goes on with"
+                paused_ids = f"paused: {output.some(paused)}, which `deputize resume` goes on with"
                 what = paused_ids if paused else "start one with `deputize up`"
                 raise Unavailable(f"no service runs on this machine, so nothing goes on; {what}")
         with JsonLines() if as_json else display(stream=stream) as shown:

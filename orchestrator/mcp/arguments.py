@@ -107,7 +107,7 @@ def output_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def _plain(model: type[BaseModel], mode: Any) -> dict[str, Any]:
     schema = model.model_json_schema(by_alias=True, mode=mode)
-    return cast("dict[str, Any]", _inlined(schema, schema.pop("$defs", {})))
+    return _inlined(schema, schema.pop("$defs", {}))
 
 
 def _inlined(part: Any, definitions: dict[str, Any], *, names: bool = False) -> Any:

@@ -20,13 +20,12 @@ from mcp.shared.exceptions import MCPError
 from ...shared.errors import DeputizeError, Invalid, NotFound, Refused, ScopeMissing
 from ...shared.text import did_you_mean
 from ..scopes import MCP_RESOURCES, MCP_TOOLS, Scope
-from ..service import Service
 from ..tokens import Caller
 from .arguments import ID, input_schema, output_schema, parsed
 from .call import Answer, Call, OpenQuestion, Source
 from .elicitation import Context, input_required, repeated, way_to_ask
 from .outcome import SCHEME
-from .tools import TOOLS, ToolSpec
+from .tools import TOOLS
 
 INSTRUCTIONS = (
     "deputize runs tool agents as background jobs. Delegate work that is independent of this conversation and can be "
@@ -54,11 +53,39 @@ TEMPLATES = [
 ]
 
 
-class Transport:
-    """What a transport decides about a call. These are the answers of stdio, whose one client is this user.
+class McpServer:
+    """Serves any number of clients. ``close`` ends calls under way without cancelling their delegations.
 
-    A service checks the token with which that server sends its own requests, and records them.
+    The methods that a transport overrides have the answers of stdio, whose one client is this user: a service checks
+    the token with which that server sends its own requests, and records them.
     """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._calls: set[asyncio.Task[Answer | OpenQuestion]] = set()
+        relative = f" Relative workspace paths start at {source.folder}." if source.folder else ""
+        self.server: Server[Any] = Server(
+            "deputize",
+            title="deputize",
+            version=version("deputize"),
+            instructions=INSTRUCTIONS + relative,
+            # Over HTTP the SDK asks for it with each call; without it, it would ask for the schemas of all tools.
+            get_tool_input_schema=lambda name: tool.input_schema if (tool := _tools().get(name)) else None,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+        )
+
+    async def settle(self) -> None:
+        """Waits for what calls of clients that have gone still do: they cancel their delegations."""
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def close(self) -> None:
+        for call in self._calls:
+            call.cancel()
+        await self.settle()
 
     def gone(self, context: Context) -> asyncio.Event | None:
         """Returns the event that is set when the client of a request disconnects, if the transport has one."""
@@ -79,37 +106,6 @@ class Transport:
     async def record(self, context: Context, tool: str, ids: Sequence[str], status: int) -> None:
         """Puts a call that changes something, or was refused, into the audit log, if that is this transport's."""
 
-
-class McpServer:
-    """Serves any number of clients. ``close`` ends calls under way without cancelling their delegations."""
-
-    def __init__(self, source: Source, transport: Transport) -> None:
-        self._source = source
-        self._transport = transport
-        self._calls: set[asyncio.Task[Answer | OpenQuestion]] = set()
-        relative = f" Relative workspace paths start at {source.folder}." if source.folder else ""
-        self.server: Server[Any] = Server(
-            "deputize",
-            title="deputize",
-            version=version("deputize"),
-            instructions=INSTRUCTIONS + relative,
-            get_tool_input_schema=_input_schema,
-            on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
-            on_list_resources=self._list_resources,
-            on_list_resource_templates=self._list_templates,
-            on_read_resource=self._read_resource,
-        )
-
-    async def settle(self) -> None:
-        """Waits for what calls of clients that have gone still do: they cancel their delegations."""
-        await asyncio.gather(*self._calls, return_exceptions=True)
-
-    async def close(self) -> None:
-        for call in self._calls:
-            call.cancel()
-        await self.settle()
-
     async def _list_tools(self, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[*_tools().values()])
 
@@ -119,7 +115,7 @@ class McpServer:
         if params.name not in TOOLS:
             hint = did_you_mean(params.name[:100], TOOLS, 1) or f"there are {', '.join(TOOLS)}"
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {params.name[:100]!r}; {hint}")
-        gone = self._transport.gone(context) or asyncio.Event()
+        gone = self.gone(context) or asyncio.Event()
         # A task of its own: a call whose client goes away has delegations to cancel after that.
         running = asyncio.create_task(self._run(context, gone, params))
         self._calls.add(running)
@@ -127,7 +123,7 @@ class McpServer:
         try:
             await asyncio.wait({running})
         except asyncio.CancelledError:
-            if self._transport.left(context):
+            if self.left(context):
                 gone.set()
             else:
                 running.cancel()
@@ -148,11 +144,11 @@ class McpServer:
         async def record(ids: Sequence[str], status: int = HTTPStatus.OK, tool: str | None = None) -> None:
             nonlocal recorded
             recorded = True
-            await self._transport.record(context, tool or name, ids, status)
+            await self.record(context, tool or name, ids, status)
 
         try:
             caller = self._checked(context, MCP_TOOLS[name])
-            waiting = partial(self._transport.waiting, context)
+            waiting = partial(self.waiting, context)
             call = Call(self._source, context.session.report_progress, record, waiting, gone)
             if caller is None or Scope.APPROVE in caller.scopes:
                 call.ask, call.returns_questions = way_to_ask(context)
@@ -162,21 +158,32 @@ class McpServer:
         except DeputizeError as error:
             if isinstance(error, ScopeMissing) or not (spec.read_only or recorded):
                 status = error.status if isinstance(error, Refused) else HTTPStatus.SERVICE_UNAVAILABLE
-                await self._transport.record(context, name, [], status)
+                await self.record(context, name, [], status)
             raise
 
     def _checked(self, context: Context, needed: frozenset[Scope]) -> Caller | None:
         """Returns the sender of a request. Raises ScopeMissing unless it has the scopes."""
-        if caller := self._transport.caller(context):
+        if caller := self.caller(context):
             caller.check(needed)
         return caller
 
     async def _list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
+        """Returns a page of delegations; none while the service is not in use, because listing must not start it."""
         with _mcp_errors():
             self._checked(context, MCP_RESOURCES)
-            return await newest(await self._source.if_open(), params.cursor if params else None)
+            cursor = params.cursor if params else None
+            if (operations := await self._source.if_open()) is None:
+                return types.ListResourcesResult(resources=[])
+            if cursor is not None and not ID.fullmatch(cursor):
+                raise Invalid("the cursor is not the nextCursor of a page")
+            page = await operations.list(limit=LISTED, cursor=cursor)
+        resources = [
+            types.Resource(name=each.id, title=each.request.title, uri=SCHEME + each.id, mime_type=JSON)
+            for each in page.items
+        ]
+        return types.ListResourcesResult(resources=resources, next_cursor=page.next_cursor)
 
     async def _list_templates(
         self, _: Context, params: types.PaginatedRequestParams | None
@@ -186,9 +193,20 @@ class McpServer:
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
+        uri = str(params.uri)
         with _mcp_errors():
             self._checked(context, MCP_RESOURCES)
-            return await read(self._source, str(params.uri))
+            found = URI.fullmatch(uri)
+            if found is None:
+                raise NotFound(f"there is no resource {uri[:200]!r}; they are {SCHEME}ID, …/patch and …/artifacts/NAME")
+            operations = await self._source.service()
+            if found["name"]:
+                kind, text = TEXT, await operations.artifact(found["id"], unquote(found["name"]))
+            elif found["rest"]:
+                kind, text = DIFF, await operations.patch(found["id"])
+            else:
+                kind, text = JSON, (await operations.get(found["id"])).to_json()
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=kind, text=text)])
 
 
 @contextmanager
@@ -204,30 +222,23 @@ def _mcp_errors() -> Generator[None]:
 @cache
 def _tools() -> Mapping[str, types.Tool]:
     """Returns all tools by name. Their schemas take 0.1 s of the event loop, so they are made once."""
-    return {name: _tool(name, spec) for name, spec in TOOLS.items()}
-
-
-def _input_schema(name: str) -> Mapping[str, Any] | None:
-    """Returns the schema of a tool's arguments. Over HTTP the SDK asks for it with each call, without it for all."""
-    tool = _tools().get(name)
-    return tool.input_schema if tool else None
-
-
-def _tool(name: str, spec: ToolSpec) -> types.Tool:
-    return types.Tool(
-        name=name,
-        title=spec.title,
-        description=spec.description,
-        input_schema=input_schema(spec.arguments),
-        output_schema=output_schema(spec.result),
-        annotations=types.ToolAnnotations(
+    return {
+        name: types.Tool(
+            name=name,
             title=spec.title,
-            read_only_hint=spec.read_only,
-            destructive_hint=spec.destructive,
-            idempotent_hint=spec.idempotent,
-            open_world_hint=spec.open_world,
-        ),
-    )
+            description=spec.description,
+            input_schema=input_schema(spec.arguments),
+            output_schema=output_schema(spec.result),
+            annotations=types.ToolAnnotations(
+                title=spec.title,
+                read_only_hint=spec.read_only,
+                destructive_hint=spec.destructive,
+                idempotent_hint=spec.idempotent,
+                open_world_hint=spec.open_world,
+            ),
+        )
+        for name, spec in TOOLS.items()
+    }
 
 
 def _answered(answer: Answer) -> types.CallToolResult:
@@ -248,40 +259,3 @@ def _explained(error: DeputizeError) -> str:
     mistakes = [f"{each['pointer']}: {each['detail']}" for each in error.errors]
     named = [each for each in mistakes if each not in error.detail]
     return "\n".join([f"{error.title}: {error.detail}", *named])
-
-
-async def newest(operations: Service | None, cursor: str | None) -> types.ListResourcesResult:
-    """Returns a page of delegations; none while the service is not in use, because listing must not start it.
-
-    Raises Invalid, Unavailable.
-    """
-    if operations is None:
-        return types.ListResourcesResult(resources=[])
-    if cursor is not None and not ID.fullmatch(cursor):
-        raise Invalid("the cursor is not the nextCursor of a page")
-    page = await operations.list(limit=LISTED, cursor=cursor)
-    return types.ListResourcesResult(
-        resources=[
-            types.Resource(name=each.id, title=each.request.title, uri=SCHEME + each.id, mime_type=JSON)
-            for each in page.items
-        ],
-        next_cursor=page.next_cursor,
-    )
-
-
-async def read(source: Source, uri: str) -> types.ReadResourceResult:
-    """Returns a resource. Raises NotFound, Unavailable."""
-    found = URI.fullmatch(uri)
-    if found is None:
-        raise NotFound(f"there is no resource {uri[:200]!r}; they are {SCHEME}ID, …/patch and …/artifacts/NAME")
-    operations = await source.service()
-    kind, text = await _content(operations, found)
-    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=kind, text=text)])
-
-
-async def _content(operations: Service, found: re.Match[str]) -> tuple[str, str]:
-    if found["name"]:
-        return TEXT, await operations.artifact(found["id"], unquote(found["name"]))
-    if found["rest"]:
-        return DIFF, await operations.patch(found["id"])
-    return JSON, (await operations.get(found["id"])).to_json()

@@ -23,7 +23,7 @@ from ..service import Service
 from ..sse import StreamSlots
 from ..tokens import Caller, name_of_caller, note_of
 from .elicitation import Context
-from .server import McpServer, Transport
+from .server import McpServer
 
 GONE = "deputize.gone"
 """Key in the ASGI scope of the event that is set when the client disconnects."""
@@ -73,10 +73,11 @@ class ServiceHere:
         return self._service
 
 
-class HttpTransport(Transport):
-    """What a call may do and count for: its caller's scopes and places."""
+class HttpServer(McpServer):
+    """Its calls have their caller's scopes, and count for its places."""
 
-    def __init__(self, slots: StreamSlots, closed: asyncio.Event) -> None:
+    def __init__(self, source: ServiceHere, slots: StreamSlots, closed: asyncio.Event) -> None:
+        super().__init__(source)
         self._slots = slots
         self._closed = closed
 
@@ -110,7 +111,7 @@ def _scope(context: Context) -> Scope:
 @asynccontextmanager
 async def running(state: State, closed: asyncio.Event) -> AsyncGenerator[Sessions]:
     """Runs the sessions of an application during the block; at its end ``closed`` must be set."""
-    server = McpServer(ServiceHere(state.service), HttpTransport(state.slots, closed))
+    server = HttpServer(ServiceHere(state.service), state.slots, closed)
     sessions = Sessions(server.server, state.settings)
     async with sessions.run():
         yield sessions

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from ...shared.text import valid_json_unicode
 from .call import Source
-from .server import McpServer, Transport
+from .server import McpServer
 
 if TYPE_CHECKING:
     import anyio
@@ -35,7 +35,7 @@ PENDING = 16
 
 async def serve(source: Source) -> None:
     """Answers until the end of standard input, or until it is cancelled; then cancels what the client waits for."""
-    server = McpServer(source, Transport())
+    server = McpServer(source)
     lines = cast("anyio.AsyncFile[str]", _lines())
     try:
         async with stdio_server(stdin=lines) as (reading, writing):

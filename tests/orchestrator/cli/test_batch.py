@@ -163,14 +163,6 @@ async def test_a_byte_order_mark_and_any_line_separator_inside_a_text_are_fine(
     assert len(service.runs) == 1
 
 
-async def test_another_encoding_is_named(url: str, tmp_path: Path) -> None:
-    tasks = tmp_path / "tasks.jsonl"
-    tasks.write_text('{"task": "one"}', encoding="utf-16")
-    done = await deputize("batch", str(tasks), DEPUTIZE_URL=url)
-    assert done.code == 2
-    assert "UTF-16; save it as UTF-8" in done.err
-
-
 @pytest.mark.parametrize("out", ["none/out.jsonl", "tasks.jsonl", "folder", "held.jsonl"])
 async def test_results_that_cannot_be_written_are_refused_before_anything_starts(
     url: str, service: FakeService, tmp_path: Path, out: str

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.cli.formatting import wrapped
 from deputize.orchestrator.cli.live import EventLines
+from deputize.orchestrator.cli.output import wrapped
 from deputize.orchestrator.run_states import RunStates
 from deputize.shared.delegation import Progress, Status, TerminationReason, ToolAgentResult, Usage
 from deputize.shared.events import (
@@ -183,16 +183,6 @@ async def test_no_signal_leaves_the_cursor_hidden(url: str, service: FakeService
         terminal.send(number)
         await terminal.ended()
     assert "\x1b[?25l" not in terminal.drawn
-
-
-async def test_sigterm_detaches_and_says_how_to_come_back(url: str, service: FakeService) -> None:
-    async with on_terminal("run", "x", columns=200, DEPUTIZE_URL=url) as terminal:
-        await until(lambda: service.following, 60)
-        terminal.send(signal.SIGTERM)
-        assert await terminal.ended() == 130
-    (id,) = service.runs
-    assert f"deputize watch {id}" in terminal.drawn
-    assert not service.runs[id].status.finished
 
 
 async def test_after_ctrl_z_and_fg_the_table_is_drawn_below(url: str, service: FakeService) -> None:

@@ -124,6 +124,7 @@ async def test_an_interrupt_leaves_the_steps_and_how_to_come_back(
         ]
         said = notes if number == signal.SIGINT else notes[:1]
         await comes(terminal, id, [*BEGUN, STEP, *said, RUNNING])
+    assert not service.runs[id].status.finished
 
 
 @pytest.mark.parametrize("columns", [50, 200])

@@ -52,11 +52,6 @@ async def test_each_call_has_a_row_and_all_of_them_the_last(url: str, service: F
     id = await replied(service, WRITES, READS)
     assert await rows(url, id) == [HEAD, ONE, TWO, BOTH]
     service.finish(id, usage=WRITES + READS)
-    assert await rows(url, id) == [HEAD, ONE, TWO, BOTH]
-
-
-async def test_columns_are_aligned(url: str, service: FakeService) -> None:
-    id = await replied(service, WRITES, READS)
     assert (await called(url, "show", id, "--usage")).stdout.splitlines() == [
         "turn   input   read  written  output  cached     cost     saved  why missed",
         "1        500      0    4,500     100    0.0%  $0.5000  -$0.1250",
