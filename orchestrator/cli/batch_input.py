@@ -71,13 +71,12 @@ class BatchInput:
         mistakes: Mistakes = []
         rows, parse = self._table(data) if self.format in ("csv", "tsv") else self._lines(data)
         for number, row in rows:
+            fields: Fields = {}
             try:
                 fields = parse(row)
+                lines.append(RequestLine(number, read_request(fields), fields))
             except _LineMistake as error:
                 mistakes.append({"pointer": self._place(number), "detail": str(error)})
-                continue
-            try:
-                lines.append(RequestLine(number, read_request(fields), fields))
             except Refused as error:
                 mistakes += self._placed(error.errors, number, fields)
         if mistakes:

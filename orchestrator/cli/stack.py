@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from . import output
-from .connect import load_settings, stack_here
+from .connect import check_redis, load_settings, stack_here
 
 if TYPE_CHECKING:
     from ...shared.settings import Settings
@@ -42,7 +42,7 @@ def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no
     from ..supervisor import run_foreground
 
     set_up("WARNING", settings.secrets)
-    _check_redis(settings)
+    asyncio.run(check_redis(settings))
     _wait_for_unused_stack(settings)
 
     def print_addresses(info: StackInfo) -> None:
@@ -96,14 +96,6 @@ def _model(settings: Settings) -> str:
     return f"{settings.model}, but there is no key: set ANTHROPIC_API_KEY, or DEPUTIZE_MODEL=scripted for a try without"
 
 
-def _check_redis(settings: Settings) -> None:
-    """Raises Misconfigured or Unavailable if the external Redis cannot be used, instead of waiting silently."""
-    if settings.redis_url is not None:
-        from ..redis_check import check_redis
-
-        asyncio.run(check_redis(settings.redis_url))
-
-
 def _wait_for_unused_stack(settings: Settings) -> None:
     """Waits for an unused stack to stop, so that `up` right after an interrupted `run` does not fail."""
     from ..home import SUPERVISOR_LOCK, open_private, read_info, try_lock
@@ -129,7 +121,7 @@ def serve(host: str | None, port: int | None, no_token: bool) -> None:
     from .. import serve as api
 
     set_up(settings.log_level, settings.secrets)
-    _check_redis(settings)
+    asyncio.run(check_redis(settings))
     api.serve(settings)
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Self, TextIO
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.table import Table as Grid
@@ -46,57 +46,12 @@ OTHER_LINES = 6
 ORDER = {"waiting": 0, "running": 1}
 
 
-class Region:
-    """A redrawn region. The cursor stays on an empty line below it, so that key echoes vanish on the next redraw.
-
-    The cursor is never hidden, so that a stopped or killed command has nothing to restore.
-    """
-
-    def __init__(self, stream: TextIO, lines: Callable[[], Sequence[str]]) -> None:
-        self._stream = stream
-        self._lines = lines
-        self._drawn: list[str] = []
-
-    def draw(self) -> None:
-        lines = [*self._lines()]
-        if lines != self._drawn:
-            # The terminal may compute another character width; a wrapped line would break the line count.
-            self._write(self._erasing() + NO_WRAP + "".join(f"{line}\n" for line in lines) + WRAP)
-            self._drawn = lines
-
-    def redraw(self) -> None:
-        """Draws at the cursor without erasing: the old lines are not above it any more, as after Ctrl-Z and `fg`."""
-        self._drawn = []
-        self.draw()
-
-    @contextmanager
-    def aside(self) -> Generator[None]:
-        """Erases the lines for the block, in which others may print to this terminal."""
-        self.erase()
-        try:
-            yield
-        finally:
-            self.draw()
-
-    def erase(self) -> None:
-        self._write(self._erasing())
-        self._drawn = []
-
-    def _erasing(self) -> str:
-        return f"\r{UP.format(len(self._drawn)) if self._drawn else ''}{CLEAR_BELOW}"
-
-    def _write(self, text: str) -> None:
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except OSError:
-            pass  # the terminal is gone; the work continues
-
-
 class Table(Live):
     """A live table for terminals: a row per unfinished delegation, and totals.
 
-    A finished delegation becomes a line above the table, which scrolls away.
+    A finished delegation becomes a line above the table, which scrolls away. The cursor stays on an empty line below
+    the table, so that key echoes vanish with the next redraw; it is never hidden, so that a stopped or killed command
+    has nothing to restore.
     """
 
     def __init__(self, *, show_outcomes: bool = True, stream: bool = False) -> None:
@@ -105,19 +60,45 @@ class Table(Live):
         self._show_outcomes = show_outcomes
         self._prompt: Sequence[str] = ()
         self._console = Console(stderr=True)
-        self._region = Region(sys.stderr, self._lines)
+        self._drawn: list[str] = []
 
     def __enter__(self) -> Self:
-        self._loop.add_signal_handler(signal.SIGCONT, self._region.redraw)
+        self._loop.add_signal_handler(signal.SIGCONT, self._redraw)
         return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         self._loop.remove_signal_handler(signal.SIGCONT)
-        self._region.draw()
+        self._refresh()
 
     def _refresh(self) -> None:
-        self._region.draw()
+        lines = self._lines()
+        if lines != self._drawn:
+            # The terminal may compute another character width; a wrapped line would break the line count.
+            self._write(NO_WRAP + "".join(f"{line}\n" for line in lines) + WRAP)
+            self._drawn = lines
+
+    def _redraw(self) -> None:
+        """Draws at the cursor without erasing: the old lines are not above it any more, as after Ctrl-Z and `fg`."""
+        self._drawn = []
+        self._refresh()
+
+    @contextmanager
+    def _erased(self) -> Generator[None]:
+        """Erases the lines for the block, in which others may print to this terminal."""
+        self._write("")
+        self._drawn = []
+        try:
+            yield
+        finally:
+            self._refresh()
+
+    def _write(self, text: str) -> None:
+        """Writes in place of the lines that are drawn."""
+        up = UP.format(len(self._drawn)) if self._drawn else ""
+        with suppress(OSError):  # the terminal is gone; the work continues
+            sys.stderr.write(f"\r{up}{CLEAR_BELOW}{text}")
+            sys.stderr.flush()
 
     def event(self, envelope: Envelope) -> None:
         if (state := self._states.take(envelope)) is None:
@@ -144,15 +125,14 @@ class Table(Live):
 
     def _print(self, lines: Sequence[str]) -> None:
         if lines:
-            with self._region.aside():
-                for line in lines:
-                    output.note(line)
+            with self._erased():
+                output.lines(lines, err=True)
 
     def note(self, text: str) -> None:
         self._print([text])
 
     def aside(self) -> AbstractContextManager[None]:
-        return self._region.aside() if sys.stdout.isatty() else nullcontext()
+        return self._erased() if sys.stdout.isatty() else nullcontext()
 
     def _lines(self) -> list[str]:
         below = self._prompted(*self._prompt) if self._prompt else []
@@ -189,7 +169,7 @@ class Table(Live):
 
     def prompt(self, *lines: str) -> None:
         self._prompt = lines
-        self._region.draw()
+        self._refresh()
 
 
 def _grid(rows: Sequence[RunState], *, narrow: bool) -> Grid:

@@ -48,12 +48,10 @@ ENDS_WITH_CLIENT = (
 
 
 async def delegate(call: Call, request: DelegationRequest) -> Answer | OpenQuestion:
-    with call.waiting():
-        operations, ids = await _begun(call, [request])
-        if question := await _wait_or_cancel(call, operations, ids):
-            return question
-        ended = outcome(await operations.get(ids[0]))
-    return Answer(line_of(ended), ended, is_error=not ended.success)
+    ended = await _ended(call, [request])
+    if isinstance(ended, OpenQuestion):
+        return ended
+    return Answer(line_of(ended[0]), ended[0], is_error=not ended[0].success)
 
 
 async def delegate_start(call: Call, request: DelegationRequest) -> Answer:
@@ -68,12 +66,9 @@ async def delegate_many(call: Call, many: ManyArguments) -> Answer | OpenQuestio
         notes = await _notes(call, operations, delegations[0])
         items = [outcome(each, notes=notes) for each in delegations]
         return Answer(f"{len(items)} delegations started; delegate_result waits for each", Outcomes(items=items))
-    with call.waiting():
-        operations, ids = await _begun(call, many.each())
-        if question := await _wait_or_cancel(call, operations, ids):
-            return question
-        room = max(MIN_TEXT, min(MAX_TEXT, MAX_TEXT_OF_ALL // len(ids)))
-        items = [outcome(await operations.get(id), max_text=room) for id in ids]
+    items = await _ended(call, many.each())
+    if isinstance(items, OpenQuestion):
+        return items
     failed = sum(not item.success for item in items)
     return Answer(f"{len(items) - failed} of {len(items)} succeeded", Outcomes(items=items), is_error=failed > 0)
 
@@ -132,34 +127,34 @@ async def _submit(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Se
     return operations, submitted
 
 
-async def _begun(call: Call, requests: Sequence[DelegationRequest]) -> tuple[Service, Sequence[str]]:
-    """Submits the delegations; where the call repeats one that did, passes on the answers that it has."""
-    if call.repeats is None:
-        operations, submitted = await _submit(call, requests)
-        return operations, [each.id for each in submitted]
-    ids = call.repeats.ids
-    if len(ids) != len(requests):
-        raise Invalid("the requestState is that of another call; repeat it with the arguments of the first one")
-    operations = await call.source.service()
-    await Wait(operations, ids, call, returns=False).pass_on(call.repeats.replies)
-    return operations, ids
+async def _ended(call: Call, requests: Sequence[DelegationRequest]) -> OpenQuestion | list[Outcome]:
+    """Submits the delegations, or goes on where the call repeats one that did, and waits for the end of all.
 
-
-async def _wait_or_cancel(call: Call, operations: Service, ids: Sequence[str]) -> OpenQuestion | None:
-    """Waits for the end of all; if the client goes away before, cancels them, as nothing else waits for them.
-
-    Returns a question that the client puts to its user before it repeats the call.
+    If the client goes away before, cancels them, as nothing else waits for them. Returns a question that the client
+    puts to its user before it repeats the call.
     """
-    number = call.repeats.number + 1 if call.repeats else 1
-    # Clients of the SDKs repeat a call ten times at most, and take one more question for an error.
-    returns = call.returns_questions and number <= MAX_ROUNDS
-    try:
-        request = await Wait(operations, ids, call, returns=returns).end()
-    except Unavailable as error:
-        raise Unavailable(f"{error}; the work goes on, delegate_result waits for {', '.join(ids)}") from error
-    if call.gone.is_set():
-        await asyncio.gather(*(operations.cancel(id) for id in ids))
-    return OpenQuestion(request, Round(number, ids, {})) if request else None
+    with call.waiting():
+        if call.repeats is None:
+            operations, submitted = await _submit(call, requests)
+            ids, number = [each.id for each in submitted], 1
+        else:
+            ids, number = call.repeats.ids, call.repeats.number + 1
+            if len(ids) != len(requests):
+                raise Invalid("the requestState is that of another call; repeat it with the arguments of the first one")
+            operations = await call.source.service()
+            await Wait(operations, ids, call, returns=False).pass_on(call.repeats.replies)
+        # Clients of the SDKs repeat a call ten times at most, and take one more question for an error.
+        returns = call.returns_questions and number <= MAX_ROUNDS
+        try:
+            request = await Wait(operations, ids, call, returns=returns).end()
+        except Unavailable as error:
+            raise Unavailable(f"{error}; the work goes on, delegate_result waits for {', '.join(ids)}") from error
+        if call.gone.is_set():
+            await asyncio.gather(*(operations.cancel(id) for id in ids))
+        if request:
+            return OpenQuestion(request, Round(number, ids, {}))
+        room = max(MIN_TEXT, min(MAX_TEXT, MAX_TEXT_OF_ALL // len(ids)))
+        return [outcome(await operations.get(id), max_text=room) for id in ids]
 
 
 async def _notes(call: Call, operations: Service, delegation: Delegation) -> list[str]:

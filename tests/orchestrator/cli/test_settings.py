@@ -1,14 +1,19 @@
-"""`deputize settings` in its three forms."""
+"""`deputize settings` in its three forms, and the tokens that `deputize token` makes."""
 
 from __future__ import annotations
 
 import json
 import tomllib
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from deputize.orchestrator.cli.doctor import token_row
 from tests.orchestrator.command_line import deputize
+from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.serving import served, settings
 
 
 async def test_settings_are_listed_with_what_differs_from_the_default(tmp_path: Path) -> None:
@@ -74,3 +79,97 @@ async def test_what_is_named_is_not_hinted_at(here: Path, tmp_path: Path) -> Non
     here.rename(tmp_path / "deputize")  # now it is this user's own configuration folder
     done = await deputize("settings", cwd=tmp_path / "deputize", XDG_CONFIG_HOME=str(tmp_path))
     assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize("given", [["submit", "read"], ["submit,read"], ["submit, read", "submit"]], ids=" & ".join)
+async def test_a_new_token_is_printed_once_with_its_entry(tmp_path: Path, given: list[str]) -> None:
+    scopes = [each for scope in given for each in ("--scope", scope)]
+    done = await deputize("token", "new", "ci", *scopes, cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    token, entry = done.out.split("\n", 1)
+    assert len(token) > 40
+    digest = sha256(token.encode()).hexdigest()
+    assert tomllib.loads(entry) == {"token": [{"name": "ci", "sha256": digest, "scopes": ["submit", "read"]}]}
+    assert token not in entry
+    assert (await deputize("token", "new", "ci", "--scope", "read", cwd=tmp_path)).out.split("\n")[0] != token
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_token_that_is_added_to_the_file_of_a_service_is_accepted_at_once(tmp_path: Path) -> None:
+    service, file = FakeService(), tmp_path / "tokens.toml"
+    tokens: dict[str, str] = {}
+
+    async def new(name: str, *more: str) -> None:
+        done = await deputize("token", "new", name, "--file", str(file), *more)
+        assert (done.code, len(done.out.split())) == (0, 1)
+        assert str(file) in done.err
+        tokens[name] = done.out.strip()
+
+    await new("reader", "--scope", "read", "--expires", "90d")
+    async with served(service, settings(tokens_file=file, no_token=False)) as url:
+        await new("boss", "--scope", "admin", "--scope", "submit")
+        listed, submitted, shown = [
+            await deputize(*command, DEPUTIZE_URL=url, DEPUTIZE_TOKEN=tokens[name])
+            for name, command in (
+                ("reader", ["list"]),
+                ("reader", ["run", "x", "--detach"]),
+                ("boss", ["audit", "--json"]),
+            )
+        ]
+        table = await deputize("audit", DEPUTIZE_URL=url, DEPUTIZE_TOKEN=tokens["boss"])
+        unknown = await deputize("list", DEPUTIZE_URL=url, DEPUTIZE_TOKEN="x")
+    assert listed.code == 0
+    assert (submitted.code, "'reader' lacks the scope submit" in submitted.err) == (3, True)
+    assert (unknown.code, "not a token of the service" in unknown.err) == (3, True)
+    (refused,) = map(json.loads, shown.out.splitlines())
+    assert (refused["token"], refused["status"], refused["route"]) == ("reader", 403, "/v1/delegations")
+    head, row = table.out.splitlines()
+    assert head.split() == ["at", "token", "client", "request", "status", "delegations"]
+    assert row.split()[2:] == ["reader", "127.0.0.1", "POST", "/v1/delegations", "403"]
+    assert file.read_text().count("expires = 20") == 1
+    assert [name for name, token in tokens.items() if token in file.read_text()] == []
+
+
+async def test_an_audit_log_of_several_pages_has_a_cursor(tmp_path: Path) -> None:
+    service = FakeService()
+    async with served(service) as url:
+        empty = await deputize("audit", DEPUTIZE_URL=url)
+        for number in range(3):
+            await deputize("run", f"task {number}", "--detach", DEPUTIZE_URL=url)
+        first = await deputize("audit", "--limit", "2", DEPUTIZE_URL=url)
+        rest = await deputize("audit", "--cursor", "2-0", DEPUTIZE_URL=url)
+    assert (empty.out, "no request" in empty.err) == ("", True)
+    assert (len(first.out.splitlines()), "--cursor 2-0" in first.err) == (3, True)
+    assert (len(rest.out.splitlines()), "--cursor" in rest.err) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["ci"], 2, "--scope"),
+        (["ci", "--scope", "write"], 2, "'write'"),
+        (["default", "--scope", "read"], 2, "DEPUTIZE_TOKEN"),
+        (["a b", "--scope", "read"], 2, "NAME"),
+        (["old", "--scope", "read", "--file", "<file>"], 3, "that of the token 'old', too"),
+        (["ci", "--scope", "read", "--file", "<open>"], 3, "chmod 600"),
+    ],
+)
+async def test_what_cannot_be_a_token_is_refused(tmp_path: Path, arguments: list[str], code: int, why: str) -> None:
+    file, is_open = tmp_path / "tokens.toml", tmp_path / "open.toml"
+    is_open.touch(0o644)
+    await deputize("token", "new", "old", "--scope", "read", "--file", str(file))
+    given: dict[str, Any] = {"<file>": str(file), "<open>": str(is_open)}
+    done = await deputize("token", "new", *(given.get(each, each) for each in arguments))
+    assert (done.code, done.out) == (code, "")
+    assert why in done.err
+
+
+async def test_the_doctor_looks_at_the_tokens_file(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    await deputize("token", "new", "ci", "--scope", "read", "--file", str(file))
+    found: list[str] = []
+    for mode in (0o600, 0o644):
+        file.chmod(mode)
+        found.append(token_row(settings(tokens_file=file)).detail)
+    assert found[0] == "1 accepted"
+    assert "chmod 600" in found[1]

@@ -90,6 +90,13 @@ async def over_stdio(variables: Mapping[str, str], cwd: Path | None) -> AsyncIte
             await asyncio.gather(reading, return_exceptions=True)
 
 
+class Heard(list[str | None]):
+    """The messages of a call's progress."""
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        self.append(message)
+
+
 def texts(result: types.CallToolResult) -> list[str]:
     return [content.text for content in result.content if isinstance(content, types.TextContent)]
 

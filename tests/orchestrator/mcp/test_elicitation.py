@@ -27,7 +27,7 @@ from deputize.shared.permission import (
 )
 from tests.orchestrator.fake_permissions import STEP, asked
 from tests.orchestrator.fake_service import FakeService
-from tests.orchestrator.mcp.clients import WAYS, connected, content, delegate, message, texts
+from tests.orchestrator.mcp.clients import WAYS, Heard, connected, content, delegate, message, texts
 from tests.orchestrator.tokens import bearer, entry, secret_of, serving, write
 from tests.waiting import until
 
@@ -112,14 +112,10 @@ async def test_who_does_not_accept_denies(url: str, service: FakeService, way: s
 
 @pytest.mark.parametrize("way", ["http", "http of 2025"])
 async def test_one_question_is_asked_at_a_time_and_not_too_many(url: str, service: FakeService, way: str) -> None:
-    heard: list[str | None] = []
-
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(message)
-
+    heard = Heard()
     user = User(content={"outcome": "cancel", "reason": "no"})
     async with connected(way, url, ask=user) as client:
-        calling = asyncio.create_task(client.call_tool("delegate", TASK, progress_callback=hear))
+        calling = asyncio.create_task(client.call_tool("delegate", TASK, progress_callback=heard))
         id = await begun(service)
         requests = [ask(service, id, number) for number in range(MAX_ROUNDS + 1)]
         if way == "http":
@@ -134,13 +130,9 @@ async def test_one_question_is_asked_at_a_time_and_not_too_many(url: str, servic
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_where_the_client_cannot_ask_progress_names_the_request(way: str, url: str, service: FakeService) -> None:
-    heard: list[str | None] = []
-
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(message)
-
+    heard = Heard()
     async with connected(way, url) as client:
-        calling = asyncio.create_task(client.call_tool("delegate", TASK, progress_callback=hear))
+        calling = asyncio.create_task(client.call_tool("delegate", TASK, progress_callback=heard))
         id = await begun(service)
         request = ask(service, id)
         await until(lambda: heard)
@@ -188,14 +180,11 @@ async def test_only_the_user_of_a_token_that_may_answer_is_asked(
     both = ("read", "submit")
     path = write(tmp_path / "tokens.toml", entry("ci", *both), entry("ada", *both, "approve"))
     user = User(content={"outcome": "proceed_once"})
-    heard: list[str | None] = []
-
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(message)
+    heard = Heard()
 
     async def delegated(url: str, name: str, is_over: Callable[[], object]) -> tuple[str, PermissionRequest]:
         async with connected(way, url, token=secret_of(name), ask=user) as client:
-            calling = asyncio.create_task(client.call_tool("delegate", TASK, progress_callback=hear))
+            calling = asyncio.create_task(client.call_tool("delegate", TASK, progress_callback=heard))
             id = await until(lambda: next((id for id, run in service.runs.items() if not run.status.finished), None))
             await until(lambda: service.following == 1)
             request = ask(service, id)

@@ -16,7 +16,7 @@ from deputize.shared.events import Heartbeat, ModelRetried, RunRetried, RunStart
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.wire import now
 from tests.orchestrator.fake_service import FakeService
-from tests.orchestrator.mcp.clients import WAYS, connected
+from tests.orchestrator.mcp.clients import WAYS, Heard, connected
 from tests.waiting import until
 
 CLIENTS_GIVE_UP_SECONDS = 10
@@ -68,13 +68,9 @@ async def ended(service: FakeService, ids: Sequence[str], report: Report) -> Non
 
 
 async def test_where_nothing_happens_its_state_is_repeated(service: FakeService) -> None:
-    heard: list[str | None] = []
-
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(message)
-
+    heard = Heard()
     id = (await service.create(DelegationRequest(task="x"))).delegation.id
-    waiting = asyncio.create_task(ended(service, [id], hear))
+    waiting = asyncio.create_task(ended(service, [id], heard))
     await until(lambda: heard.count("queued") > 1)
     service.happen(id, Heartbeat(turn=2, tool_calls=3, elapsed_ms=61_000))
     await until(lambda: any((line or "").endswith("turn 2, 1 min 01 s, –") for line in heard))
@@ -84,13 +80,9 @@ async def test_where_nothing_happens_its_state_is_repeated(service: FakeService)
 
 
 async def test_of_several_each_report_names_its_delegation(service: FakeService) -> None:
-    heard: list[str | None] = []
-
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(message)
-
+    heard = Heard()
     ids = [(await service.create(DelegationRequest(task=task))).delegation.id for task in "ab"]
-    waiting = asyncio.create_task(ended(service, ids, hear))
+    waiting = asyncio.create_task(ended(service, ids, heard))
     await until(lambda: service.following == 2)
     service.happen(ids[1], StepCompleted(step=step("$ make", StepStatus.COMPLETED)))
     await until(lambda: any((line or "").startswith(f"{ids[1]}: turn 2  ✓ $ make") for line in heard))
