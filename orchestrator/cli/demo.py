@@ -160,11 +160,9 @@ async def _print_outcome(settings: Settings, client: Client, part: DemoPart, res
     output.line("")
     output.line(outcome(result))
     output.line(f"{kinds.total()} events: {', '.join(f'{number} {kind}' for kind, number in kinds.items())}")
-    for changed in result.file_changes:
-        output.line(output.change(changed))
+    output.lines(map(output.change, result.file_changes))
     diff = _text_diffs(await client.patch(id)).splitlines()
-    for line in diff[:DIFF_LINES]:
-        output.line(f"    {line}")
+    output.lines(f"    {line}" for line in diff[:DIFF_LINES])
     if len(diff) > DIFF_LINES:
         output.line(f"    … {len(diff) - DIFF_LINES} more lines: {output.command(settings, 'show', id, '--patch')}")
     holds = part.holds(result)

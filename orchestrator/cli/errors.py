@@ -9,6 +9,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
@@ -22,6 +23,7 @@ from . import output
 
 if TYPE_CHECKING:
     from ...shared.delegation import ToolAgentResult
+    from ...shared.masking import SecretMask
 
 PACKAGES = ("orchestrator", "shared")
 SHOWN_MISTAKES = 20
@@ -124,38 +126,34 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 
 def _internal_error(error: Exception) -> str:
+    from ...shared.masking import SecretMask
+    from ...shared.settings import Settings
+
     frames = [
         f"{'/'.join(parts[-3:])}:{frame.lineno}"
         for frame in reversed(traceback.extract_tb(error.__traceback__))
         if any(package in (parts := Path(frame.filename).parts) for package in PACKAGES)
     ]
     where = f" at {', called from '.join(frames[:FRAMES])}" if frames else ""
-    mask = _mask()
+    logs, mask = None, SecretMask()  # a report is made to be passed on
+    with suppress(DeputizeError):
+        settings = Settings.load(None)
+        logs, mask = settings.home / "logs", SecretMask(settings.secrets)
     return (
-        f"internal error: {type(error).__name__}: {mask(str(error))}{where}. "
-        f"This is a defect of deputize; please report it{_report(error, mask)}"
+        f"internal error: {type(error).__name__}: {mask.text(str(error))}{where}. "
+        f"This is a defect of deputize; please report it{_report(error, mask, logs)}"
     )
 
 
-def _mask() -> Callable[[str], str]:
-    """Returns what removes secrets from a report: it is made to be passed on."""
-    from ...shared.masking import SecretMask
-    from ...shared.settings import Settings
-
-    try:
-        return SecretMask(Settings.load(None).secrets).text
-    except DeputizeError:
-        return SecretMask().text
-
-
-def _report(error: Exception, mask: Callable[[str], str]) -> str:
+def _report(error: Exception, mask: SecretMask, logs: Path | None) -> str:
     """Writes what a report needs below the home's logs. Returns the end of a sentence with its path."""
     from ...shared.fleet import own_version
-    from ...shared.settings import Settings
 
     now = datetime.now(UTC)
+    without_file = " with this line and the command that led to it."
+    if logs is None:
+        return without_file
     try:
-        logs = Settings.load(None).home / "logs"
         logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = logs / f"error-{now:%Y%m%dT%H%M%S}-{os.getpid()}.txt"
         facts = (
@@ -165,9 +163,9 @@ def _report(error: Exception, mask: Callable[[str], str]) -> str:
         )
         private = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with os.fdopen(private, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(mask("\n".join(facts)))
-    except (OSError, DeputizeError):
-        return " with this line and the command that led to it."
+            file.write(mask.text("\n".join(facts)))
+    except OSError:
+        return without_file
     return f" with the file {path}, which holds the command and the whole error."
 
 
@@ -176,16 +174,15 @@ def open_standard_streams() -> None:
 
     Raises Misconfigured if standard output is closed, because results would be lost.
     """
-    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
-    for name in closed:
-        number = ("stdin", "stdout", "stderr").index(name)
+    closed = [each for each in enumerate(("stdin", "stdout", "stderr")) if getattr(sys, each[1]) is None]
+    for number, name in closed:
         null = os.open(os.devnull, os.O_RDWR)
         if null != number:
             os.dup2(null, number)
             os.close(null)
         mode = "r" if name == "stdin" else "w"
         setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
-    if "stdout" in closed:
+    if (1, "stdout") in closed:
         raise Misconfigured("standard output is closed, so results would be lost; redirect it, to /dev/null if need be")
 
 

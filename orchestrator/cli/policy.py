@@ -248,8 +248,7 @@ def test_(files: tuple[Path, ...], as_json: bool) -> Exit:
     with policy_engine(settings) as ask:
         found = ask(settings, question)
     tried: list[dict[str, Any]] = found["examples"]
-    for remark in found["remarks"]:
-        output.note(remark)
+    output.lines(found["remarks"], err=True)
     wrong = [each for each in tried if each["decision"] != each["expect"]]
     for each in tried if as_json else wrong:
         if as_json:

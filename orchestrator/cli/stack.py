@@ -49,9 +49,8 @@ def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no
         output.line(f"API      {info.url}")
         output.line(f"Page     {_page(info)}")
         output.line(f"Redis    {without_password(info.redis_url)}")
-        output.line(
-            f"Workers  {info.workers}, each with up to {concurrency or settings.concurrency} delegations at once"
-        )
+        each = f"each with up to {concurrency or settings.concurrency} delegations at once"
+        output.line(f"Workers  {info.workers}, {each}")
         output.line(f"Flower   {_flower(info, settings)}")
         output.line(f"Token    {_token(info, settings)}")
         output.line(f"Model    {_model(settings)}")
