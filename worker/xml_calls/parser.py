@@ -9,9 +9,8 @@ call of its own.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -23,29 +22,30 @@ MAX_PARAMETERS = 100
 _UNKNOWN_NAME = "tool_call"
 _TAG_NAME = r"[^\W\d][\w.-]*+"
 _OPENING_TAG = r"<tool_call(?=[\s>])[^<>]*+>"
-_MARK = r"(?:`{3,}+|~{3,}+)"
-_OUTSIDE = re.compile(
-    rf"(?P<fence>^[ \t]*+(?P<mark>{_MARK})[^`\n]*+$)|(?P<ticks>`++)|(?P<open>{_OPENING_TAG})|(?P<newline>\n++)",
-    re.MULTILINE,
-)
+_BEGINNING = rf"(?P<indent>^[^\S\n]*+)?(?P<open>{_OPENING_TAG})(?(indent)|(?=\s*+(?:<[A-Za-z]|\{{|<?\Z)))"
+"""A tag that begins a call rather than being mentioned in a sentence."""
+_MARK = r"(?P<mark>`{3,}+|~{3,}+)"
+_FENCE_END = rf"(?P<fence>^[ \t]*+{_MARK}[ \t]*+$)"
+_INLINE_CODE = r"(?P<ticks>`++)(?:[^\n]*?(?<!`)(?P=ticks)(?!`))?"
+_OUTSIDE = re.compile(rf"(?P<fence>^[ \t]*+{_MARK}[^`\n]*+$)|{_INLINE_CODE}|{_BEGINNING}", re.MULTILINE)
+_IN_FENCE = re.compile(rf"{_BEGINNING}|{_FENCE_END}", re.MULTILINE)
+_VALUE_IN_CDATA = r"\s*+<!\[CDATA\[(?s:(?P<section>.*?))\]\]>\s*+</(?P=tag)\s*+>"
+"""It ends at the ``]]>`` before its closing tag, so it may contain others."""
 _INSIDE = re.compile(
-    rf"(?P<open>{_OPENING_TAG})|(?P<close></tool_call\s*+>)|(?P<fence>^[ \t]*+(?P<mark>{_MARK})[ \t]*+$)"
-    rf"|(?P<section>(?:<(?P<tag>{_TAG_NAME})[^<>]*+>\s*+)?<!\[CDATA\[)",
+    rf"(?P<open>{_OPENING_TAG})|(?P<close></tool_call\s*+>)|{_FENCE_END}"
+    rf"|<(?P<tag>{_TAG_NAME})[^<>]*+>{_VALUE_IN_CDATA}|<!\[CDATA\[(?s:.*?)\]\]>"
+    rf"|(?P<unclosed>(?:<(?P<lacking>{_TAG_NAME})[^<>]*+>\s*+)?<!\[CDATA\[)",
     re.MULTILINE,
 )
-_IN_FENCE = re.compile(rf"(?P<open>{_OPENING_TAG})|(?P<fence>^[ \t]*+(?P<mark>{_MARK})[ \t]*+$)", re.MULTILINE)
-_SECTION_END = re.compile(rf"\]\]>\s*+</({_TAG_NAME})\s*+>")
-_MAX_INDENT = 100
-"""How many characters before a tag are searched for the beginning of its line."""
-_CONTENT = re.compile(r"\s*+(?:<[A-Za-z]|\{|<?\Z)")
 _BEGIN = re.compile(
     r"<tool_call\s*+>\s*+<name\s*+>\s*+(?:<!\[CDATA\[)?\s*+([^<>\[\]&\s]{1,128}+)\s*+(?:\]\]>)?\s*+</name\s*+>"
 )
-_END = re.compile(r"</tool_call\s*+>\Z")
 _OPEN_PARAMS = re.compile(r"\s*+<params\s*+(/?)>")
 _CLOSE_PARAMS = re.compile(r"\s*+</params\s*+>")
-_OPEN_PARAMETER = re.compile(rf"\s*+<({_TAG_NAME})([^<>]*+)>")
-_OPEN_SECTION = re.compile(r"\s*+<!\[CDATA\[")
+_PARAMETER = re.compile(
+    rf"\s*+<(?P<tag>{_TAG_NAME})(?P<attributes>[^<>]*+)>"
+    rf"(?P<rest>(?<=/>)|{_VALUE_IN_CDATA}|(?s:(?P<text>.*?))</(?P=tag)\s*+>)?"
+)
 _REFERENCE = re.compile(r"&(?:lt|gt|amp|quot|apos|#\d++|#x[0-9a-fA-F]++);")
 _UNESCAPED = re.compile(rf"<|&(?!{_REFERENCE.pattern[1:]})")
 _STRUCTURE = re.compile(r"</?(?:tool_call|params)\b|<!\[CDATA\[")
@@ -111,9 +111,8 @@ class XMLToolCallParser:
                 f"it is not complete: {element.missing} is missing, probably because the reply was cut off. Nothing "
                 "after its beginning was executed, either",
             )
-        parsed = _CallReader(raw)
         try:
-            parsed.read()
+            parsed = _CallReader(raw)
         except CallSyntaxError as error:
             return None if element.fenced else self._invalid_call(raw, str(error))
         if element.fenced:
@@ -122,7 +121,7 @@ class XMLToolCallParser:
             parsed.warnings.append("The call was in a code fence; write calls outside of code fences.")
         tool = self._tools.get(parsed.name)
         schema = tool.schema if tool else {}
-        params = {name: coerce(text, declared_types(schema, name)) for name, text in parsed.values}
+        params = {name: coerce(text, declared_types(schema, name)) for name, text in parsed.values.items()}
         return ToolCall(parsed.name, params, raw, tuple(parsed.warnings))
 
     def _invalid_call(self, raw: str, reason: str) -> ToolCall:
@@ -168,87 +167,76 @@ class _CallReader:
     """Reads one call, from its ``<tool_call>`` to its ``</tool_call>``, with a warning for each repair.
 
     ElementTree parses each parameter. Repaired is what has a single possible reading: values outside of CDATA, a
-    ``]]>`` in a value, and a missing ``<params>``.
+    ``]]>`` in a value, and a missing ``<params>``. Raises CallSyntaxError for anything else.
     """
 
     def __init__(self, raw: str) -> None:
-        self.name = ""
-        self.values: list[tuple[str, str]] = []
+        self.values: dict[str, str] = {}
         self.warnings: list[str] = []
-        self._raw = raw
-        self._at = 0
         self._without_cdata: list[str] = []
-
-    def read(self) -> None:
-        """Reads the name and the values. Raises CallSyntaxError."""
-        begin, end = self._match(_BEGIN), _END.search(self._raw)
-        if begin is None or end is None:
+        begin = _BEGIN.match(raw)
+        if begin is None:
             raise CallSyntaxError("it does not begin with <tool_call> and <name>TOOL</name>")
-        self.name, self._raw = begin[1], self._raw[: end.start()]
-        self._read_params()
-        counts = Counter(name for name, _ in self.values)
-        if duplicates := [name for name, count in counts.items() if count > 1]:
-            raise CallSyntaxError(f"{', '.join(duplicates)} occurs more than once")
+        self.name = begin[1]
+        self._read_params(raw[begin.end() : raw.rindex("</tool_call")])
         if self._without_cdata:
             names = ", ".join(self._without_cdata)
             self.warnings.append(f"{names}: not in CDATA, so taken verbatim. Write every value as <![CDATA[value]]>.")
 
-    def _read_params(self) -> None:
-        opened = self._match(_OPEN_PARAMS)
-        closed = opened is not None and opened[1] == "/"
-        while not closed and (found := self._match(_OPEN_PARAMETER)):
+    def _read_params(self, body: str) -> None:
+        opened = _OPEN_PARAMS.match(body)
+        at, closed = (opened.end(), opened[1] == "/") if opened else (0, False)
+        while not closed and (found := _PARAMETER.match(body, at)):
             if len(self.values) == MAX_PARAMETERS:
                 raise CallSyntaxError(f"it has more than {MAX_PARAMETERS} parameters")
-            self.values.append(self._parameter(found[1], found[2]))
-        closed = closed or self._match(_CLOSE_PARAMS) is not None
-        if rest := self._raw[self._at :].strip():
+            at = found.end()
+            name, value = self._parameter(found)
+            if name in self.values:
+                raise CallSyntaxError(f"{name} occurs more than once")
+            self.values[name] = value
+        if not closed and (end := _CLOSE_PARAMS.match(body, at)):
+            closed, at = True, end.end()
+        if rest := body[at:].strip():
             raise CallSyntaxError(f"it cannot be parsed from here on: {rest[:200]}")
         if not opened and (self.values or closed):
             self.warnings.append("<params> was missing around the parameters.")
         elif opened and not closed:
             self.warnings.append("</params> was missing after the parameters.")
 
-    def _parameter(self, tag: str, attributes: str) -> tuple[str, str]:
-        if attributes.endswith("/"):
-            content, attributes = "", attributes.removesuffix("/")
+    def _parameter(self, found: re.Match[str]) -> tuple[str, str]:
+        tag, attributes = found["tag"], found["attributes"].removesuffix("/")
+        label = f"{tag}{attributes[:100]}"
+        if found["rest"] is None:
+            raise CallSyntaxError(f"<{tag}> is not closed by </{tag}>")
+        if found["section"] is not None:
+            content = self._section(found["section"], label)
         else:
-            label = f"{tag}{attributes[:100]}"
-            content = self._section(tag, label) if self._match(_OPEN_SECTION) else self._text(tag, label)
+            content = self._text(found, label) if found["text"] else ""
         try:
             element = ElementTree.fromstring(_escaped(f"<{tag}{attributes}>{content}</{tag}>"))  # noqa: S314 - no DTD
         except ElementTree.ParseError as error:
-            raise CallSyntaxError(f"<{tag}{attributes[:100]}> is not valid XML: {error}") from None
-        name = tag
-        if element.attrib:
-            if tag != "param" or [*element.attrib] != ["name"]:
-                raise CallSyntaxError(f"<{tag}> has attributes")
-            name = _unescaped(element.attrib["name"])  # the form for names that are not valid tags
-        return name, _unescaped(element.text or "")
+            raise CallSyntaxError(f"<{label}> is not valid XML: {error}") from None
+        if not element.attrib:
+            return tag, _unescaped(element.text or "")
+        if tag != "param" or [*element.attrib] != ["name"]:
+            raise CallSyntaxError(f"<{tag}> has attributes")
+        # the form for names that are not valid tags
+        return _unescaped(element.attrib["name"]), _unescaped(element.text or "")
 
-    def _section(self, tag: str, label: str) -> str:
-        """Returns a value in CDATA. It ends at the ``]]>`` before its closing tag, so it may contain others."""
-        end = _value_end(self._raw, self._at, tag)
-        if end is None:
-            raise CallSyntaxError(f"<{tag}> is not closed by ]]></{tag}>")
-        sections = self._raw[self._at : end.start()].split("]]><![CDATA[")
-        self._at = end.end()
-        for section in sections:
-            _, stray, rest = section.partition("]]>")
-            if stray and _STRUCTURE.search(rest):
-                raise CallSyntaxError(
-                    f"the end of {label} is ambiguous: the value contains ]]>; write that as ]]]]><![CDATA[>"
-                )
-            if stray:
-                self.warnings.append(f"{label}: ]]> was read as part of the value; write that as ]]]]><![CDATA[>.")
+    def _section(self, value: str, label: str) -> str:
+        sections = value.split("]]><![CDATA[")
+        after = [section.partition("]]>")[2] for section in sections if "]]>" in section]
+        if any(map(_STRUCTURE.search, after)):
+            raise CallSyntaxError(
+                f"the end of {label} is ambiguous: the value contains ]]>; write that as ]]]]><![CDATA[>"
+            )
+        if after:
+            self.warnings.append(f"{label}: ]]> was read as part of the value; write that as ]]]]><![CDATA[>.")
         return cdata("".join(sections))
 
-    def _text(self, tag: str, label: str) -> str:
+    def _text(self, found: re.Match[str], label: str) -> str:
         """Returns a value outside of CDATA: as it is where it has character references, else as CDATA."""
-        closing = re.compile(rf"</{re.escape(tag)}\s*+>")
-        end = closing.search(self._raw, self._at)
-        if end is None:
-            raise CallSyntaxError(f"<{tag}> is not closed by </{tag}>")
-        text, self._at = self._raw[self._at : end.start()], end.end()
+        text = found["text"]
         if "<![CDATA[" in text or "]]>" in text:
             raise CallSyntaxError(f"only part of {label} is in CDATA")
         unescaped, reference = _UNESCAPED.search(text), _REFERENCE.search(text)
@@ -256,8 +244,8 @@ class _CallReader:
             raise CallSyntaxError(
                 f"{label} is only partly escaped: it contains both {reference[0]} and an unescaped {unescaped[0]}"
             )
-        if unescaped and closing.search(self._raw, self._at):
-            raise CallSyntaxError(f"the end of {label} is ambiguous: there are several </{tag}>, and no CDATA")
+        if unescaped and re.compile(rf"</{re.escape(found['tag'])}\s*+>").search(found.string, found.end()):
+            raise CallSyntaxError(f"the end of {label} is ambiguous: there are several </{found['tag']}>, and no CDATA")
         if unescaped:
             self.warnings.append(
                 f"{label}: {unescaped[0]} outside of CDATA was taken verbatim; write the value as <![CDATA[value]]>."
@@ -265,12 +253,6 @@ class _CallReader:
         elif text.strip():
             self._without_cdata.append(label)
         return text if reference else cdata(text)
-
-    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self._raw, self._at)
-        if found:
-            self._at = found.end()
-        return found
 
 
 def _escaped(text: str) -> str:
@@ -280,11 +262,7 @@ def _escaped(text: str) -> str:
 
 def _unescaped(text: str) -> str:
     """Returns the original of a text from ``_escaped``."""
-    return _ESCAPED.sub(_original, text)
-
-
-def _original(escaped: re.Match[str]) -> str:
-    return _ESCAPE if escaped[1] == _ESCAPE else chr(ord(escaped[1]) - _PRIVATE_USE)
+    return _ESCAPED.sub(lambda pair: _ESCAPE if pair[1] == _ESCAPE else chr(ord(pair[1]) - _PRIVATE_USE), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,51 +280,17 @@ class CallElement:
 
 def find_call_elements(text: str) -> list[CallElement]:
     """Returns the tool calls of a text, in order, without those in inline code or in a fence with other content."""
-    if "<tool_call" not in text:
-        return []
-    tokens = list(_OUTSIDE.finditer(text))
-    code_ends = _code_ends(tokens)
     found: list[CallElement] = []
     at = 0
-    for number, token in enumerate(tokens):
-        if token.start() < at:
-            continue
-        match token.lastgroup:
-            case "fence":
-                fenced, at = _scan_fence(text, token.end(), token["mark"])
-                found += fenced
-            case "ticks":
-                at = code_ends.get(number, at)
-            case "open" if _begins_call(text, token):
-                at, missing = _call_end(text, token.end())
-                found.append(CallElement(token.start(), at, missing))
-            case _:
-                pass
+    while token := _OUTSIDE.search(text, at):
+        at = token.end()
+        if token.lastgroup == "fence":
+            fenced, at = _scan_fence(text, at, token["mark"])
+            found += fenced
+        elif token.lastgroup == "open":
+            at, missing = _call_end(text, at)
+            found.append(CallElement(token.start("open"), at, missing))
     return found
-
-
-def _code_ends(tokens: list[re.Match[str]]) -> dict[int, int]:
-    """Returns where inline code ends, by the index of its first token: at as many backticks on the same line."""
-    ends: dict[int, int] = {}
-    later: dict[int, int] = {}
-    for number in range(len(tokens) - 1, -1, -1):
-        token = tokens[number]
-        if token.lastgroup in ("newline", "fence"):
-            later.clear()
-        elif token.lastgroup == "ticks":
-            length = token.end() - token.start()
-            if length in later:
-                ends[number] = later[length]
-            later[length] = token.end()
-    return ends
-
-
-def _begins_call(text: str, opening: re.Match[str]) -> bool:
-    """Returns whether the tag begins a call rather than being mentioned in a sentence."""
-    start = opening.start()
-    _, newline, line = text[max(0, start - _MAX_INDENT) : start].rpartition("\n")
-    first_of_line = not line.strip() and (newline != "" or start <= _MAX_INDENT)
-    return first_of_line or _CONTENT.match(text, opening.end()) is not None
 
 
 def _call_end(text: str, at: int, fence: str = "") -> tuple[int, str]:
@@ -364,36 +308,13 @@ def _call_end(text: str, at: int, fence: str = "") -> tuple[int, str]:
                 depth -= 1
                 if not depth:
                     return at, ""
-            case "section":
-                missing, at = _section_end(text, at, token["tag"])
-                if missing:
-                    return at, missing
-            case _ if fence and _closes_fence(token["mark"], fence):
+            case "unclosed":
+                return len(text), f"]]></{token['lacking']}>" if token["lacking"] else "]]>"
+            case "fence" if fence and token["mark"].startswith(fence):
                 return at, fence
             case _:
                 pass
     return len(text), "</tool_call>"
-
-
-def _section_end(text: str, at: int, tag: str | None) -> tuple[str, int]:
-    """Returns what a CDATA section lacks, or "", and its end.
-
-    A section that is the whole value of a tag ends where that is closed, so that a ``]]>`` before does not end it.
-    """
-    if tag is None:
-        end = text.find("]]>", at)
-        return ("]]>", len(text)) if end < 0 else ("", end + 3)
-    closing = _value_end(text, at, tag)
-    return ("", closing.end()) if closing else (f"]]></{tag}>", len(text))
-
-
-def _value_end(text: str, at: int, tag: str) -> re.Match[str] | None:
-    """Returns the end of the section that begins at ``at`` together with the closing tag of its value, or None."""
-    return next((end for end in _SECTION_END.finditer(text, at) if end[1] == tag), None)
-
-
-def _closes_fence(mark: str, fence: str) -> bool:
-    return mark[0] == fence[0] and len(mark) >= len(fence)
 
 
 def _scan_fence(text: str, at: int, fence: str) -> tuple[list[CallElement], int]:
@@ -402,16 +323,16 @@ def _scan_fence(text: str, at: int, fence: str) -> tuple[list[CallElement], int]
     calls_only = True
     while token := _IN_FENCE.search(text, at):
         calls_only = calls_only and not text[at : token.start()].strip()
-        if token.lastgroup == "fence" and _closes_fence(token["mark"], fence):
-            return (calls if calls_only else []), token.end()
-        if token.lastgroup == "fence" or not _begins_call(text, token):
-            calls_only, at = False, token.end()
-            continue
-        at, missing = _call_end(text, token.end(), fence)
-        if missing == fence:
-            return [], at
-        calls.append(CallElement(token.start(), at, missing, fenced=True))
+        at = token.end()
+        if token.lastgroup == "open":
+            at, missing = _call_end(text, at, fence)
+            if missing == fence:
+                return [], at
+            calls.append(CallElement(token.start("open"), at, missing, fenced=True))
+        elif token["mark"].startswith(fence):
+            return (calls if calls_only else []), at
+        else:
+            calls_only = False
     if calls_only and not text[at:].strip():
         return calls, len(text)
-    unfinished = [CallElement(call.start, len(text), fence, fenced=True) for call in calls[:1]]
-    return unfinished, len(text)
+    return [replace(call, end=len(text), missing=fence) for call in calls[:1]], len(text)
