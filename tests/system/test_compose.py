@@ -82,8 +82,7 @@ def test_an_empty_address_of_the_model_is_the_providers_own(tmp_path: Path) -> N
         "from deputize.worker.models.endpoint import Credentials, Endpoint\n"
         "from deputize.worker.models.retry import RetryPolicy\n"
         "async def main():\n"
-        "    credentials = Credentials.from_variables(Settings.load().model_endpoint, RetryPolicy())\n"
-        "    print(Endpoint(credentials).url)\n"
+        "    print(Endpoint(Credentials(Settings.load().model_endpoint), RetryPolicy()).url)\n"
         "asyncio.run(main())"
     )
     blank = dict.fromkeys(("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "HTTPS_PROXY", "SSL_CERT_FILE"), " ")

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib import import_module
 from importlib.resources import files
 from typing import Any, Self
@@ -24,7 +24,7 @@ from ...shared.text import visible
 from ..web.dial import trust_store
 from .base import Part, Price, Prompt, Retrying, ToolSpec
 from .caching import encode_prefix, with_breakpoints
-from .endpoint import Credentials, Endpoint, classify_transport_error, endpoint_of
+from .endpoint import Credentials, Endpoint, endpoint_of
 from .retry import (
     Failure,
     RetryPolicy,
@@ -39,7 +39,7 @@ from .stream import BYTES_PER_TOKEN, EventDecoder, ReplyAssembler
 
 ADAPTIVE_THINKING = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but omit it from the reply unless it is requested, with the text between calls."""
-DATED = re.compile(r"(.+)-\d{8}")
+_DATE = re.compile(r"(?<=.)-\d{8}\Z")
 MAX_PREFIXES = 512
 """Encoded prefixes in the cache, one per active run."""
 _WINDOWS = (
@@ -65,46 +65,37 @@ class AnthropicModel:
         prices: Mapping[str, ModelPrice] | None = None,
         cache_diagnostics: bool | None = None,
     ) -> None:
-        self._name = name
+        self.name = name
         self._prices = prices or {}
         self._cache_diagnostics = cache_diagnostics
         self._most_output = sys.maxsize
         """The model's maximum of output tokens, as far as the endpoint has named it when it refused a request."""
         self._retry_policy = retry_policy or RetryPolicy()
-        self._credentials = Credentials.from_variables(variables, self._retry_policy)
-        self._endpoint_id = self._credentials.digest(name)
+        self._credentials = Credentials(variables)
+        self.endpoint_id = self._credentials.digest(name)
         self._prefixes: OrderedDict[tuple[int, int, bool], tuple[str, tuple[ToolSpec, ...], bytes]] = OrderedDict()
 
     @classmethod
     def open(cls, name: str, settings: Settings) -> Self:
         """Returns the model of that name at the configured endpoint. The first call blocks; run it in a thread."""
         trust_store()
-        if Credentials.from_variables(settings.model_endpoint, RetryPolicy()).from_sdk:
+        if Credentials(settings.model_endpoint).token is None:
             import_module("anthropic")
-        retry_policy = RetryPolicy(seconds=settings.model_retry_seconds)
         return cls(
             name,
             settings.model_endpoint,
-            retry_policy,
+            RetryPolicy(seconds=settings.model_retry_seconds),
             prices=settings.prices,
             cache_diagnostics=settings.cache_diagnostics,
         )
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def endpoint_id(self) -> str:
-        return self._endpoint_id
-
     def price(self) -> Price | None:
         """Returns the price of the settings, else today's; None for a model that is in neither price table."""
-        return _price_set(self._prices, self._name) or price_of(self._name)
+        return _price_set(self._prices, self.name) or price_of(self.name)
 
     def window(self) -> int:
         """Returns the context window in tokens, replies included."""
-        return next((tokens for name, tokens in _WINDOWS if name.match(self._name)), DEFAULT_WINDOW)
+        return next((tokens for name, tokens in _WINDOWS if name.match(self.name)), DEFAULT_WINDOW)
 
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part, None]:
         """Yields deltas in order, then exactly one Reply; a Retrying for each temporary failure that is retried.
@@ -119,10 +110,10 @@ class AnthropicModel:
             body = self._body(prompt, endpoint)
             retries.begin_try()
             assembler = ReplyAssembler(self.price(), len(body) // BYTES_PER_TOKEN)
-            failure: Failure | None = None
+            failure = Failure("the stream was cut before the message's end", retryable=True)
             try:
                 async with endpoint.post(body) as stream:
-                    await _check_response(stream.response, self._name, endpoint.url)
+                    await _check_response(stream.response, self.name, endpoint.url)
                     decoder = EventDecoder()
                     async for chunk in stream.chunks:
                         for part in assembler.feed(decoder.feed(chunk)):
@@ -132,12 +123,11 @@ class AnthropicModel:
                         if assembler.done:
                             await stream.drain()
                             break
-            except (Failure, aiohttp.ClientError) as error:
-                failure = self._to_failure(error, endpoint.route)
+            except Failure as error:
+                failure = error
             if assembler.done or (assembler.stop_reason and not assembler.failure):
                 yield assembler.finish()
                 return
-            failure = failure or Failure("the stream was cut before the message's end", retryable=True)
             if shorter := self._with_shorter_reply(prompt, failure):
                 prompt = shorter
                 continue
@@ -158,7 +148,7 @@ class AnthropicModel:
 
     def _endpoint(self) -> Endpoint:
         try:
-            endpoint = endpoint_of(self._credentials)
+            endpoint = endpoint_of(self._credentials, self._retry_policy)
         except (httpx2.InvalidURL, ValueError) as error:
             reason = self._credentials.masked(str(error))
             raise ModelUnavailable(f"the model's endpoint is misconfigured: {reason}") from None
@@ -169,19 +159,18 @@ class AnthropicModel:
             )
         return endpoint
 
-    def _to_failure(self, error: Failure | aiohttp.ClientError, route: str) -> Failure:
-        return error if isinstance(error, Failure) else classify_transport_error(error, route, self._retry_policy)
-
     def _final_error(self, failure: Failure, retries: RetryState, url: str) -> ModelUnavailable:
         reason = self._credentials.masked(str(failure))
         if not failure.retryable:
             error_class = ContextFull if failure.too_long else ModelUnavailable
-            return error_class(f"model {self._name} cannot be used: {reason}")
+            return error_class(f"model {self.name} cannot be used: {reason}")
+        advice = ""
+        if (seconds := self._retry_policy.seconds) is not None:
+            advice = f" DEPUTIZE_MODEL_RETRY_SECONDS ({seconds:g}) is how long failures are retried."
         return ModelUnavailable(
-            f"model {self._name} at {url} did not answer for {retries.failed_seconds:.0f} s, after {retries.tries} "
+            f"model {self.name} at {url} did not answer for {retries.failed_seconds:.0f} s, after {retries.tries} "
             f"{'try' if retries.tries == 1 else 'tries'}; the last one: {with_full_stop(reason)} Check that the "
-            "endpoint is up and ANTHROPIC_BASE_URL is right, or try again later."
-            f"{_setting_advice(self._retry_policy.seconds)}",
+            f"endpoint is up and ANTHROPIC_BASE_URL is right, or try again later.{advice}",
             may_pass=True,
         )
 
@@ -194,7 +183,7 @@ class AnthropicModel:
             options += b'"diagnostics":{"previous_message_id":%b},' % previous
         head = b'"max_tokens":%d,%b"messages":[' % (prompt.max_output_tokens, options)
         prefix = self._prefix(prompt)
-        return b"".join((prefix, head, b",".join(with_breakpoints(self._name, prompt, prefix)), b"]}"))
+        return b"".join((prefix, head, b",".join(with_breakpoints(self.name, prompt, prefix)), b"]}"))
 
     def _prefix(self, prompt: Prompt) -> bytes:
         """Returns the encoded model, system and tools, cached by identity: a run's prompts share the two objects."""
@@ -202,25 +191,15 @@ class AnthropicModel:
         entry = self._prefixes.get(key)
         if entry is None:
             # The entry references both objects, so that their ids are not reused while it exists.
-            entry = self._prefixes[key] = (prompt.system, prompt.tools, _encode_prefix(self._name, prompt))
+            thinks = ADAPTIVE_THINKING.match(self.name)
+            thinking = {"thinking": {"type": "adaptive", "display": "summarized"}} if thinks else {}
+            encoded = encode_prefix(self.name, {"model": self.name, "stream": True} | thinking, prompt)
+            entry = self._prefixes[key] = (prompt.system, prompt.tools, encoded)
             if len(self._prefixes) > MAX_PREFIXES:
                 self._prefixes.popitem(last=False)
         else:
             self._prefixes.move_to_end(key)
         return entry[2]
-
-
-def _encode_prefix(model: str, prompt: Prompt) -> bytes:
-    fields: dict[str, Any] = {"model": model, "stream": True}
-    if ADAPTIVE_THINKING.match(model):
-        fields["thinking"] = {"type": "adaptive", "display": "summarized"}
-    return encode_prefix(model, fields, prompt)
-
-
-def _setting_advice(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return f" DEPUTIZE_MODEL_RETRY_SECONDS ({seconds:g}) is how long failures are retried."
 
 
 async def _check_response(response: aiohttp.ClientResponse, model: str, url: str) -> None:
@@ -241,18 +220,11 @@ async def _check_response(response: aiohttp.ClientResponse, model: str, url: str
 
 
 def _price_set(prices: Mapping[str, ModelPrice], model: str) -> Price | None:
-    dated = DATED.fullmatch(model)
-    price = prices.get(model) or (prices.get(dated[1]) if dated else None)
+    price = prices.get(model) or prices.get(_DATE.sub("", model))
     if price is None:
         return None
     cache_read, cache_write = (price.input if each is None else each for each in (price.cache_read, price.cache_write))
-    return Price(
-        input=price.input,
-        output=price.output,
-        cache_read=cache_read,
-        cache_write=cache_write,
-        write_1h=price.cache_write_1h,
-    )
+    return Price(price.input, price.output, cache_read, cache_write, write_1h=price.cache_write_1h)
 
 
 def price_of(model: str, day: date | None = None) -> Price | None:
@@ -265,15 +237,10 @@ def price_of(model: str, day: date | None = None) -> Price | None:
 
 @lru_cache(maxsize=64)
 def _price_on(day: date, model: str) -> Price | None:
-    dated = DATED.fullmatch(model)
-    rows = _price_table().get(dated[1] if dated else model, [])
+    table = json.loads(files(__package__ or "").joinpath("prices.json").read_text("utf-8"))["models"]
+    rows: list[dict[str, Any]] = table.get(_DATE.sub("", model), [])
     current = [row for row in rows if date.fromisoformat(row["since"]) <= day]
     return _parse_price(max(current, key=lambda row: row["since"])) if current else None
-
-
-@cache
-def _price_table() -> dict[str, list[dict[str, Any]]]:
-    return json.loads(files(__package__ or "").joinpath("prices.json").read_text("utf-8"))["models"]
 
 
 def _parse_price(row: dict[str, Any]) -> Price:

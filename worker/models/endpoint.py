@@ -11,7 +11,7 @@ import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from ipaddress import ip_address, ip_network
 from urllib.request import getproxies
@@ -38,50 +38,35 @@ MAX_PORT = 65_535
 PROXY_REFUSALS = {401, 403, 407}
 PROXY_ADVICE = "Set HTTPS_PROXY, HTTP_PROXY or ALL_PROXY to an HTTP proxy, or add the endpoint's host to NO_PROXY."
 INVALID_HEADER_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+VARIABLES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS")
 
 
-@dataclass(frozen=True, slots=True)
 class Credentials:
-    """The endpoint's address and credentials. Without a key and a token, the SDK looks for others."""
+    """The endpoint's address and credentials, by the SDK's environment variables.
 
-    api_key: SecretStr | None = None
-    auth_token: SecretStr | None = None
-    base_url: SecretStr | None = None
-    headers: SecretStr | None = None
-    """Further headers, one ``Name: value`` per line."""
-    retry_policy: RetryPolicy = field(default=RetryPolicy())
+    An API key takes precedence over an auth token; without both, the SDK looks for others.
+    """
 
-    @classmethod
-    def from_variables(cls, variables: Mapping[str, SecretStr], retry_policy: RetryPolicy) -> Credentials:
-        """Reads the SDK's environment variables; an API key takes precedence over an auth token."""
-        return cls(
-            api_key=variables.get("ANTHROPIC_API_KEY"),
-            auth_token=variables.get("ANTHROPIC_AUTH_TOKEN") if "ANTHROPIC_API_KEY" not in variables else None,
-            base_url=variables.get("ANTHROPIC_BASE_URL"),
-            headers=variables.get("ANTHROPIC_CUSTOM_HEADERS"),
-            retry_policy=retry_policy,
-        )
+    def __init__(self, variables: Mapping[str, SecretStr]) -> None:
+        self._variables = {name: variables[name] for name in VARIABLES if variables.get(name)}
+        if "ANTHROPIC_API_KEY" in self._variables:
+            self._variables.pop("ANTHROPIC_AUTH_TOKEN", None)
+
+    def get(self, name: str) -> str | None:
+        return self._variables[name].get_secret_value() if name in self._variables else None
 
     @property
-    def from_sdk(self) -> bool:
-        """Whether the SDK looks for credentials."""
-        return not (self.api_key or self.auth_token)
+    def token(self) -> str | None:
+        """The key or the token; None: the SDK looks for credentials."""
+        return self.get("ANTHROPIC_API_KEY") or self.get("ANTHROPIC_AUTH_TOKEN")
 
     def digest(self, model: str) -> str:
         """Returns a name for this address, these credentials and a model that reveals none of them."""
-        parts = (model, *map(_reveal, (self.base_url, self.api_key, self.auth_token, self.headers)))
-        return sha256(repr(parts).encode()).hexdigest()[:32]
+        return sha256(repr((model, *map(self.get, VARIABLES))).encode()).hexdigest()[:32]
 
     def masked(self, text: str) -> str:
         """Returns the text with the credentials masked, because endpoints may quote them in error messages."""
-        fields = {
-            "ANTHROPIC_API_KEY": self.api_key,
-            "ANTHROPIC_AUTH_TOKEN": self.auth_token,
-            "ANTHROPIC_BASE_URL": self.base_url,
-            "ANTHROPIC_CUSTOM_HEADERS": self.headers,
-        }
-        given = {name: value.get_secret_value() for name, value in fields.items() if value}
-        return SecretMask(secrets_of(given)).text(text)
+        return SecretMask(secrets_of({name: self.get(name) or "" for name in self._variables})).text(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +87,15 @@ class StreamedResponse:
 class Endpoint:
     """The client of one endpoint on one event loop. Raises ValueError where it is misconfigured."""
 
-    def __init__(self, credentials: Credentials) -> None:
-        self._auth, base, self._headers = _resolved(credentials)
+    def __init__(self, credentials: Credentials, retry_policy: RetryPolicy) -> None:
+        given = credentials.get("ANTHROPIC_BASE_URL")
+        self._auth, address, headers = _of_sdk(given) if credentials.token is None else (None, given, {})
+        base = httpx2.URL(f"{(address or f'https://{ANTHROPIC_HOST}').removesuffix('/')}/")
+        if credentials.token is not None:
+            headers = {**_OWN_HEADERS, "authorization": f"Bearer {credentials.token}"}
+            headers["user-agent"] = f"deputize/{own_version()}"
+        headers.update(header_pairs(credentials.get("ANTHROPIC_CUSTOM_HEADERS") or ""))
+        self._headers = {name.lower(): value for name, value in headers.items()}
         if any(INVALID_HEADER_CHARACTERS.search(value) for value in self._headers.values()):
             raise ValueError(
                 "a header cannot be sent: look for line ends or control characters in ANTHROPIC_API_KEY, "
@@ -113,7 +105,8 @@ class Endpoint:
         if base.scheme not in ("http", "https") or not base.host:
             raise ValueError(f"ANTHROPIC_BASE_URL is {str(public)!r}, but must begin with http:// or https://.")
         if base.userinfo and not self._auth:
-            self._headers["authorization"] = _basic(base.username, base.password)
+            login = b64encode(f"{base.username}:{base.password}".encode()).decode()
+            self._headers["authorization"] = f"Basic {login}"
         # Compression delays small events until a block is full.
         self._headers["accept-encoding"] = "identity"
         self.url = str(public.join("v1/messages"))
@@ -121,11 +114,11 @@ class Endpoint:
         self.route = f"{self.url} through the proxy {self._proxy.copy_with(userinfo=b'')}" if self._proxy else self.url
         """The address and how it is reached, for errors of the connection."""
         self.is_anthropic = base.host == ANTHROPIC_HOST
-        given = self._headers.get("authorization") or self._headers.get("x-api-key")
-        self.has_credentials = bool(self._auth or given or credentials.base_url)
+        signed = self._headers.get("authorization") or self._headers.get("x-api-key")
+        self.has_credentials = bool(self._auth or signed or given)
+        self._retry_policy = retry_policy
         # The number of runs bounds the connections.
         connector = aiohttp.TCPConnector(ssl=trust_store(), limit=0, keepalive_timeout=IDLE_SECONDS)
-        retry_policy = credentials.retry_policy
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=retry_policy.connect_timeout, sock_read=retry_policy.read_timeout
         )
@@ -135,35 +128,25 @@ class Endpoint:
     async def post(self, body: bytes) -> AsyncGenerator[StreamedResponse]:
         """Sends one request; the response is closed on exit, even if it was not read.
 
-        Raises aiohttp.ClientError, and Failure where the SDK has no token.
+        Raises Failure where the connection fails, also while the response is read, and where the SDK has no token.
         """
         headers = await _signed(self._auth, self.url, self._headers) if self._auth else self._headers
         proxy = str(self._proxy) if self._proxy else None
-        async with self._http.post(self.url, data=body, headers=headers, proxy=proxy) as response:
-            yield StreamedResponse(response, response.content.iter_chunked(CHUNK_BYTES))
+        try:
+            async with self._http.post(self.url, data=body, headers=headers, proxy=proxy) as response:
+                yield StreamedResponse(response, response.content.iter_chunked(CHUNK_BYTES))
+        except aiohttp.ClientError as error:
+            raise _classified(error, self.route, self._retry_policy) from None
 
     async def aclose(self) -> None:
         await self._http.close()
 
 
-def _resolved(credentials: Credentials) -> tuple[httpx2.Auth | None, httpx2.URL, dict[str, str]]:
-    """Returns what signs requests (None: the headers do), the base URL and the headers by their names in lower case."""
-    custom = dict(header_pairs(_reveal(credentials.headers) or ""))
-    base = _reveal(credentials.base_url)
-    auth, base, headers = _of_sdk(base) if credentials.from_sdk else (None, base, _own_headers(credentials))
-    base = base or f"https://{ANTHROPIC_HOST}"
-    url = httpx2.URL(base if base.endswith("/") else f"{base}/")
-    return auth, url, {name.lower(): value for name, value in {**headers, **custom}.items()}
-
-
-def _own_headers(credentials: Credentials) -> dict[str, str]:
-    return {
-        "authorization": f"Bearer {_reveal(credentials.api_key or credentials.auth_token)}",
-        "anthropic-version": API_VERSION,
-        "accept": "application/json",
-        "content-type": "application/json",
-        "user-agent": f"deputize/{own_version()}",
-    }
+_OWN_HEADERS = {
+    "anthropic-version": API_VERSION,
+    "accept": "application/json",
+    "content-type": "application/json",
+}
 
 
 def _of_sdk(base: str | None) -> tuple[httpx2.Auth | None, str, dict[str, str]]:
@@ -193,15 +176,15 @@ async def _signed(auth: httpx2.Auth, url: str, headers: Mapping[str, str]) -> di
         raise Failure(f"no credentials for {url}: {str(error) or type(error).__name__}", retryable=True) from None
 
 
-_endpoints: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Credentials, Endpoint]] = WeakKeyDictionary()
+_endpoints: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, RetryPolicy], Endpoint]] = WeakKeyDictionary()
 
 
-def endpoint_of(credentials: Credentials) -> Endpoint:
+def endpoint_of(credentials: Credentials, retry_policy: RetryPolicy) -> Endpoint:
     """Returns the running event loop's client of this endpoint, because connections belong to an event loop."""
-    of_loop = _endpoints.setdefault(asyncio.get_running_loop(), {})
-    if credentials not in of_loop:
-        of_loop[credentials] = Endpoint(credentials)
-    return of_loop[credentials]
+    of_loop, key = _endpoints.setdefault(asyncio.get_running_loop(), {}), (credentials.digest(""), retry_policy)
+    if key not in of_loop:
+        of_loop[key] = Endpoint(credentials, retry_policy)
+    return of_loop[key]
 
 
 async def close_endpoints() -> None:
@@ -247,11 +230,8 @@ def _excepts(entry: str, url: httpx2.URL) -> bool:
     )
 
 
-def classify_transport_error(error: aiohttp.ClientError, url: str, retry_policy: RetryPolicy) -> Failure:
-    """Returns the failure for a connection error. All are temporary but those that the configuration causes.
-
-    ``url``: the endpoint, and the proxy that it is reached through.
-    """
+def _classified(error: aiohttp.ClientError, url: str, retry_policy: RetryPolicy) -> Failure:
+    """Returns the failure for a connection error. All are temporary but those that the configuration causes."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return Failure(
             f"the certificate of {url} is not trusted: {error}. Check ANTHROPIC_BASE_URL, or name the certificate "
@@ -275,11 +255,3 @@ def classify_transport_error(error: aiohttp.ClientError, url: str, retry_policy:
         case _:
             reason = f"the connection to {url} broke: {reason}"
     return Failure(reason, retryable=True)
-
-
-def _basic(user: str, password: str) -> str:
-    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
-
-
-def _reveal(secret: SecretStr | None) -> str | None:
-    return secret.get_secret_value() if secret else None

@@ -38,14 +38,10 @@ DELTA_CHARACTERS = 24
 LABEL = "(This text comes from a script, not from a language model.)"
 
 
-def search(pattern: str, text: str, *, lines: bool = False) -> bool:
-    """Returns whether there is a match; with ``lines``, ^ and $ match at each line. Raises ModelUnavailable."""
-    return _limited(ComputeLimit.search, pattern, text, lines=lines) is not None
-
-
-def _limited(find: Callable[[ComputeLimit, regex.Pattern[str], str], T], pattern: str, text: str, *, lines: bool) -> T:
+def _limited(find: Callable[..., T], pattern: str, text: str, flags: int = regex.MULTILINE) -> T:
+    """Returns what is found of a pattern of the script. Raises ModelUnavailable."""
     try:
-        return find(ComputeLimit(REGEX_SECONDS), regex.compile(pattern, regex.MULTILINE if lines else 0), text)
+        return find(ComputeLimit(REGEX_SECONDS), regex.compile(pattern, flags), text)
     except TimeoutError:
         raise ModelUnavailable(
             f"a regular expression of the script takes more than {REGEX_SECONDS} s on this text; write it without "
@@ -84,11 +80,14 @@ def render(value: Any, context: TemplateContext) -> Any:
 
 
 def _expand(template: re.Match[str], context: TemplateContext) -> str:
-    command, regex = template["command"], template["regex"]
+    command, pattern = template["command"], template["regex"]
     if command == "calls":
         return str(len(context.results))
     source = context.task if command == "task" else context.text(template["which"])
-    found = _distinct_matches(regex, source) if regex else [source] if source else []
+    found = [source] if source else []
+    if pattern:  # each match once, in order of its first occurrence; of a pattern with groups, the first group
+        matches = _limited(ComputeLimit.matches, pattern.replace("\\/", "/"), source)
+        found = list(dict.fromkeys(match[1] if match.re.groups else match[0] for match in matches))
     if command == "count":
         return str(len(found))
     if not found:
@@ -96,12 +95,6 @@ def _expand(template: re.Match[str], context: TemplateContext) -> str:
     if command == "list":
         return "\n".join(f"- {match}" for match in found)
     return found[context.round % len(found)] if command == "item" else found[0]
-
-
-def _distinct_matches(regex: str, text: str) -> list[str]:
-    """Returns each match once, in order of its first occurrence; of a pattern with groups, the first group."""
-    found = _limited(ComputeLimit.matches, regex.replace("\\/", "/"), text, lines=True)
-    return list(dict.fromkeys(match[1] if match.re.groups else match[0] for match in found))
 
 
 def _check_regex(pattern: str) -> str:
@@ -240,9 +233,12 @@ def _position(error: Exception) -> str:
 class ScriptedModel:
     """Selects the turn by the number of replies in the conversation, so a resumed run continues where it was."""
 
+    endpoint_id = None
+    """A script has no endpoint."""
+
     def __init__(self, script: Script, name: str = "scripted") -> None:
         self._script = script
-        self._name = name
+        self.name = name
         rates = script.price
         self._price = rates and Price(**rates.model_dump())
 
@@ -250,14 +246,6 @@ class ScriptedModel:
     def open(cls, path: str, settings: Settings) -> Self:
         """Returns the model of a script file, or of the built-in script for "". Raises Misconfigured."""
         return cls(load_script(path), f"scripted:{path}" if path else "scripted")
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def endpoint_id(self) -> None:
-        """A script has no endpoint."""
 
     def price(self) -> Price | None:
         """Returns the price from the script, or None."""
@@ -271,31 +259,35 @@ class ScriptedModel:
         """Plays the script's turn for this conversation. Raises ModelUnavailable and ContextFull for its faults."""
         task, replies, results = _parse_conversation(prompt)
         rule = self._rule(task)
-        turn, repetition = _select_turn(rule, replies) if prompt.allow_tools else (_summary_turn(rule), 0)
+        turn, repetition = _select_turn(rule, replies if prompt.allow_tools else None)
         context = TemplateContext(task=task, results=results, round=repetition)
         blocks = [block for block in turn.blocks if _applies(block, prompt, context)]
         for fault in turn.faults:
             if fault.kind == "unavailable":
-                raise ModelUnavailable(f"model {self._name}: {fault.message}", may_pass=True)
+                raise ModelUnavailable(f"model {self.name}: {fault.message}", may_pass=True)
             if fault.kind == "too_long" and len(prompt.messages) > 1:
-                raise ContextFull(f"model {self._name}: {fault.message}")
+                raise ContextFull(f"model {self.name}: {fault.message}")
             if fault.kind == "cut":
                 yield TextPart("These words are cut")
             yield Retrying(fault.message, fault.delay)
         yield ReplyStarted(self._usage(turn, prompt, ""))
         await asyncio.sleep(turn.delay)
         content = self._content(blocks, context, replies)
-        for part in _deltas(content):
-            await asyncio.sleep(self._script.pace)
-            yield part
+        for block in content:
+            text: str = block.get(block["type"], "")  # a call has none
+            for at in range(0, len(text), DELTA_CHARACTERS):
+                await asyncio.sleep(self._script.pace)
+                kind = TextPart if block["type"] == "text" else ThinkingPart
+                yield kind(text[at : at + DELTA_CHARACTERS])
         yield self._reply(content, turn, prompt)
 
     def _rule(self, task: str) -> Rule:
         for rule in self._script.rules:
-            if rule.match.contains.lower() in task.lower() and search(rule.match.regex, task):
+            wanted = rule.match
+            if wanted.contains.lower() in task.lower() and _limited(ComputeLimit.search, wanted.regex, task, 0):
                 return rule
         raise ModelUnavailable(
-            f"model {self._name} follows a script, and no rule of it matches this task. "
+            f"model {self.name} follows a script, and no rule of it matches this task. "
             "Add one without a match for all other tasks, or name a real model in DEPUTIZE_MODEL."
         )
 
@@ -305,7 +297,8 @@ class ScriptedModel:
             if block.call is not None:
                 for number in range(block.times):
                     arguments = render(block.arguments, replace(context, round=context.round * block.times + number))
-                    content.append(_call(f"toolu_script_{replies}_{len(content)}", block.call, arguments))
+                    id = f"toolu_script_{replies}_{len(content)}"
+                    content.append({"type": "tool_use", "id": id, "name": block.call, "input": arguments})
             elif block.thinking is not None:
                 content.append(
                     {"type": "thinking", "thinking": render(block.thinking, context), "signature": "scripted"}
@@ -322,11 +315,10 @@ class ScriptedModel:
             for block in content
             if block["type"] == "tool_use"
         ]
-        usage = self._usage(turn, prompt, json.dumps(content, ensure_ascii=False))
         return Reply(
             content=content,
             stop_reason=turn.stop or ("tool_use" if calls else "end_turn"),
-            usage=usage,
+            usage=self._usage(turn, prompt, json.dumps(content, ensure_ascii=False)),
             text="".join(block["text"] for block in content if block["type"] == "text"),
             thinking="".join(block["thinking"] for block in content if block["type"] == "thinking"),
             calls=calls,
@@ -342,10 +334,6 @@ class ScriptedModel:
             cache_write_tokens=tokens.cache_write,
         )
         return priced(usage, self._price)
-
-
-def _call(id_: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
 
 
 def _parse_conversation(prompt: Prompt) -> tuple[str, int, tuple[str, ...]]:
@@ -369,34 +357,22 @@ def _text(content: Any) -> str:
     return "\n\n".join(block["text"] for block in content if block.get("type") == "text")
 
 
-def _select_turn(rule: Rule, number: int) -> tuple[Turn, int]:
-    """Returns the turn for that reply, from 0, and its repetition; after the last turn, the summary."""
-    for turn in rule.turns:
-        if number < turn.repeat:
-            return turn, number
-        number -= turn.repeat
-    return _summary_turn(rule), 0
-
-
-def _summary_turn(rule: Rule) -> Turn:
-    return Turn(blocks=[Block(text=rule.summary)])
+def _select_turn(rule: Rule, number: int | None) -> tuple[Turn, int]:
+    """Returns the turn for that reply, from 0, and its repetition; after the last turn, and for None, the summary."""
+    if number is not None:
+        for turn in rule.turns:
+            if number < turn.repeat:
+                return turn, number
+            number -= turn.repeat
+    return Turn(blocks=[Block(text=rule.summary)]), 0
 
 
 def _applies(block: Block, prompt: Prompt, context: TemplateContext) -> bool:
     tools = {tool.name for tool in prompt.tools}
     last = context.text(None)
     return (
-        (block.when is None or search(block.when, last, lines=True))
-        and (block.unless is None or not search(block.unless, last, lines=True))
+        (block.when is None or _limited(ComputeLimit.search, block.when, last))
+        and (block.unless is None or not _limited(ComputeLimit.search, block.unless, last))
         and (block.tool is None or block.tool in tools)
         and (block.no_tool is None or block.no_tool not in tools)
     )
-
-
-def _deltas(content: list[dict[str, Any]]) -> list[Part]:
-    parts: list[Part] = []
-    for block in content:
-        kind, text = {"text": TextPart, "thinking": ThinkingPart}.get(block["type"]), block.get(block["type"], "")
-        if kind:
-            parts += [kind(text[at : at + DELTA_CHARACTERS]) for at in range(0, len(text), DELTA_CHARACTERS)]
-    return parts

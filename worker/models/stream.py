@@ -61,9 +61,14 @@ class EventDecoder:
 
         Raises BrokenStream for data that is not a JSON object, after the events before it.
         """
-        chunk = self._normalize_newlines(chunk)
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+            self._after_cr = False
         if not chunk:
             return ()
+        self._after_cr = chunk.endswith(b"\r")
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         ends_event = b"\n\n" in chunk or (self._after_lf and chunk[0] == 0x0A)
         self._parts.append(chunk)
         self._size += len(chunk)
@@ -79,17 +84,6 @@ class EventDecoder:
         # An empty line is never inside a multi-byte character, so the data can be decoded in one call.
         text = data[:end].decode("utf-8", "replace")
         return (_parse_event(payload) for block in text.split("\n\n") if (payload := _payload(block)))
-
-    def _normalize_newlines(self, chunk: bytes) -> bytes:
-        if self._after_cr and chunk.startswith(b"\n"):
-            chunk = chunk[1:]
-            self._after_cr = False
-        if not chunk:
-            return chunk
-        self._after_cr = chunk.endswith(b"\r")
-        if b"\r" in chunk:
-            return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        return chunk
 
 
 def _payload(block: str) -> str | None:

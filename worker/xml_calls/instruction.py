@@ -69,7 +69,10 @@ def format_value(value: Any) -> str:
 
 def format_tool_call(name: str, arguments: Mapping[str, Any]) -> str:
     """Returns the call as XML; parsing it returns the same name and values."""
-    values = "".join(f"{_format_parameter(key, format_value(value))}\n" for key, value in arguments.items())
+    values = ""
+    for key, value in arguments.items():
+        opening, closing = (key, key) if _TAG.fullmatch(key) else (f"param name={quoteattr(key)}", "param")
+        values += f"<{opening}>{cdata(format_value(value))}</{closing}>\n"
     return f"<tool_call>\n<name>{name}</name>\n<params>\n{values}</params>\n</tool_call>"
 
 
@@ -83,12 +86,6 @@ def format_tool_result(name: str, result: str, *, success: bool = True, warnings
     )
 
 
-def _format_parameter(name: str, value: str) -> str:
-    if _TAG.fullmatch(name):
-        return f"<{name}>{cdata(value)}</{name}>"
-    return f"<param name={quoteattr(name)}>{cdata(value)}</param>"
-
-
 def generate_tool_instruction(tools: Sequence[ToolSpec]) -> str:
     """Returns the instruction for these tools: form, parameters, examples and notes; "" for no tools."""
     if not tools:
@@ -98,20 +95,18 @@ def generate_tool_instruction(tools: Sequence[ToolSpec]) -> str:
 
 def example_call(tool: ToolSpec) -> str:
     """Returns a call with the required parameters as ``your_NAME_here``, and the others that have a default with it."""
-    required = _required(tool)
     values = {
-        name: f"your_{name}_here" if name in required else part["default"]
-        for name, part in _parameters(tool)
-        if name in required or part.get("default") is not None
+        name: f"your_{name}_here" if required else part["default"]
+        for name, part, required in _parameters(tool)
+        if required or part.get("default") is not None
     }
     return format_tool_call(tool.name, values)
 
 
 def _describe_tool(tool: ToolSpec) -> str:
     lines = [f"### {tool.name}", f"Description: {tool.description}", "Parameters:"]
-    required = _required(tool)
-    for name, part in _parameters(tool):
-        lines += _describe_parameter(tool, name, part, required=name in required)
+    for parameter in _parameters(tool):
+        lines += _describe_parameter(tool, *parameter)
     if len(lines) == 3:
         lines[-1] = "Parameters: none"
     if definitions := tool.schema.get("$defs"):
@@ -119,7 +114,13 @@ def _describe_tool(tool: ToolSpec) -> str:
     return "\n".join([*lines, "Example:", example_call(tool)])
 
 
-def _describe_parameter(tool: ToolSpec, name: str, part: Mapping[str, Any], *, required: bool) -> Iterator[str]:
+def _parameters(tool: ToolSpec) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
+    """Yields the name and the schema of each parameter, and whether it is required."""
+    for name, part in (tool.schema.get("properties") or {}).items():
+        yield name, part if isinstance(part, Mapping) else {}, name in (tool.schema.get("required") or ())
+
+
+def _describe_parameter(tool: ToolSpec, name: str, part: Mapping[str, Any], required: bool) -> Iterator[str]:
     types = sorted(declared_types(tool.schema, name) - {"null"})
     need = "required" if required else "optional"
     description = " ".join([*str(part.get("description", "")).split(), *_constraints(part)])
@@ -145,21 +146,9 @@ def _constraints(part: Mapping[str, Any]) -> Iterator[str]:
         yield f"(at least {low})" if high is None else f"(at most {high})"
 
 
-def _parameters(tool: ToolSpec) -> list[tuple[str, Mapping[str, Any]]]:
-    properties = tool.schema.get("properties")
-    parts = properties.items() if isinstance(properties, Mapping) else ()
-    return [(name, part if isinstance(part, Mapping) else {}) for name, part in parts]
-
-
-def _required(tool: ToolSpec) -> set[str]:
-    return set(tool.schema.get("required") or ())
-
-
 def declared_types(schema: Mapping[str, Any], name: str) -> frozenset[str]:
     """Returns the JSON types a schema allows for a parameter; empty where it declares none."""
-    properties = schema.get("properties")
-    part = properties.get(name) if isinstance(properties, Mapping) else None
-    return frozenset(_types(part, schema, _MAX_REFERENCES))
+    return frozenset(_types((schema.get("properties") or {}).get(name), schema, _MAX_REFERENCES))
 
 
 def _types(part: Any, root: Mapping[str, Any], references: int) -> set[str]:
@@ -167,7 +156,10 @@ def _types(part: Any, root: Mapping[str, Any], references: int) -> set[str]:
         return set()
     found: set[str] = set()
     if isinstance(reference := part.get("$ref"), str):
-        found |= _types(_resolve(reference, root), root, references - 1)
+        target: Any = root  # of #/$defs/Name
+        for key in reference.removeprefix("#/").split("/"):
+            target = target.get(key) if isinstance(target, Mapping) else None
+        found |= _types(target, root, references - 1)
     type_ = part.get("type")
     found |= {name for name in (type_ if isinstance(type_, list) else [type_]) if isinstance(name, str)}
     for key in _COMBINATIONS:
@@ -177,14 +169,6 @@ def _types(part: Any, root: Mapping[str, Any], references: int) -> set[str]:
         examples = [part["const"]] if "const" in part else part.get("enum") or ()
         found = {JSON_TYPES.get(type(example), "null") for example in examples}
     return found
-
-
-def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
-    """Returns the schema that ``#/$defs/Name`` references, or None."""
-    part: Any = root
-    for key in reference.removeprefix("#/").split("/"):
-        part = part.get(key) if isinstance(part, Mapping) else None
-    return part
 
 
 def _json(value: Any) -> str:

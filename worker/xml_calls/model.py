@@ -9,24 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from ...shared.ids import new_id
-from ..models.base import Call, Model, Part, Price, Prompt, Reply, Retrying, TextPart, ToolSpec
+from ..models.base import Call, Model, Part, Prompt, Reply, Retrying, TextPart, ToolSpec
 from .instruction import format_tool_call, format_tool_result, generate_tool_instruction
-from .parser import ToolCall, XMLToolCallParser
+from .parser import XMLToolCallParser
 
 _OPENING = "<tool_call"
 _NO_TOOLS = "No tools are available now: a call would not be executed. Answer in plain text."
 
 
-@dataclass(frozen=True, slots=True)
-class _SentMessage:
-    """A message as it is sent, and its calls by id."""
-
-    encoded: bytes
-    calls: Mapping[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+_Calls = Mapping[str, dict[str, Any]]
+"""Blocks of calls by their ids."""
 
 
 class XmlCalls:
@@ -34,24 +30,10 @@ class XmlCalls:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._sent: dict[bytes, _SentMessage] = {}
+        self.name, self.endpoint_id = model.name, model.endpoint_id
+        self.price, self.window = model.price, model.window
+        self._sent: dict[bytes, tuple[bytes, _Calls]] = {}
         self._system_cache: tuple[str, tuple[ToolSpec, ...], str] | None = None
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def endpoint_id(self) -> str | None:
-        return self._model.endpoint_id
-
-    def price(self) -> Price | None:
-        """Returns the price of the model's tokens, or None where it is unknown."""
-        return self._model.price()
-
-    def window(self) -> int:
-        """Returns the context window in tokens, replies included."""
-        return self._model.window()
 
     def translate(self, prompt: Prompt) -> Prompt:
         """Returns the prompt with tools, calls and results as text; the number of messages stays the same.
@@ -60,7 +42,10 @@ class XmlCalls:
         """
         messages = list(self._messages(prompt.messages))
         if prompt.tools and not prompt.allow_tools and messages:
-            messages[-1] = _append_text(messages[-1], _NO_TOOLS)
+            last = json.loads(messages[-1])
+            if last["role"] == "user":
+                blocks = [_text(last["content"])] if isinstance(last["content"], str) else last["content"]
+                messages[-1] = _encode(last | {"content": [*blocks, _text(_NO_TOOLS)]})
         # A first message that had to change is sent in another form, without the shared block.
         shared_end = prompt.shared_end if messages and messages[0] == prompt.messages[0] else 0
         return replace(prompt, system=self._system(prompt), tools=(), messages=messages, shared_end=shared_end)
@@ -97,9 +82,9 @@ class XmlCalls:
         earlier, self._sent = self._sent, {}
         calls: dict[str, dict[str, Any]] = {}
         for message in messages:
-            sent = self._sent[message] = earlier.get(message) or _translate(message, calls)
-            calls.update(sent.calls)
-            yield sent.encoded
+            encoded, own_calls = self._sent[message] = earlier.get(message) or _translate(message, calls)
+            calls.update(own_calls)
+            yield encoded
 
 
 class _DeltaFilter:
@@ -121,7 +106,10 @@ class _DeltaFilter:
         text = self._withheld + delta
         start = text.find(_OPENING)
         self._in_call = start >= 0
-        visible = text[: start if self._in_call else _safe_length(text)].rstrip()
+        if not self._in_call:
+            tag = text.rfind("<")  # the end may be the beginning of a call
+            start = tag if tag >= 0 and _OPENING.startswith(text[tag:]) else len(text)
+        visible = text[:start].rstrip()
         self._withheld = text[len(visible) :]
         visible = visible if self._passed else visible.lstrip()
         self._passed += len(visible)
@@ -132,12 +120,6 @@ class _DeltaFilter:
         return text[self._passed :]
 
 
-def _safe_length(text: str) -> int:
-    """Returns the length of the text without an end that may be the beginning of a call."""
-    tag = text.rfind("<")
-    return tag if tag >= 0 and _OPENING.startswith(text[tag:]) else len(text)
-
-
 def _parse_reply(reply: Reply, prompt: Prompt) -> Reply:
     """Returns the reply with its calls separated from its text; a prompt without tools has none."""
     if not prompt.tools:
@@ -145,48 +127,35 @@ def _parse_reply(reply: Reply, prompt: Prompt) -> Reply:
     parsed = XMLToolCallParser(prompt.tools).parse_reply(reply.text, problems=prompt.allow_tools)
     if not prompt.allow_tools:
         return replace(reply.without_calls(), text=parsed.text)
-    blocks = [_block(call) for call in parsed.calls]
+    blocks: list[dict[str, Any]] = []
+    calls = list(reply.calls)
+    for call in parsed.calls:
+        id = new_id("toolu")
+        block = {"type": "tool_use", "id": id, "name": call.name, "input": call.params, "in_text": True}
+        # The history stores warnings, so that they survive a crash.
+        blocks.append(block | ({"warnings": [*call.warnings]} if call.warnings else {}))
+        calls.append(Call(id=id, name=call.name, arguments=call.params, problem=call.problem))
     return replace(
         reply,
         content=[*reply.content, *blocks],
         stop_reason="tool_use" if blocks and reply.stop_reason == "end_turn" else reply.stop_reason,
         text=parsed.text,
-        calls=[
-            *reply.calls,
-            *(
-                Call(id=block["id"], name=call.name, arguments=call.params, problem=call.problem)
-                for call, block in zip(parsed.calls, blocks, strict=True)
-            ),
-        ],
+        calls=calls,
     )
 
 
-def _block(call: ToolCall) -> dict[str, Any]:
-    """Returns the call as the history stores it, with its warnings, so that they survive a crash."""
-    block: dict[str, Any] = {
-        "type": "tool_use",
-        "id": new_id("toolu"),
-        "name": call.name,
-        "input": call.params,
-        "in_text": True,
-    }
-    if call.warnings:
-        block["warnings"] = [*call.warnings]
-    return block
-
-
-def _translate(message: bytes, calls: Mapping[str, dict[str, Any]]) -> _SentMessage:
-    """Returns a message of the history with calls and results as text; others stay the same bytes."""
+def _translate(message: bytes, calls: _Calls) -> tuple[bytes, _Calls]:
+    """Returns a message of the history with calls and results as text, and its calls; others stay the same bytes."""
     if b'"tool_' not in message:
-        return _SentMessage(message)
+        return message, {}
     parsed = json.loads(message)
     content: list[dict[str, Any]] = parsed["content"]
     own_calls = {block["id"]: block for block in content if block["type"] == "tool_use"}
     blocks = [translated for block in content for translated in _to_text(block, calls)]
-    return _SentMessage(_encode(parsed | {"content": blocks}), own_calls)
+    return _encode(parsed | {"content": blocks}), own_calls
 
 
-def _to_text(block: dict[str, Any], calls: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _to_text(block: dict[str, Any], calls: _Calls) -> Iterator[dict[str, Any]]:
     match block["type"]:
         case "tool_use":
             if not block.get("in_text"):
@@ -206,15 +175,6 @@ def _to_text(block: dict[str, Any], calls: Mapping[str, dict[str, Any]]) -> Iter
 
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
-
-
-def _append_text(message: bytes, text: str) -> bytes:
-    parsed = json.loads(message)
-    if parsed["role"] != "user":
-        return message
-    content = parsed["content"]
-    blocks = [_text(content)] if isinstance(content, str) else content
-    return _encode(parsed | {"content": [*blocks, _text(text)]})
 
 
 def _encode(message: Mapping[str, Any]) -> bytes:

@@ -104,7 +104,7 @@ async def test_a_wrong_key_is_never_repeated_in_the_message(fake: FakeModel) -> 
 
 
 def test_the_password_in_an_address_is_never_repeated_in_a_message() -> None:
-    credentials = Credentials(base_url=SecretStr("https://deputy:pass-word-9@models.test/v1"))
+    credentials = Credentials({"ANTHROPIC_BASE_URL": SecretStr("https://deputy:pass-word-9@models.test/v1")})
     assert credentials.masked("deputy:pass-word-9@models.test is down") == "***@models.test is down"
 
 

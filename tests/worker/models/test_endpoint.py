@@ -161,7 +161,8 @@ async def test_other_proxies_are_refused_before_anything_is_sent(
 async def test_entries_of_no_proxy(monkeypatch: pytest.MonkeyPatch, url: str, entries: str, direct: bool) -> None:
     monkeypatch.setenv("ALL_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", entries)
-    endpoint = Endpoint(Credentials(api_key=SecretStr("k"), base_url=SecretStr(url)))
+    variables = {"ANTHROPIC_API_KEY": SecretStr("k"), "ANTHROPIC_BASE_URL": SecretStr(url)}
+    endpoint = Endpoint(Credentials(variables), RetryPolicy())
     await endpoint.aclose()
     assert (endpoint.route == endpoint.url) == direct
 
