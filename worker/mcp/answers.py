@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from anyio.abc import ObjectReceiveStream
@@ -41,6 +41,7 @@ _ID = re.compile(rb'"id"\s*:\s*("[^"\\]{1,100}"|\d{1,15})')
 _TAIL = re.compile(rb'"id"\s*:\s*("[^"\\]{1,100}"|\d{1,15})(?:\.0)?\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 _NOTIFICATION = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"method"\s*:\s*"notifications/')
 _LOOKED_AT = 1000
+_MAX_LEFT_OUT = 500
 
 
 def read(data: bytes) -> JSONRPCMessage | None:
@@ -112,16 +113,12 @@ class Lines:
         return lines
 
 
-class EventLines:
+class EventLines(Lines):
     """The lines of an event stream, so that the messages in them can be read."""
 
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
-        self._lines = Lines(longest)
-
-    def feed(self, part: bytes) -> bytes:
+    def readable(self, part: bytes) -> bytes:
         """Returns the lines that are complete, and what of a line is too long to wait for its end."""
-        return b"".join(self._readable(line) + b"\n" for line in self._lines.feed(part))
+        return b"".join(self._readable(line) + b"\n" for line in self.feed(part))
 
     def _readable(self, line: bytes) -> bytes:
         data = line.removeprefix(b"data:")
@@ -134,9 +131,9 @@ class EventLines:
 
 
 class Usable(ObjectReceiveStream[SessionMessage | Exception]):
-    """A stream of messages without the tools and contents that are wrong; ``left_out`` gets the reasons."""
+    """A stream of messages without the tools and contents that are wrong; ``left_out`` gets the first reasons."""
 
-    def __init__(self, incoming: Any, left_out: Callable[[str], None]) -> None:
+    def __init__(self, incoming: Any, left_out: list[str]) -> None:
         self._incoming = incoming
         self._left_out = left_out
 
@@ -146,14 +143,12 @@ class Usable(ObjectReceiveStream[SessionMessage | Exception]):
     async def receive(self) -> SessionMessage | Exception:
         item = await self._incoming.receive()
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-            self._check(item.message.result)
+            result = item.message.result
+            if isinstance(result.get("tools"), list):
+                result["tools"] = [tool for tool in result["tools"] if self._is_tool(tool)]
+            if "content" in result or "structuredContent" in result:
+                _mend_contents(result)
         return item
-
-    def _check(self, result: dict[str, Any]) -> None:
-        if isinstance(result.get("tools"), list):
-            result["tools"] = [tool for tool in result["tools"] if self._is_tool(tool)]
-        if "content" in result or "structuredContent" in result:
-            _check_contents(result)
 
     def _is_tool(self, tool: Any) -> bool:
         """Mends what is not used of a tool. Returns whether it is one."""
@@ -162,13 +157,13 @@ class Usable(ObjectReceiveStream[SessionMessage | Exception]):
             if isinstance(schema := tool.get("inputSchema"), dict):
                 schema.setdefault("type", "object")
         why = _refusal("tools/list", {"tools": [tool]})
-        if why:
-            name = str(tool.get("name"))[:100] if isinstance(tool, dict) else str(tool)[:100]
-            self._left_out(f"the tool {name!r} is left out: {why}")
+        if why and len(self._left_out) < _MAX_LEFT_OUT:
+            name = str(tool.get("name") if isinstance(tool, dict) else tool)[:100]
+            self._left_out.append(f"the tool {name!r} is left out: {why}")
         return not why
 
 
-def _check_contents(result: dict[str, Any]) -> None:
+def _mend_contents(result: dict[str, Any]) -> None:
     """Puts a text in place of each content that cannot be used."""
     if result.get("content") is None:
         result["content"] = []
@@ -180,15 +175,10 @@ def _check_contents(result: dict[str, Any]) -> None:
             result["structuredContent"] = from_json(written)
         else:
             result["content"].append({"type": "text", "text": written.decode()})
-    result["content"] = [_usable_content(content) for content in result["content"]]
-
-
-def _usable_content(content: Any) -> Any:
-    why = _refusal("tools/call", {"content": [content]})
-    if not why:
-        return content
-    kind = content.get("type") if isinstance(content, dict) else content
-    return {"type": "text", "text": f"[content of the type {clip(str(kind), 100)!r} is left out: {why}]"}
+    for number, content in enumerate(result["content"]):
+        if why := _refusal("tools/call", {"content": [content]}):
+            kind = clip(str(content.get("type") if isinstance(content, dict) else content), 100)
+            result["content"][number] = {"type": "text", "text": f"[content of the type {kind!r} is left out: {why}]"}
 
 
 def _refusal(method: str, result: Mapping[str, Any]) -> str:

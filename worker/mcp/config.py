@@ -26,14 +26,8 @@ _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
 _SECRET_NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie", re.IGNORECASE)
 _ARGUMENTS = re.compile(r"(?<=.)\(.*\)\s*$")
 _SCHEME = re.compile(r"^(Bearer|Basic|Token) ", re.IGNORECASE)
-_TYPES: Mapping[str, Literal["stdio", "http", "sse"]] = {
-    "stdio": "stdio",
-    "http": "http",
-    "streamable-http": "http",
-    "streamable_http": "http",
-    "streamablehttp": "http",
-    "sse": "sse",
-}
+_TYPES = {"stdio": "stdio", "http": "http", "streamablehttp": "http", "sse": "sse"}
+"""By the spellings of other clients, in lower case and without - and _."""
 _LISTS = {"includeTools": "allow", "excludeTools": "deny"}
 """Keys of other clients, and their names in ``tools``."""
 _LIMITING = re.compile(
@@ -113,21 +107,14 @@ class Server(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_other_limits(cls, written: dict[str, Any]) -> dict[str, Any]:
-        for key in written.keys() - _LISTS:
-            if _LIMITING.fullmatch(key):
-                raise ValueError(
-                    f"its key {key} is not known, and would limit its tools; use tools.allow or tools.deny"
-                )
-        return written
-
-    @model_validator(mode="before")
-    @classmethod
     def _with_own_forms(cls, written: dict[str, Any]) -> dict[str, Any]:
+        for key in filter(_LIMITING.fullmatch, written.keys() - _LISTS):
+            raise ValueError(f"its key {key} is not known, and would limit its tools; use tools.allow or tools.deny")
         given = {key: value for key, value in written.items() if value is not None}
         url = given.get("url") or given.get("httpUrl") or ""
-        named = given.get("type") or ("stdio" if given.get("command") else _guessed(url))
-        way = _TYPES.get(str(named).lower())
+        ends_so = isinstance(url, str) and urlsplit(url).path.rstrip("/").endswith("/sse")
+        named = given.get("type") or ("stdio" if given.get("command") else "sse" if ends_so else "http")
+        way = _TYPES.get(re.sub("[-_]", "", str(named).lower()))
         if way is None:
             raise ValueError(f"type {named!r} is not known; there are stdio, http and sse")
         if not (given.get("command") if way == "stdio" else url):
@@ -190,10 +177,6 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _guessed(url: Any) -> str:
-    return "sse" if isinstance(url, str) and urlsplit(url).path.rstrip("/").endswith("/sse") else "http"
-
-
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_REMARKS = 10
@@ -254,7 +237,7 @@ class Config:
         servers: list[Server] = []
         problems: dict[str, str] = {}
         remarks: dict[str, Sequence[str]] = {}
-        for name, given in _entries(path).items():
+        for name, given in entries(path).items():
             if isinstance(given, dict) and (given.get("disabled") is True or given.get("enabled") is False):
                 continue
             try:
@@ -282,12 +265,8 @@ def find_config_file(configured: Path | None, here: Path, own: Path) -> Path | N
     return path
 
 
-def server_names(path: Path) -> list[str]:
-    """Returns the names of all servers in the file, also of those that are switched off. Raises ``Misconfigured``."""
-    return [*_entries(path)]
-
-
-def _entries(path: Path) -> dict[str, Any]:
+def entries(path: Path) -> dict[str, Any]:
+    """Returns all servers of the file by name, also those that are switched off. Raises ``Misconfigured``."""
     data = regular_bytes(path) or b""
     try:
         whole = json.loads(data.decode("utf-8-sig"))

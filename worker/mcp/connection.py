@@ -27,6 +27,10 @@ _CLOSE_SECONDS = 3.0
 _PATIENCE = 15.0
 _MAX_STDERR = 2000
 """Bytes of a server's stderr that are kept for error messages."""
+_OF_THE_SANDBOX = (
+    ". It runs in the sandbox, without network, where it finds system programs and its own installation; in mcp.json "
+    '"show" names further paths, and "sandbox": false runs it outside'
+)
 _US = types.Implementation(name="deputize", version="0.1.0")
 _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -77,7 +81,7 @@ class Connection:
             raise ServerUnavailable("the run that used it is over")
         words = self._words = BoundedBuffer(_MAX_STDERR)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._holding = holding = asyncio.create_task(self._hold(words, ready), name=f"mcp {self.server.name}")
+        self._holding = holding = asyncio.create_task(self._hold(ready), name=f"mcp {self.server.name}")
         holding.add_done_callback(self._log_failure)
         why: str | None = "it was not waited for"
         try:
@@ -88,7 +92,8 @@ class Connection:
             if why is not None:
                 await self.close()
         if why is not None:
-            raise ServerUnavailable(f"{why}{_advice(self.server, words)}")
+            inside = self.server.type == "stdio" and self.server.sandbox
+            raise ServerUnavailable(f"{why}{_quoted(words)}{_OF_THE_SANDBOX if inside else ''}")
 
     async def end(self) -> None:
         """Closes permanently: later calls do not reconnect."""
@@ -156,21 +161,17 @@ class Connection:
                 raise self._doubt(_explained(error)) from None
         raise AssertionError("the second try returns or raises")
 
-    async def _hold(self, words: BoundedBuffer, ready: asyncio.Future[None]) -> None:
+    async def _hold(self, ready: asyncio.Future[None]) -> None:
         """Connects, and closes the connection when it is not needed or has failed. Raises what ended it."""
         async with AsyncExitStack() as stack:
-            self._line = line = await stack.enter_async_context(opened(self.server, self._caller, words))
+            self._line = line = await stack.enter_async_context(opened(self.server, self._caller, self._words))
             stack.callback(line.over.set)
             reading, writing = line.streams
-            streams = Usable(reading, self._leave_out), writing
+            streams = Usable(reading, self.left_out), writing
             client = Client(nullcontext(cast(Any, streams)), client_info=_US, cache=None)
             self._client = await stack.enter_async_context(client)
             ready.set_result(None)
             await line.over.wait()
-
-    def _leave_out(self, problem: str) -> None:
-        if len(self.left_out) < MAX_TOOLS:
-            self.left_out.append(problem)
 
     def _log_failure(self, holding: asyncio.Task[None]) -> None:
         if failure := _failure(holding):
@@ -207,12 +208,9 @@ class Connection:
             async with bound:
                 answer = await client.session.send_request(request, _ANSWER, progress_callback=extended)
         except TimeoutError:
-            late = loop.time() >= latest
-            reason = (
-                f"it took more than {self.server.call_seconds:g} seconds"
-                if late
-                else f"it sent nothing for {quiet:g} seconds"
-            )
+            reason = f"it sent nothing for {quiet:g} seconds"
+            if loop.time() >= latest:
+                reason = f"it took more than {self.server.call_seconds:g} seconds"
             raise self._doubt(f"{reason} and the call was cancelled", type=ErrorType.TIMEOUT) from None
         finally:
             waiting = False
@@ -256,13 +254,3 @@ def _explained(error: BaseException | None) -> str:
 def _quoted(words: BoundedBuffer) -> str:
     text = " ".join(words.data.decode("utf-8", "replace").split())
     return f"; its stderr: {text}" if text else ""
-
-
-def _advice(server: Server, words: BoundedBuffer) -> str:
-    quoted = _quoted(words)
-    if server.type != "stdio" or not server.sandbox:
-        return quoted
-    return (
-        f"{quoted}. It runs in the sandbox, without network, where it finds system programs and its own installation; "
-        'in mcp.json "show" names further paths, and "sandbox": false runs it outside'
-    )

@@ -16,7 +16,7 @@ from ...shared.settings.files import configuration_folder
 from ..threads import run_in_thread
 from ..toolkit.sources import ToolSourceContext
 from ..tools.base import AnyTool
-from .config import Config, Server, find_config_file, prefix
+from .config import Config, find_config_file, prefix
 
 
 class McpServers:
@@ -74,18 +74,15 @@ class McpServers:
         secrets = [secret for server in wanted for secret in server.secrets]
         hide(secrets)  # a server's messages may be logged, and they may quote its secrets
         context.hide(secrets)
-        tools = await self._served(wanted, context, opened) if wanted else ()
+        tools: Sequence[AnyTool] = ()
+        if wanted:
+            await asyncio.to_thread(import_module, "deputize.worker.mcp.tools")
+            from .tools import RunScope, serving  # now that the SDK is loaded, off the event loop
+
+            caller = RunScope(context.files, context.sandbox, self._environ, context.read_only)
+            tools = await opened.enter_async_context(serving(wanted, caller, self._seconds, context))
         if not tools:
             context.warn("No available MCP tools found")
         servers = list(dict.fromkeys(str(tool.origin.server) for tool in tools))
         log.info("%d MCP tools of %s, from %s", len(tools), ", ".join(servers) or "no server", found)
         return tools
-
-    async def _served(
-        self, wanted: Sequence[Server], context: ToolSourceContext, opened: AsyncExitStack
-    ) -> Sequence[AnyTool]:
-        await asyncio.to_thread(import_module, "deputize.worker.mcp.tools")
-        from .tools import RunScope, serving  # now that the SDK is loaded, off the event loop
-
-        caller = RunScope(context.files, context.sandbox, self._environ, context.read_only)
-        return await opened.enter_async_context(serving(wanted, caller, self._seconds, context))

@@ -269,7 +269,7 @@ class _Paced(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for part in self._body:
-            yield self._lines.feed(part)
+            yield self._lines.readable(part)
             if pause := self._pace.pause(len(part), part.count(b"\n")):
                 await asyncio.sleep(pause)
             if self._pace.exhausted:

@@ -23,7 +23,7 @@ from ..sandbox.base import Sandbox
 from ..sandbox.bubblewrap import Bubblewrap
 from ..sandbox.buffers import BoundedBuffer
 from ..sandbox.command import Command
-from ..sandbox.environment import MOUNT, BindMount, program_mounts, search_path
+from ..sandbox.environment import MOUNT, BindMount, search_path
 from ..sandbox.process import Process
 from ..threads import run_in_thread
 from ..workspace.files import Files
@@ -152,7 +152,7 @@ async def _sandboxed(server: Server, caller: RunScope, words: BoundedBuffer) -> 
     if caller.sandbox.broken:
         raise Misconfigured(f"it would run in the sandbox, and {caller.sandbox.broken}")
     program = program_of(server.command, _path(server, caller))
-    visible = [*program_mounts(), *await run_in_thread(needed, program, server.show)]
+    visible = [*environment.program_mounts(), *await run_in_thread(needed, program, server.show)]
     beside = [str(Path(program).parent)] if program.startswith("/") else []
     command = Command(
         [program, *server.args],

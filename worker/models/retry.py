@@ -9,6 +9,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,15 +89,17 @@ class Failure(Exception):
     ``too_long``: the conversation exceeds the context window. ``reason``: the endpoint's own words.
     """
 
-    reason = ""
-
     def __init__(
-        self, message: str, *, retryable: bool, retry_after: float | None = None, too_long: bool = False
+        self,
+        message: str,
+        *,
+        retryable: bool,
+        retry_after: float | None = None,
+        too_long: bool = False,
+        reason: str = "",
     ) -> None:
         super().__init__(message)
-        self.retryable = retryable
-        self.too_long = too_long
-        self.retry_after = retry_after
+        self.retryable, self.retry_after, self.too_long, self.reason = retryable, retry_after, too_long, reason
 
 
 class RetryState:
@@ -133,9 +136,8 @@ class RetryState:
         self.tries += 1
         self._failed_at = self._clock()
         left = math.inf if self.left is None else self.left
-        if failure.too_long or not failure.retryable or self.tries == self._retry_policy.tries:
-            return None
-        if left <= TIMER_SECONDS:
+        is_last = self.tries == self._retry_policy.tries or left <= TIMER_SECONDS
+        if failure.too_long or not failure.retryable or is_last:
             return None
         return min(self._retry_policy.delay(self.tries, failure.retry_after), left)
 
@@ -152,14 +154,13 @@ def classify_response(status: int, headers: Mapping[str, str], body: bytes, mode
     if (header := headers.get("x-should-retry")) in ("true", "false") and not permanent:
         retryable = header == "true"
     advice = _SPEND_ADVICE if spent else "" if retryable else _ADVICE.get(status, _OTHER_ADVICE)
-    failure = Failure(
+    return Failure(
         f"HTTP {status} from {url}: {with_full_stop(reason)}" + (f" {advice.format(model=model)}" if advice else ""),
         retryable=retryable,
         retry_after=parse_retry_after(headers),
         too_long=too_long,
+        reason=reason,
     )
-    failure.reason = reason
-    return failure
 
 
 def with_full_stop(text: str) -> str:
@@ -175,17 +176,14 @@ def classify_error(value: Any, where: str, *, unknown_passes: bool) -> Failure:
     if isinstance(code, int) and code >= 400:
         passes = code in RETRYABLE_STATUS or code >= 500
     too_long = kind not in ("rate_limit_error", "overloaded_error") and is_overflow(error)
-    failure = Failure(f"{kind} {where}: {reason}", retryable=passes and not too_long, too_long=too_long)
-    failure.reason = reason
-    return failure
+    message = f"{kind} {where}: {reason}"
+    return Failure(message, retryable=passes and not too_long, too_long=too_long, reason=reason)
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Returns the seconds of a ``retry-after-ms`` or ``retry-after`` header (a number or a date), or None."""
-    try:
+    with suppress(KeyError, ValueError):
         return max(0.0, float(headers["retry-after-ms"]) / 1000)
-    except (KeyError, ValueError):
-        pass
     value = headers.get("retry-after", "")
     try:
         return max(0.0, float(value))

@@ -371,8 +371,8 @@ def _applies(block: Block, prompt: Prompt, context: TemplateContext) -> bool:
     tools = {tool.name for tool in prompt.tools}
     last = context.text(None)
     return (
-        (block.when is None or _limited(ComputeLimit.search, block.when, last))
-        and (block.unless is None or not _limited(ComputeLimit.search, block.unless, last))
+        (block.when is None or _limited(ComputeLimit.search, block.when, last) is not None)
+        and (block.unless is None or _limited(ComputeLimit.search, block.unless, last) is None)
         and (block.tool is None or block.tool in tools)
         and (block.no_tool is None or block.no_tool not in tools)
     )

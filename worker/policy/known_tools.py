@@ -14,7 +14,7 @@ from ...shared.request import ApprovalMode
 from ...shared.settings import Settings, environment
 from ...shared.settings.files import configuration_folder
 from ...shared.text import did_you_mean
-from ..mcp.config import find_config_file, prefix, server_names
+from ..mcp.config import entries, find_config_file, prefix
 from ..toolkit.registry import available_tools, find_tool
 from ..tools import BUILTIN
 from ..tools.base import AnyTool, Effect, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult, Touches
@@ -142,7 +142,7 @@ def _servers(settings: Settings) -> Sequence[str]:
     try:
         own = configuration_folder(environment())
         found = find_config_file(settings.mcp_file, Path.cwd(), own)
-        return server_names(found) if found else ()
+        return [*entries(found)] if found else ()
     except (Misconfigured, OSError, RecursionError):
         return ()
 

@@ -8,7 +8,7 @@ subschemas to one small value.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ CHOICES = ("allOf", "anyOf", "oneOf")
 _BRANCHES = ("not", "if", "then", "else")
 _FURTHER = ("additionalProperties", "unevaluatedProperties")
 _ITEMS = ("items", "contains", "unevaluatedItems")
-_MAPS = ("$defs", "definitions", "patternProperties", "properties")
+_MAPS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 _COMPARED = ("const", "enum", "required")
 MAX_ARGUMENTS = 1024 * 1024
 PATTERN_SECONDS = 0.1
@@ -83,7 +83,10 @@ class ArgumentSchema:
     """
 
     def __init__(self, tool: str, schema: Mapping[str, Any], *, closed: bool = True) -> None:
-        self.schema = _complete(schema) if closed else dict(schema)
+        self.schema: dict[str, Any] = dict(schema)
+        if closed:
+            forbidden = {} if _APPLICATORS & schema.keys() else {"additionalProperties": False}
+            self.schema = {"type": "object", "properties": {}, **forbidden, **schema}
         self._tool = tool
         try:
             self._validator = _compiled(json.dumps(self.schema))
@@ -113,15 +116,7 @@ class _Validator:
 
         schema = json.loads(text)
         self._bounds = Bounds(schema)
-        self._limit = ComputeLimit(PATTERN_SECONDS)
-        validator = partial(
-            Draft202012Validator,
-            pattern_options=RegexOptions(size_limit=_LINEAR_NAME_BYTES),
-            validate_formats=False,
-            offline=True,
-            keywords={_SLOW_PATTERN: partial(_SlowPattern, lambda: self._limit)},  # pyright: ignore[reportArgumentType]
-        )
-
+        self.limit = ComputeLimit(PATTERN_SECONDS)
         for pattern in self._bounds.name_patterns:
             if not _is_linear(pattern, _LINEAR_NAME_BYTES):
                 raise InvalidSchema(
@@ -130,15 +125,23 @@ class _Validator:
         if slow := {each for each in self._bounds.patterns if not _is_linear(each, _LINEAR_BYTES)}:
             for pattern in slow:
                 _slow_regex(pattern)
-            schema = json.loads(text, object_hook=partial(_replace_patterns, slow))
+            schema = json.loads(text, object_hook=partial(_with_slow_patterns, slow))
         try:
-            self._validator = validator(schema)
+            self._validator = Draft202012Validator(
+                schema,
+                pattern_options=RegexOptions(size_limit=_LINEAR_NAME_BYTES),
+                validate_formats=False,
+                offline=True,
+                keywords={_SLOW_PATTERN: partial(_SlowPattern, self)},  # pyright: ignore[reportArgumentType]
+            )
         except ValidationError as error:
             path = "/".join(map(str, error.instance_path))
             raise InvalidSchema(f"{path or 'the schema'}: {_shortened(_detail(error))}") from None
 
     def mistakes(self, arguments: dict[str, Any]) -> list[dict[str, str]]:
         """Returns the first mistakes, as pointer and detail; empty for valid arguments. Raises ``TooManySteps``."""
+        from jsonschema_rs import ValidationError
+
         try:
             size = len(json.dumps(check_depth(arguments), ensure_ascii=False).encode())
         except ValueError as error:
@@ -146,35 +149,31 @@ class _Validator:
         if size > MAX_ARGUMENTS:
             return [{"pointer": "", "detail": f"they are longer than {MAX_ARGUMENTS} bytes of JSON"}]
         steps = self._bounds.steps(arguments)
-        self._limit = ComputeLimit(PATTERN_SECONDS)
+        self.limit = ComputeLimit(PATTERN_SECONDS)
         if self._validator.is_valid(arguments):
             return []
         if steps <= _MAX_EXPLAINED and steps * size <= _MAX_COPIED:
             errors = self._validator.iter_errors(arguments)
-        elif not self._bounds.has_choices:
-            errors = self._first(arguments)
-        else:  # a mistake consists of those of each choice
+        elif self._bounds.has_choices:  # a mistake consists of those of each choice
             return [{"pointer": "", "detail": "they do not match the schema; with fewer values, the mistake is named"}]
+        else:
+            errors = []
+            try:
+                self._validator.validate(arguments)
+            except ValidationError as error:
+                errors.append(error)
         found = sorted(errors, key=lambda error: list(map(str, error.instance_path)))
         return [
             {"pointer": "/".join(map(str, error.instance_path)), "detail": _shortened(_detail(error))}
             for error in found[:_MAX_MISTAKES]
         ]
 
-    def _first(self, arguments: Arguments) -> Iterator[ValidationError]:
-        from jsonschema_rs import ValidationError
-
-        try:
-            self._validator.validate(arguments)
-        except ValidationError as error:
-            yield error
-
 
 class _SlowPattern:
     """A pattern with a time limit, which it shares with the other ones of a validation."""
 
-    def __init__(self, limit: Callable[[], ComputeLimit], parent: Any, pattern: str, path: Any) -> None:
-        self._limit = limit
+    def __init__(self, validator: _Validator, parent: Any, pattern: str, path: Any) -> None:
+        self._validator = validator
         self._pattern = _slow_regex(pattern)
 
     def validate(self, value: Any) -> None:
@@ -183,7 +182,7 @@ class _SlowPattern:
             return
         shown, pattern = (json.dumps(each, ensure_ascii=False) for each in (value, self._pattern.pattern))
         try:
-            found = self._limit().search(self._pattern, value)
+            found = self._validator.limit.search(self._pattern, value)
         except TimeoutError:
             raise ValueError(f"{shown} takes too long to match against {pattern}; use a shorter value") from None
         if not found:
@@ -211,19 +210,11 @@ def _slow_regex(pattern: str) -> regex.Pattern[str]:
         raise InvalidSchema(f"the pattern {pattern[:200]!r} is not a valid regular expression: {error}") from None
 
 
-@lru_cache(maxsize=256)
-def _compiled(text: str) -> _Validator:
-    """Cached per worker: all runs have the same tools."""
-    return _Validator(text)
+_compiled = lru_cache(maxsize=256)(_Validator)
+"""Cached per worker: all runs have the same tools."""
 
 
-def _complete(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the schema with unknown parameters forbidden, unless it allows them."""
-    closed = {} if _APPLICATORS & schema.keys() else {"additionalProperties": False}
-    return {"type": "object", "properties": {}, **closed, **schema}
-
-
-def _replace_patterns(slow: set[str], part: dict[str, Any]) -> dict[str, Any]:
+def _with_slow_patterns(slow: set[str], part: dict[str, Any]) -> dict[str, Any]:
     pattern = part.get("pattern")
     if isinstance(pattern, str) and pattern in slow:
         return {_SLOW_PATTERN if key == "pattern" else key: value for key, value in part.items()}
@@ -303,7 +294,9 @@ class Bounds:
         self._same: dict[int, list[Any]] = {}
         """By the identity of a part: the subschemas that it applies to its own value."""
         self._fans: dict[int, int | None] = {}
+        """The number of subschemas applied to a value that a part is applied to; None while it is counted."""
         self._own: dict[int, int] = {}
+        """The steps of a part without its subschemas."""
         waiting: list[Any] = [schema]
         while waiting:
             part = waiting.pop()
@@ -311,7 +304,14 @@ class Bounds:
                 waiting += self._index(part)
         if len(self.patterns) + len(self.name_patterns) > MAX_PATTERNS:
             raise InvalidSchema(f"they have more than {MAX_PATTERNS} patterns; leave some out")
-        self._check_fan_out()
+        try:
+            total = sum(self._fan_out(part) for part in self._same)
+        except RecursionError:
+            raise InvalidSchema("too many references follow each other; refer to the last one") from None
+        if total > MAX_FAN_OUT:
+            raise InvalidSchema(
+                f"one value would be checked against {total:,} subschemas; use fewer in allOf and anyOf"
+            )
 
     def steps(self, value: Any) -> int:
         """Returns how much work it is to validate the value. Raises ``TooManySteps``."""
@@ -329,17 +329,18 @@ class Bounds:
             raise InvalidSchema("$dynamicRef is not supported; use $ref")
         if "$id" in part and part is not self._root:
             raise InvalidSchema("an inner $id is not supported; remove it, and refer to the part as #/$defs/…")
-        self.name_patterns |= _object(part, "patternProperties").keys()
+        maps = {key: part[key] for key in _MAPS if isinstance(part.get(key), dict)}
+        self.name_patterns |= maps.get("patternProperties", {}).keys()
         if isinstance(pattern := part.get("pattern"), str):
             self.patterns.add(pattern)
         self.has_choices |= "anyOf" in part or "oneOf" in part
         same = [*_listed(part, *CHOICES), *(part[key] for key in _BRANCHES if key in part)]
-        same += [*_object(part, "dependentSchemas").values(), *self._target(part)]
+        same += [*maps.pop("dependentSchemas", {}).values(), *self._target(part)]
         self._same[id(part)] = same
         compared = [part[key] for key in _COMPARED if key in part]
         self._own[id(part)] = 1 + len(json.dumps(compared)) // _BYTES_PER_STEP
         inner = [part[key] for key in (*_FURTHER, *_ITEMS, "propertyNames") if key in part]
-        inner += chain.from_iterable(_object(part, key).values() for key in _MAPS)
+        inner += chain.from_iterable(each.values() for each in maps.values())
         return [*same, *inner, *_listed(part, "prefixItems")]
 
     def _target(self, part: Mapping[str, Any]) -> list[Any]:
@@ -357,22 +358,10 @@ class Bounds:
             raise InvalidSchema(f"the reference {where[:200]!r} leads to nothing in them; add its target") from None
         return [found]
 
-    def _check_fan_out(self) -> None:
-        try:
-            total = sum(self._fan_out(part, self._same[part]) for part in self._same)
-        except RecursionError:
-            raise InvalidSchema("too many references follow each other; refer to the last one") from None
-        if total > MAX_FAN_OUT:
-            raise InvalidSchema(
-                f"one value would be checked against {total:,} subschemas; use fewer in allOf and anyOf"
-            )
-
-    def _fan_out(self, part: int, same: Sequence[Any]) -> int:
-        """Returns the number of subschemas applied to a value that this part is applied to."""
+    def _fan_out(self, part: int) -> int:
         if part not in self._fans:
             self._fans[part] = None
-            inner = [each for each in same if isinstance(each, dict)]
-            self._fans[part] = 1 + sum(self._fan_out(id(each), self._same[id(each)]) for each in inner)
+            self._fans[part] = 1 + sum(self._fan_out(id(each)) for each in self._same[part] if isinstance(each, dict))
         known = self._fans[part]
         if known is None:
             raise InvalidSchema("a reference leads back to itself without end; refer to something inside of the value")
@@ -417,11 +406,6 @@ def _inner(part: Mapping[str, Any], value: Any) -> Iterator[tuple[Any, Any]]:
         yield from zip(part.get("prefixItems", []), value, strict=False)
         for other in [part[key] for key in _ITEMS if key in part]:
             yield from ((other, each) for each in value)
-
-
-def _object(part: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = part.get(key)
-    return found if isinstance(found, dict) else {}
 
 
 def _listed(part: Mapping[str, Any], *keys: str) -> Iterator[Any]:

@@ -128,15 +128,15 @@ def test_an_event_stream_is_the_same_in_pieces_of_any_size(size: int) -> None:
     whole = good + b'data: {"jsonrpc":"2.0","id":2,"result":{"a":"\\ud83d"}}\n' + rest
     lines, told = EventLines(MAX_MESSAGE), b""
     for at in range(0, len(whole), size):
-        told += lines.feed(whole[at : at + size])
+        told += lines.readable(whole[at : at + size])
     assert told == good + b'data: {"jsonrpc":"2.0","id":2,"result":{"a":"\\ufffd"}}\n' + rest
 
 
 def test_an_event_without_end_ends_the_call_that_it_answers() -> None:
     lines = EventLines(MAX_MESSAGE)
-    told = lines.feed(b'data: {"jsonrpc":"2.0","id":4,"result":{"a":"')
-    told += lines.feed(b"x" * MAX_MESSAGE)
+    told = lines.readable(b'data: {"jsonrpc":"2.0","id":4,"result":{"a":"')
+    told += lines.readable(b"x" * MAX_MESSAGE)
     assert told.startswith(b'data: {"jsonrpc":"2.0","id":4,"error":')
     assert told.endswith(b"}\n\n")
-    assert lines.feed(b"x" * 2 * MAX_MESSAGE) == b""
-    assert lines.feed(b'"}}\n\n: ping\n') == b"\n: ping\n"
+    assert lines.readable(b"x" * 2 * MAX_MESSAGE) == b""
+    assert lines.readable(b'"}}\n\n: ping\n') == b"\n: ping\n"
