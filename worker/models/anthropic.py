@@ -24,7 +24,7 @@ from ...shared.text import visible
 from ..web.dial import trust_store
 from .base import Part, Price, Prompt, Retrying, ToolSpec
 from .caching import encode_prefix, with_breakpoints
-from .endpoint import Credentials, Endpoint, endpoint_of
+from .endpoint import CHUNK_BYTES, Credentials, Endpoint, drain, endpoint_of
 from .retry import (
     Failure,
     RetryPolicy,
@@ -112,16 +112,16 @@ class AnthropicModel:
             assembler = ReplyAssembler(self.price(), len(body) // BYTES_PER_TOKEN)
             failure = Failure("the stream was cut before the message's end", retryable=True)
             try:
-                async with endpoint.post(body) as stream:
-                    await _check_response(stream.response, self.name, endpoint.url)
+                async with endpoint.post(body) as response:
+                    await _check_response(response, self.name, endpoint.url)
                     decoder = EventDecoder()
-                    async for chunk in stream.chunks:
+                    async for chunk in response.content.iter_chunked(CHUNK_BYTES):
                         for part in assembler.feed(decoder.feed(chunk)):
                             yield part
                         if assembler.failure:
                             raise assembler.failure
                         if assembler.done:
-                            await stream.drain()
+                            await drain(response)
                             break
             except Failure as error:
                 failure = error

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import re
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from ipaddress import ip_address, ip_network
 from urllib.request import getproxies
@@ -69,21 +68,6 @@ class Credentials:
         return SecretMask(secrets_of({name: self.get(name) or "" for name in self._variables})).text(text)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedResponse:
-    """The response to one request: status and headers, and the body in chunks as received."""
-
-    response: aiohttp.ClientResponse
-    chunks: AsyncIterator[bytes]
-
-    async def drain(self) -> None:
-        """Reads to the end of the body; after DRAIN_SECONDS the connection is closed instead of reused."""
-        with suppress(TimeoutError, aiohttp.ClientError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                async for _ in self.chunks:
-                    pass
-
-
 class Endpoint:
     """The client of one endpoint on one event loop. Raises ValueError where it is misconfigured."""
 
@@ -125,7 +109,7 @@ class Endpoint:
         self._http = aiohttp.ClientSession(connector=connector, timeout=timeout)
 
     @asynccontextmanager
-    async def post(self, body: bytes) -> AsyncGenerator[StreamedResponse]:
+    async def post(self, body: bytes) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Sends one request; the response is closed on exit, even if it was not read.
 
         Raises Failure where the connection fails, also while the response is read, and where the SDK has no token.
@@ -134,12 +118,20 @@ class Endpoint:
         proxy = str(self._proxy) if self._proxy else None
         try:
             async with self._http.post(self.url, data=body, headers=headers, proxy=proxy) as response:
-                yield StreamedResponse(response, response.content.iter_chunked(CHUNK_BYTES))
+                yield response
         except aiohttp.ClientError as error:
             raise _classified(error, self.route, self._retry_policy) from None
 
     async def aclose(self) -> None:
         await self._http.close()
+
+
+async def drain(response: aiohttp.ClientResponse) -> None:
+    """Reads to the end of the body; after DRAIN_SECONDS the connection is closed instead of reused."""
+    with suppress(TimeoutError, aiohttp.ClientError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while await response.content.readany():
+                pass
 
 
 _OWN_HEADERS = {

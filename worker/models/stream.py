@@ -105,6 +105,10 @@ def _parse_event(payload: str) -> dict[str, Any]:
     return event
 
 
+_Delta = tuple[type[TextPart] | type[ThinkingPart] | None, str]
+"""What an event adds to the text or the thinking of a reply, if anything."""
+
+
 @dataclass(slots=True)
 class _Block:
     start: dict[str, Any]
@@ -235,7 +239,7 @@ class ReplyAssembler:
         pairs = zip(before, after, strict=False)
         return after if len(before) <= len(after) and all(new.repeats(old) for old, new in pairs) else self._blocks
 
-    def _apply(self, event: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
+    def _apply(self, event: dict[str, Any]) -> _Delta:
         match event.get("type"):
             case "content_block_delta":
                 return self._apply_delta(event)
@@ -256,7 +260,7 @@ class ReplyAssembler:
                 pass  # ping, content_block_stop, and events of later API versions
         return None, ""
 
-    def _start_block(self, event: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
+    def _start_block(self, event: dict[str, Any]) -> _Delta:
         start, index = event.get("content_block") or {}, event.get("index", len(self._blocks))
         self._open = {key: block for key, block in self._open.items() if key[0] != index}
         self._open[index, None] = _Block(start)
@@ -278,7 +282,7 @@ class ReplyAssembler:
             self._blocks.append(self._open[index, type])
         return self._open[index, type]
 
-    def _apply_delta(self, event: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
+    def _apply_delta(self, event: dict[str, Any]) -> _Delta:
         delta: dict[str, Any] = event.get("delta") or {}
         kind = delta.get("type", "")
         block = self._receiver(event.get("index", -1), kind)
@@ -318,7 +322,7 @@ def _text_at(value: Any, *path: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _to_delta(piece: dict[str, Any]) -> tuple[type[TextPart] | type[ThinkingPart] | None, str]:
+def _to_delta(piece: dict[str, Any]) -> _Delta:
     match piece.get("type"):
         case "text_delta" | "text":
             return TextPart, piece.get("text") or ""

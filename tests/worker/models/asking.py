@@ -19,8 +19,14 @@ READ = ToolSpec("read_file", "Reads a file.", {"type": "object", "properties": {
 
 
 def model_of(fake: FakeModel, retry_policy: RetryPolicy = IMPATIENT, name: str = "claude-sonnet-5-5") -> AnthropicModel:
-    endpoint = {"ANTHROPIC_API_KEY": SecretStr(fake.key), "ANTHROPIC_BASE_URL": SecretStr(fake.url)}
-    return AnthropicModel(name, endpoint, retry_policy)
+    return model_at(fake.url, fake.key, retry_policy, name)
+
+
+def model_at(
+    url: str, key: str = "sk-key-x", retry_policy: RetryPolicy = IMPATIENT, name: str = "m", **more: Any
+) -> AnthropicModel:
+    endpoint = {"ANTHROPIC_API_KEY": SecretStr(key), "ANTHROPIC_BASE_URL": SecretStr(url)}
+    return AnthropicModel(name, endpoint, retry_policy, **more)
 
 
 def prompt_of(messages: Sequence[bytes] | str, tools: tuple[ToolSpec, ...] = (READ,), **more: Any) -> Prompt:

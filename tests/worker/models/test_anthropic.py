@@ -19,13 +19,14 @@ from pydantic import SecretStr
 
 from deputize.shared.delegation import Usage
 from deputize.shared.errors import ContextFull, ModelUnavailable
+from deputize.shared.settings import Settings
 from deputize.worker.conversation import Conversation
-from deputize.worker.models import close_models
+from deputize.worker.models import close_models, open_model
 from deputize.worker.models.anthropic import AnthropicModel, price_of
 from deputize.worker.models.base import Price, Reply
 from deputize.worker.models.endpoint import Credentials
 from tests.fake_model import FakeModel, Fault, Turn, call, refuse, text
-from tests.worker.models.asking import IMPATIENT, model_of, parts_of, prompt_of, reply_of
+from tests.worker.models.asking import IMPATIENT, model_at, model_of, parts_of, prompt_of, reply_of
 
 
 @pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"x" * 100_000])
@@ -37,9 +38,8 @@ async def test_an_endpoint_that_speaks_no_http_is_told(said: bytes) -> None:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        endpoint = {"ANTHROPIC_API_KEY": SecretStr("sk-key-x"), "ANTHROPIC_BASE_URL": SecretStr(url)}
         with pytest.raises(ModelUnavailable, match=f"{url}/v1/messages .*after 6 tries.*ANTHROPIC_BASE_URL"):
-            await parts_of(AnthropicModel("m", endpoint, IMPATIENT), "hello")
+            await parts_of(model_at(url), "hello")
         await close_models()
 
 
@@ -96,9 +96,8 @@ def test_a_models_window_is_known_by_its_name(name: str, tokens: int) -> None:
 
 async def test_a_wrong_key_is_never_repeated_in_the_message(fake: FakeModel) -> None:
     """This endpoint quotes the key it refuses."""
-    endpoint = {"ANTHROPIC_API_KEY": SecretStr("sk-very-secret"), "ANTHROPIC_BASE_URL": SecretStr(fake.url)}
     with pytest.raises(ModelUnavailable) as error:
-        await parts_of(AnthropicModel("m", endpoint, IMPATIENT), "hello")
+        await parts_of(model_at(fake.url, "sk-very-secret"), "hello")
     assert "sk-very-secret" not in str(error.value)
     assert "'***'" in str(error.value)
 
@@ -109,9 +108,8 @@ def test_the_password_in_an_address_is_never_repeated_in_a_message() -> None:
 
 
 async def test_a_key_with_a_line_end_is_explained_without_quoting_it(fake: FakeModel) -> None:
-    endpoint = {"ANTHROPIC_API_KEY": SecretStr("sk-very\nsecret"), "ANTHROPIC_BASE_URL": SecretStr(fake.url)}
     with pytest.raises(ModelUnavailable, match="line ends") as error:
-        await parts_of(AnthropicModel("m", endpoint, IMPATIENT), "hello")
+        await parts_of(model_at(fake.url, "sk-very\nsecret"), "hello")
     assert "secret" not in str(error.value)
 
 
@@ -179,16 +177,14 @@ async def test_a_certificate_nobody_vouches_for_is_told(tmp_path: Path) -> None:
 
 
 async def test_what_is_no_messages_api_is_told(fake: FakeModel) -> None:
-    endpoint = {"ANTHROPIC_API_KEY": SecretStr(fake.key), "ANTHROPIC_BASE_URL": SecretStr(f"{fake.url}/fake")}
     with pytest.raises(ModelUnavailable, match="not a Messages API"):
-        await parts_of(AnthropicModel("m", endpoint, IMPATIENT), "hello")
+        await parts_of(model_at(f"{fake.url}/fake", fake.key), "hello")
 
 
 @pytest.mark.parametrize("url", ["ftp://model.invalid", "http://", "not a url"])
 async def test_a_url_that_cannot_be_used_is_told(url: str) -> None:
-    endpoint = {"ANTHROPIC_API_KEY": SecretStr("sk-key-x"), "ANTHROPIC_BASE_URL": SecretStr(url)}
     with pytest.raises(ModelUnavailable):
-        await parts_of(AnthropicModel("m", endpoint, IMPATIENT), "hello")
+        await parts_of(model_at(url), "hello")
     await close_models()
 
 
@@ -221,23 +217,21 @@ def self_signed(folder: Path) -> ssl.SSLContext:
 NOVEMBER = date(2026, 11, 21)
 
 
-def test_a_model_costs_what_its_provider_says() -> None:
-    assert price_of("claude-sonnet-5-5", NOVEMBER) == Price(input=2, output=10, cache_read=0.1, cache_write=2.5)
+def known_price(model: str, day: date = NOVEMBER) -> Price:
+    price = price_of(model, day)
+    assert price is not None
+    return price
 
 
-def test_the_price_is_that_of_the_day() -> None:
-    before, after = (price_of("claude-sonnet-5-5", date(2026, 10, day)) for day in (6, 7))
-    assert before is not None
-    assert after is not None
-    assert (before.cache_read, after.cache_read) == (0.2, 0.1)
-
-
-def test_before_its_first_price_a_model_has_none() -> None:
+def test_a_model_costs_what_its_provider_says_and_on_that_day() -> None:
+    assert known_price("claude-sonnet-5-5") == Price(input=2, output=10, cache_read=0.1, cache_write=2.5)
+    days = [known_price("claude-sonnet-5-5", date(2026, 10, day)).cache_read for day in (6, 7)]
+    assert days == [0.2, 0.1]
     assert price_of("claude-haiku-5-5", date(2026, 1, 1)) is None
 
 
 def test_a_dated_name_is_the_model_without_its_date() -> None:
-    assert price_of("claude-haiku-4-5-20251001", NOVEMBER) == price_of("claude-haiku-4-5", NOVEMBER)
+    assert known_price("claude-haiku-4-5-20251001") == known_price("claude-haiku-4-5")
 
 
 @pytest.mark.parametrize("name", ["", "gpt-6", "claude-sonnet-5-5-fast", "claude-sonnet", "scripted"])
@@ -245,75 +239,62 @@ def test_an_unknown_model_has_no_price(name: str) -> None:
     assert price_of(name, NOVEMBER) is None
 
 
+HOUR = Usage(input_tokens=10, cache_read_tokens=100, cache_write_tokens=1000, cache_write_1h_tokens=400)
+
+
 @pytest.mark.parametrize(
-    ("usage", "dollars"),
+    ("model", "usage", "dollars"),
     [
-        (Usage(input_tokens=100_000, output_tokens=1000), 0.0105),
-        (Usage(input_tokens=100_001, output_tokens=1000), 0.0525005),
-        (Usage(input_tokens=1, cache_read_tokens=60_000, cache_write_tokens=39_999), 0.005599975),
-        (Usage(input_tokens=1, cache_read_tokens=60_000, cache_write_tokens=40_000), 0.0280005),
+        ("claude-haiku-5-5", Usage(input_tokens=100_000, output_tokens=1000), 0.0105),
+        # above the band the whole request costs more
+        ("claude-haiku-5-5", Usage(input_tokens=100_001, output_tokens=1000), 0.0525005),
+        ("claude-haiku-5-5", Usage(input_tokens=1, cache_read_tokens=60_000, cache_write_tokens=39_999), 0.005599975),
+        ("claude-haiku-5-5", Usage(input_tokens=1, cache_read_tokens=60_000, cache_write_tokens=40_000), 0.0280005),
+        (
+            "claude-haiku-5-5",
+            Usage(cache_write_tokens=100_001, cache_write_1h_tokens=100_001),
+            100_001 * 2 * 0.5 / 1e6,
+        ),
     ],
 )
-def test_a_long_prompt_pays_the_higher_rate_for_the_whole_request(usage: Usage, dollars: float) -> None:
-    price = price_of("claude-haiku-5-5", NOVEMBER)
-    assert price is not None
-    assert price.cost(usage) == pytest.approx(dollars)
-
-
-HOUR = Usage(input_tokens=10, cache_read_tokens=100, cache_write_tokens=1000, cache_write_1h_tokens=400)
+def test_a_request_costs_by_its_rates_and_its_band(model: str, usage: Usage, dollars: float) -> None:
+    assert known_price(model).cost(usage) == pytest.approx(dollars)
 
 
 @pytest.mark.parametrize("model", ["claude-sonnet-5-5", "claude-opus-5-5", "claude-haiku-4-5"])
 def test_what_is_kept_for_an_hour_costs_twice_the_input(model: str) -> None:
-    price = price_of(model, NOVEMBER)
-    assert price is not None
+    price = known_price(model)
     assert price.cache_write_1h == 2 * price.input
     expected = 10 * price.input + 100 * price.cache_read + 600 * price.cache_write + 400 * 2 * price.input
     assert price.cost(HOUR) == pytest.approx(expected / 1e6)
 
 
-def test_above_the_band_an_hour_costs_twice_the_higher_rate() -> None:
-    price = price_of("claude-haiku-5-5", NOVEMBER)
-    assert price is not None
-    usage = Usage(cache_write_tokens=100_001, cache_write_1h_tokens=100_001)
-    assert price.cost(usage) == pytest.approx(100_001 * 2 * 0.5 / 1e6)
-
-
 @pytest.mark.parametrize(
-    ("usage", "dollars"),
+    ("model", "usage", "dollars"),
     [
-        (Usage(input_tokens=1000, output_tokens=1000), 0),
-        (Usage(cache_read_tokens=1000), 1.9e-3),
-        (Usage(cache_write_tokens=1000), -0.5e-3),
-        (Usage(cache_write_tokens=1000, cache_write_1h_tokens=1000), -2e-3),
-        (HOUR, (100 * 1.9 - 600 * 0.5 - 400 * 2) / 1e6),
+        ("claude-sonnet-5-5", Usage(input_tokens=1000, output_tokens=1000), 0),
+        ("claude-sonnet-5-5", Usage(cache_read_tokens=1000), 1.9e-3),
+        ("claude-sonnet-5-5", Usage(cache_write_tokens=1000), -0.5e-3),
+        ("claude-sonnet-5-5", Usage(cache_write_tokens=1000, cache_write_1h_tokens=1000), -2e-3),
+        ("claude-sonnet-5-5", HOUR, (100 * 1.9 - 600 * 0.5 - 400 * 2) / 1e6),
+        ("claude-haiku-5-5", Usage(cache_read_tokens=100_001), 100_001 * 0.45 / 1e6),  # above the band
     ],
 )
-def test_caching_saved_what_the_tokens_would_have_cost_more_without_it(usage: Usage, dollars: float) -> None:
-    price = price_of("claude-sonnet-5-5", NOVEMBER)
-    assert price is not None
+def test_caching_saved_what_the_tokens_would_have_cost_more_without_it(
+    model: str, usage: Usage, dollars: float
+) -> None:
+    price = known_price(model)
     assert price.cache_saved(usage) == pytest.approx(dollars)
     plain = usage.model_copy(update=dict.fromkeys(("cache_read_tokens", "cache_write_tokens"), 0))
     plain = plain.model_copy(update={"cache_write_1h_tokens": 0, "input_tokens": usage.total - usage.output_tokens})
     assert price.cost(plain) - price.cost(usage) == pytest.approx(dollars)
 
 
-def test_above_the_band_caching_saves_by_the_higher_rates() -> None:
-    price = price_of("claude-haiku-5-5", NOVEMBER)
-    assert price is not None
-    assert price.cache_saved(Usage(cache_read_tokens=100_001)) == pytest.approx(100_001 * 0.45 / 1e6)
-
-
 def test_the_default_model_has_a_price() -> None:
-    from deputize.shared.settings import Settings
-
     assert price_of(Settings().model) is not None
 
 
 def test_a_price_of_the_settings_comes_first_and_caches_nothing_unsaid() -> None:
-    from deputize.shared.settings import Settings
-    from deputize.worker.models import open_model
-
     said = '{"house": {"input": 1, "output": 5}, "claude-sonnet-5-5": {"input": 9, "output": 9, "cache_read": 0}}'
     settings = Settings.load(environ={"DEPUTIZE_PRICES": said})
     assert open_model("house", settings).price() == Price(1, 5, 1, 1)
@@ -324,9 +305,6 @@ def test_a_price_of_the_settings_comes_first_and_caches_nothing_unsaid() -> None
 
 @pytest.mark.parametrize("key", ["cache_write_1h", "cacheWrite1h"])
 def test_a_price_of_the_settings_may_name_what_an_hour_costs(key: str) -> None:
-    from deputize.shared.settings import Settings
-    from deputize.worker.models import open_model
-
     said = f'{{"house": {{"input": 1, "output": 5, "{key}": 0}}, "other": {{"input": 1, "output": 5}}}}'
     settings = Settings.load(environ={"DEPUTIZE_PRICES": said})
     prices = [open_model(name, settings).price() for name in ("house", "other")]

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from deputize.shared.delegation import Usage
 from deputize.shared.settings import Settings
@@ -19,7 +18,7 @@ from deputize.worker.models.stream import ReplyAssembler
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.xml_calls.model import XmlCalls
 from tests.fake_model import FakeModel, PromptCache, Turn, call, text
-from tests.worker.models.asking import IMPATIENT, READ, prompt_of, reply_of
+from tests.worker.models.asking import READ, model_at, prompt_of, reply_of
 
 PRICE = Price(input=2, output=10, cache_read=0.2, cache_write=2.5)
 
@@ -138,9 +137,8 @@ async def fake() -> AsyncIterator[FakeModel]:
         await close_models()
 
 
-def model_at(fake: FakeModel, url: str, asked: bool | None) -> AnthropicModel:
-    endpoint = {"ANTHROPIC_API_KEY": SecretStr(fake.key), "ANTHROPIC_BASE_URL": SecretStr(url)}
-    return AnthropicModel("claude-sonnet-5-5", endpoint, IMPATIENT, cache_diagnostics=asked)
+def model_that_asks(fake: FakeModel, url: str, asked: bool | None) -> AnthropicModel:
+    return model_at(url, fake.key, name="claude-sonnet-5-5", cache_diagnostics=asked)
 
 
 def asked_with(fake: FakeModel) -> list[Any]:
@@ -151,7 +149,7 @@ def asked_with(fake: FakeModel) -> list[Any]:
 async def test_each_prompt_names_the_reply_before_and_the_reason_comes_back(
     fake: FakeModel, wrapped: Callable[[Model], Model]
 ) -> None:
-    model, history = wrapped(model_at(fake, fake.url, True)), Conversation()
+    model, history = wrapped(model_that_asks(fake, fake.url, True)), Conversation()
     history.ask("read it")
     fake.script("", [Turn([call("read_file", path="a")]), Turn([text("Done.")])])
 
@@ -174,8 +172,8 @@ async def test_each_prompt_names_the_reply_before_and_the_reason_comes_back(
 
 async def test_forbidding_tools_does_not_change_what_is_asked(fake: FakeModel) -> None:
     prompt = prompt_of("hello", allow_tools=False, previous_reply='msg_"ü')
-    await reply_of(model_at(fake, fake.url, True), prompt)
-    await reply_of(model_at(fake, fake.url, False), replace(prompt, previous_reply=None))
+    await reply_of(model_that_asks(fake, fake.url, True), prompt)
+    await reply_of(model_that_asks(fake, fake.url, False), replace(prompt, previous_reply=None))
     first, second = (asked.body for asked in fake.journal)
     assert first == {**second, "diagnostics": {"previous_message_id": 'msg_"ü'}}
     assert second["tool_choice"] == {"type": "none"}
@@ -200,7 +198,7 @@ async def test_other_endpoints_are_asked_only_where_it_is_set(
     fake: FakeModel, monkeypatch: pytest.MonkeyPatch, host: str, setting: bool | None, asked: bool
 ) -> None:
     monkeypatch.setenv("http_proxy", fake.url)
-    await reply_of(model_at(fake, f"http://{host}", setting), "hello")
+    await reply_of(model_that_asks(fake, f"http://{host}", setting), "hello")
     assert asked_with(fake) == [{"previous_message_id": None} if asked else "nothing"]
 
 

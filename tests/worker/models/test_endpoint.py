@@ -14,19 +14,12 @@ from pydantic import SecretStr
 
 from deputize.shared.errors import ModelUnavailable
 from deputize.worker.models import close_models
-from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Reply, Retrying
 from deputize.worker.models.endpoint import Credentials, Endpoint
 from deputize.worker.models.retry import RetryPolicy
-from tests.fake_model import (
-    FakeModel,
-    Turn,
-    refuse,
-    stall,
-    text,
-)
+from tests.fake_model import FakeModel, Turn, refuse, stall, text
 from tests.waiting import until
-from tests.worker.models.asking import IMPATIENT, MANY, model_of, parts_of, prompt_of, reply_of
+from tests.worker.models.asking import MANY, model_at, model_of, parts_of, prompt_of, reply_of
 
 DEAD = "127.0.0.1:9"
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -78,9 +71,8 @@ async def proxy() -> AsyncIterator[Proxy]:
 
 
 async def error_of(url: str) -> str:
-    variables = {"ANTHROPIC_API_KEY": SecretStr("sk-key"), "ANTHROPIC_BASE_URL": SecretStr(url)}
     with pytest.raises(ModelUnavailable) as error:
-        await reply_of(AnthropicModel("claude-sonnet-5-5", variables, IMPATIENT), "hello")
+        await reply_of(model_at(url), "hello")
     await close_models()
     return str(error.value)
 

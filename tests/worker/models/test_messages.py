@@ -15,17 +15,10 @@ from deputize.shared.delegation import Usage
 from deputize.worker.conversation import Conversation
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
-from deputize.worker.models.base import Call, Prompt, Reply, ReplyStarted, TextPart, ThinkingPart, ToolSpec
+from deputize.worker.models.base import Call, Prompt, ReplyStarted, TextPart, ToolSpec
 from deputize.worker.tools.base import ToolResult
-from tests.fake_model import (
-    FakeModel,
-    Turn,
-    call,
-    stall,
-    text,
-    thinking,
-)
-from tests.worker.models.asking import IMPATIENT, MANY, READ, model_of, parts_of, prompt_of, reply_of
+from tests.fake_model import FakeModel, Turn, call, stall, text, thinking
+from tests.worker.models.asking import IMPATIENT, MANY, READ, model_of, prompt_of, reply_of
 
 # What is sent
 
@@ -109,15 +102,6 @@ async def test_many_streams_run_at_once_and_leave_nothing_open(fake: FakeModel) 
     assert fake.connections <= 150
 
 
-async def test_a_proxy_is_used_where_the_environment_names_one(
-    fake: FakeModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("http_proxy", fake.url)
-    endpoint = {"ANTHROPIC_API_KEY": SecretStr(fake.key), "ANTHROPIC_BASE_URL": SecretStr("http://model.invalid")}
-    await reply_of(AnthropicModel("m", endpoint, IMPATIENT), "hello")
-    assert fake.journal[0].headers["host"] == "model.invalid"
-
-
 def test_a_model_outlives_a_loop() -> None:
     async def ask(number: int) -> str:
         async with FakeModel([Turn([text(f"loop {number}")])], port=port) as fake:
@@ -134,18 +118,6 @@ def test_a_model_outlives_a_loop() -> None:
 
 
 # What comes back
-
-
-async def test_deltas_come_in_order_and_one_reply_last(fake: FakeModel) -> None:
-    fake.script("", [Turn([thinking("First I think."), text("Then I talk."), call("read_file", path="a.txt")])])
-    *deltas, reply = await parts_of(model_of(fake), "hello")
-    assert isinstance(reply, Reply)
-    kinds = [type(part) for part in deltas]
-    assert kinds == sorted(kinds, key=[ThinkingPart, TextPart].index)
-    assert "".join(part.text for part in deltas if isinstance(part, ThinkingPart)) == reply.thinking == "First I think."
-    assert "".join(part.text for part in deltas if isinstance(part, TextPart)) == reply.text == "Then I talk."
-    assert reply.calls == [Call(reply.content[2]["id"], "read_file", {"path": "a.txt"})]
-    assert reply.stop_reason == "tool_use"
 
 
 @pytest.mark.requirement("S002-053")

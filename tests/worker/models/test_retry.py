@@ -7,7 +7,6 @@ import socket
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from deputize.shared.delegation import Usage
 from deputize.shared.errors import ContextFull, ModelUnavailable
@@ -26,7 +25,7 @@ from deputize.worker.models.retry import (
 )
 from tests.fake_model import FakeModel, Fault, Turn, bad_json, cut, overload, refuse, reset, stall, text
 from tests.waiting import until
-from tests.worker.models.asking import IMPATIENT, MANY, model_of, parts_of, prompt_of, reply_of, retries
+from tests.worker.models.asking import MANY, model_at, model_of, parts_of, prompt_of, reply_of, retries
 
 
 class Clock:
@@ -211,10 +210,8 @@ async def test_after_six_tries_the_url_is_named(fake: FakeModel) -> None:
 async def test_an_endpoint_that_is_down_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    endpoint = {"ANTHROPIC_API_KEY": SecretStr("sk-key-x"), "ANTHROPIC_BASE_URL": SecretStr(url)}
-    model = AnthropicModel("m", endpoint, IMPATIENT)
     with pytest.raises(ModelUnavailable, match=f"after 6 tries; .*no connection to {url}"):
-        await parts_of(model, "hello")
+        await parts_of(model_at(url), "hello")
     await close_models()
 
 

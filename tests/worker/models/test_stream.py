@@ -51,17 +51,11 @@ def test_any_chunking_gives_the_same_events(
     assert decoded(chunks) == events
 
 
-@given(EVENTS, ENDS)
-def test_one_byte_at_a_time_is_enough(events: list[dict[str, Any]], end: str) -> None:
-    raw = b"".join(encoded(event, end, noise=True) for event in events)
-    assert decoded([raw[at : at + 1] for at in range(len(raw))]) == events
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_an_event_is_there_as_soon_as_its_last_byte_is(end: str) -> None:
     raw = encoded({"type": "ping"}, end, noise=False)
     decoder = EventDecoder()
-    assert [*decoder.feed(raw[:-1]), *decoder.feed(raw[-1:])] == [{"type": "ping"}]
+    assert [event for at in range(len(raw)) for event in decoder.feed(raw[at : at + 1])] == [{"type": "ping"}]
 
 
 def test_a_character_cut_in_two_is_read_whole() -> None:
@@ -70,28 +64,20 @@ def test_a_character_cut_in_two_is_read_whole() -> None:
         assert decoded([raw[:at], raw[at:]]) == [{"text": "häß 漢 🙂"}]
 
 
-def test_line_separators_inside_a_text_end_no_line() -> None:
-    assert decoded(['data: {"text": "a\u2028b\u0085c"}\n\n'.encode()]) == [{"text": "a\u2028b\u0085c"}]
+FORMS = {
+    "line separators inside of a text": ('data: {"text": "a\u2028b\u0085c"}\n\n', [{"text": "a\u2028b\u0085c"}]),
+    "several lines of data": ('event: x\ndata: {"a":\ndata: 1}\n\n', [{"a": 1}]),
+    "no blank after the colon": ('data:{"a": 1}\n\n', [{"a": 1}]),
+    "a byte order mark": ('\ufeffdata: {"a": 1}\n\n', [{"a": 1}]),
+    "no data": (": hello\n\nevent: ping\n\nid: 4\n\n\n\ndata:\n\ndata: [DONE]\n\n", []),
+    "an unfinished event": ('data: {"a": 1}\n', []),
+    "half a character": ('data: {"text":"a\\ud83d b \\ud83d\\ude00"}\n\n', [{"text": "a\ufffd b \U0001f600"}]),
+}
 
 
-def test_several_data_lines_are_one_event() -> None:
-    assert decoded([b'event: x\ndata: {"a":\ndata: 1}\n\n']) == [{"a": 1}]
-
-
-def test_data_needs_no_blank_after_its_colon() -> None:
-    assert decoded([b'data:{"a": 1}\n\n']) == [{"a": 1}]
-
-
-def test_a_byte_order_mark_before_the_first_event_is_skipped() -> None:
-    assert decoded([b'\xef\xbb\xbfdata: {"a": 1}\n\n']) == [{"a": 1}]
-
-
-def test_what_holds_no_data_is_no_event() -> None:
-    assert decoded([b": hello\n\nevent: ping\n\nid: 4\n\n\n\ndata:\n\ndata: [DONE]\n\n"]) == []
-
-
-def test_an_unfinished_event_is_none() -> None:
-    assert decoded([b'data: {"a": 1}\n']) == []
+@pytest.mark.parametrize(("sent", "events"), FORMS.values(), ids=FORMS)
+def test_an_event_may_be_written_in_many_ways(sent: str, events: list[dict[str, Any]]) -> None:
+    assert decoded([sent.encode()]) == events
 
 
 @pytest.mark.parametrize("data", [b'{"a": ', b"hello", b"[1]", b'"text"', DEEP])
@@ -105,12 +91,6 @@ def test_an_event_that_never_ends_breaks_the_stream() -> None:
     chunk = b"x" * (1024 * 1024)
     with pytest.raises(BrokenStream, match="longer than"):
         decoded([chunk] * (MAX_EVENT_BYTES // len(chunk) + 1))
-
-
-def test_half_a_character_is_shown_as_one_that_is_missing() -> None:
-    decoder = EventDecoder()
-    events = [*decoder.feed(b'data: {"type":"x","text":"a\\ud83d b \\ud83d\\ude00"}\n\n')]
-    assert events == [{"type": "x", "text": "a\ufffd b \U0001f600"}]
 
 
 def test_what_was_said_before_an_event_that_does_not_fit_is_shown_and_counted() -> None:
