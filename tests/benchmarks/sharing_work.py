@@ -10,7 +10,7 @@ from typing import Any
 
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest, DirectoryWorkspace
-from tests.fake_model.prefix import Block
+from tests.fake_model.cache import Block
 
 COUNT = 64
 TURNS = 20

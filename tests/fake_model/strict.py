@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from tests.fake_model.prefix import Block, blocks, breakpoints, last_cacheable, time_to_live
+from tests.fake_model.cache import Block, blocks, breakpoints, last_cacheable, time_to_live
 
 MAX_BREAKPOINTS = 4
 KNOWN = {

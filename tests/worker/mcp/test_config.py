@@ -1,7 +1,10 @@
-"""mcp.json: where it is looked for, what is read in it, what a mistake in it costs, and the names of tools."""
+"""mcp.json as a source of tools: where it is looked for, what is read in it, what a mistake costs, and names."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputize.shared.errors import Misconfigured
-from deputize.worker.mcp.config import expanded, exposed, find_config_file, prefix
-from tests.worker.mcp.configuration import one, problem, read
+from deputize.shared.settings import Settings
+from deputize.worker.mcp.config import Config, Server, expanded, exposed, find_config_file, prefix
+from deputize.worker.mcp.source import McpServers
+from deputize.worker.toolkit.sources import ToolSourceContext
+from tests.toolbench import Toolbench
+
+ENVIRON = {"TOKEN": "t0ken", "EMPTY": ""}
+
+
+def read(folder: Path, whole: Any) -> Config:
+    path = folder / "mcp.json"
+    path.write_text(whole if isinstance(whole, str) else json.dumps(whole))
+    return Config.read(path, ENVIRON, Path("/workspaces/x"))
+
+
+def one(folder: Path, entry: Any) -> Server:
+    config = read(folder, {"mcpServers": {"one": entry}})
+    assert config.problems == {}
+    (server,) = config.servers
+    return server
+
+
+def problem(folder: Path, entry: Any) -> str:
+    config = read(folder, {"mcpServers": {"one": entry, "good": {"command": "x"}}})
+    assert [server.name for server in config.servers] == ["good"]
+    return config.problems["one"]
+
 
 # where
 
@@ -307,3 +335,56 @@ def test_names_differ_wherever_tools_do(server: str, tool: str, other: str) -> N
         assert name.isascii()
         assert name.replace("-", "_").isidentifier()
     assert first != second or tool == other
+
+
+# a source of tools
+
+
+@asynccontextmanager
+async def source(desk: Toolbench, configured: Path | None) -> AsyncIterator[tuple[list[str], ToolSourceContext]]:
+    warnings: list[str] = []
+    place = ToolSourceContext("", None, desk.files, desk.sandbox, warnings.append)
+    async with McpServers(configured, 5, ENVIRON, desk.root.parent).open(place) as tools:
+        assert tuple(tools) == ()
+        yield warnings, place
+
+
+@pytest.mark.requirement("S000-019", "S000-024")
+async def test_a_configured_file_that_is_not_there_is_warned_of(bare_desk: Toolbench, home: Path) -> None:
+    async with source(bare_desk, Path("/nowhere/mcp.json")) as (warnings, place):
+        assert warnings == ["MCP config file not found: /nowhere/mcp.json"]
+        assert place.may_be_missing("mcp__git__*")
+        assert not place.may_be_missing("read_file")
+
+
+async def test_where_no_file_is_nothing_is_said(bare_desk: Toolbench, home: Path) -> None:
+    async with source(bare_desk, None) as (warnings, place):
+        assert (warnings, place.missing) == ([], [])
+
+
+@pytest.mark.requirement("S000-020", "S000-024")
+@pytest.mark.parametrize("servers", [{}, {"off": {"command": "x", "disabled": True}}])
+async def test_a_file_without_tools_is_warned_of(bare_desk: Toolbench, servers: Any) -> None:
+    file = bare_desk.root.parent / "some.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    async with source(bare_desk, file) as (warnings, _):
+        assert warnings == ["No available MCP tools found"]
+
+
+@pytest.mark.requirement("S000-021", "S000-024")
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe\x00", None])
+async def test_whatever_goes_wrong_is_warned_of(bare_desk: Toolbench, content: bytes | None) -> None:
+    file = bare_desk.root.parent / "some.json"
+    file.write_bytes(content or b"")
+    if content is None:
+        file.write_text('{"mcpServers": ' + "[" * 100_000)
+    async with source(bare_desk, file) as (warnings, place):
+        (warning,) = warnings
+        assert warning.startswith("Failed to load MCP tools: ")
+        assert place.may_be_missing("mcp__any")
+
+
+@pytest.mark.requirement("S000-104")
+def test_mcp_is_switched_off_and_on_by_the_settings() -> None:
+    assert McpServers.of(Settings.load(environ={"DEPUTIZE_TOOLS_ENABLE_MCP": "false"})) == []
+    assert len(McpServers.of(Settings.load(environ={}))) == 1

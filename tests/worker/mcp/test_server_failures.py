@@ -81,18 +81,6 @@ async def test_silence_ends_a_call(desk: Toolbench) -> None:
     assert "it sent nothing for 0.2 seconds" in result.error
 
 
-@pytest.mark.requirement("P-15")
-async def test_a_cancelled_call_is_cancelled_at_the_server(server: Opened) -> None:
-    call = asyncio.create_task(server.call("mcp__raw__wait"))
-    await until(lambda: server.desk.news)
-    assert server.desk.news == [(None, {"progress": 1.0, "total": 3.0, "message": "a third"})]
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-    await until(lambda: server.notes() == ["cancelled"])
-    assert (await server.call("mcp__raw__echo", text="next")).content == "next"
-
-
 # nothing stays
 
 
