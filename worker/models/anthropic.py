@@ -240,16 +240,10 @@ def _price_on(day: date, model: str) -> Price | None:
     table = json.loads(files(__package__ or "").joinpath("prices.json").read_text("utf-8"))["models"]
     rows: list[dict[str, Any]] = table.get(_DATE.sub("", model), [])
     current = [row for row in rows if date.fromisoformat(row["since"]) <= day]
-    return _parse_price(max(current, key=lambda row: row["since"])) if current else None
-
-
-def _parse_price(row: dict[str, Any]) -> Price:
-    return Price(
-        input=row["input"],
-        output=row["output"],
-        cache_read=row["cacheRead"],
-        cache_write=row["cacheWrite"],
-        write_1h=row.get("cacheWrite1h"),
-        band=row.get("band"),
-        above=_parse_price(row["above"]) if "above" in row else None,
-    )
+    if not current:
+        return None
+    fields = max(current, key=lambda row: row["since"])
+    del fields["since"]
+    if "above" in fields:
+        fields["above"] = Price(**fields["above"])
+    return Price(**fields)
