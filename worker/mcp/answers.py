@@ -53,15 +53,11 @@ def read(data: bytes) -> JSONRPCMessage | None:
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             why = first["msg"] if first["type"] == "json_invalid" else "it is not a response of JSON-RPC 2.0"
-    return _unreadable(data, why)
+    return unreadable(data, why)
 
 
-def too_long(data: bytes) -> JSONRPCError | None:
-    """Returns the error for the call that a message answers which is too long; None if it cannot be seen."""
-    return _unreadable(data, TOO_LONG)
-
-
-def _unreadable(data: bytes, why: str) -> JSONRPCError | None:
+def unreadable(data: bytes, why: str) -> JSONRPCError | None:
+    """Returns the error for the call that a message answers which cannot be read; None if that cannot be seen."""
     begins = _HEAD.match(data[:_LOOKED_AT])
     if begins is None or begins["next"] not in (b"result", b"error", None):
         return None
@@ -124,7 +120,7 @@ class EventLines(Lines):
         data = line.removeprefix(b"data:")
         if data == line:
             return line
-        if len(data) > self._longest and (error := too_long(data)):
+        if len(data) > self._longest and (error := unreadable(data, TOO_LONG)):
             return b"data: " + error.model_dump_json().encode() + b"\n"
         fit = None if is_excessive(data) else readable(data)
         return b":" if fit is None else b"data:" + fit

@@ -25,7 +25,7 @@ from mcp_types import INVALID_REQUEST, JSONRPCMessage, JSONRPCNotification
 from ..linux.program import Program
 from ..web.dial import GuardedTransport, Network
 from ..web.targets import target
-from .answers import MAX_MESSAGE, TOO_LONG, EventLines, Lines, is_excessive, read, readable, too_long
+from .answers import MAX_MESSAGE, TOO_LONG, EventLines, Lines, is_excessive, read, readable, unreadable
 from .config import Server
 
 BURST_BYTES, BYTES_A_SECOND = 10 * 1024 * 1024, 1024 * 1024
@@ -144,7 +144,7 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
         if is_excessive(line):
             return None
         is_too_long = len(line) > MAX_MESSAGE
-        message = too_long(line) if is_too_long else read(line)
+        message = unreadable(line, TOO_LONG) if is_too_long else read(line)
         if message is None and is_too_long:
             self._fail(TOO_LONG)
         elif message is None:
