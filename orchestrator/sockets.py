@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 
 from ..shared.errors import Misconfigured
@@ -45,19 +46,15 @@ def listen(host: str, port: int) -> socket.socket:
         raise Misconfigured(f"cannot listen on {host} port {port}: {reason}; set DEPUTIZE_PORT") from None
 
 
-def url_of(listener: socket.socket) -> str:
-    """Returns the URL for programs on this machine."""
-    host, port = listener.getsockname()[:2]
-    return _url("127.0.0.1" if ipaddress.ip_address(host).is_unspecified else host, port)
-
-
 def bound_url(listener: socket.socket) -> str:
     """Returns the URL of the bound address, which may be a wildcard."""
-    return _url(*listener.getsockname()[:2])
-
-
-def _url(host: str, port: int) -> str:
+    host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def url_of(listener: socket.socket) -> str:
+    """Returns the URL for programs on this machine."""
+    return re.sub(r"//(0\.0\.0\.0|\[::\]):", "//127.0.0.1:", bound_url(listener))
 
 
 def free_port() -> int:

@@ -59,7 +59,6 @@ OUTDATED_SECONDS = 30.0
 """Seconds that a worker may need to hand over its runs."""
 FULL_SECONDS = 1.0
 """Seconds for which a start on a full disk is retried, in case space is freed."""
-ASK_SECONDS = 1.0
 MODEL_SETTINGS = {"model", "model_endpoint"}
 _ADDRESSES = {"home", "host", "port", "redis_url", "url", "token", "no_token", "local"}
 OF_A_COMMAND = _ADDRESSES | {"concurrency", "queues", "log_level", "temporary", "stack_since"}
@@ -76,11 +75,6 @@ class StackOptions:
     workers: int = 1
     concurrency: int | None = None
     flower: bool = False
-
-    @property
-    def arguments(self) -> list[str]:
-        concurrency = [] if self.concurrency is None else ["--concurrency", str(self.concurrency)]
-        return ["--workers", str(self.workers), *concurrency, *(["--flower"] if self.flower else [])]
 
 
 def running(settings: Settings) -> StackInfo | None:
@@ -117,21 +111,10 @@ async def stage_of(info: StackInfo | None) -> Stage | None:
     if info is None:
         return SUPERVISOR
     status, detail = await _ask(info)
-    if status == 200 or (info.workers == 0 and detail.startswith(NO_WORKER)):
+    no_worker = detail.startswith(NO_WORKER)
+    if status == 200 or (info.workers == 0 and no_worker):
         return None
-    if status == 0:
-        return API
-    return WORKER if detail.startswith(NO_WORKER) else REDIS
-
-
-async def until_ready(info: StackInfo, report: Report | None = None) -> None:
-    """Returns when the stack is ready. ``report`` receives the name of each stage."""
-    last: Stage | None = None
-    while (stage := await stage_of(info)) is not None:
-        if report and stage is not last:
-            report(f"{stage.waits_for} …")
-            last = stage
-        await asyncio.sleep(TICK_SECONDS)
+    return API if status == 0 else WORKER if no_worker else REDIS
 
 
 async def _ask(info: StackInfo) -> tuple[int, str]:
@@ -229,25 +212,36 @@ async def _let_outdated_stop(settings: Settings, users: IO[bytes], waiting: Star
 
 async def _ready(settings: Settings, wanted: StackOptions, waiting: StartMonitor) -> StackInfo:
     home = settings.home
-    started: _SupervisorProcess | None = None
-    while True:
-        if started is not None and started.ended:
-            raise Misconfigured(f"this machine's stack did not start: {started.final_error()}")
-        # The lock is free: there is no supervisor, or the last one was killed. Several users may see that;
-        # one gets the lock and passes it to the supervisor it starts, and the others find it held.
-        with open_private(home / SUPERVISOR_LOCK, "ab") as lock:
-            if try_lock(lock, fcntl.LOCK_EX):
-                started = _SupervisorProcess(settings, wanted, lock)
-        info = read_info(home)
-        stage = await stage_of(info)
-        if not wanted.workers and stage == WORKER:
-            stage = None  # read-only users need none
-        if info is not None and info.workers == 0 < wanted.workers:
-            waiting.ask_for_workers(info)
-            stage = Stage("starting the worker", "worker-1.log")
-        if info is not None and stage is None:
-            return info
-        await waiting.pause(stage)
+    started: subprocess.Popen[bytes] | None = None
+    try:
+        while True:
+            if started is not None and started.poll() is not None:
+                raise Misconfigured(f"this machine's stack did not start: {_final_error(home, started)}")
+            # The lock is free: there is no supervisor, or the last one was killed. Several users may see that;
+            # one gets the lock and passes it to the supervisor it starts, and the others find it held.
+            with open_private(home / SUPERVISOR_LOCK, "ab") as lock:
+                if try_lock(lock, fcntl.LOCK_EX):
+                    started = _start_supervisor(settings, wanted, lock)
+            info = read_info(home)
+            stage = await stage_of(info)
+            if info is not None and info.workers == 0 < wanted.workers:
+                _ask_for_worker(home, info)
+                stage = WORKER
+            elif not wanted.workers and stage == WORKER:
+                stage = None  # read-only users need none
+            if info is not None and stage is None:
+                return info
+            await waiting.pause(stage)
+    finally:
+        if started is not None and started.stdout is not None:
+            started.stdout.close()
+
+
+def _ask_for_worker(home: Path, info: StackInfo) -> None:
+    # Only a process that is known to be the supervisor: the description may be that of a killed one.
+    if holder(home) == info.pid:
+        with suppress(ProcessLookupError):
+            os.kill(info.pid, signal.SIGUSR1)
 
 
 class StartMonitor:
@@ -263,12 +257,14 @@ class StartMonitor:
         self._began = self._progressed = time.monotonic()
         self._last: tuple[Stage | None, int] = (None, -1)
         self._cpu = 0.0
-        self._asked = 0.0
         self._reported = ""
 
     def stalled_seconds(self, stage: Stage) -> float:
         """Returns the seconds since the last progress."""
-        current, cpu = (stage, _log_bytes(self._home / "logs")), _cpu_seconds(holder(self._home))
+        logged = 0
+        with suppress(OSError):
+            logged = sum(entry.stat().st_size for entry in (self._home / "logs").iterdir())
+        current, cpu = (stage, logged), _cpu_seconds(holder(self._home))
         if current != self._last or cpu - self._cpu > CPU_SECONDS:
             self._last, self._cpu, self._progressed = current, cpu, time.monotonic()
         return time.monotonic() - self._progressed
@@ -280,32 +276,15 @@ class StartMonitor:
             if waited > FULL_SECONDS and is_full(self._home):
                 raise Unavailable(no_space(self._home))
             if self.stalled_seconds(stage) > self._stalled or waited > LONGEST * self._stalled:
-                raise Unavailable(self._given_up(stage))
+                pid = holder(self._home)
+                who = f"; process {pid} holds {self._home / SUPERVISOR_LOCK}" if pid else ""
+                logs = f"see {self._home / 'logs'}"
+                what = stage.description(self._home)
+                raise Unavailable(f"this machine's stack gets no further while {what}{who} ({logs})")
             if self._report and waited > QUIET_SECONDS and stage.waits_for != self._reported:
                 self._reported = stage.waits_for
                 self._report(stage.description(self._home))
         await asyncio.sleep(TICK_SECONDS)
-
-    def _given_up(self, stage: Stage) -> str:
-        pid = holder(self._home)
-        who = f"; process {pid} holds {self._home / SUPERVISOR_LOCK}" if pid else ""
-        logs = f"see {self._home / 'logs'}"
-        return f"this machine's stack gets no further while {stage.description(self._home)}{who} ({logs})"
-
-    def ask_for_workers(self, info: StackInfo) -> None:
-        # Only a process that is known to be the supervisor: the description may be that of a killed one.
-        if time.monotonic() - self._asked > ASK_SECONDS and holder(self._home) == info.pid:
-            self._asked = time.monotonic()
-            with suppress(ProcessLookupError):
-                os.kill(info.pid, signal.SIGUSR1)
-
-
-def _log_bytes(logs: Path) -> int:
-    """Returns the bytes in all logs."""
-    try:
-        return sum(entry.stat().st_size for entry in logs.iterdir())
-    except OSError:
-        return 0
 
 
 def _cpu_seconds(supervisor: int | None) -> float:
@@ -325,55 +304,40 @@ _started: list[subprocess.Popen[bytes]] = []
 """Kept because a supervisor may outlive its first user: Python warns of a running process that is dropped."""
 
 
-class _SupervisorProcess:
-    """A supervisor that this process has started."""
-
-    def __init__(self, settings: Settings, wanted: StackOptions, lock: IO[bytes]) -> None:
-        # A pipe for its final error: a full disk cannot take a log line.
-        self._error_fd, error_fd = os.pipe()
-        self._log = settings.home / "logs" / "supervisor.log"
-        try:
-            self._log.parent.mkdir(mode=0o700, exist_ok=True)
-            settings.home.joinpath(INFO).unlink(missing_ok=True)  # of a supervisor that was killed
-            keep_last_log(self._log)
-            self._process = _start(settings, wanted, lock, self._log, error_fd)
-        finally:
-            os.close(error_fd)
-
-    def __del__(self) -> None:
-        os.close(self._error_fd)
-
-    @property
-    def ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def final_error(self) -> str:
-        os.set_blocking(self._error_fd, False)
-        with suppress(BlockingIOError):
-            if text := os.read(self._error_fd, 4096).decode("utf-8", "replace").strip():
-                return text
-        return last_line(self._log) or f"it logged nothing and ended with {self._process.returncode}"
-
-
-def _start(
-    settings: Settings, wanted: StackOptions, lock: IO[bytes], log: Path, error_fd: int
-) -> subprocess.Popen[bytes]:
-    # The configured port, else a free one: the default port is only used if it is set.
-    port = settings.port if "port" in settings.model_fields_set else 0
-    arguments = [*wanted.arguments, "--port", str(port), "--lock-fd", str(lock.fileno()), "--error-fd", str(error_fd)]
+def _start_supervisor(settings: Settings, wanted: StackOptions, lock: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Returns the process, which holds the lock from now on. Its output is a pipe with its final error."""
+    log = settings.home / "logs" / SUPERVISOR.log
+    log.parent.mkdir(mode=0o700, exist_ok=True)
+    settings.home.joinpath(INFO).unlink(missing_ok=True)  # of a supervisor that was killed
+    keep_last_log(log)
     with open_private(log, "ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "deputize.orchestrator.supervisor", *arguments],
+            [sys.executable, "-P", "-m", "deputize.orchestrator.supervisor"],
             stdin=subprocess.PIPE,
-            stdout=output,
+            stdout=subprocess.PIPE,
             stderr=output,
             env=settings.child_environment(),
             cwd=settings.home,
-            pass_fds=[lock.fileno(), error_fd],
+            pass_fds=[lock.fileno()],
             start_new_session=True,  # it outlives its first user, and that one's terminal
         )
     _started[:] = [process, *(each for each in _started if each.poll() is None)]
+    given = {
+        "workers": wanted.workers,
+        "concurrency": wanted.concurrency,
+        # The configured port, else a free one: the default port is only used if it is set.
+        "port": settings.port if "port" in settings.model_fields_set else 0,
+        "lock_fd": lock.fileno(),
+        "endpoint": settings.endpoint_variables(),
+    }
     assert process.stdin is not None
-    with suppress(BrokenPipeError), process.stdin as endpoint:
-        endpoint.write(json.dumps(settings.endpoint_variables()).encode())
+    with suppress(BrokenPipeError), process.stdin as stdin:
+        stdin.write(json.dumps(given).encode())
     return process
+
+
+def _final_error(home: Path, process: subprocess.Popen[bytes]) -> str:
+    assert process.stdout is not None
+    # A full disk cannot take a log line, a pipe can.
+    said = process.stdout.read().decode("utf-8", "replace").strip()
+    return said or last_line(home / "logs" / SUPERVISOR.log) or f"it logged nothing and ended with {process.returncode}"

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from deputize.orchestrator.supervisor import Flower
+from deputize.orchestrator.supervisor import flower
 from deputize.shared.queue import TASK, Ticket, create_app, send_tickets
 from deputize.shared.settings import Settings
 from tests.preloaded import POOL_WORKER, Forked
@@ -51,15 +51,14 @@ class Page:
 
 @pytest.fixture
 def page(redis_process: RedisProcess, tmp_path: Path) -> Iterator[Page]:
-    flower = Flower()
     settings = Settings.load(environ={}, redis_url=redis_process.url, home=tmp_path)
-    program = flower.program(settings.child_environment(), tmp_path)
+    url, program = flower(settings.child_environment(), tmp_path)
     with (tmp_path / "flower.log").open("wb") as log:
         processes = [
             subprocess.Popen(program.command, env=dict(program.environment), cwd=tmp_path, stdout=log, stderr=log),
             Forked(POOL_WORKER, [redis_process.url], os.environ, stdout=log.fileno(), stderr=log.fileno()),
         ]
-    yield Page(flower.url)
+    yield Page(url)
     for process in processes:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
