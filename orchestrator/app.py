@@ -67,11 +67,11 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
+        exception_handlers=problems.HANDLERS,
     )
     app.state.settings = settings
     app.state.tokens = Tokens(settings)
     app.state.slots = StreamSlots(settings.max_streams, settings.max_streams_per_caller)
-    problems.install(app)
     for router in ROUTERS:
         app.include_router(router, dependencies=[] if router in OPEN else [Depends(require_token)])
     app.router.routes.append(Route(MCP_PATH, mcp, methods=METHODS))
@@ -115,7 +115,7 @@ class RequestMiddleware:
                 check_head(scope["headers"])
                 check_origin(scope["method"], Headers(scope=scope))
             except Refused as refusal:
-                await problems.refused_response(refusal)(scope, receive, send_with_headers)
+                await problems.response_to(refusal)(scope, receive, send_with_headers)
                 return
             await self._app(_as_get(scope), receive, send_with_headers)
         except ClientDisconnect:
@@ -158,33 +158,22 @@ def complete_document(document: dict[str, Any]) -> dict[str, Any]:
             operation["security"] = [{"token": sorted(scopes)}]
     for model in (*BODIES, Problem):
         _add_schema(schemas, model.__name__, model)
-    _add_schema(schemas, "Event", _events())
+    # All events in their flat wire form: the head's fields and their own.
+    events = get_args(get_args(AnyEvent)[0])
+    flat = [create_model(f"{event.__name__}Event", __base__=(event, EventHead)) for event in events]
+    _add_schema(schemas, "Event", Annotated[Union[tuple(flat)], Field(discriminator="type")])  # noqa: UP007 - computed
     for schema in schemas.values():
         for name, field in schema.get("properties", {}).items():
-            _without_object_default(field)
+            if isinstance(field.get("default"), dict):
+                # Client generators skip every operation that has one; the object's properties have their own defaults.
+                del field["default"]
             if "title" in field:  # made from the name: Expectedoutcome
                 field["title"] = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").capitalize()
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     return document
 
 
-def _without_object_default(field: dict[str, Any]) -> None:
-    """Removes an object as a default value: client generators skip every operation that has one.
-
-    Nothing is lost, because the object's properties have their own defaults.
-    """
-    if isinstance(field.get("default"), dict):
-        del field["default"]
-
-
 def _add_schema(schemas: dict[str, Any], name: str, type: Any) -> None:
     schema = TypeAdapter(type).json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
     schemas |= schema.pop("$defs", {})
     schemas[name] = schema
-
-
-def _events() -> Any:
-    """Returns the union of all events in their flat wire form: the head's fields and their own."""
-    events = get_args(get_args(AnyEvent)[0])
-    flat = [create_model(f"{event.__name__}Event", __base__=(event, EventHead)) for event in events]
-    return Annotated[Union[tuple(flat)], Field(discriminator="type")]  # noqa: UP007 - the members are computed

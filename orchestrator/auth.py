@@ -13,20 +13,15 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from ..shared.errors import Forbidden, Refused, Unauthorized
-from .scopes import ROUTES
+from .scopes import ALL, ROUTES
 from .sockets import is_loopback
-from .tokens import ANYONE, Caller, Tokens, caller_of, note_of
+from .tokens import Caller, Tokens, caller_of, note_of
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}))(?::([0-9]{1,5}))?")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _REMEDY = "send it from a program, or from a page of the service's own"
 _bearer = HTTPBearer(auto_error=False, scheme_name="token", description="A token with the scope of the operation")
-
-
-def host_of(headers: Headers) -> str:
-    """Returns the name in a request's Host header, without its port. Raises Refused if it is not a host name."""
-    return _parse_host(headers)[0].lower()
 
 
 def check_origin(method: str, headers: Headers) -> None:
@@ -47,6 +42,7 @@ def check_origin(method: str, headers: Headers) -> None:
 
 
 def _parse_host(headers: Headers) -> tuple[str, str | None]:
+    """Returns name and port of a request's Host header. Raises Refused if it is not a host name."""
     given: Sequence[str] = headers.getlist("host")
     found = _HOST.fullmatch(given[0]) if len(given) == 1 else None
     if found is None:
@@ -76,21 +72,19 @@ async def require_token(
     note.route = route
     note.ids += [id] if (id := request.path_params.get("id")) else []
     tokens: Tokens = request.app.state.tokens
-    token = None if given is None else given.credentials.encode("latin-1")
-    note.caller = caller_of(tokens, token, note) if tokens.asked_for else _local_caller(request)
+    if tokens.asked_for:
+        note.caller = caller_of(tokens, given and given.credentials.encode("latin-1"), note)
+    elif is_loopback(_parse_host(request.headers)[0].lower()):
+        note.caller = Caller(None, ALL)
+    else:
+        # A page in a browser of this machine can reach loopback through DNS rebinding. Its requests have that host
+        # name; those of a program do not.
+        raise Unauthorized(
+            "without a token the service answers only to requests for localhost; set DEPUTIZE_TOKEN there and here"
+        )
     note.caller.check(ROUTES[request.method, route])
 
 
 async def check_token(request: Request) -> None:
     """The same for an ASGI application that is not a route and so has no dependencies."""
     await require_token(request, await _bearer(request))
-
-
-def _local_caller(request: Request) -> Caller:
-    # A page in a browser of this machine can reach loopback through DNS rebinding. Its requests have that host name;
-    # those of a program do not.
-    if not is_loopback(host_of(request.headers)):
-        raise Unauthorized(
-            "without a token the service answers only to requests for localhost; set DEPUTIZE_TOKEN there and here"
-        )
-    return ANYONE

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from functools import partial
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
@@ -34,22 +35,19 @@ from ..shared.errors import (
     Unavailable,
 )
 from ..shared.events import Envelope, RunFinished
-from ..shared.fleet import VERSION_HEADER, own_version
+from ..shared.fleet import VERSION_HEADER, ToolCard, WorkerCard, own_version
 from ..shared.log import log
+from ..shared.permission import PermissionOutcome, PermissionRequest
 from ..shared.request import DelegationRequest, Limits
+from ..shared.runs.cost import CostReport
 from ..shared.text import visible
 from ..shared.wire import LONGEST_SHOWN
+from .audit_log import AuditPage
 from .service import AcceptedDelegation, Items, PageOf, Service
 from .workspace_files import FileList
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ..shared.fleet import ToolCard, WorkerCard
-    from ..shared.permission import PermissionOutcome, PermissionRequest
-    from ..shared.runs.cost import CostReport
     from ..shared.runs.disk import DiskUsage, Pruned
-    from .audit_log import AuditPage
 
 T = TypeVar("T")
 
@@ -80,26 +78,41 @@ MAX_CONCURRENT = 20
 
 
 class Client(Service):
-    """The service at an address."""
+    """The service at an address. Raises Unavailable if it cannot connect."""
+
+    version = ""
+    """That of the service, as its last response has it."""
 
     def __init__(self, url: str, token: str | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
-        self._http = HttpConnection(url, token)
+        scheme, host = _address(url)
+        self.url = url.rstrip("/")
         self._patience = patience
+        try:
+            self._http = httpx2.AsyncClient(
+                base_url=self.url,
+                headers={b"Authorization": b"Bearer " + token.encode()} if token else None,
+                timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+                limits=httpx2.Limits(max_connections=None),
+                event_hooks={"response": [self._note_version]},
+                verify=tls_context(scheme),
+                # A proxy of the environment cannot reach this machine's loopback.
+                trust_env=host not in ("127.0.0.1", "localhost", "::1"),
+            )
+        except UnicodeEncodeError:
+            raise Misconfigured(
+                "DEPUTIZE_TOKEN holds characters that no header can carry; see how it was set"
+            ) from None
+        except (ImportError, ValueError):
+            raise Misconfigured(
+                f"{_proxies()} does not name an HTTP proxy, and other kinds are not supported. Set it to "
+                f"http://host:port, or add {host} to NO_PROXY"
+            ) from None
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._http.close()
-
-    @property
-    def url(self) -> str:
-        return self._http.url
-
-    @property
-    def version(self) -> str:
-        """The version of the service; empty before its first response."""
-        return self._http.version
+        await self._http.aclose()
 
     async def create(self, request: DelegationRequest) -> AcceptedDelegation:
         return await self._accepted("/v1/delegations", request.given_json())
@@ -154,18 +167,25 @@ class Client(Service):
         return await self._get(f"/v1/delegations/{id}/steps", partial(_each, ToolAgentStep.model_validate))
 
     async def patch(self, id: str) -> str:
-        return (await self._http.send("GET", f"/v1/delegations/{id}/patch")).text
+        return (await self._send("GET", f"/v1/delegations/{id}/patch")).text
 
     async def artifact(self, id: str, name: str, version: int | None = None) -> str:
         path = f"/v1/delegations/{id}/artifacts/{quote(name, safe='')}"
-        return (await self._http.send("GET", path, params={"version": version} if version else {})).text
+        return (await self._send("GET", path, params={"version": version} if version else {})).text
 
     async def files(self, id: str, *, base: bool = False) -> FileList:
         return await self._get(f"/v1/delegations/{id}/files", FileList.model_validate, base=base)
 
-    def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
-        """Yields the bytes of one file of a delegation's workspace."""
-        return self._http.download(f"/v1/delegations/{id}/files/{quote(os.fsencode(path))}", base=base)
+    async def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
+        """Yields the bytes of one file of a delegation's workspace. Raises Unavailable if they break off."""
+        url = f"/v1/delegations/{id}/files/{quote(os.fsencode(path))}"
+        try:
+            async with self._http.stream("GET", url, params={"base": base}) as answer:
+                await self._check(answer)
+                async for chunk in answer.aiter_bytes():
+                    yield chunk
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from None
 
     async def cancel(self, id: str) -> Delegation:
         return await self._read("POST", f"/v1/delegations/{id}/cancel", Delegation.model_validate)
@@ -194,20 +214,16 @@ class Client(Service):
     ) -> None:
         """Answers a call that waits for permission; also with an alias: ``approve``, ``deny``, …"""
         body = json.dumps({"outcome": outcome, "reason": reason, "arguments": arguments})
-        await self._http.send("POST", f"/v1/permissions/{quote(id, safe='')}", content=body)
+        await self._send("POST", f"/v1/permissions/{quote(id, safe='')}", content=body)
 
     async def not_ready(self) -> str | None:
         try:
-            await self._http.send("GET", "/readyz")
+            await self._send("GET", "/readyz")
         except Unavailable as error:
             return str(error)
         return None
 
-    # The models below are imported late: their modules import the Redis client, which most commands do not need.
-
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
-        from ..shared.permission import PermissionRequest
-
         params = {"delegation": delegation} if delegation else {}
         read = partial(_each, PermissionRequest.model_validate)
         return await self._get("/v1/permissions", lambda body: read(body["items"]), **params)
@@ -215,7 +231,7 @@ class Client(Service):
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
     ) -> Pruned:
-        from ..shared.runs.disk import Pruned
+        from ..shared.runs.disk import Pruned  # imports the Redis client, which most commands do not need
 
         body = json.dumps({"olderThanSeconds": older_than, "keepBytes": keep_bytes, "dryRun": dry_run})
         return await self._read("POST", "/v1/delegations:prune", Pruned.model_validate, content=body)
@@ -226,25 +242,17 @@ class Client(Service):
         return await self._get("/v1/disk", DiskUsage.model_validate)
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
-        from ..shared.runs.cost import CostReport
-
         params = {"since": since.isoformat()} if since else {}
         return await self._get("/v1/cost", CostReport.model_validate, by=by, **params)
 
     async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
-        from .audit_log import AuditPage
-
         params = {"cursor": cursor} if cursor else {}
         return await self._get("/v1/audit", AuditPage.model_validate, limit=limit, **params)
 
     async def workers(self) -> list[WorkerCard]:
-        from ..shared.fleet import WorkerCard
-
         return await self._get("/v1/workers", partial(_each, WorkerCard.model_validate))
 
     async def tools(self) -> list[ToolCard]:
-        from ..shared.fleet import ToolCard
-
         return await self._get("/v1/tools", partial(_each, ToolCard.model_validate))
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
@@ -256,7 +264,7 @@ class Client(Service):
         broken_since: float | None = None
         while True:
             try:
-                async with aclosing(self._http.stream(f"/v1/delegations/{id}/events", after)) as envelopes:
+                async with aclosing(self._stream(f"/v1/delegations/{id}/events", after)) as envelopes:
                     async for envelope in envelopes:
                         backoff.reset()
                         broken_since = None
@@ -268,7 +276,7 @@ class Client(Service):
                             return
             except (httpx2.HTTPError, httpx2.SSEError, Unavailable) as error:
                 broken_since = broken_since or time.monotonic()
-                cause = self._http.unreachable(error)
+                cause = self._unreachable(error)
                 patience = min(self._patience, FULL_SECONDS) if isinstance(cause, OutOfSpace) else self._patience
                 if time.monotonic() + backoff.delay - broken_since > patience:
                     raise cause from None
@@ -277,14 +285,14 @@ class Client(Service):
     async def follow_all(self) -> AsyncGenerator[Envelope]:
         """Yields new events of all delegations. Raises Unavailable when the stream breaks."""
         try:
-            async with aclosing(self._http.stream("/v1/events", 0)) as envelopes:
+            async with aclosing(self._stream("/v1/events", 0)) as envelopes:
                 async for envelope in envelopes:
                     yield envelope
         except (httpx2.HTTPError, httpx2.SSEError) as error:
-            raise self._http.unreachable(error) from None
+            raise self._unreachable(error) from None
 
     async def _read(self, method: str, path: str, convert: Callable[[Any], T], **request: Any) -> T:
-        return self._http.read(await self._http.send(method, path, **request), convert)
+        return self._value(await self._send(method, path, **request), convert)
 
     async def _get(self, path: str, convert: Callable[[Any], T], **params: Any) -> T:
         return await self._read("GET", path, convert, params=params)
@@ -295,54 +303,11 @@ class Client(Service):
         return await self._read("GET", path, partial(_each, convert), headers=headers, params=params)
 
     async def _accepted(self, path: str, content: str) -> AcceptedDelegation:
-        answer = await self._http.send("POST", path, content=content)
-        delegation = self._http.read(answer, Delegation.model_validate)
+        answer = await self._send("POST", path, content=content)
+        delegation = self._value(answer, Delegation.model_validate)
         return AcceptedDelegation(delegation, "Idempotent-Replayed" in answer.headers)
 
-
-def _each(convert: Callable[[Any], T], items: object) -> list[T]:
-    if not isinstance(items, list):
-        raise TypeError("not a list")
-    return [convert(item) for item in cast("list[object]", items)]
-
-
-def _envelope(item: object) -> Envelope:
-    return Envelope.from_json(json.dumps(item))
-
-
-class HttpConnection:
-    """Sends requests to one service.
-
-    Raises the ``Refused`` tree as the service does, Unavailable if it cannot connect.
-    """
-
-    version = ""
-    """That of the service, as its last response has it."""
-
-    def __init__(self, url: str, token: str | None = None) -> None:
-        scheme, host = _address(url)
-        self.url = url.rstrip("/")
-        try:
-            self._http = httpx2.AsyncClient(
-                base_url=self.url,
-                headers={b"Authorization": b"Bearer " + _header(token)} if token else None,
-                timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
-                limits=httpx2.Limits(max_connections=None),
-                event_hooks={"response": [self._note_version]},
-                verify=tls_context(scheme),
-                # A proxy of the environment cannot reach this machine's loopback.
-                trust_env=host not in ("127.0.0.1", "localhost", "::1"),
-            )
-        except (ImportError, ValueError):
-            raise Misconfigured(
-                f"{_proxies()} does not name an HTTP proxy, and other kinds are not supported. Set it to "
-                f"http://host:port, or add {host} to NO_PROXY"
-            ) from None
-
-    async def close(self) -> None:
-        await self._http.aclose()
-
-    async def stream(self, path: str, after: int) -> AsyncGenerator[Envelope]:
+    async def _stream(self, path: str, after: int) -> AsyncGenerator[Envelope]:
         """Yields the events of one stream after ``after`` until it ends or breaks."""
         timeout = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         async with self._http.sse(path, headers={"Last-Event-ID": str(after)}, timeout=timeout) as source:
@@ -353,28 +318,18 @@ class HttpConnection:
                 except ValidationError:
                     continue  # a newer service may have event types that this version does not know
 
-    async def send(self, method: str, path: str, **request: Any) -> httpx2.Response:
+    async def _send(self, method: str, path: str, **request: Any) -> httpx2.Response:
         """Returns a successful response; ``request`` holds further arguments of ``httpx2.AsyncClient.request``."""
         if "content" in request:
             request["headers"] = {"Content-Type": "application/json"}
         try:
             answer = await self._http.request(method, path, **request)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise self.unreachable(error) from None
+            raise self._unreachable(error) from None
         await self._check(answer)
         return answer
 
-    async def download(self, path: str, **params: Any) -> AsyncGenerator[bytes]:
-        """Yields the bytes of a response as they come. Raises Unavailable if it breaks off."""
-        try:
-            async with self._http.stream("GET", path, params=params) as answer:
-                await self._check(answer)
-                async for chunk in answer.aiter_bytes():
-                    yield chunk
-        except httpx2.HTTPError as error:
-            raise self.unreachable(error) from None
-
-    def read(self, answer: httpx2.Response, convert: Callable[[Any], T]) -> T:
+    def _value(self, answer: httpx2.Response, convert: Callable[[Any], T]) -> T:
         """Returns the response's value. Raises Unavailable if it is not a response of this service."""
         try:
             return convert(answer.json())
@@ -406,20 +361,27 @@ class HttpConnection:
         known = NAMED.get(kind.rpartition(":")[2]) or ERRORS.get(answer.status_code, Refused)
         raise known(detail, errors)
 
-    def unreachable(self, error: Exception) -> Unavailable:
+    def _unreachable(self, error: Exception) -> Unavailable:
         """Returns the error as one that names the service and the remedy."""
         if isinstance(error, Unavailable):
             return error
-        through = f" through the proxy of {_proxies()}" if self._uses_proxy else ""
+        # There is no public way to ask.
+        used = self._http._transport_for_url(httpx2.URL(self.url))  # pyright: ignore[reportPrivateUsage]
+        is_proxy = used is not self._http._transport  # pyright: ignore[reportPrivateUsage]
+        through = f" through the proxy of {_proxies()}" if is_proxy else ""
         return Unavailable(
             f"no service answers at {self.url}{through} ({str(error) or type(error).__name__}); {REMEDY}"
         )
 
-    @property
-    def _uses_proxy(self) -> bool:
-        # There is no public way to ask.
-        used = self._http._transport_for_url(httpx2.URL(self.url))  # pyright: ignore[reportPrivateUsage]
-        return used is not self._http._transport  # pyright: ignore[reportPrivateUsage]
+
+def _each(convert: Callable[[Any], T], items: object) -> list[T]:
+    if not isinstance(items, list):
+        raise TypeError("not a list")
+    return [convert(item) for item in cast("list[object]", items)]
+
+
+def _envelope(item: object) -> Envelope:
+    return Envelope.from_json(json.dumps(item))
 
 
 def _proxies() -> str:
@@ -441,10 +403,3 @@ def _address(url: str) -> tuple[str, str]:
     except ValueError:
         pass
     raise Misconfigured(f"{url!r} is not a service URL; DEPUTIZE_URL looks like http://127.0.0.1:8642")
-
-
-def _header(token: str) -> bytes:
-    try:
-        return token.encode()
-    except UnicodeEncodeError:
-        raise Misconfigured("DEPUTIZE_TOKEN holds characters that no header can carry; see how it was set") from None

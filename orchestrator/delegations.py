@@ -1,4 +1,4 @@
-"""Puts tickets on the queue. A ticket has only the delegation's id; a lost one is sent again."""
+"""The service: delegations, what they leave, and the tickets on the queue, which have only a delegation's id."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from redis.exceptions import RedisError
 
@@ -39,9 +39,6 @@ from .request_checks import check_requests
 from .service import AcceptedDelegation, PageOf, Service
 from .stack import NO_WORKER
 from .workspace_files import FileList, OpenedFile, list_files, open_file
-
-if TYPE_CHECKING:
-    from jsonschema_rs import ValidationError
 
 
 class Dispatcher:
@@ -88,12 +85,11 @@ async def check_arguments(redis: Any, fleet: Fleet, id: str, arguments: Mapping[
 def _mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[dict[str, str]]:
     from jsonschema_rs import Draft202012Validator  # imported late: most services never need it
 
-    found = islice(Draft202012Validator(dict(schema), offline=True).iter_errors(dict(arguments)), MAX_MISTAKES)
-    return [{"pointer": f"/arguments{_pointer(error)}", "detail": error.message[:500]} for error in found]
-
-
-def _pointer(error: ValidationError) -> str:
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.instance_path)
+    mistakes: list[dict[str, str]] = []
+    for error in islice(Draft202012Validator(dict(schema), offline=True).iter_errors(dict(arguments)), MAX_MISTAKES):
+        parts = (str(part).replace("~", "~0").replace("/", "~1") for part in ("arguments", *error.instance_path))
+        mistakes.append({"pointer": "".join(f"/{part}" for part in parts), "detail": error.message[:500]})
+    return mistakes
 
 
 LOCAL_RECHECK_SECONDS = 1.0
@@ -316,10 +312,6 @@ async def _redis_guard(settings: Settings) -> AsyncGenerator[None]:
     except (*REDIS_DOWN, RedisError) as error:
         if settings.local and is_full(settings.home):
             raise OutOfSpace(no_space(settings.home)) from error
-        raise _unavailable(error) from error
-
-
-def _unavailable(error: Exception) -> Unavailable:
-    if isinstance(error, REDIS_DOWN):
-        return Unavailable(f"Redis does not answer ({error}); nothing was lost, try again in a moment")
-    return Unavailable(f"Redis refused a command ({error}); see the service's log")
+        if isinstance(error, REDIS_DOWN):
+            raise Unavailable(f"Redis does not answer ({error}); nothing was lost, try again in a moment") from error
+        raise Unavailable(f"Redis refused a command ({error}); see the service's log") from error

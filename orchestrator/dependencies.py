@@ -82,22 +82,19 @@ def body_of(
     """
 
     async def body(request: Request) -> M:
-        if not required and _has_no_body(request):
+        headers = request.headers
+        if not required and "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
             return model()
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and not kind.endswith("+json"):
             raise NotJson("send the body as JSON, with the header `Content-Type: application/json`")
-        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        if headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise NotJson("send the body uncompressed, without the header `Content-Encoding`")
         read = await read_body(request, cap)
         await check_shape(read, values)
         return await asyncio.to_thread(parse, model, read)
 
     return body
-
-
-def _has_no_body(request: Request) -> bool:
-    return "transfer-encoding" not in request.headers and request.headers.get("content-length", "0") == "0"
 
 
 def document(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:

@@ -26,12 +26,12 @@ from ..shared.errors import DeputizeError, Invalid, Misconfigured
 from ..shared.events import Envelope, RunFinished
 from ..shared.facts import VerifyItem
 from ..shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
+from ..shared.redis_access import reach
 from ..shared.request import ApprovalMode, AutomaticRetry, DelegationRequest, Limits, RetryReason, WorkspaceSpec
 from ..shared.settings import Settings
 from ..shared.wire import explain
 from .client import Client
 from .delegations import open_service
-from .redis_check import check_redis
 from .service import Service, follow_unless_paused, refuse_paused
 from .stack import stack_in_use
 
@@ -131,7 +131,7 @@ class Orchestrator:
             return self
         async with AsyncExitStack() as opening:
             if settings.redis_url is not None:
-                await check_redis(settings.redis_url)
+                await asyncio.to_thread(reach, settings.redis_url)
             else:
                 stack = await opening.enter_async_context(stack_in_use(settings, workers=self._workers))
                 settings = settings.model_copy(

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field
 from starlette.exceptions import HTTPException
@@ -52,61 +51,44 @@ def answer(problem: Problem, headers: Mapping[str, str] | None = None) -> Respon
     return Response(problem.to_json(), problem.status, headers, MEDIA_TYPE)
 
 
-def name_of(error: type[Exception]) -> str:
-    """Returns an error's ``type`` on the wire: ``urn:deputize:key-reused`` for KeyReused."""
-    return "urn:deputize:" + re.sub(r"(?<!^)(?=[A-Z])", "-", error.__name__).lower()
-
-
-async def _handle_refused(_: Request, error: Refused) -> Response:
-    return refused_response(error)
-
-
-def refused_response(error: Refused) -> Response:
+def response_to(error: Refused | Unavailable) -> Response:
     headers: dict[str, str] = {}
-    if isinstance(error, ScopeMissing):
-        scope = " ".join(error.scopes)
-        headers = {"WWW-Authenticate": f'Bearer realm="deputize", error="insufficient_scope", scope="{scope}"'}
-    elif isinstance(error, Unauthorized):
-        headers = {"WWW-Authenticate": 'Bearer realm="deputize"'}
-    elif isinstance(error, SpendCapReached):
-        headers = {"Retry-After": str(seconds_to_midnight())}
-    return answer(
-        Problem(
-            type=name_of(type(error)),
-            title=error.title,
-            status=error.status,
-            detail=error.detail,
-            errors=[Mistake(**mistake) for mistake in error.errors],
-        ),
-        headers,
-    )
+    match error:
+        case ScopeMissing(scopes=scopes):
+            needed = f'error="insufficient_scope", scope="{" ".join(scopes)}"'
+            headers["WWW-Authenticate"] = f'Bearer realm="deputize", {needed}'
+        case Unauthorized():
+            headers["WWW-Authenticate"] = 'Bearer realm="deputize"'
+        case SpendCapReached():
+            headers["Retry-After"] = str(seconds_to_midnight())
+        case Unavailable():
+            headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        case _:
+            pass
+    # On the wire KeyReused is urn:deputize:key-reused.
+    kind = "urn:deputize:" + re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()
+    if isinstance(error, Unavailable):
+        status = HTTPStatus.INSUFFICIENT_STORAGE if isinstance(error, OutOfSpace) else HTTPStatus.SERVICE_UNAVAILABLE
+        problem = Problem(type=kind, title=status.phrase.capitalize(), status=status, detail=str(error))
+    else:
+        mistakes = [Mistake(**mistake) for mistake in error.errors]
+        problem = Problem(type=kind, title=error.title, status=error.status, detail=error.detail, errors=mistakes)
+    return answer(problem, headers)
 
 
-async def _handle_unavailable(_: Request, error: Unavailable) -> Response:
-    return unavailable_response(error)
+async def _handle(_: Request, error: Any) -> Response:
+    return response_to(error)
 
 
-def unavailable_response(error: Unavailable) -> Response:
-    status = HTTPStatus.INSUFFICIENT_STORAGE if isinstance(error, OutOfSpace) else HTTPStatus.SERVICE_UNAVAILABLE
-    return answer(
-        Problem(type=name_of(type(error)), title=status.phrase.capitalize(), status=status, detail=str(error)),
-        {"Retry-After": str(RETRY_AFTER_SECONDS)},
-    )
-
-
-async def _handle_parameters(request: Request, error: RequestValidationError) -> Response:
+async def _handle_parameters(_: Request, error: RequestValidationError) -> Response:
     """Handles errors in the query, the path or a header; ``orchestrator.dependencies`` handles bodies."""
-    mistakes = [
-        {"pointer": "".join(f"/{part}" for part in mistake["loc"])[:LONGEST_SHOWN], "detail": _detail(mistake)}
-        for mistake in error.errors()[:MAX_MISTAKES]
-    ]
-    return await _handle_refused(request, Invalid(summarize(mistakes), mistakes))
-
-
-def _detail(mistake: Mapping[str, Any]) -> str:
-    if mistake["type"] == "extra_forbidden":
-        return f"unknown parameter {str(mistake['loc'][-1])[:LONGEST_SHOWN]!r}"
-    return str(mistake["msg"]).removeprefix("Value error, ")
+    mistakes: list[dict[str, str]] = []
+    for mistake in error.errors()[:MAX_MISTAKES]:
+        detail = str(mistake["msg"]).removeprefix("Value error, ")
+        if mistake["type"] == "extra_forbidden":
+            detail = f"unknown parameter {str(mistake['loc'][-1])[:LONGEST_SHOWN]!r}"
+        mistakes.append({"pointer": "".join(f"/{part}" for part in mistake["loc"])[:LONGEST_SHOWN], "detail": detail})
+    return response_to(Invalid(summarize(mistakes), mistakes))
 
 
 def summarize(mistakes: list[dict[str, str]]) -> str:
@@ -117,50 +99,35 @@ def summarize(mistakes: list[dict[str, str]]) -> str:
 
 async def _handle_http(request: Request, error: HTTPException) -> Response:
     """Handles the router's own errors: an unknown path, a method that is not allowed."""
-    status = HTTPStatus(error.status_code)
-    headers = {"Allow": ", ".join(_allowed(request))} if status is HTTPStatus.METHOD_NOT_ALLOWED else error.headers
-    return answer(Problem(type="about:blank", title=status.phrase, status=status, detail=_next_step(status)), headers)
-
-
-def _allowed(request: Request) -> list[str]:
-    """Returns all methods of the path. The router reports only those of its first route."""
-
-    def known(method: str) -> bool:
-        scope = {**request.scope, "method": method}
-        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
-
-    return [method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if known(method)]
-
-
-def _next_step(status: HTTPStatus) -> str:
+    status, headers = HTTPStatus(error.status_code), error.headers
+    detail = status.description
     if status is HTTPStatus.NOT_FOUND:
-        return "there is nothing at this path; /openapi.json lists what there is"
-    if status is HTTPStatus.METHOD_NOT_ALLOWED:
-        return "this path does not support the method; the Allow header lists those it supports"
-    return status.description
+        detail = "there is nothing at this path; /openapi.json lists what there is"
+    elif status is HTTPStatus.METHOD_NOT_ALLOWED:
+        detail = "this path does not support the method; the Allow header lists those it supports"
+        # The router reports only the methods of its first route.
+        methods = [method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if _is_allowed(request, method)]
+        headers = {"Allow": ", ".join(methods)}
+    return answer(Problem(type="about:blank", title=status.phrase, status=status, detail=detail), headers)
+
+
+def _is_allowed(request: Request, method: str) -> bool:
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
 
 def internal_error_response(request_id: str) -> Response:
     """Returns the response to an internal error. Its cause is only in the log."""
-    return answer(
-        Problem(
-            type="about:blank",
-            title="Internal Server Error",
-            status=500,
-            detail=f"an internal error occurred; the service's log has the details under request id {request_id}",
-        )
-    )
+    detail = f"an internal error occurred; the service's log has the details under request id {request_id}"
+    return answer(Problem(type="about:blank", title="Internal Server Error", status=500, detail=detail))
 
 
-def install(app: FastAPI) -> None:
-    handlers: dict[type[Exception], Any] = {
-        Refused: _handle_refused,
-        Unavailable: _handle_unavailable,
-        RequestValidationError: _handle_parameters,
-        HTTPException: _handle_http,
-    }
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)
+HANDLERS: dict[int | type[Exception], Any] = {
+    Refused: _handle,
+    Unavailable: _handle,
+    RequestValidationError: _handle_parameters,
+    HTTPException: _handle_http,
+}
 
 
 DESCRIPTIONS: dict[int | str, str] = {

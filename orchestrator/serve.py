@@ -23,7 +23,7 @@ from ..shared.text import visible
 from .app import create_app
 from .delegations import open_service
 from .protocol import BoundedProtocol, most_connections
-from .sockets import TRUSTED, bound_url, check_binding, listen
+from .sockets import TRUSTED, bound_url, listen
 
 EXIT_MISCONFIGURED = 3
 STREAMS_SECONDS = 2
@@ -34,7 +34,6 @@ def serve(settings: Settings, listening: socket.socket | None = None) -> None:
     """Answers requests until SIGINT or SIGTERM. Raises Misconfigured, and Unavailable where Redis does not answer."""
     if settings.redis_url is None:
         raise Misconfigured("the service needs DEPUTIZE_REDIS_URL; `deputize up` starts one with a Redis and workers")
-    check_binding(settings)
     if not settings.local:  # else the supervisor checks it: a service that waits could not report an outage
         reach(settings.redis_url)
     app = create_app(partial(open_service, settings, settings.redis_url), settings)

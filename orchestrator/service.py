@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from ..shared.delegation import Delegation, Status, ToolAgentStep
 from ..shared.errors import Conflict, Unavailable
 from ..shared.events import Envelope
+from ..shared.fleet import ToolCard, WorkerCard
+from ..shared.permission import PermissionOutcome, PermissionRequest
 from ..shared.request import DelegationRequest, Limits
+from ..shared.runs.cost import CostReport
 from ..shared.wire import Wire
+from .audit_log import AuditPage
 from .workspace_files import FileList
 
-if TYPE_CHECKING:  # their modules import the Redis client, which most commands do not need
-    from ..shared.fleet import ToolCard, WorkerCard
-    from ..shared.permission import PermissionOutcome, PermissionRequest
-    from ..shared.runs.cost import CostReport
+if TYPE_CHECKING:  # it imports the Redis client, which most commands do not need
     from ..shared.runs.disk import DiskUsage, Pruned
-    from .audit_log import AuditPage
 
 FIRST_SILENCE, SILENCE = 1.0, 10.0
 """Seconds without an event after which it is asked whether the delegation is paused; one that runs has heartbeats."""
@@ -178,29 +178,40 @@ class Service(Protocol):
         ...
 
 
+async def with_silences(
+    events: AsyncGenerator[Envelope], seconds: float, first: float | None = None
+) -> AsyncGenerator[Envelope | None]:
+    """Yields the events, which it closes in the end, and None wherever none came for so many ``seconds``."""
+    silence = seconds if first is None else first
+    coming = asyncio.ensure_future(anext(events, None))
+    try:
+        while True:
+            if not (await asyncio.wait({coming}, timeout=silence))[0]:
+                silence = seconds
+                yield None
+            elif (envelope := coming.result()) is None:
+                return
+            else:
+                yield envelope
+                coming = asyncio.ensure_future(anext(events, None))
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+        await events.aclose()
+
+
 async def follow_unless_paused(
     service: Service, id: str, on_pause: Callable[[str], Awaitable[object]]
 ) -> AsyncGenerator[Envelope]:
     """Yields a delegation's events; where they stay away because it is paused, calls ``on_pause``, which may raise."""
-    silence = FIRST_SILENCE
-    async with aclosing(service.follow(id)) as events:
-        coming = asyncio.ensure_future(anext(events, None))
-        try:
-            while True:
-                await asyncio.wait({coming}, timeout=silence)
-                if not coming.done():
-                    silence = SILENCE
-                    with suppress(Unavailable):  # the stream's own policy decides when to give up
-                        if (await service.get(id)).paused:
-                            await on_pause(id)
-                elif (envelope := coming.result()) is None:
-                    return
-                else:
-                    yield envelope
-                    coming = asyncio.ensure_future(anext(events, None))
-        finally:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
+    async with aclosing(with_silences(service.follow(id), SILENCE, FIRST_SILENCE)) as events:
+        async for envelope in events:
+            if envelope is not None:
+                yield envelope
+                continue
+            with suppress(Unavailable):  # the stream's own policy decides when to give up
+                if (await service.get(id)).paused:
+                    await on_pause(id)
 
 
 async def refuse_paused(id: str) -> NoReturn:

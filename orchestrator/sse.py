@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Generator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from ..shared.events import Envelope
 from ..shared.lines import line_of
 from ..shared.log import log
 from . import problems
+from .service import with_silences
 from .tokens import name_of_caller
 
 KEEPALIVE_SECONDS = 15.0
@@ -89,7 +90,7 @@ class EventStream(Response):
             with self._slots.acquire(name_of_caller(scope)):
                 await self._stream(scope, receive, send)
         except Unavailable as full:
-            await problems.unavailable_response(full)(scope, receive, send)
+            await problems.response_to(full)(scope, receive, send)
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -103,34 +104,14 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _write(self, send: Send) -> None:
-        pending: asyncio.Future[Envelope] | None = None
         try:
-            while True:
-                pending = pending or asyncio.ensure_future(anext(self._follower))
-                if not (await asyncio.wait({pending}, timeout=self._keepalive))[0]:
-                    await _send(send, KEEPALIVE)
-                    continue
-                try:
-                    await _send(send, self._frame(pending.result()))
-                except (StopAsyncIteration, Unavailable) as end:
-                    # The headers are sent, so the error cannot be reported: an early end makes every client resume.
-                    if isinstance(end, Unavailable):
-                        log.warning("event stream ended early", extra={"cause": str(end)})
-                    break
-                pending = None
-        finally:
-            await _close(self._follower, pending)
-
-
-async def _send(send: Send, chunk: bytes) -> None:
-    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-
-async def _close(follower: AsyncGenerator[Envelope], pending: asyncio.Future[Envelope] | None) -> None:
-    if pending is not None:
-        pending.cancel()
-        await asyncio.gather(pending, return_exceptions=True)
-    await follower.aclose()
+            async with aclosing(with_silences(self._follower, self._keepalive)) as events:
+                async for envelope in events:
+                    chunk = KEEPALIVE if envelope is None else self._frame(envelope)
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except Unavailable as error:
+            # The headers are sent, so the error cannot be reported: an early end makes every client resume.
+            log.warning("event stream ended early", extra={"cause": str(error)})
 
 
 async def until_disconnect(receive: Receive, work: Awaitable[T]) -> T:

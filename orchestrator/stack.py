@@ -339,5 +339,5 @@ def _start_supervisor(settings: Settings, wanted: StackOptions, lock: IO[bytes])
 def _final_error(home: Path, process: subprocess.Popen[bytes]) -> str:
     assert process.stdout is not None
     # A full disk cannot take a log line, a pipe can.
-    said = process.stdout.read().decode("utf-8", "replace").strip()
-    return said or last_line(home / "logs" / SUPERVISOR.log) or f"it logged nothing and ended with {process.returncode}"
+    error = process.stdout.read().decode("utf-8", "replace").strip() or last_line(home / "logs" / SUPERVISOR.log)
+    return error or f"it logged nothing and ended with {process.returncode}"

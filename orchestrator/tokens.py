@@ -164,12 +164,12 @@ def _read_private(path: Path) -> bytes:
 def parse_tokens(data: bytes, path: Path) -> list[TokenEntry]:
     """Returns the entries of a file's contents. Raises Misconfigured, whose message quotes nothing of a digest."""
 
-    def wrong(line: int, what: str) -> Misconfigured:
-        return Misconfigured(f"the tokens file {path}, line {line}: {what}")
+    def wrong(line: int | tuple[str | int, ...], what: str) -> Misconfigured:
+        number = line_of(line_numbers(data.decode()), line) if isinstance(line, tuple) else line
+        return Misconfigured(f"the tokens file {path}, line {number}: {what}")
 
     try:
-        text = data.decode()
-        tables = tomllib.loads(text)
+        tables = tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
         raise wrong(data[: error.start].count(b"\n") + 1, "it is not UTF-8") from None
     except tomllib.TOMLDecodeError as error:
@@ -178,7 +178,7 @@ def parse_tokens(data: bytes, path: Path) -> list[TokenEntry]:
     given = tables.pop("token", [])
     if tables or not isinstance(given, list):
         key = next(iter(tables), "token")
-        raise wrong(line_of(line_numbers(text), (key,)), f"{key!r} is unknown; the file holds tables [[token]]")
+        raise wrong((key,), f"{key!r} is unknown; the file holds tables [[token]]")
     entries: list[TokenEntry] = []
     for number, table in enumerate(given):
         try:
@@ -186,32 +186,25 @@ def parse_tokens(data: bytes, path: Path) -> list[TokenEntry]:
         except ValidationError as error:
             mistake = explain(error, TokenEntry)[0]
             key = mistake["pointer"].split("/")[1] if mistake["pointer"] else ""
-            raise wrong(line_of(line_numbers(text), ("token", number, key)), f"{key}: {mistake['detail']}") from None
+            raise wrong(("token", number, key), f"{key}: {mistake['detail']}") from None
         for other in entries:
             if other.name == entry.name or other.sha256 == entry.sha256:
                 key = "name" if other.name == entry.name else "sha256"
-                raise wrong(
-                    line_of(line_numbers(text), ("token", number, key)), f"{key}: that of the token {other.name!r}, too"
-                )
+                raise wrong(("token", number, key), f"{key}: that of the token {other.name!r}, too")
         entries.append(entry)
     return entries
 
 
 def written_entry(name: str, digest: str, scopes: Sequence[str], expires: datetime | None) -> str:
     """Returns an entry as text. Raises Invalid if a value is not allowed."""
-    lines = [
-        "[[token]]",
-        f'name = "{name}"',
-        f'sha256 = "{digest}"',
-        f"scopes = {json.dumps([*dict.fromkeys(scopes)])}",
-    ]
-    lines += [f"expires = {expires:%Y-%m-%dT%H:%M:%SZ}"] if expires else []
     try:
         TokenEntry(name=name, sha256=digest, scopes=frozenset(map(Scope, scopes)))
     except ValidationError as error:
         mistakes = explain(error, TokenEntry)
         raise Invalid(f"NAME: {mistakes[0]['detail']}", mistakes) from None
-    return "\n".join(lines) + "\n"
+    listed = json.dumps([*dict.fromkeys(scopes)])
+    until = f"expires = {expires:%Y-%m-%dT%H:%M:%SZ}\n" if expires else ""
+    return f'[[token]]\nname = "{name}"\nsha256 = "{digest}"\nscopes = {listed}\n{until}'
 
 
 def append_entry(path: Path, entry: str) -> None:
@@ -242,10 +235,6 @@ class Caller:
             names = " and ".join(missing)
             detail = f"the token {self.token!r} lacks the scope {names}, which this needs; use one that has it"
             raise ScopeMissing(detail, scopes=missing)
-
-
-ANYONE = Caller(None, ALL)
-"""Where the service asks for no token."""
 
 
 @dataclass(slots=True)

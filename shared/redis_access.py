@@ -63,7 +63,7 @@ def reach(redis_url: str, seconds: float = REDIS_SECONDS) -> None:
     try:
         client = redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2)
     except ValueError as error:
-        raise Misconfigured(f"redis_url: {error}") from None
+        raise Misconfigured(f"redis_url: {error}; correct DEPUTIZE_REDIS_URL") from None
     with client:
         while True:
             try:

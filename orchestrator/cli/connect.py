@@ -95,14 +95,6 @@ def stack_here(settings: Settings) -> StackInfo | None:
     return running(settings)
 
 
-async def check_redis(settings: Settings) -> None:
-    """Raises Misconfigured or Unavailable if the external Redis cannot be used, instead of waiting silently."""
-    if settings.redis_url is not None:
-        from .. import redis_check
-
-        await redis_check.check_redis(settings.redis_url)
-
-
 @asynccontextmanager
 async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = False) -> AsyncGenerator[Service]:
     """Yields the service; if none runs, starts one for the block.
@@ -121,7 +113,10 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
     if own:
         if needs_model and not settings.has_model_endpoint:
             raise Misconfigured(NO_MODEL)
-        await check_redis(settings)
+        if settings.redis_url is not None:
+            from ...shared.redis_access import reach
+
+            await asyncio.to_thread(reach, settings.redis_url)
         if workers:
             output.note("no service runs here; starting one for this command")
     # Meanwhile: it takes a third of this command's own time, and begins once the stack is being started.

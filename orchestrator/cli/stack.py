@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import sys
@@ -13,7 +12,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from . import output
-from .connect import check_redis, load_settings, stack_here
+from .connect import load_settings, stack_here
 
 if TYPE_CHECKING:
     from ...shared.settings import Settings
@@ -38,11 +37,13 @@ def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no
     settings = load_settings(port=port, no_token=no_token or None)
     stack_here(settings)  # raises if the home is unusable
     from ...shared.log import set_up
+    from ...shared.redis_access import reach
     from ..stack import StackOptions
     from ..supervisor import run_foreground
 
     set_up("WARNING", settings.secrets)
-    asyncio.run(check_redis(settings))
+    if settings.redis_url is not None:
+        reach(settings.redis_url)
     _wait_for_unused_stack(settings)
 
     def print_addresses(info: StackInfo) -> None:
@@ -120,7 +121,6 @@ def serve(host: str | None, port: int | None, no_token: bool) -> None:
     from .. import serve as api
 
     set_up(settings.log_level, settings.secrets)
-    asyncio.run(check_redis(settings))
     api.serve(settings)
 
 

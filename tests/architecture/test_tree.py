@@ -12,7 +12,6 @@ from tests.architecture.sources import PACKAGES, ROOT, imported_from, is_ours, m
 
 FILE_FLOOR = 60
 SHORT = {
-    "orchestrator/redis_check.py": "a check that the service and `doctor` make",
     "shared/ids.py": "imported by everything, and imports nothing",
     "shared/settings/values.py": "types of three tables of settings",
     "shared/startup.py": "imported before all else",

@@ -10,7 +10,7 @@ import pytest
 
 from deputize.orchestrator.cli.errors import Exit, exit_code_of_error
 from deputize.orchestrator.delegations import Delegations, open_service
-from deputize.orchestrator.problems import refused_response
+from deputize.orchestrator.problems import response_to
 from deputize.shared.errors import SpendCapReached
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import spend_key
@@ -54,7 +54,7 @@ async def test_over_a_labels_cap_that_label_is_refused_and_others_are_not(servic
 
 def test_a_reached_cap_is_a_429_that_says_when_to_come_back_and_exit_code_5() -> None:
     error = SpendCapReached("spend.daily_usd: …")
-    answer = refused_response(error)
+    answer = response_to(error)
     assert (answer.status_code, json.loads(bytes(answer.body))["type"]) == (429, "urn:deputize:spend-cap-reached")
     assert 0 < int(answer.headers["retry-after"]) <= 24 * 3600
     assert exit_code_of_error(error) is Exit.LIMIT

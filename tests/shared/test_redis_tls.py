@@ -16,7 +16,6 @@ from urllib.parse import unquote
 import pytest
 from redis.exceptions import RedisError
 
-from deputize.orchestrator.redis_check import check_redis
 from deputize.shared.bus import Bus
 from deputize.shared.connection import connect
 from deputize.shared.errors import Misconfigured, Unavailable
@@ -88,13 +87,8 @@ def by_start(chosen: Settings) -> None:
     reach(url_of(chosen), 1)
 
 
-async def by_command_line(chosen: Settings) -> None:
-    await check_redis(url_of(chosen))
-
-
 CLIENTS: dict[str, Callable[[Settings], object]] = {
-    function.__name__.removeprefix("by_"): function
-    for function in (by_connection, by_celery, by_standby, by_start, by_command_line)
+    function.__name__.removeprefix("by_"): function for function in (by_connection, by_celery, by_standby, by_start)
 }
 REFUSED = (RedisError, Unavailable, Misconfigured)
 
