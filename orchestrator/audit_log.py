@@ -69,17 +69,14 @@ async def read(redis: Any, limit: int, cursor: str | None, retention_seconds: in
         for key in (AUDIT, REFUSED):
             pipeline.xrevrange(key, newest, _oldest(retention_seconds), count=limit + 2)
         streams = await pipeline.execute()
-    found = sorted((entry for stream in streams for entry in stream), key=lambda entry: _moment(entry[0]), reverse=True)
+    entries = (entry for stream in streams for entry in stream)
+    found = sorted(entries, key=lambda entry: [*map(int, entry[0].split("-"))], reverse=True)
     # Entries of both streams may have the same id: no page ends between them.
     cut = limit + 1 if len(found) > limit and found[limit][0] == found[limit - 1][0] else limit
     items = [
         AuditEntry(id=id, **AuditRecord.model_validate_json(fields["e"]).model_dump()) for id, fields in found[:cut]
     ]
     return AuditPage(items=items, next_cursor=items[-1].id if len(found) > cut else None)
-
-
-def _moment(id: str) -> tuple[int, ...]:
-    return tuple(map(int, id.split("-")))
 
 
 def _oldest(retention_seconds: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 
 from starlette.types import Scope as AsgiScope
 
@@ -29,15 +28,6 @@ MOST_IDS = 1000
 """Delegations that one entry names."""
 
 
-@dataclass(slots=True)
-class _Kind:
-    """Further requests of a kind, which share an entry."""
-
-    last: AuditRecord | None = None
-    count: int = 0
-    ids: list[str] = field(default_factory=list[str])
-
-
 class AuditRecorder:
     """Records requests with ``write``; where that raises Unavailable (Redis is away) it logs a warning instead."""
 
@@ -47,7 +37,8 @@ class AuditRecorder:
         self._write_record = write
         self._counted_seconds = counted_seconds
         self._trouble = RepeatedCause("requests are not in the audit log")
-        self._kinds: dict[object, _Kind] = {}
+        self._kinds: dict[object, AuditRecord | None] = {}
+        """The record of each kind's further requests, which are only counted."""
         self._entries = Counter[str | None]()
         self._end: asyncio.TimerHandle | None = None
         self._writing: set[asyncio.Task[None]] = set()
@@ -80,32 +71,29 @@ class AuditRecorder:
             kind = (record.token, record.status)
             record = record.model_copy(update={"client": None})
         if kind not in self._kinds or not (record.changed_nothing or is_full):
-            self._kinds.setdefault(kind, _Kind())
+            self._kinds.setdefault(kind, None)
             self._entries[caller] += 1
             await self._write(record)
             return
-        counted = self._kinds[kind]
-        counted.last = record
-        counted.count += 1
-        counted.ids = record.delegation_ids if record.changed_nothing else counted.ids + record.delegation_ids
-        if len(counted.ids) >= MOST_IDS:
-            self._write_kind(counted)
-            self._kinds[kind] = _Kind()
+        if (before := self._kinds[kind]) is not None:
+            ids = record.delegation_ids if record.changed_nothing else before.delegation_ids + record.delegation_ids
+            record = record.model_copy(update={"count": before.count + 1, "delegation_ids": ids})
+        self._kinds[kind] = record
+        if len(record.delegation_ids) >= MOST_IDS:
+            self._write_later(record)
+            self._kinds[kind] = None
 
     def _write_counted(self) -> None:
         if self._end is not None:
             self._end.cancel()
             self._end = None
-        for counted in self._kinds.values():
-            self._write_kind(counted)
+        for record in filter(None, self._kinds.values()):
+            self._write_later(record)
         self._kinds.clear()
         self._entries.clear()
 
-    def _write_kind(self, counted: _Kind) -> None:
-        if counted.last is None:
-            return
-        update = {"count": counted.count, "delegation_ids": counted.ids}
-        task = asyncio.create_task(self._write(counted.last.model_copy(update=update)))
+    def _write_later(self, record: AuditRecord) -> None:
+        task = asyncio.create_task(self._write(record))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 

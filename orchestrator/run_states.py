@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..shared.lines import dollars, line_of, seconds, step_line
 
 if TYPE_CHECKING:
-    from ..shared.delegation import Delegation, ToolAgentResult
+    from ..shared.delegation import Delegation
     from ..shared.events import AnyEvent, Envelope, PermissionRequested, RunRetried, Waiting
     from ..shared.request import DelegationRequest
 
@@ -124,13 +124,11 @@ class RunStates:
             state.take(event)
             if event.type == "run_finished":
                 del self.open[id]
-                self._finished(event.result)
+                cost = event.result.usage.cost_usd
+                self.ended[event.result.status] += 1
+                self._cost += cost or 0
+                self._cost_known = self._cost_known and cost is not None
         return state
-
-    def _finished(self, result: ToolAgentResult) -> None:
-        self.ended[result.status] += 1
-        self._cost += result.usage.cost_usd or 0
-        self._cost_known = self._cost_known and result.usage.cost_usd is not None
 
     def line(self) -> str:
         """Returns the state of the only delegation, or the totals of several; "" where all are finished."""

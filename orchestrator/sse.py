@@ -7,10 +7,9 @@ import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Generator
 from contextlib import aclosing, contextmanager
-from functools import partial
 from typing import TypeVar
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -55,15 +54,6 @@ class StreamSlots:
             self._taken += Counter()  # drops callers that have none
 
 
-def frame(envelope: Envelope, numbered: bool = True, lines: bool = False) -> bytes:
-    """Returns one event's frame. Transient ones have no id, because they cannot be resumed from."""
-    id = f"id: {envelope.seq}\n" if numbered and envelope.seq is not None else ""
-    data = envelope.to_json()
-    if lines and (line := line_of(envelope.event, envelope.at)) is not None:
-        data = f'{data[:-1]},"line":{json.dumps(line)}}}'
-    return f"{id}event: {envelope.event.type}\ndata: {data}\n\n".encode()
-
-
 class EventStream(Response):
     """Streams a follower's events. Starlette's own streaming response detects a disconnect only on a write."""
 
@@ -82,7 +72,8 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._follower = follower
         self._slots = slots
-        self._frame = partial(frame, numbered=numbered, lines=lines)
+        self._numbered = numbered
+        self._lines = lines
         self._keepalive = keepalive
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,6 +93,14 @@ class EventStream(Response):
         except asyncio.CancelledError:
             pass  # the server shuts down: clients get the end of the stream and reconnect
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _frame(self, envelope: Envelope) -> bytes:
+        # Transient events have no id, because they cannot be resumed from.
+        id = f"id: {envelope.seq}\n" if self._numbered and envelope.seq is not None else ""
+        data = envelope.to_json()
+        if self._lines and (line := line_of(envelope.event, envelope.at)) is not None:
+            data = f'{data[:-1]},"line":{json.dumps(line)}}}'
+        return f"{id}event: {envelope.event.type}\ndata: {data}\n\n".encode()
 
     async def _write(self, send: Send) -> None:
         try:
@@ -132,9 +131,3 @@ async def until_disconnect(receive: Receive, work: Awaitable[T]) -> T:
 async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def wants_json(request: Request) -> bool:
-    """Returns whether the client requests a list instead of a stream."""
-    accepted = request.headers.get("accept", "")
-    return "application/json" in accepted and "text/event-stream" not in accepted

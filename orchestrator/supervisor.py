@@ -107,13 +107,15 @@ class Supervisor:
         environment = self._environment(settings, wanted)
         self._worker_environment = environment | settings.endpoint_variables()
         self._worker_stop_seconds = settings.shutdown_seconds + CLEANUP_SECONDS
-        programs = [self._api(environment), *(self._worker(n) for n in range(1, wanted.workers + 1))]
+        socket = self._listening.fileno()
+        serve = python("deputize.orchestrator.serve", "--fd", str(socket))
+        redis = [ChildProgram("redis", self._embedded.command, {}, needs_room=True)] if self._embedded else []
+        programs = [*redis, ChildProgram("api", serve, environment, pass_fds=[socket])]
+        programs += [self._worker(number) for number in range(1, wanted.workers + 1)]
         if wanted.flower:
             url, program = flower(environment, home)
             self.info = replace(self.info, flower_url=url)
             programs.append(program)
-        if self._embedded:
-            programs.insert(0, ChildProgram("redis", self._embedded.command, environment={}, needs_room=True))
         self._children = [Child(program, home) for program in programs]
         self._others = self._children[1:] if self._embedded else self._children[:]
         """Than Redis, which stops after them: they write to it while they stop."""
@@ -132,11 +134,6 @@ class Supervisor:
             changes["concurrency"] = wanted.concurrency
         environment = settings.model_copy(update=changes).child_environment()
         return environment | ({"DEPUTIZE_TOKEN": self.info.token} if self.info.token else {})
-
-    def _api(self, environment: Mapping[str, str]) -> ChildProgram:
-        socket = self._listening.fileno()
-        command = python("deputize.orchestrator.serve", "--fd", str(socket))
-        return ChildProgram("api", command, environment, pass_fds=[socket])
 
     def _worker(self, number: int) -> ChildProgram:
         command = python("deputize.worker", "--name", str(number))
@@ -157,9 +154,10 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGUSR1, self._add_worker)
         waiting = [asyncio.create_task(until()), asyncio.create_task(self._wait_until_ready())]
         try:
-            self._ends_with(waiting[0])
+            self._watch(waiting[0])
+            self._watch(waiting[1], ends=False)
             for child in self._children:
-                self._ends_with(child.start())
+                self._watch(child.start())
             write_info(self._home, self.info)
             await self._stopping.wait()
             log.info("the stack stops")
@@ -168,17 +166,19 @@ class Supervisor:
                 await self._stop()
                 for task in waiting:
                     task.cancel()
-                await asyncio.gather(*self._running, *waiting, return_exceptions=True)
+                await asyncio.gather(*self._running, return_exceptions=True)
         if self._failures:
             raise self._failures[0]  # the cause of the others
 
-    def _ends_with(self, task: asyncio.Task[None]) -> None:
-        """Lets the stack stop when this task ends."""
+    def _watch(self, task: asyncio.Task[None], *, ends: bool = True) -> None:
+        """Lets the stack stop when this task fails or, if ``ends`` is true, when it ends."""
 
         def ended(_: object) -> None:
-            if not task.cancelled() and (error := task.exception()):
+            error = None if task.cancelled() else task.exception()
+            if error:
                 self._failures.append(error)
-            self._stopping.set()
+            if error or ends:
+                self._stopping.set()
 
         self._running.add(task)
         task.add_done_callback(ended)
@@ -202,7 +202,7 @@ class Supervisor:
         child = Child(self._worker(1), self._home)
         self._children.append(child)
         self._others.append(child)
-        self._ends_with(child.start())
+        self._watch(child.start())
         try:
             write_info(self._home, self.info)
         except OSError as error:

@@ -71,15 +71,14 @@ class Tokens:
     """All tokens that the service accepts. Raises Misconfigured if the file is wrong when the service starts."""
 
     def __init__(self, settings: Settings) -> None:
-        self._default = None
+        self._own: list[TokenEntry] = []
         if settings.token is not None:
-            secret = settings.token.get_secret_value().encode()
-            self._default = TokenEntry.model_construct(name=DEFAULT, sha256=digest_of(secret), scopes=ALL, expires=None)
+            digest = digest_of(settings.token.get_secret_value().encode())
+            self._own.append(TokenEntry.model_construct(name=DEFAULT, sha256=digest, scopes=ALL, expires=None))
         self._file = TokenFile(settings.tokens_file) if settings.tokens_file else None
         self._trouble = RepeatedCause("the tokens of the file are refused")
         self.asked_for = settings.asks_for_token
-        if self._file is not None:
-            self._check_default(self._file.entries())
+        self._of_file()
 
     def find(self, given: bytes) -> TokenEntry | None:
         """Returns the token's entry, expired or not. Raises Unavailable where the file cannot be used for now.
@@ -105,23 +104,20 @@ class Tokens:
 
         A file that became wrong counts as empty: entries of before may be those that its change was to remove.
         """
-        own = [] if self._default is None else [self._default]
-        if self._file is None:
-            return own, True
         try:
-            entries = self._file.entries()
-            self._check_default(entries)
+            entries = self._of_file()
         except Misconfigured as error:
             self._trouble.failed(error)
-            return own, False
+            return self._own, False
         self._trouble.works()
-        return [*own, *entries], True
+        return [*self._own, *entries], True
 
-    def _check_default(self, entries: list[TokenEntry]) -> None:
-        if self._default is not None:
-            for entry in entries:
-                if entry.sha256 == self._default.sha256:
-                    raise Misconfigured(f"the token {entry.name!r} of the tokens file is that of DEPUTIZE_TOKEN, too")
+    def _of_file(self) -> list[TokenEntry]:
+        entries = self._file.entries() if self._file else []
+        for entry in entries:
+            if any(entry.sha256 == own.sha256 for own in self._own):
+                raise Misconfigured(f"the token {entry.name!r} of the tokens file is that of DEPUTIZE_TOKEN, too")
+        return entries
 
 
 class TokenFile:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from ...shared.permission import PermissionReply
+from ...shared.request import Batch, DelegationRequest
 from . import delegations, operations, permissions, runs
 
 ROUTERS: list[APIRouter] = [
     delegations.router,
-    delegations.follow_up_router,
     permissions.router,
     runs.events_router,
     runs.files_router,
@@ -22,5 +23,8 @@ ROUTERS: list[APIRouter] = [
 OPEN: list[APIRouter] = [operations.health_router]
 """For probes, which send no token. Every other router requires it."""
 
-BODIES: list[type[BaseModel]] = [*delegations.BODIES, *delegations.FOLLOW_UP_BODIES, *permissions.BODIES]
+BODIES: list[type[BaseModel]] = [
+    *(DelegationRequest, Batch, delegations.Prune, delegations.Continue, delegations.Retry),
+    PermissionReply,
+]
 """Every model of a request body."""

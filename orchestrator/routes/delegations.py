@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
@@ -52,19 +52,13 @@ class Filter(Request):
     limit: int = Field(default=50, ge=1, le=500)
     cursor: str | None = Field(default=None, max_length=MAX_NAME)
 
-    @field_validator("cursor")
+    @field_validator("cursor", "parent")
     @classmethod
-    def _of_a_page(cls, cursor: str | None) -> str | None:
-        if cursor is not None and not ID.fullmatch(cursor):
-            raise ValueError("is not the nextCursor of a page")
-        return cursor
-
-    @field_validator("parent")
-    @classmethod
-    def _id(cls, parent: str | None) -> str | None:
-        if parent is not None and not ID.fullmatch(parent):
-            raise ValueError("is not the id of a delegation")
-        return parent
+    def _id(cls, id: str | None, info: ValidationInfo) -> str | None:
+        if id is not None and not ID.fullmatch(id):
+            what = "the nextCursor of a page" if info.field_name == "cursor" else "the id of a delegation"
+            raise ValueError(f"is not {what}")
+        return id
 
     @field_validator("label")
     @classmethod
@@ -85,9 +79,6 @@ class Prune(Request):
     older_than_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     keep_bytes: int | None = Field(default=None, ge=0, le=2**63)
     dry_run: bool = False
-
-
-BODIES: list[type[BaseModel]] = [DelegationRequest, Batch, Prune]
 
 
 @router.post(
@@ -227,7 +218,6 @@ async def get_artifact(
 
 MAX_RETRY_BYTES = 4096
 
-follow_up_router = APIRouter(prefix="/v1", tags=["delegations"])
 KeyHeader = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 
 
@@ -253,10 +243,7 @@ class Retry(Request):
     """A repeated request with the same key returns the first delegation instead of a second one."""
 
 
-FOLLOW_UP_BODIES: list[type[BaseModel]] = [Continue, Retry]
-
-
-@follow_up_router.post(
+@router.post(
     "/delegations/{id}/continue",
     status_code=202,
     responses={**REPLAYED, **problem_responses(400, 404, 408, 409, 413, 415, 422, 429)},
@@ -278,7 +265,7 @@ async def continue_delegation(
     return located(await service.continue_(id, wanted.text, wanted.limits, idempotency_key=key), response, note)
 
 
-@follow_up_router.post(
+@router.post(
     "/delegations/{id}/retry",
     status_code=202,
     responses={**REPLAYED, **problem_responses(400, 404, 408, 409, 413, 415, 422, 429)},

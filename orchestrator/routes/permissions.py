@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from ...shared.permission import PermissionReply, PermissionRequest
 from ...shared.request import MAX_NAME
@@ -38,9 +38,6 @@ class PermissionFilter(Request):
         if delegation is not None and not ID.fullmatch(delegation):
             raise ValueError("is not the id of a delegation")
         return delegation
-
-
-BODIES: list[type[BaseModel]] = [PermissionReply]
 
 
 @router.get("/permissions", responses=problem_responses(422))

@@ -14,7 +14,7 @@ from ...shared.errors import Invalid
 from ...shared.runs.disk import DiskUsage
 from ..dependencies import Service
 from ..problems import problem_responses
-from ..sse import EventStream, wants_json
+from ..sse import EventStream
 from ..workspace_files import FileList
 
 events_router = APIRouter(prefix="/v1", tags=["events"])
@@ -60,7 +60,8 @@ async def stream_events(
 
     With ``Accept: application/json`` it returns the stored events as a list.
     """
-    if wants_json(request):
+    accepted = request.headers.get("accept", "")
+    if "application/json" in accepted and "text/event-stream" not in accepted:
         stored = await service.events(id, after)
         return Response(f"[{','.join(envelope.to_json() for envelope in stored)}]", media_type="application/json")
     await service.get(id)  # raises NotFound before the status line is sent

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -37,36 +36,19 @@ HEADERS = {
 """Beside those of every response. What a model writes is on the page as text, and could not do anything as markup."""
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    content: bytes
-    type: str
-    etag: str
-
-    @classmethod
-    def read(cls, path: Path) -> _File:
-        content = path.read_bytes()
-        return cls(content, TYPES[path.suffix], f'"{sha256(content).hexdigest()[:32]}"')
-
-    def response(self, request: Request) -> Response:
-        headers = {**HEADERS, "ETag": self.etag}
-        if self.etag in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
-        return Response(self.content, headers=headers, media_type=self.type)
-
-
 def routes() -> list[Route]:
     """Returns the routes of the page, which need no token: it holds nothing but what is in the wheel."""
-    files = {path.name: _File.read(path) for path in sorted(FOLDER.iterdir()) if path.suffix in TYPES}
-    index = files.pop(INDEX)
-
-    async def get_index(request: Request) -> Response:
-        return index.response(request)
+    files = {path.name: path.read_bytes() for path in FOLDER.iterdir() if path.suffix in TYPES}
+    etags = {name: f'"{sha256(content).hexdigest()[:32]}"' for name, content in files.items()}
 
     async def get_file(request: Request) -> Response:
         # A name in a dictionary, never a path: nothing else on this machine can be named.
-        if (file := files.get(request.path_params["name"])) is None:
+        name = request.path_params.get("name", INDEX)
+        if name not in files or (name == INDEX and request.url.path != "/"):
             raise HTTPException(404)
-        return file.response(request)
+        headers = {**HEADERS, "ETag": etags[name]}
+        if etags[name] in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(files[name], headers=headers, media_type=TYPES[Path(name).suffix])
 
-    return [Route("/", get_index, methods=["GET"]), Route("/web/{name}", get_file, methods=["GET"])]
+    return [Route(path, get_file, methods=["GET"]) for path in ("/", "/web/{name}")]

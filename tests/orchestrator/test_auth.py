@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import httpx2
 import pytest
 
@@ -14,37 +16,35 @@ from tests.plain_http import PLAIN_HTTP
 GUARDED = ["/v1/delegations", "/v1/delegations/dlg_x", "/v1/events", "/v1/tools", "/v1/workers"]
 
 
-@pytest.mark.parametrize("path", GUARDED)
-@pytest.mark.parametrize(
-    "sent", [None, "Bearer wrong", "Bearer", "Basic c2VjcmV0", "Bearer secret2", "Bearer sécret", "secret"]
-)
-async def test_without_the_token_nobody_is_let_in(path: str, sent: str | None) -> None:
-    async with (
-        served(FakeService(), settings(token="secret")) as url,
-        httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url) as http,
-    ):
-        answer = await http.get(path, headers={b"Authorization": sent.encode()} if sent else {})
-        assert answer.status_code == 401
-        assert answer.headers["www-authenticate"].startswith("Bearer")
-        assert answer.headers["content-type"] == "application/problem+json"
-
-
-async def test_with_the_token_everybody_is() -> None:
+@pytest.fixture
+async def guarded() -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of a service with a token, which it does not send by itself."""
     async with (
         served(FakeService(), settings(token="sécret")) as url,
         httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url) as http,
     ):
-        answer = await http.get("/v1/workers", headers={b"Authorization": "Bearer sécret".encode()})
-        assert answer.status_code == 200
+        yield http
+
+
+@pytest.mark.parametrize("path", GUARDED)
+@pytest.mark.parametrize(
+    "sent", [None, "Bearer wrong", "Bearer", "Basic c8OpY3JldA==", "Bearer sécret2", "Bearer secret", "sécret"]
+)
+async def test_without_the_token_nobody_is_let_in(guarded: httpx2.AsyncClient, path: str, sent: str | None) -> None:
+    answer = await guarded.get(path, headers={b"Authorization": sent.encode()} if sent else {})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_with_the_token_everybody_is(guarded: httpx2.AsyncClient) -> None:
+    answer = await guarded.get("/v1/workers", headers={b"Authorization": "Bearer sécret".encode()})
+    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/openapi.json"])
-async def test_probes_and_the_document_are_open(path: str) -> None:
-    async with (
-        served(FakeService(), settings(token="secret")) as url,
-        httpx2.AsyncClient(verify=PLAIN_HTTP, base_url=url) as http,
-    ):
-        assert (await http.get(path)).status_code in (200, 503)
+async def test_probes_and_the_document_are_open(guarded: httpx2.AsyncClient, path: str) -> None:
+    assert (await guarded.get(path)).status_code in (200, 503)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.com", ""])

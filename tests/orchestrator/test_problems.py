@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import re
 from typing import Any
 
 import httpx2
@@ -165,21 +165,21 @@ async def test_a_body_that_does_not_say_it_is_json_is_refused(http: httpx2.Async
     assert document["status"] == 415
 
 
-@pytest.mark.parametrize("path", ["/v1/delegations?limit=0", "/v1/delegations?limit=501", "/v1/delegations?limit=x"])
-async def test_a_wrong_query_is_pointed_at(http: httpx2.AsyncClient, path: str) -> None:
-    document = problem(await http.get(path))
+@pytest.mark.parametrize(
+    ("query", "name", "detail"),
+    [
+        ("limit=0", "limit", ""),
+        ("limit=501", "limit", ""),
+        ("limit=x", "limit", ""),
+        ("statuss=failed", "statuss", "unknown parameter 'statuss'"),
+        ("label=team", "label", "'team' is not key:value"),
+    ],
+)
+async def test_a_wrong_query_is_pointed_at(http: httpx2.AsyncClient, query: str, name: str, detail: str) -> None:
+    document = problem(await http.get(f"/v1/delegations?{query}"))
     assert document["status"] == 422
-    assert [mistake["pointer"] for mistake in document["errors"]] == ["/query/limit"]
-
-
-async def test_an_unknown_query_parameter_is_refused(http: httpx2.AsyncClient) -> None:
-    document = problem(await http.get("/v1/delegations?statuss=failed"))
-    assert document["errors"] == [{"pointer": "/query/statuss", "detail": "unknown parameter 'statuss'"}]
-
-
-async def test_a_label_without_a_value_is_refused(http: httpx2.AsyncClient) -> None:
-    document = problem(await http.get("/v1/delegations?label=team"))
-    assert document["errors"] == [{"pointer": "/query/label", "detail": "'team' is not key:value"}]
+    (mistake,) = document["errors"]
+    assert (mistake["pointer"], mistake["detail"] == detail or not detail) == (f"/query/{name}", True)
 
 
 async def test_task_and_context_over_their_cap_are_refused_with_the_number(real: httpx2.AsyncClient) -> None:
@@ -212,31 +212,30 @@ async def test_an_undeclared_body_is_read_no_further_than_the_cap(url: str) -> N
     assert b" 413 " in answer.result()
 
 
-async def test_a_batch_over_a_thousand_is_refused(http: httpx2.AsyncClient) -> None:
-    document = problem(await http.post("/v1/delegations:batch", json={"requests": [{"task": "t"}] * 1001}))
-    assert document["status"] == 422
-    assert document["errors"][0]["pointer"] == "/requests"
-    assert "1000" in document["detail"]
+ONE = {"task": "t"}
 
 
-async def test_one_request_of_a_batch_may_not_be_over_its_own_cap(real: httpx2.AsyncClient) -> None:
-    body = {"requests": [{"task": "t"}, {"task": "t", "labels": {"a": "x" * MAX_REQUEST_BYTES}}]}
-    document = problem(await real.post("/v1/delegations:batch", json=body))
-    assert document["status"] == 413
-    assert f"{MAX_REQUEST_BYTES:,}" in document["detail"]
-
-
-async def test_a_shared_context_does_not_multiply_past_the_caps(http: httpx2.AsyncClient) -> None:
-    body = {"requests": [{"task": "t"}] * 100, "sharedContext": "x" * 1024 * 1000}
-    document = problem(await http.post("/v1/delegations:batch", json=body))
-    assert document["status"] == 413
-
-
-async def test_a_batch_has_no_idempotency_key_of_its_own(http: httpx2.AsyncClient) -> None:
-    answer = await http.post(
-        "/v1/delegations:batch", json={"requests": [{"task": "t"}]}, headers={"Idempotency-Key": "k"}
-    )
-    assert problem(answer)["status"] == 422
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "text"),
+    [
+        ({"requests": [ONE] * 1001}, {}, 422, "^/requests: .*1000"),
+        (
+            {"requests": [ONE, {"task": "t", "labels": {"a": "x" * MAX_REQUEST_BYTES}}]},
+            {},
+            413,
+            f"{MAX_REQUEST_BYTES:,}",
+        ),
+        ({"requests": [ONE] * 100, "sharedContext": "x" * 1024 * 1000}, {}, 413, "sharedContext"),
+        ({"requests": [ONE]}, {"Idempotency-Key": "k"}, 422, "a batch has no Idempotency-Key"),
+    ],
+    ids=["too many", "one over its own cap", "a context that multiplies past the caps", "a key of its own"],
+)
+async def test_a_batch_has_bounds_and_no_key(
+    real: httpx2.AsyncClient, body: dict[str, Any], headers: dict[str, str], status: int, text: str
+) -> None:
+    document = problem(await real.post("/v1/delegations:batch", json=body, headers=headers))
+    assert document["status"] == status
+    assert re.search(text, document["detail"])
 
 
 async def test_an_unknown_path_and_an_unknown_method_are_problems_too(http: httpx2.AsyncClient) -> None:
@@ -290,11 +289,3 @@ async def test_every_answer_echoes_its_request_id(http: httpx2.AsyncClient) -> N
 @pytest.mark.parametrize("path", ["/livez", "/v1/delegations", "/nowhere"])
 async def test_no_answer_is_kept_by_a_cache(http: httpx2.AsyncClient, path: str) -> None:
     assert (await http.get(path)).headers["cache-control"] == "no-store"
-
-
-def test_a_problem_survives_json() -> None:
-    from deputize.orchestrator.problems import Problem
-
-    text = '{"type":"about:blank","title":"Not Found","status":404,"detail":"gone","errors":[]}'
-    assert Problem.model_validate_json(text).to_json() == text
-    assert json.loads(text) == Problem.model_validate_json(text).to_dict()

@@ -213,6 +213,7 @@ async def test_an_artifact_has_a_name_and_versions(desk: Desk, service: Delegati
         await service.artifact(id, "a.md", 3)
 
 
+@pytest.mark.requirement("P-15")
 async def test_cancelling_before_the_start_ends_it_and_twice_is_once(service: Delegations) -> None:
     id = await accepted(service)
     cancelled = await service.cancel(id)

@@ -15,7 +15,6 @@ from starlette.types import Message
 from deputize.orchestrator.sse import EventStream, StreamSlots
 from deputize.shared.errors import Unavailable
 from deputize.shared.events import Envelope, Heartbeat, ProgressMade, RunFinished, TextDelta
-from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_service import FakeService
 from tests.plain_http import PLAIN_HTTP
@@ -188,11 +187,6 @@ async def test_a_follower_whose_caller_hung_up_while_it_was_written_to_is_let_go
             service.happen(id, ProgressMade(message="x" * 10_000))
         await until(lambda: service.following)
     await until(lambda: not service.following)
-
-
-async def test_an_unknown_id_is_not_found_before_the_stream_begins(http: httpx2.AsyncClient) -> None:
-    answer = await http.get(f"/v1/delegations/{new_id()}/events")
-    assert answer.status_code == 404
 
 
 @pytest.mark.parametrize("given", ["-1", "x", "1.5", "9" * 40])
