@@ -65,11 +65,7 @@ class DiffBlock:
 def unified_diff(before: str, after: str, path: str, *, created: bool = False) -> Diff:
     """Returns the unified diff of two texts, with three lines of context; its text is empty where they are equal.
 
-    Args:
-        before: The old text.
-        after: The new text.
-        path: The path in the diff's header.
-        created: Whether the header names ``/dev/null`` as the old file.
+    ``created``: the header names ``/dev/null`` as the old file.
     """
     old, new = _lines(before), _lines(after)
     blocks = list(compare(old, new))

@@ -64,15 +64,9 @@ def find_placeholder(text: str, *known: str) -> str | None:
 
 
 def refuse_placeholder(name: str, text: str, *known: str) -> None:
-    """Refuses a parameter's text that contains a placeholder.
+    """Raises ToolError(INVALID_TOOL_PARAMS) for a parameter, of this name, whose text contains a placeholder.
 
-    Args:
-        name: The parameter's name, for the message.
-        text: The parameter's value.
-        known: The file and the text to replace: a line that one of them contains is not a placeholder.
-
-    Raises:
-        ToolError: INVALID_TOOL_PARAMS, with the placeholder.
+    A line that one of the ``known`` texts contains, the file's and the text to replace, is none.
     """
     if found := find_placeholder(text, *known):
         raise ToolError(
@@ -85,7 +79,12 @@ def refuse_placeholder(name: str, text: str, *known: str) -> None:
 
 def not_found_error(file: TextFile, path: str, old: str, new: str) -> ToolError:
     """Returns the error for a text that is not in the file, with its probable cause or the closest lines."""
-    reason = _diagnosis(file, old) or _advice(file, old, new) + _closest_lines(file, old)
+    reason = _diagnosis(file, old)
+    if reason is None:
+        reason = "Check whitespace, indentation and line ends, or read the file again: it may have changed."
+        if len(new.strip()) > 2 and new not in old and (lines := find_lines(file, new)):
+            reason = f"new_string is already in the file (line {lines[0]}): perhaps this edit was made before."
+        reason += _closest_lines(file, old)
     return ToolError(ErrorType.EDIT_NOT_FOUND, f"Text not found in {path}: {clip(repr(old), 200)}. {reason}")
 
 
@@ -95,25 +94,16 @@ def _diagnosis(file: TextFile, old: str) -> str | None:
             "It begins every line with a line number, as read_file prints them. They are not part of the file: "
             "send old_string and new_string without them."
         )
-    if (plain := _unescape(old)) != old and find_lines(file, plain):
+    plain = old
+    for written, meant in (("\\n", "\n"), ("\\t", "\t"), ('\\"', '"'), ("\\'", "'")):
+        plain = plain.replace(written, meant)
+    if plain != old and find_lines(file, plain):
         return r"It is escaped twice: send line ends, tabs and quotes themselves, not as \n, \t and \"."
     if found := find_placeholder(old, file.text):
         return f"It has a placeholder, {clip(found, 100)!r}: send the lines that it stands for, or leave it out."
     if "\ufffd" in old and file.readable != file.text:
         return "\ufffd stands for bytes of the file that are not valid UTF-8: leave them out of old_string."
     return None
-
-
-def _unescape(text: str) -> str:
-    for written, meant in (("\\n", "\n"), ("\\t", "\t"), ('\\"', '"'), ("\\'", "'")):
-        text = text.replace(written, meant)
-    return text
-
-
-def _advice(file: TextFile, old: str, new: str) -> str:
-    if len(new.strip()) > 2 and new not in old and (lines := find_lines(file, new)):
-        return f"new_string is already in the file (line {lines[0]}): perhaps this edit was made before."
-    return "Check whitespace, indentation and line ends, or read the file again: it may have changed."
 
 
 def _closest_lines(file: TextFile, old: str) -> str:
@@ -134,15 +124,9 @@ def _closest_lines(file: TextFile, old: str) -> str:
 
 
 def refuse_empty(old: str, new: str, instead: str) -> None:
-    """Refuses an edit with an empty old text, or with equal texts.
+    """Raises ToolError for an edit with an empty old text, or with equal texts.
 
-    Args:
-        old: The text to replace.
-        new: The text to write.
-        instead: The tools that write a whole text, for the message.
-
-    Raises:
-        ToolError: INVALID_TOOL_PARAMS or EDIT_NO_CHANGE.
+    ``instead`` are the tools that write a whole text, for the message.
     """
     if not old:
         raise ToolError(
@@ -154,14 +138,7 @@ def refuse_empty(old: str, new: str, instead: str) -> None:
 
 
 def apply_edit(file: TextFile, name: str, old: str, new: str, *, every: bool) -> Replacement:
-    """Replaces ``old`` by ``new`` in the file's text.
-
-    Args:
-        file: The file.
-        name: Its name, for messages.
-        old: The text to replace.
-        new: The text to write.
-        every: Whether all occurrences are replaced.
+    """Replaces ``old``, or ``every`` occurrence of it, by ``new`` in the file's text; ``name`` is for messages.
 
     Raises:
         ToolError: EDIT_NOT_FOUND, EDIT_AMBIGUOUS, EDIT_NO_CHANGE, or INVALID_TOOL_PARAMS for a text with a
@@ -170,7 +147,12 @@ def apply_edit(file: TextFile, name: str, old: str, new: str, *, every: bool) ->
     done = replace(file, old, new, every=every)
     if done is None:
         raise not_found_error(file, name, old, new)
-    _refuse_line_numbers(old, new)
+    if new.count("\n") and strip_line_numbers(new, only_ours=True) and not strip_line_numbers(old):
+        raise ToolError(
+            ErrorType.INVALID_TOOL_PARAMS,
+            "new_string begins every line with a line number as read_file prints them. They are not part of the "
+            "file: leave them out. Nothing was changed.",
+        )
     refuse_placeholder("new_string", new, old, file.text)
     if done.text == file.text:
         raise no_change_error("the file already contains new_string, except for the differences that were ignored")
@@ -180,13 +162,3 @@ def apply_edit(file: TextFile, name: str, old: str, new: str, *, every: bool) ->
 def no_change_error(why: str) -> ToolError:
     """Returns the error for an edit that would change nothing."""
     return ToolError(ErrorType.EDIT_NO_CHANGE, f"Nothing to change: {why}.")
-
-
-def _refuse_line_numbers(old: str, new: str) -> None:
-    """Refuses a new text whose lines are all numbered: it was copied from read_file's output."""
-    if new.count("\n") and strip_line_numbers(new, only_ours=True) and not strip_line_numbers(old):
-        raise ToolError(
-            ErrorType.INVALID_TOOL_PARAMS,
-            "new_string begins every line with a line number as read_file prints them. They are not part of the "
-            "file: leave them out. Nothing was changed.",
-        )

@@ -27,6 +27,7 @@ _MAX_PAIRS = 10_000
 """Pairs of old and new lines that are compared to find out which was changed into which."""
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 _TOKEN = re.compile(r"\w+|\n|[^\S\n]+|[^\w\s]")
+_WORD = re.compile(r"\w")
 _COMMENT = re.compile(r"//|#|--|/\*|<!--")
 _INVISIBLE = "\u200b\u2060\ufeff"
 
@@ -109,7 +110,12 @@ class Merge:
         is_last, was_last = number == len(self._new) - 1, origin == len(self._old) - 1
         follows = self._origins[number - 1] == origin - 1
         precedes = was_last if is_last else self._origins[number + 1] == origin + 1
-        at_start, at_end = _differs_at_ends(self._old[origin].text, self._found[origin].text)
+        base = split_tokens(self._old[origin].text)
+        places = changes(base, split_tokens(self._found[origin].text))
+        at_start, at_end = (
+            any(change.low == 0 for change in places),
+            any(change.high == len(base) for change in places),
+        )
         return (at_start and not follows) or (at_end and not precedes)
 
     def _gap(self, number: int, origin: int | None) -> str:
@@ -269,13 +275,6 @@ def _inserted_by_model(base: Sequence[str], change: Change, model_changes: Seque
     return +inserted
 
 
-def _differs_at_ends(old: str, found: str) -> tuple[bool, bool]:
-    """Whether the file's line differs from the quoted one at its start, and at its end."""
-    base = split_tokens(old)
-    places = changes(base, split_tokens(found))
-    return any(change.low == 0 for change in places), any(change.high == len(base) for change in places)
-
-
 def split_tokens(text: str) -> list[str]:
     """Splits a text into words, line ends, other whitespace, and single signs."""
     return _TOKEN.findall(text)
@@ -285,22 +284,19 @@ def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:
     """Returns the changes that turn the old tokens into the new ones."""
     found: list[Change] = []
     for block in compare(old, new):
-        if not block.same:
-            tokens = tuple(new[block.new.start : block.new.stop])
-            found.append(_change_with_range(old, block.old.start, block.old.stop, tokens))
+        if block.same:
+            continue
+        start, end, tokens = block.old.start, block.old.stop, tuple(new[block.new.start : block.new.stop])
+        low, high = start, end
+        if start == end or not tokens:  # only an insertion or a deletion has equivalent positions
+            movable = tokens or tuple(old[start:end])
+            size = len(movable)
+            while low and old[low - 1] == movable[(size - 1 - (start - low)) % size]:
+                low -= 1
+            while high < len(old) and old[high] == movable[(high - end) % size]:
+                high += 1
+        found.append(Change(start, end, tokens, low, high))
     return found
-
-
-def _change_with_range(old: Sequence[str], start: int, end: int, tokens: tuple[str, ...]) -> Change:
-    low, high = start, end
-    if (start == end) is not (not tokens):  # only an insertion or a deletion has equivalent positions
-        movable = tokens or tuple(old[start:end])
-        size = len(movable)
-        while low and old[low - 1] == movable[(size - 1 - (start - low)) % size]:
-            low -= 1
-        while high < len(old) and old[high] == movable[(high - end) % size]:
-            high += 1
-    return Change(start, end, tokens, low, high)
 
 
 def _apply_both(
@@ -325,19 +321,16 @@ def _apply_both(
 
 def _file_changes(base: Sequence[str], theirs: Sequence[str]) -> list[Change]:
     """Returns the file's changes; insertions and deletions include the whitespace beside them in their range."""
-    return [
-        change if _visible(base[change.start : change.end]) and _visible(change.tokens) else _widen(base, change)
-        for change in changes(base, theirs)
-    ]
-
-
-def _widen(base: Sequence[str], change: Change) -> Change:
-    low, high = change.low, change.high
-    while low and base[low - 1].isspace():
-        low -= 1
-    while high < len(base) and base[high].isspace():
-        high += 1
-    return replace(change, low=low, high=high)
+    found: list[Change] = []
+    for change in changes(base, theirs):
+        low, high = change.low, change.high
+        if not (_visible(base[change.start : change.end]) and _visible(change.tokens)):
+            while low and base[low - 1].isspace():
+                low -= 1
+            while high < len(base) and base[high].isspace():
+                high += 1
+        found.append(replace(change, low=low, high=high))
+    return found
 
 
 def _added_tokens(old: Sequence[str], new: Sequence[str]) -> set[str]:
@@ -348,13 +341,9 @@ def _added_tokens(old: Sequence[str], new: Sequence[str]) -> set[str]:
 def _added_by_file(base: Sequence[str], change: Change) -> Counter[str]:
     """Counts the tokens that only the file has, unless they are another wording of the quoted ones."""
     quoted, there = _visible(base[change.start : change.end]), _visible(change.tokens)
-    if any(map(_is_word, quoted)):
-        quoted, there = ([token for token in tokens if not _is_word(token)] for tokens in (quoted, there))
+    if any(map(_WORD.match, quoted)):
+        quoted, there = ([token for token in tokens if not _WORD.match(token)] for tokens in (quoted, there))
     return Counter(there) - Counter(quoted) if len(there) > len(quoted) else Counter()
-
-
-def _is_word(token: str) -> bool:
-    return token[0].isalnum() or token[0] == "_"
 
 
 def _visible(tokens: Sequence[str]) -> list[str]:

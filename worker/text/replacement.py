@@ -87,21 +87,17 @@ class Tolerance:
         """Whether differences inside or before lines are ignored, so that the written lines must be shown."""
         return self.indentation or self.normalizations not in ((), (LINE_ENDS,), (TRAILING_BLANKS,))
 
-    @property
-    def needs_non_ascii(self) -> bool:
-        return LOOK_ALIKES in self.normalizations
-
     def matches(self, text: str, old: str, *, every: bool) -> list[TextRange]:
         """Returns the ranges of all matches; with ``every`` without those that overlap another one."""
-        if self.needs_non_ascii and text.isascii() and old.isascii():
+        if LOOK_ALIKES in self.normalizations and text.isascii() and old.isascii():
             return []
         if self.indentation:
             return _find_indented(text, old, self.normalizations)
-        return (
-            _find_normalized(text, old, self.normalizations, every=every)
-            if self.normalizations
-            else _find_exact(text, old, every=every)
-        )
+        if self.normalizations:
+            return _find_normalized(text, old, self.normalizations, every=every)
+        if old.startswith("\n") and "\r\n" in text:
+            return []  # it would match the second half of a CRLF
+        return [(at, at + len(old)) for at in _find_starts(text, old, every=every)]
 
 
 TOLERANCES = (
@@ -118,12 +114,6 @@ TOLERANCES = (
 )
 
 
-def _find_exact(text: str, old: str, *, every: bool) -> list[TextRange]:
-    if old.startswith("\n") and "\r\n" in text:
-        return []  # it would match the second half of a CRLF
-    return [(at, at + len(old)) for at in find_starts(text, old, every=every)]
-
-
 def _find_normalized(text: str, old: str, normalizations: Sequence[Normalization], *, every: bool) -> list[TextRange]:
     wanted = NormalizedText(old, *normalizations).text
     literal = LINE_ENDS in normalizations
@@ -134,7 +124,7 @@ def _find_normalized(text: str, old: str, normalizations: Sequence[Normalization
     opens = wanted[0] == "\n" and old[0] in (" ", "\t")  # matches a line of blanks, but not the end of another line
     return [
         (normalized.original_offset(at), normalized.original_offset(at + len(wanted)))
-        for at in find_starts(normalized.text, wanted, every=every)
+        for at in _find_starts(normalized.text, wanted, every=every)
         if not (opens and normalized.text[at - 1 : at] not in ("", "\n"))
         and not (cut_short and normalized.text[at + len(wanted) :][:1] not in ("", "\n"))
         and not (normalized.splits(at) or normalized.splits(at + len(wanted)))
@@ -174,7 +164,7 @@ def _find_sequences(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
     return [at for at in found[:MAX_MATCHES] if at >= 0 and list(lines[at : at + size]) == list(wanted)]
 
 
-def find_starts(text: str, wanted: str, *, every: bool) -> list[int]:
+def _find_starts(text: str, wanted: str, *, every: bool) -> list[int]:
     """Returns the offsets of all occurrences. Unless ``every``, they may overlap: "aa" occurs twice in "aaa"."""
     matches: list[int] = []
     at = text.find(wanted)
@@ -203,7 +193,7 @@ def trim_repeated(text: str, span: Span, old: str) -> Span:
     return _trim_end(text, span, after, old)
 
 
-def is_indentation_doubtful(text: str, span: Span) -> bool:
+def _is_indentation_doubtful(text: str, span: Span) -> bool:
     """Whether the lines after the first new one seem to lack the indentation of the line that the span is in."""
     before = text[line_start(text, span.start) : span.start]
     if before.strip(" \t") or not before or span.text[:1] in (" ", "\t"):
@@ -219,26 +209,21 @@ def _trim_indentation(span: Span, indent: str, old: str) -> Span:
     first, *others = span.text[len(mine) :].split("\n")
     if "\n" not in old.rstrip("\n"):
         shift = IndentShift(mine, indent)
-        moved = [_shift_line(line, shift) for line in others]
-        if None in moved:
-            return span
-        others = [line for line in moved if line is not None]
+        for at, line in enumerate(others):
+            text = line.lstrip(" \t")
+            indent = shift(line[: len(line) - len(text)]) if text.strip() else line[: len(line) - len(text)]
+            if indent is None:
+                return span
+            others[at] = indent + text
     return Span(span.start, span.end, "\n".join([first, *others]))
-
-
-def _shift_line(line: str, shift: IndentShift) -> str | None:
-    """Returns the line with its shifted indentation; blank lines are not changed."""
-    text = line.lstrip(" \t")
-    if not text.strip():
-        return line
-    indent = shift(line[: len(line) - len(text)])
-    return None if indent is None else indent + text
 
 
 def _trim_start(text: str, span: Span, before: str, old: str) -> Span:
     for length in range(min(len(before), len(span.text), _LONGEST), 0, -1):
         part = before[-length:]
-        apart = not _splits_word(before[:-length], part) and not _splits_word(part, old)
+        # no word is split at either end
+        starts, ends = before[-length - 1 : -length].isalnum(), part[-1].isalnum()
+        apart = not (starts and part[0].isalnum()) and not (ends and old[:1].isalnum())
         if apart and span.text.startswith(part) and not old.startswith(part):
             whole = part.strip() == before.strip() and (len(part) >= _LONG or _BULLET.fullmatch(part) is not None)
             shorter = Span(span.start, span.end, span.text[length:])
@@ -270,10 +255,6 @@ def _trim_before_comment(text: str, span: Span, rest: str, old: str) -> Span:
     return whole if was == once else span
 
 
-def _splits_word(left: str, right: str) -> bool:
-    return left[-1:].isalnum() and right[:1].isalnum()
-
-
 def _counts_once(text: str, doubled: Span, single: Span, part: str, *, sure: bool) -> bool:
     """Whether the repeated part is meant once. A part with brackets or quotes is, if only that keeps their balance."""
     if not _BRACKETS.search(part):
@@ -291,17 +272,9 @@ def _lines(text: str, *spans: Span) -> Iterator[str]:
 
 
 def replace(file: TextFile, old: str, new: str, *, every: bool) -> Replacement | None:
-    """Replaces ``old`` by ``new`` in the file's text.
+    """Replaces ``old`` by ``new`` in the file's text; returns None if the old text is not found.
 
-    Args:
-        file: The file.
-        old: The text to replace.
-        new: The text to write.
-        every: Whether all matches are replaced. Tolerant matches must then be equal to each other, and there is no
-            fuzzy match.
-
-    Returns:
-        The replacement, or None if the old text is not found.
+    With ``every`` all matches are replaced: tolerant ones must then be equal to each other, and there is no fuzzy one.
 
     Raises:
         ToolError: EDIT_AMBIGUOUS for several matches, EDIT_NOT_FOUND if the edit would lose text in which the file
@@ -334,20 +307,23 @@ def find_lines(file: TextFile, text: str) -> tuple[int, ...]:
 def _replacement(
     file: TextFile, matches: Sequence[TextRange], old: str, new: str, tolerance: Tolerance, *, literally: bool
 ) -> Replacement | None:
-    rewrites = [_rewrite(file, place, old, new, tolerance) for place in matches]
-    done = [each for each in rewrites if each]
-    if len(done) < len(matches):
-        return None
-    spans = [Span(start, end, each.text) for (start, end), each in zip(matches, done, strict=True)]
+    spans: list[Span] = []
+    moved = False
+    for start, end in matches:
+        done = _rewrite(file, (start, end), old, new, tolerance)
+        if done is None:
+            return None
+        spans.append(Span(start, end, done.text))
+        moved |= done.moved
     joins = spans if literally else [trim_repeated(file.text, span, old) for span in spans]
     is_visible = (
-        tolerance.is_visible or joins != spans or (not literally and is_indentation_doubtful(file.text, spans[0]))
+        tolerance.is_visible or joins != spans or (not literally and _is_indentation_doubtful(file.text, spans[0]))
     )
     return Replacement(
         splice(file.text, joins),
         line_numbers(file.text, spans),
         tolerance.name,
-        moved=any(each.moved for each in done),
+        moved=moved,
         written=show_lines(file.text, joins) if is_visible else "",
         repeated=joins != spans,
     )

@@ -120,30 +120,19 @@ class Replacement:
         return f"{report}\n{self.written}" if self.written else report
 
 
-def line_difference(old: SourceLine, found: SourceLine, number: int) -> str:
-    """Returns a sentence about one line that differs from the quoted one."""
-    return f"line {number} of the file was {clip(found.text, _SHOWN_CHARS)!r}, not {clip(old.text, _SHOWN_CHARS)!r}"
-
-
-def line_differences(
-    text: str, start: int, old: Sequence[SourceLine], found: Sequence[SourceLine]
-) -> tuple[int, int, list[str]]:
-    """Returns the first and the last line number of a place, and a sentence about each line that differs."""
+def differences(text: str, start: int, old: Sequence[SourceLine], found: Sequence[SourceLine]) -> tuple[int, int, str]:
+    """Returns the first and the last line number of a place, and a clause about each of the first lines that differ."""
     number = text.count("\n", 0, start) + 1 + found[0].breaks
     first, last = number, number
-    differences: list[str] = []
+    clauses: list[str] = []
     for mine, theirs in zip(old[1:], found[1:], strict=True):
         if mine.text != theirs.text:
-            differences.append(line_difference(mine, theirs, number))
+            was, quoted = clip(theirs.text, _SHOWN_CHARS), clip(mine.text, _SHOWN_CHARS)
+            clauses.append(f"line {number} of the file was {was!r}, not {quoted!r}")
         last = number
         number += theirs.breaks
-    return first, last, differences
-
-
-def join_differences(differences: Sequence[str]) -> str:
-    """Joins the first differences, with the number of the others."""
-    more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
-    return "; ".join(differences[:_SHOWN]) + more
+    more = f"; and {len(clauses) - _SHOWN} more" if len(clauses) > _SHOWN else ""
+    return first, last, "; ".join(clauses[:_SHOWN]) + more
 
 
 def show_lines(text: str, spans: Sequence[Span]) -> str:
@@ -193,9 +182,10 @@ def rewrite(file: TextFile, place: tuple[int, int], old: str, new: str) -> Rewri
     quoted, asked = (split_source(text.replace("\r\n", "\n")) for text in (old, new))
     if len(quoted) != len(found):
         return None
-    fresh = reindent(file.text, quoted, found, asked)
+    fresh = _reindent(file.text, quoted, found, asked)
     if fresh and len(quoted) == 2:
-        fresh = hang(file.text, _margin(file.text, start), fresh)
+        before = file.text[line_start(file.text, start) : start]
+        fresh = _hang(file.text, before[: len(before) - len(before.lstrip(" \t"))], fresh)
     if fresh is None:
         return None
     if twice := _repeated_neighbor(file.text, place, quoted, asked):
@@ -209,19 +199,13 @@ def rewrite(file: TextFile, place: tuple[int, int], old: str, new: str) -> Rewri
     text = Merge(there, found, fresh, line_end(file, start, end)).text()
     if text is not None:
         return Rewrite(text, fresh != asked)
-    first, last, differences = line_differences(file.text, start, quoted, found)
+    first, last, sentences = differences(file.text, start, quoted, found)
     raise ToolError(
         ErrorType.EDIT_NOT_FOUND,
         f"old_string is not exactly in the file. Lines {first}-{last} are similar to it, but new_string changes the "
-        f"text that differs there, so that it is not certain what to write: {join_differences(differences)}. "
+        f"text that differs there, so that it is not certain what to write: {sentences}. "
         "Nothing was changed. Copy old_string exactly from the file, and keep in new_string what has to stay.",
     )
-
-
-def _margin(text: str, at: int) -> str:
-    """Returns the indentation of the line in which the offset is, "" if it is the start of the line."""
-    before = text[line_start(text, at) : at]
-    return before[: len(before) - len(before.lstrip(" \t"))]
 
 
 def _repeated_neighbor(
@@ -237,14 +221,13 @@ def _repeated_neighbor(
     quoted = {line.text for line in old}
     for beside, line in ((before, new[1].text), (_first_non_blank(rest), new[-1].text)):
         # lines of brackets alone may repeat, unless the new text opens or closes one more of them than the old
-        counts = _WORD.search(line) or _brackets(old) != _brackets(new)
+        old_brackets, new_brackets = (
+            bracket_balance("\n".join(each.text for each in lines))[1] for lines in (old, new)
+        )
+        counts = _WORD.search(line) or old_brackets != new_brackets
         if beside == line and line not in quoted and counts:
             return line
     return None
-
-
-def _brackets(lines: Sequence[SourceLine]) -> list[int]:
-    return bracket_balance("\n".join(line.text for line in lines))[1]
 
 
 def _first_non_blank(lines: Iterable[str]) -> str:
@@ -278,20 +261,14 @@ class IndentShift:
         return None if rest or indent != source * count else target * count
 
 
-def common_shift(pairs: Sequence[tuple[str, str]]) -> IndentShift | None:
-    """Returns the shift that maps the first indentation of every pair to the second, or None."""
-    if not pairs:
-        return None
-    fitting = (IndentShift(*pairs[0], units) for units in (None, *permutations(_UNITS, 2)))
+def shift_between(old: Sequence[SourceLine], found: Sequence[SourceLine]) -> IndentShift | None:
+    """Returns the shift from the old lines to those of the file, or None."""
+    pairs = [(mine.indent, theirs.indent) for mine, theirs in zip(old[1:], found[1:], strict=True)]
+    fitting = (IndentShift(*pairs[0], units) for units in (None, *permutations(_UNITS, 2)) if pairs)
     return next((shift for shift in fitting if all(shift(mine) == theirs for mine, theirs in pairs)), None)
 
 
-def shift_between(old: Sequence[SourceLine], found: Sequence[SourceLine]) -> IndentShift | None:
-    """Returns the shift from the old lines to those of the file, or None."""
-    return common_shift([(mine.indent, theirs.indent) for mine, theirs in zip(old[1:], found[1:], strict=True)])
-
-
-def reindent(
+def _reindent(
     file: str, old: Sequence[SourceLine], found: Sequence[SourceLine], new: Sequence[SourceLine]
 ) -> list[SourceLine] | None:
     """Returns the new lines with the indentation of the place in the file, or None where it is not certain.
@@ -320,7 +297,8 @@ def reindent(
     if not mine or not theirs or mine == theirs:
         return mine or theirs
     # the new lines use the steps of the old lines or those of the file: unchanged lines decide, or the smallest step
-    least = _least_step(new)
+    depths = sorted({len(line.indent) for line in new[1:]})
+    least = min((deeper - depth for depth, deeper in pairwise(depths)), default=0)
     scores = [(_unmoved_count(found, old, mine), least == len(shift.units[0]))]
     scores += [(_unmoved_count(found, old, theirs), least == len(shift.units[1]))]
     return None if scores[0] == scores[1] else mine if scores[0] > scores[1] else theirs
@@ -335,7 +313,7 @@ def is_shallow(margin: str, new: Sequence[SourceLine]) -> bool:
     return bool(others) and (len(others[0].indent) < deeper or any(len(line.indent) < len(margin) for line in others))
 
 
-def hang(file: str, margin: str, new: Sequence[SourceLine]) -> list[SourceLine] | None:
+def _hang(file: str, margin: str, new: Sequence[SourceLine]) -> list[SourceLine] | None:
     """Returns the new lines for a place inside a line of the indentation ``margin``, or None where it is not certain.
 
     A model that quoted a part of one line may have written the lines after the first as if that began without
@@ -348,11 +326,6 @@ def hang(file: str, margin: str, new: Sequence[SourceLine]) -> list[SourceLine] 
     readings = (_reindent_by(margin, new, each, characters) for each in (None, *units))
     moved = next((reading for reading in readings if reading), None)
     return moved and [new[0], new[1], *moved[2:]]
-
-
-def _least_step(lines: Sequence[SourceLine]) -> int:
-    depths = sorted({len(line.indent) for line in lines[1:]})
-    return min((deeper - depth for depth, deeper in pairwise(depths)), default=0)
 
 
 def _reindent_by(
@@ -369,15 +342,11 @@ def _reindent_by(
     return [new[0], *lines]
 
 
-def _unchanged_pairs(old: Sequence[SourceLine], new: Sequence[SourceLine]) -> list[tuple[int, int]]:
-    """Returns the indexes of the lines that are equal in both, apart from their indentation."""
-    blocks = compare([line.text for line in old], [line.text for line in new])
-    return [pair for block in blocks if block.same for pair in zip(block.old, block.new, strict=True)]
-
-
 def _unmoved_count(found: Sequence[SourceLine], old: Sequence[SourceLine], new: Sequence[SourceLine]) -> int:
-    """Returns how many of the unchanged lines keep their indentation."""
-    return sum(found[at].indent == new[number].indent for at, number in _unchanged_pairs(old, new))
+    """Returns how many of the lines that are unchanged, apart from their indentation, keep that of the file."""
+    blocks = compare([line.text for line in old], [line.text for line in new])
+    pairs = (pair for block in blocks if block.same for pair in zip(block.old, block.new, strict=True))
+    return sum(found[at].indent == new[number].indent for at, number in pairs)
 
 
 def _candidate_units(

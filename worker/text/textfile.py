@@ -131,11 +131,7 @@ def _mostly_text(sample: bytes) -> bool:
 def format_remarks(bom: bytes, breaks: int, crlf: int, *, invalid: bool) -> list[str]:
     """Returns remarks about a file's format.
 
-    Args:
-        bom: The byte order mark, or empty.
-        breaks: The number of all line ends.
-        crlf: The number of CRLF line ends.
-        invalid: Whether there are bytes that are not valid UTF-8.
+    ``breaks`` is the number of all line ends; ``invalid``: there are bytes that are not valid UTF-8.
     """
     found = [remark for each, _, remark in BYTE_ORDER_MARKS if each == bom]
     if crlf:
