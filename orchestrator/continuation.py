@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from ..shared.delegation import Delegation
 from ..shared.errors import Conflict, Invalid
 from ..shared.request import DelegationRequest, Limits
-from ..shared.runs.record import files_gone, nothing_to_continue
+from ..shared.runs.record import files_before, files_gone, nothing_to_continue
 from ..shared.runs.store import RunStore
-from ..shared.runs.turns import files_before
 from ..shared.settings import Settings
 
 _OF_CONVERSATION = ("model", "tool_call_style")

@@ -21,12 +21,12 @@ from typing import Any, Concatenate, Literal, NotRequired, ParamSpec, Self, Type
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pydantic import ValidationError
 
+from ..shared.connection import reach
 from ..shared.delegation import Delegation, ToolAgentResult
 from ..shared.errors import DeputizeError, Invalid, Misconfigured
 from ..shared.events import Envelope, RunFinished
 from ..shared.facts import VerifyItem
 from ..shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
-from ..shared.redis_access import reach
 from ..shared.request import ApprovalMode, AutomaticRetry, DelegationRequest, Limits, RetryReason, WorkspaceSpec
 from ..shared.settings import Settings
 from ..shared.wire import explain

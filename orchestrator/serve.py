@@ -14,10 +14,10 @@ from functools import partial
 
 import uvicorn
 
+from ..shared.connection import reach
 from ..shared.errors import DeputizeError, Misconfigured
 from ..shared.libc import keep_memory_private
 from ..shared.log import log, log_uncaught, set_up
-from ..shared.redis_access import reach
 from ..shared.settings import Settings
 from ..shared.text import visible
 from .app import create_app

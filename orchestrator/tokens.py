@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from ..shared.background import RepeatedCause
 from ..shared.errors import Invalid, Misconfigured, ScopeMissing, Unauthorized, Unavailable
 from ..shared.settings import Settings
-from ..shared.toml_lines import line_numbers, line_of, syntax_error
+from ..shared.settings.files import line_numbers, line_of, syntax_error
 from ..shared.wire import explain, now
 from .scopes import ALL, Scope
 

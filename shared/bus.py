@@ -56,17 +56,12 @@ class Bus:
             await ready.wait()
             yield inbox
         finally:
-            await self._leave(name, inbox)
-
-    async def _leave(self, name: str, inbox: Inbox) -> None:
-        listeners = self._listeners[name]
-        listeners.discard(inbox)
-        if not listeners:
-            del self._listeners[name]
-            self._ready.pop(name, None)
-            if self._pubsub is not None:
-                with suppress(*REDIS_ERRORS):
-                    await asyncio.shield(self._pubsub.unsubscribe(name))
+            self._listeners[name].discard(inbox)
+            if not self._listeners[name]:
+                del self._listeners[name], self._ready[name]
+                if self._pubsub is not None:
+                    with suppress(*REDIS_ERRORS):
+                        await asyncio.shield(self._pubsub.unsubscribe(name))
 
     async def _keep_listening(self) -> None:
         backoff = Backoff()
@@ -81,7 +76,8 @@ class Bus:
                 awaited = {BUS, *self._listeners}
                 if self._listeners:
                     await shielded(pubsub.subscribe(*self._listeners))
-                self._tell_all(None)
+                for inbox in [inbox for inboxes in self._listeners.values() for inbox in inboxes]:
+                    _put(inbox, None)
                 async for message in pubsub.listen():  # pragma: no branch - subscribed to BUS, it has no end
                     self._deliver(message)
                     awaited.discard(message["channel"])
@@ -103,11 +99,6 @@ class Bus:
         elif message["type"] == "message":
             for inbox in self._listeners.get(name, ()):
                 _put(inbox, message["data"])
-
-    def _tell_all(self, message: str | None) -> None:
-        for inboxes in self._listeners.values():
-            for inbox in inboxes:
-                _put(inbox, message)
 
 
 def _put(inbox: Inbox, message: str | None) -> None:

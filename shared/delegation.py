@@ -82,19 +82,8 @@ class Usage(Wire):
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            cache_write_1h_tokens=self.cache_write_1h_tokens + other.cache_write_1h_tokens,
-            cost_usd=_sum_if_known(self.cost_usd, other.cost_usd),
-            cache_saved_usd=_sum_if_known(self.cache_saved_usd, other.cache_saved_usd),
-        )
-
-
-def _sum_if_known(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
+        amounts = {name: (getattr(self, name), getattr(other, name)) for name in Usage.model_fields}
+        return Usage(**{name: None if None in both else sum(both) for name, both in amounts.items()})
 
 
 class Artifact(Wire):

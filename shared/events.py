@@ -227,13 +227,16 @@ AnyEvent = Annotated[
 _event: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
 
 
-class Envelope(Wire):
-    """One event of one delegation. ``seq`` counts from 1 without gaps; transient frames have none."""
-
+class _Head(Wire):
     delegation_id: str
     seq: int | None = None
     at: Timestamp
     attempt: int
+
+
+class Envelope(_Head):
+    """One event of one delegation. ``seq`` counts from 1 without gaps; transient frames have none."""
+
     event: AnyEvent
 
     def to_json(self) -> str:
@@ -250,13 +253,6 @@ class Envelope(Wire):
         """Parses the flat form. Raises ``pydantic.ValidationError`` if it is not an event of this version."""
         head = _Head.model_validate_json(text)
         return cls.model_construct(**dict(head), event=_event.validate_json(text))
-
-
-class _Head(Wire):
-    delegation_id: str
-    seq: int | None = None
-    at: Timestamp
-    attempt: int
 
 
 SIZES = (0, 1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000, 2000, 4000, 8000, 16_000)

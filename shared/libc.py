@@ -74,7 +74,9 @@ def beneath(folder: int, path: str, flags: int, *, links: bool = True) -> int:
 def _opened(folder: int, name: bytes, flags: int, resolve: int) -> int:
     how = _How(flags | os.O_CLOEXEC, 0o600 if flags & os.O_CREAT else 0, resolve)
     tries = 1
-    while (fd := _call(folder, name, how)) < 0:
+    size = ctypes.c_size_t(ctypes.sizeof(how))
+    arguments = (ctypes.c_long(_OPENAT2), ctypes.c_int(folder), ctypes.c_char_p(name), ctypes.byref(how), size)
+    while (fd := LIBC.syscall(*arguments)) < 0:
         number = ctypes.get_errno()
         # A concurrent rename on the machine makes the kernel return EAGAIN for `..`.
         if number not in (errno.EAGAIN, errno.EINTR):
@@ -83,16 +85,6 @@ def _opened(folder: int, name: bytes, flags: int, resolve: int) -> int:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
         tries += 1
     return fd
-
-
-def _call(folder: int, name: bytes, how: _How) -> int:
-    return LIBC.syscall(
-        ctypes.c_long(_OPENAT2),
-        ctypes.c_int(folder),
-        ctypes.c_char_p(name),
-        ctypes.byref(how),
-        ctypes.c_size_t(ctypes.sizeof(how)),
-    )
 
 
 @cache

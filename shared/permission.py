@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -30,14 +30,9 @@ class PermissionOutcome(StrEnum):
 
     @property
     def is_remembered(self) -> bool:
-        return self in REMEMBERED
+        return self.startswith("proceed_always")
 
 
-REMEMBERED = (
-    PermissionOutcome.PROCEED_ALWAYS,
-    PermissionOutcome.PROCEED_ALWAYS_TOOL,
-    PermissionOutcome.PROCEED_ALWAYS_SERVER,
-)
 NOT_ANSWERED = "no one "
 """The beginning of the reason of a denial that was not decided by a person."""
 ALIASES: Mapping[str, PermissionOutcome] = {
@@ -178,7 +173,7 @@ def grants_of(subject: PermissionSubject, outcome: PermissionOutcome) -> list[st
     match outcome:
         case PermissionOutcome.PROCEED_ALWAYS:
             if subject.is_command:
-                return [*dict.fromkeys(map(_command, subject.commands))]
+                return [*dict.fromkeys(_grant("command", *pattern) for pattern in subject.commands)]
             if subject.hosts:
                 return [_grant("host", subject.tool, host) for host in subject.hosts]
             return [_grant("tool", subject.tool)]
@@ -201,14 +196,15 @@ def covered_by(subject: PermissionSubject, grants: Collection[str]) -> list[str]
     for one in (_grant("tool", subject.tool), _grant("server", subject.server)):
         if one in grants:
             return [one]
-    needed = [*map(_command, subject.commands)]
-    if not subject.is_command:
+    if subject.is_command:
+        needed = [_grant("command", *pattern) for pattern in subject.commands]
+    else:
         needed = [_grant("host", subject.tool, host) for host in subject.hosts]
     return needed if all(each in grants for each in needed) else []
 
 
 def in_words(grant: str) -> str:
-    kind, *names = _read(grant)
+    kind, *names = json.loads(grant)
     match kind:
         case "command":
             return " ".join(names)
@@ -220,13 +216,5 @@ def in_words(grant: str) -> str:
             return f"every call of {names[0]}"
 
 
-def _command(pattern: Sequence[str]) -> str:
-    return _grant("command", *pattern)
-
-
 def _grant(kind: str, *names: str | None) -> str:
     return json.dumps([kind, *names], ensure_ascii=False)
-
-
-def _read(grant: str) -> list[str]:
-    return json.loads(grant)

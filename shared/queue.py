@@ -63,6 +63,57 @@ PRIORITIES = range(10)
 LONGEST_RUN_SECONDS = 30 * 24 * 3600
 BATCH = 500
 EXIT_MISCONFIGURED = 3
+_WHILE_SENDING = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "interval_max": 0.5}
+"""Fails within seconds: the caller gets a 503 and retries, or the janitor sends the ticket."""
+_CONFIGURATION = {
+    "task_default_queue": QUEUE,
+    # Results are ours, stored with the record. With a result backend a dispatch would also subscribe to a
+    # channel per delegation, and take 20 s to notice that Redis is down.
+    "task_ignore_result": True,
+    "result_backend": None,
+    # JSON only: unpickling would run code of anyone with write access to Redis.
+    "task_serializer": "json",
+    "result_serializer": "json",
+    "accept_content": ["json"],
+    "task_publish_retry_policy": _WHILE_SENDING,
+    # Only for a queueing time in Flower, at 40 % of the dispatch rate.
+    "task_send_sent_event": False,
+    "worker_pool": POOL,
+    # Late acknowledgement on Redis loses messages (the pop and the note of it are two steps), repeats tasks that
+    # outlive the visibility timeout and, in Celery 5.7.0, ends the worker when Redis restarts.
+    "task_acks_late": False,
+    "task_reject_on_worker_lost": False,
+    # An early acknowledged ticket must not wait inside a busy worker while another one is idle.
+    "worker_disable_prefetch": True,
+    "worker_prefetch_multiplier": 1,
+    # Start order does not matter, and reconnecting is never given up.
+    "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,
+    # A delegation outlives a broken connection; its lease decides, not the broker.
+    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    # For Flower, and for `celery events`. They are lossy: monitoring only, never logic.
+    "worker_send_task_events": True,
+    # Logging is set up once, by shared/log.py.
+    "worker_hijack_root_logger": False,
+    "worker_redirect_stdouts": False,
+}
+_TRANSPORT_OPTIONS = {
+    "global_keyprefix": KEY_PREFIX,
+    # One list for each of our priorities instead of four, so that 6 really comes before 5.
+    "priority_steps": list(PRIORITIES),
+    # Harmless with early acknowledgement, but never below the longest run: kombu sends the message again then.
+    "visibility_timeout": LONGEST_RUN_SECONDS,
+    "unacked_restore_interval": 5,
+    "unacked_restore_throttle": 1,
+    # Detects a connection that died silently: the worker would hang in a read for ever.
+    "socket_timeout": 5,
+    "socket_connect_timeout": 2,
+    "socket_keepalive": True,
+    "health_check_interval": 5,
+    # kombu's default of 10 raises when it is reached instead of waiting.
+    "max_connections": 50,
+    **_WHILE_SENDING,  # for making the connection
+}
 
 
 @dataclass(frozen=True)
@@ -79,82 +130,14 @@ def create_app(settings: Settings, redis_url: str) -> Celery:
     """Returns the Celery app of this process. It is configured here alone; nothing reads the environment."""
     kombu_redis.Transport.Channel = SafeChannel
     app = Celery("deputize", broker=broker_url(redis_url), set_as_current=False)
-    app.conf.update(_dispatch_configuration(), **_worker_configuration(settings))
-    app.conf.broker_transport_options = _transport_options()
+    app.conf.update(
+        _CONFIGURATION,
+        worker_concurrency=settings.concurrency,
+        worker_soft_shutdown_timeout=settings.shutdown_seconds,
+        broker_transport_options={**_TRANSPORT_OPTIONS},
+    )
     app.conf.broker_use_ssl = tls_options(redis_url)
     return app
-
-
-def _dispatch_configuration() -> dict[str, Any]:
-    return {
-        "task_default_queue": QUEUE,
-        # Results are ours, stored with the record. With a result backend a dispatch would also subscribe to a
-        # channel per delegation, and take 20 s to notice that Redis is down.
-        "task_ignore_result": True,
-        "result_backend": None,
-        # JSON only: unpickling would run code of anyone with write access to Redis.
-        "task_serializer": "json",
-        "result_serializer": "json",
-        "accept_content": ["json"],
-        # Fails within seconds: the caller gets a 503 and retries, or the janitor sends the ticket.
-        "task_publish_retry_policy": {
-            "max_retries": 2,
-            "interval_start": 0.1,
-            "interval_step": 0.2,
-            "interval_max": 0.5,
-        },
-        # Only for a queueing time in Flower, at 40 % of the dispatch rate.
-        "task_send_sent_event": False,
-    }
-
-
-def _worker_configuration(settings: Settings) -> dict[str, Any]:
-    return {
-        "worker_pool": POOL,
-        "worker_concurrency": settings.concurrency,
-        # Late acknowledgement on Redis loses messages (the pop and the note of it are two steps), repeats tasks that
-        # outlive the visibility timeout and, in Celery 5.7.0, ends the worker when Redis restarts.
-        "task_acks_late": False,
-        "task_reject_on_worker_lost": False,
-        # An early acknowledged ticket must not wait inside a busy worker while another one is idle.
-        "worker_disable_prefetch": True,
-        "worker_prefetch_multiplier": 1,
-        # Start order does not matter, and reconnecting is never given up.
-        "broker_connection_retry_on_startup": True,
-        "broker_connection_max_retries": None,
-        # A delegation outlives a broken connection; its lease decides, not the broker.
-        "worker_cancel_long_running_tasks_on_connection_loss": False,
-        "worker_soft_shutdown_timeout": settings.shutdown_seconds,
-        # For Flower, and for `celery events`. They are lossy: monitoring only, never logic.
-        "worker_send_task_events": True,
-        # Logging is set up once, by shared/log.py.
-        "worker_hijack_root_logger": False,
-        "worker_redirect_stdouts": False,
-    }
-
-
-def _transport_options() -> dict[str, Any]:
-    return {
-        "global_keyprefix": KEY_PREFIX,
-        # One list for each of our priorities instead of four, so that 6 really comes before 5.
-        "priority_steps": list(PRIORITIES),
-        # Harmless with early acknowledgement, but never below the longest run: kombu sends the message again then.
-        "visibility_timeout": LONGEST_RUN_SECONDS,
-        "unacked_restore_interval": 5,
-        "unacked_restore_throttle": 1,
-        # Detects a connection that died silently: the worker would hang in a read for ever.
-        "socket_timeout": 5,
-        "socket_connect_timeout": 2,
-        "socket_keepalive": True,
-        "health_check_interval": 5,
-        # kombu's default of 10 raises when it is reached instead of waiting.
-        "max_connections": 50,
-        # The same bounds as task_publish_retry_policy, for making the connection.
-        "max_retries": 2,
-        "interval_start": 0.1,
-        "interval_step": 0.2,
-        "interval_max": 0.5,
-    }
 
 
 def send_tickets(app: Celery, tickets: Sequence[Ticket]) -> None:
@@ -164,25 +147,21 @@ def send_tickets(app: Celery, tickets: Sequence[Ticket]) -> None:
     is harmless, because workers drop a second ticket for a delegation.
     """
     try:
-        _send(app, tickets)
+        with app.producer_or_acquire() as producer, producer.batch(BATCH):
+            for ticket in tickets:
+                app.send_task(
+                    TASK,
+                    args=[ticket.id],
+                    task_id=ticket.id,
+                    queue=ticket.queue,
+                    priority=broker_priority(ticket.priority),
+                    argsrepr=repr(masked(ticket.title)),
+                    kwargsrepr="{}",
+                    producer=producer,
+                    retry=False,
+                )
     except (kombu.exceptions.KombuError, redis.exceptions.RedisError, OSError) as error:
         raise Unavailable("Redis does not take new work now; try again in a few seconds") from error
-
-
-def _send(app: Celery, tickets: Sequence[Ticket]) -> None:
-    with app.producer_or_acquire() as producer, producer.batch(BATCH):
-        for ticket in tickets:
-            app.send_task(
-                TASK,
-                args=[ticket.id],
-                task_id=ticket.id,
-                queue=ticket.queue,
-                priority=broker_priority(ticket.priority),
-                argsrepr=repr(masked(ticket.title)),
-                kwargsrepr="{}",
-                producer=producer,
-                retry=False,
-            )
 
 
 def broker_priority(priority: int) -> int:

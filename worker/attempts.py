@@ -15,9 +15,8 @@ from ..shared.delegation import Artifact, FinalStatus, Status, Step, Termination
 from ..shared.errors import Conflict, Fenced
 from ..shared.events import Envelope, Replied, RunRetried, StepCompleted, StepStarted
 from ..shared.facts import Trust
-from ..shared.runs.record import Claim, fields_of, nothing_to_continue, trust_of
+from ..shared.runs.record import Claim, fields_of, first_files, nothing_to_continue, trust_of
 from ..shared.runs.store import RunStore
-from ..shared.runs.turns import first_files
 from ..shared.text import clip
 from .conversation import Conversation, current_entries
 from .fleet.gate import EndpointWait, PrefixWait

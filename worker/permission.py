@@ -51,7 +51,7 @@ from ..shared.runs.permissions import (
 from ..shared.text import clip, plain_number
 from .models.base import Call
 from .policy import PolicyCall, PolicyContext, Verdict, denial, judge
-from .policy.shell.classify import CommandLine, Decision, SubCommand
+from .policy.shell import CommandLine, Decision, SubCommand
 from .policy.trust import ReadSources
 from .run_context import RunContext, StepLog
 from .tools.base import AnyTool, Kind, ToolContext, ToolResult

@@ -18,8 +18,7 @@ from ..shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepSt
 from ..shared.facts import Trust
 from ..shared.lines import line_of
 from ..shared.runs.cost import SPENT
-from ..shared.runs.record import TRUST, Claim
-from ..shared.runs.turns import FILE_TURNS
+from ..shared.runs.record import FILE_TURNS, TRUST, Claim
 from ..shared.text import clip
 from ..shared.wire import now
 from .emit import Emitter

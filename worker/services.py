@@ -31,7 +31,7 @@ from .mcp.source import McpServers
 from .models import close_models, open_model
 from .models.base import Model
 from .policy import Rule
-from .policy.known_tools import Known
+from .policy.explanation import Known
 from .policy.rule_file import load_rules
 from .sandbox.bounds import WorkerBounds
 from .standby.process import Standby

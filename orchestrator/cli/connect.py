@@ -114,7 +114,7 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
         if needs_model and not settings.has_model_endpoint:
             raise Misconfigured(NO_MODEL)
         if settings.redis_url is not None:
-            from ...shared.redis_access import reach
+            from ...shared.connection import reach
 
             await asyncio.to_thread(reach, settings.redis_url)
         if workers:

@@ -57,7 +57,7 @@ def _permissions(url: str) -> Finding:
     import redis
     from redis.exceptions import NoPermissionError
 
-    from ...shared.redis_access import NEEDED, check_access
+    from ...shared.connection import NEEDED, check_access
 
     try:
         with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as client:

@@ -127,7 +127,9 @@ async def answer(redis: Any, id: str, given: PermissionAnswer) -> PermissionRequ
     verdict, *before = await write_answer(redis, kept, given)
     match verdict:
         case "before":
-            raise Conflict(_answered(id, PermissionAnswer.model_validate_json(before[0])))
+            first = PermissionAnswer.model_validate_json(before[0])
+            how = answer_words(first.outcome, first.by, None)
+            raise Conflict(f"{id} was answered before: {how} at {first.at:%H:%M:%S} UTC")
         case "expired":
             raise Conflict(f"{id} expired: its time to be answered ended at {kept.request.expires_at:%H:%M:%S} UTC")
         case "closed":
@@ -175,11 +177,6 @@ def _check(kept: KeptRequest, given: PermissionAnswer) -> None:
     if (given.outcome is PermissionOutcome.MODIFY) != (given.arguments is not None):
         detail = "the outcome modify, and no other one, needs arguments: all those of the call, changed"
         raise Invalid(detail, [{"pointer": "/arguments", "detail": detail}])
-
-
-def _answered(id: str, before: PermissionAnswer) -> str:
-    how = answer_words(before.outcome, before.by, None)
-    return f"{id} was answered before: {how} at {before.at:%H:%M:%S} UTC"
 
 
 async def with_pending(redis: Any, delegations: Sequence[Delegation]) -> list[Delegation]:

@@ -1,15 +1,15 @@
-"""What the conversation of a run has read, in its record: for later attempts, for children and continuations."""
+"""What the record of a run holds: for its next attempt, for the delegations that build on it, and for its caller."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal, Self
 
 from ..delegation import Artifact, Delegation, Progress, Status
-from ..errors import NotFound
+from ..errors import Conflict, Invalid, NotFound
 from ..events import Envelope, RunQueued, capped
 from ..facts import Trust
 from ..request import DelegationRequest, Limits
@@ -17,10 +17,92 @@ from ..wire import now
 from .cost import LABELS, MODEL, SESSION
 from .disk import CONTINUES, DISK
 from .keys import artifacts_key, record_key
-from .turns import FILE_TURNS, FilesOf, FileTurns
 
 TRUST = "trust"
-"""The field of the record."""
+FILE_TURNS = "file_turns"
+"""Fields of the record."""
+ENDLESS = 1_000_000_000
+Get = Callable[[str], Awaitable[Delegation]]
+
+
+@dataclass(slots=True)
+class FileTurns:
+    """The first and the last turn in which files of the workspace changed; 0 where none did."""
+
+    first: int = 0
+    last: int = 0
+
+    def note(self, turn: int, *, lasting: bool = False) -> None:
+        """Notes that files changed in this turn; ``lasting``: and may change at any time until the run's end."""
+        self.first = self.first or turn
+        self.last = ENDLESS if lasting else max(self.last, turn)
+
+    def before(self, turn: int) -> Literal["start", "end"] | None:
+        """Returns when the files were as they were before this turn: at the run's start or end, or neither."""
+        if self.last < turn:
+            return "end"
+        return "start" if turn <= self.first else None
+
+    def choices(self, last: int) -> str:
+        """Returns the turns with known files, in words, for a run that had ``last`` turns."""
+        known = [f"1 to {self.first}"] if self.first > 1 else ["1"]
+        if self.last + 1 < last:
+            known.append(f"{self.last + 1} to {last}")
+        elif self.last + 1 == last:
+            known.append(str(last))
+        return " and ".join(known)
+
+    def to_json(self) -> str:
+        return json.dumps([self.first, self.last])
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Self | None:
+        """Returns None where nothing is recorded: an older version has run it."""
+        return cls(*json.loads(text)) if text else None
+
+
+@dataclass(frozen=True, slots=True)
+class FilesOf:
+    """The files of a delegation, as they were at its start or at its end."""
+
+    id: str
+    at_start: bool
+
+
+async def first_files(redis: Any, request: DelegationRequest, get: Get) -> FilesOf | None:
+    """Returns the files with which a request begins that builds on a delegation; else None.
+
+    Where that one built on another itself, its start is that one's: a workspace keeps the start of a conversation.
+    Raises as ``files_before``, and NotFound.
+    """
+    if request.builds_on is None:
+        return None
+    earlier = await get(request.builds_on)
+    if not request.from_turn or await files_before(redis, earlier, request.from_turn) == "end":
+        return FilesOf(earlier.id, at_start=False)
+    return await first_files(redis, earlier.request, get) or FilesOf(earlier.id, at_start=True)
+
+
+async def files_before(redis: Any, earlier: Delegation, turn: int) -> Literal["start", "end"]:
+    """Returns when the files of an ended delegation were as before this turn: at its start or at its end.
+
+    Raises ``Invalid`` for a turn that it did not have, and ``Conflict`` where these files are not kept.
+    """
+    id, last = earlier.id, earlier.result.turn_count if earlier.result else 0
+    if turn > max(last, 1):
+        detail = f"{id} had {last} turns; `deputize continue {id}` goes on after the last one"
+        raise Invalid(f"/fromTurn: {detail}", [{"pointer": "/fromTurn", "detail": detail}])
+    changed = FileTurns.from_json(await redis.hget(record_key(id), FILE_TURNS))
+    if changed is None:
+        raise Conflict(
+            f"which turns of {id} changed files is not recorded; `deputize retry {id}` starts from the first"
+        )
+    if (when := changed.before(turn)) is None:
+        raise Conflict(
+            f"the files of {id} as they were before turn {turn} are not kept, only those from its start and its end. "
+            f"Turns that can be chosen: {changed.choices(last)}; `deputize continue {id}` goes on after the last one"
+        )
+    return when
 
 
 async def trust_of(redis: Any, id: str) -> Trust:
@@ -222,7 +304,11 @@ async def kept_artifact(redis: Any, id: str, name: str, version: int | None) -> 
     """Returns the content of that version, or of the latest. Raises ``NotFound`` with the names that exist."""
     latest = None if "/" in name else await redis.hget(artifacts_key(id), name)
     if latest is None:
-        raise await _unknown(redis, id, name)
+        if not await redis.exists(record_key(id)):
+            raise not_found(id)
+        names = sorted(field for field in await redis.hkeys(artifacts_key(id)) if "/" not in field)
+        there = f"it has {', '.join(names)}" if names else "it has none; they are kept when a delegation ends"
+        raise NotFound(f"delegation {id} has no artifact {name!r}; {there}")
     wanted = version or int(latest)
     content = await redis.hget(artifacts_key(id), _field(name, wanted))
     if content is None:
@@ -231,14 +317,6 @@ async def kept_artifact(redis: Any, id: str, name: str, version: int | None) -> 
             f"ones are kept as long as all take no more than {MAX_KEPT_BYTES} bytes"
         )
     return content
-
-
-async def _unknown(redis: Any, id: str, name: str) -> NotFound:
-    if not await redis.exists(record_key(id)):
-        return not_found(id)
-    names = sorted(field for field in await redis.hkeys(artifacts_key(id)) if "/" not in field)
-    there = f"it has {', '.join(names)}" if names else "it has none; they are kept when a delegation ends"
-    return NotFound(f"delegation {id} has no artifact {name!r}; {there}")
 
 
 def _field(name: str, version: int) -> str:

@@ -316,14 +316,10 @@ PAUSE, RESUME = Script("pause"), Script("resume")
 async def pause_unfinished(redis: Any, before: str, *, temporary: bool) -> int:
     """Pauses what earlier stacks left, by the rules of ``pause.lua``; returns the number of paused delegations.
 
-    Args:
-        redis: The stack's own Redis: no worker of another stack is alive.
-        before: The smallest id of this stack's time.
-        temporary: Whether this stack lives only as long as the commands that use it.
+    No worker of another stack is alive. ``before`` is the smallest id of this stack's time; a ``temporary`` one lives
+    only as long as the commands that use it.
     """
-    head, tail = record_key("\0").split("\0")
-    arguments = {"before": before, "temporary": temporary, "record_head": head, "record_tail": tail}
-    return await PAUSE.run(redis, [LEASES], arguments)
+    return await PAUSE.run(redis, [LEASES], {"before": before, "temporary": temporary, **RECORD_PARTS})
 
 
 async def resume(redis: Any, id: str) -> None:

@@ -4,11 +4,11 @@ from .fields import (
     CAPS,
     AgentSettings,
     ModelPrice,
+    RedisSettings,
     SpendSettings,
     ToolSettings,
 )
 from .loading import Settings
-from .redis import RedisSettings
 from .sandbox import SandboxSettings
 from .variables import environment, header_pairs, secrets_of
 

@@ -8,8 +8,10 @@ and so on for the other tables.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -25,20 +27,22 @@ from pydantic import (
 )
 
 from ..request import ApprovalMode, Limits
-from .redis import RedisSettings
 from .sandbox import SandboxSettings, sandbox_table
-from .values import COMMA_SEPARATED, PATHS, TABLE, AbsolutePath, FilePath, upper_case
+from .variables import COMMA_SEPARATED, PATHS, TABLE, AbsolutePath, FilePath, upper_case
 
 CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 Switch = bool | None
 """True: in every run's kit. False: not offered by this worker. None: available by name, and in the kit only if it is in
 the default kit."""
+_WEAKENING = {"ssl_cert_reqs", "ssl_check_hostname"}
 
 
-class ToolSettings(BaseModel):
-    """The tools that a worker offers, and the settings of some of them."""
-
+class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ToolSettings(_Table):
+    """The tools that a worker offers, and the settings of some of them."""
 
     enable_file_tools: Switch = None
     """read_file, write_file, edit_file; true puts list_directory and read_many_files into every kit too."""
@@ -94,13 +98,11 @@ class ToolSettings(BaseModel):
         return self
 
 
-class SpendSettings(BaseModel):
+class SpendSettings(_Table):
     """Caps on what the fleet's model calls cost in a day (UTC), in US dollars.
 
     Before each call its highest cost is reserved. What would exceed a cap ends its run, and nothing more is accepted.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     daily_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """For all delegations together."""
@@ -108,13 +110,11 @@ class SpendSettings(BaseModel):
     """By label: ``"team:docs" = 5`` caps that value, ``team = 5`` each value of the label."""
 
 
-class ModelPrice(BaseModel):
+class ModelPrice(_Table):
     """US dollars per million tokens. Cached tokens without a price of their own cost as much as others.
 
     Those that are written for an hour (``cache_write_1h``) cost twice as much without one.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     input: float = Field(ge=0, allow_inf_nan=False)
     output: float = Field(ge=0, allow_inf_nan=False)
@@ -130,10 +130,8 @@ def _some_limits(value: dict[str, Any]) -> dict[str, Any]:
     return Limits.model_validate(value).model_dump(exclude_unset=True)
 
 
-class AgentSettings(BaseModel):
+class AgentSettings(_Table):
     """A named agent: what a request that names it, or a call of call_subagent, gets where it sets nothing itself."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     description: str = Field(default="", max_length=1000)
     """What it is for; models that may call it as a subagent read this."""
@@ -149,10 +147,61 @@ class AgentSettings(BaseModel):
     parent's; without a profile it has its parent's sandbox."""
 
 
-class SettingsFields(BaseModel):
+class RedisSettings(_Table):
+    """Parts of the connection to Redis that are better not in its address. They override those of ``redis_url``."""
+
+    user: str | None = None
+    """A user of its access control list; ``shared/README.md`` has the least rights that it needs."""
+    password: SecretStr | None = None
+    ca_file: AbsolutePath | None = None
+    """The certificates (PEM) that vouch for the server of a ``rediss://`` address; unset: those of the system."""
+    cert_file: AbsolutePath | None = None
+    """The certificate (PEM) that this side shows to a server that wants one."""
+    key_file: AbsolutePath | None = None
+    """Its key, if that is not in the same file."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.key_file and not self.cert_file:
+            raise ValueError("key_file needs cert_file, the certificate that it belongs to")
+        if self.user and not self.password:
+            raise ValueError("user needs password")
+        for path in (self.ca_file, self.cert_file, self.key_file):
+            if path and not os.access(path, os.R_OK):
+                raise ValueError(f"the file {path} cannot be read")
+        return self
+
+    @property
+    def is_set(self) -> bool:
+        return self != RedisSettings()
+
+    def address(self, url: str) -> str:
+        """Returns the URL with these parts in it. Raises ValueError if they do not fit its scheme."""
+        parts = urlsplit(url)
+        if weak := _WEAKENING & dict(parse_qsl(parts.query)).keys():
+            raise ValueError(f"{min(weak)}: certificates are always verified; redis.ca_file names those that count")
+        files = {"ssl_ca_certs": self.ca_file, "ssl_certfile": self.cert_file, "ssl_keyfile": self.key_file}
+        given = {name: str(path) for name, path in files.items() if path}
+        if given and parts.scheme != "rediss":
+            raise ValueError(f"{parts.scheme}:// is without TLS, so redis.ca_file and cert_file need rediss://")
+        if not self.is_set:
+            return url
+        netloc = self._credentials(parts.netloc)
+        query = urlencode({**dict(parse_qsl(parts.query)), **given}) if given else parts.query
+        return parts._replace(netloc=netloc, query=query).geturl()
+
+    def _credentials(self, netloc: str) -> str:
+        before, _, host = netloc.rpartition("@")
+        user, _, password = before.partition(":")
+        user = unquote(user) if self.user is None else self.user
+        password = unquote(password) if self.password is None else self.password.get_secret_value()
+        return f"{quote(user, safe='')}:{quote(password, safe='')}@{host}" if user or password else host
+
+
+class SettingsFields(_Table):
     """Times are in seconds, sizes in bytes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(validate_default=True)
 
     redis: RedisSettings = RedisSettings()
     """Its user and its certificates."""

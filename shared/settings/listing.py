@@ -44,12 +44,13 @@ def setting_lines(settings: SettingsFields) -> list[SettingLine]:
             variable,
             table,
             name,
-            _shown(settings, table, name),
+            HIDDEN if isinstance(value, str) and credentials_in(value) else _toml(value),
             _toml(_value(defaults, table, name)),
             field_docstrings(TABLES[table][1] if table else SettingsFields).get(name, ""),
         )
         for variable, (table, name) in VARIABLES.items()
         if name not in _SET_BY_THE_STACK
+        for value in [_value(settings, table, name)]
     ]
     return sorted(lines, key=lambda line: line.table or "")
 
@@ -68,11 +69,6 @@ def as_toml(lines: list[SettingLine]) -> Iterator[str]:
 
 def _value(settings: SettingsFields, table: str | None, name: str) -> Any:
     return getattr(getattr(settings, table) if table else settings, name)
-
-
-def _shown(settings: SettingsFields, table: str | None, name: str) -> str:
-    value = _value(settings, table, name)
-    return HIDDEN if isinstance(value, str) and credentials_in(value) else _toml(value)
 
 
 def _toml(value: Any) -> str:

@@ -13,8 +13,7 @@ from ..errors import Misconfigured
 from ..request import Limits
 from ..wire import explain
 from . import files, variables
-from .fields import SettingsFields, SpendSettings, ToolSettings
-from .redis import RedisSettings
+from .fields import RedisSettings, SettingsFields, SpendSettings, ToolSettings
 from .sandbox import SandboxSettings, sandbox_table
 from .variables import (
     MODEL_VARIABLES,
@@ -72,13 +71,6 @@ _PATHS = {
     if _has_path(field.annotation)
 }
 """Relative ones are relative to the file that contains them."""
-
-
-def _variable_of(place: str) -> str | None:
-    """Returns the variable of the setting at ``place`` (``tools/enable_bash``, ``prices/x/input``), if it has one."""
-    table, _, rest = place.partition("/")
-    setting = f"{table}/{rest.partition('/')[0]}"
-    return _BY_PLACE.get(setting) or _BY_PLACE.get(table)
 
 
 class Settings(SettingsFields):
@@ -144,7 +136,10 @@ class Settings(SettingsFields):
         except ValidationError as error:
             mistakes = [(m["pointer"].lstrip("/"), m["detail"]) for m in explain(error, cls)]
             sentences = "; ".join(f"{name}: {detail}" for name, detail in mistakes)
-            places = dict.fromkeys(["deputize.toml", *filter(None, (_variable_of(name) for name, _ in mistakes))])
+            # the variable of ``tools/enable_bash``, or that of ``prices`` for ``prices/x/input``
+            keys = [name.split("/") for name, _ in mistakes]
+            known = (_BY_PLACE.get("/".join(each[:2])) or _BY_PLACE.get(each[0]) for each in keys)
+            places = dict.fromkeys(["deputize.toml", *filter(None, known)])
             raise Misconfigured(f"settings: {sentences}; correct {' or '.join(places)}") from None
 
     def child_environment(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from ..text import did_you_mean
-from .values import COMMA_SEPARATED, TABLE, AbsolutePath
+from .variables import COMMA_SEPARATED, TABLE, AbsolutePath
 
 _HOST_PATTERN = re.compile(r"\*|(\*\.)?[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?|[0-9a-f:]*:[0-9a-f:.]+", re.IGNORECASE)
 

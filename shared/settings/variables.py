@@ -1,15 +1,19 @@
-"""The variables of the model's endpoint. They are the SDK's own, and only workers get them."""
+"""Settings as text: environment variables, those of the model's endpoint among them, and types that are read from them.
+
+The variables of the endpoint are the SDK's own, and only workers get them.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
-from pydantic import SecretStr
+from pydantic import AfterValidator, BeforeValidator, SecretStr
 from pydantic_core import to_json
 
 from ..errors import Misconfigured
@@ -30,15 +34,11 @@ def header_pairs(lines: str) -> list[tuple[str, str]]:
     return [(name.strip(), value.strip()) for name, colon, value in pairs if colon]
 
 
-def _header_values(lines: str) -> list[str]:
-    """Returns the values of headers written as ``Name: value``, one per line, without a scheme such as ``Bearer``."""
-    return [_SCHEME.sub("", value) for _, value in header_pairs(lines)]
-
-
 def secrets_of(variables: Mapping[str, str]) -> list[str]:
     """Returns the values in these variables that must not leave the process: keys, headers, credentials in URLs."""
     keys = [variables[name] for name in KEY_VARIABLES if name in variables]
-    headers = [value for name in HEADER_VARIABLES for value in _header_values(variables.get(name, ""))]
+    lines = (variables.get(name, "") for name in HEADER_VARIABLES)
+    headers = [_SCHEME.sub("", value) for each in lines for _, value in header_pairs(each)]
     in_urls = [value for name in URL_VARIABLES for value in credentials_in(variables.get(name))]
     return [*keys, *headers, *in_urls]
 
@@ -129,3 +129,50 @@ def written(value: Any) -> str | None:
     if isinstance(value, dict):
         return to_json(value).decode()
     return ",".join(map(str, value if isinstance(value, list) else [value]))
+
+
+def _split(value: Any) -> Any:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _split_paths(value: Any) -> Any:
+    return [part.strip() for part in value.split(os.pathsep) if part.strip()] if isinstance(value, str) else value
+
+
+def _parsed_table(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"is not valid JSON: {error}") from None
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError(f"{path} is nowhere, because this user has no home; set HOME, or an absolute path") from None
+
+
+def _existing(path: Path) -> Path:
+    """Returns an absolute path if it exists below the working directory, because workers may run in another one.
+
+    Others stay relative; the reader looks for them in its own directories.
+    """
+    path = _expanded(path)
+    return path.absolute() if path.exists() else path
+
+
+COMMA_SEPARATED = BeforeValidator(_split)
+"""For a list: a variable contains its entries separated by commas."""
+PATHS = BeforeValidator(_split_paths)
+"""For a tuple of paths: a variable contains them separated as those of ``PATH`` are."""
+TABLE = BeforeValidator(_parsed_table)
+"""For a table of tables: a variable contains it as JSON."""
+FilePath = Annotated[Path, AfterValidator(_existing)]
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: _expanded(path).absolute())]
+
+
+def upper_case(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value

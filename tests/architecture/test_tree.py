@@ -13,7 +13,6 @@ from tests.architecture.sources import PACKAGES, ROOT, imported_from, is_ours, m
 FILE_FLOOR = 60
 SHORT = {
     "shared/ids.py": "imported by everything, and imports nothing",
-    "shared/settings/values.py": "types of three tables of settings",
     "shared/startup.py": "imported before all else",
     "shared/workspaces.py": "where both sides find files, without a client of Redis",
     "worker/workspace/copy_report.py": "read by the copy and by the run",

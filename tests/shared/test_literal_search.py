@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputize.shared.token_shapes import search_for_any, search_for_pattern
+from deputize.shared.masking import search_for_any, search_for_pattern
 
 LITERALS = st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), max_size=6)
 

@@ -8,8 +8,8 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError, ResponseError
 
+from deputize.shared.connection import explained, reach
 from deputize.shared.errors import Misconfigured, Unavailable
-from deputize.shared.redis_access import explained, reach
 from tests.redis_server import RedisProcess
 
 

@@ -17,10 +17,9 @@ import pytest
 from redis.exceptions import RedisError
 
 from deputize.shared.bus import Bus
-from deputize.shared.connection import connect
+from deputize.shared.connection import connect, reach
 from deputize.shared.errors import Misconfigured, Unavailable
 from deputize.shared.queue import Ticket, create_app, send_tickets
-from deputize.shared.redis_access import reach
 from deputize.shared.settings import Settings
 from deputize.worker.standby import program
 from tests.certificates import Authority

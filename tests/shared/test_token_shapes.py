@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputize.shared.masking import SecretMask, partial_credential
-from deputize.shared.token_shapes import search_for_shapes
+from deputize.shared.masking import SecretMask, partial_credential, search_for_shapes
 
 MASK = SecretMask()
 RANDOM = random.Random(7)

@@ -22,7 +22,7 @@ from deputize.shared.runs.keys import PENDING, grants_key, permissions_key
 from deputize.shared.runs.permissions import answer, find, pending, permission_id, write_answer
 from deputize.shared.wire import now
 from deputize.worker.permission import command_patterns
-from deputize.worker.policy.shell.classify import classify_line
+from deputize.worker.policy.shell import classify_line
 from tests.asking import WRITE, answered, begun, questions
 from tests.nesting import by_task, carrying_out, delegate
 from tests.running import Bench, call, say, script

@@ -16,7 +16,7 @@ from deputize.shared.runs.record import Claim
 from deputize.shared.settings import Settings
 from deputize.shared.settings.fields import AgentSettings
 from deputize.worker.policy import PolicyCall, PolicyContext, Rule, Verdict, decide, within
-from deputize.worker.policy.shell.classify import Decision, strictest
+from deputize.worker.policy.shell import Decision, strictest
 from deputize.worker.subagents import Inheritance
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool

@@ -12,7 +12,7 @@ from ...shared.request import DelegationRequest
 from ..threads import run_in_thread
 from .base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
 from .rules import RULES, SAFETY
-from .shell.classify import SubCommand, strictest
+from .shell import SubCommand, strictest
 
 __all__ = [
     "RULES",

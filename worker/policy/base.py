@@ -15,7 +15,7 @@ from ...shared.facts import Trust
 from ...shared.request import ApprovalMode
 from ..tools.base import AnyTool, Kind
 from ..tools.context import Touches
-from .shell.classify import CommandLine, Decision, SubCommand, classify_line
+from .shell import CommandLine, Decision, SubCommand, classify_line
 
 _INSIDE = "a delegation with approvalMode sandboxed or auto may do it"
 _OUTSIDE = "a delegation with approvalMode auto may do it"

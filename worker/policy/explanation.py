@@ -1,26 +1,178 @@
-"""What the policy decides about calls that are not made, and why: for the commands of ``deputize policy``."""
+"""What the policy decides about calls that are not made, and why, and which rules no call can match.
+
+For the commands of ``deputize policy``, and for a worker that starts.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from ...shared.errors import DeputizeError, ErrorType, Invalid, ToolError
+from ...shared.errors import DeputizeError, ErrorType, Invalid, Misconfigured, ToolError
 from ...shared.facts import Trust
-from ...shared.fleet import ToolTraits
+from ...shared.fleet import MCP, ToolTraits
 from ...shared.masking import MASK
 from ...shared.request import ApprovalMode
-from ...shared.settings import Settings
-from ...shared.text import CUT_NOTE
+from ...shared.settings import Settings, environment
+from ...shared.settings.files import configuration_folder
+from ...shared.text import CUT_NOTE, did_you_mean
+from ..mcp.config import entries, find_config_file, prefix
+from ..toolkit.registry import available_tools, find_tool
 from ..tools import BUILTIN
+from ..tools.base import AnyTool, Effect, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult, Touches
 from . import PolicyCall, PolicyContext, Rule, Verdict, decide, matched
-from .known_tools import MCP_NAME, AbsentTool, Known, KnownTools
-from .rule_file import by_priority, checked_taint, load_rules, read_file
-from .shell.classify import CommandLine
+from .matchers import MATCHERS, is_named
+from .rule_file import FileRule, RuleFields, by_priority, checked_taint, load_rules, read_file
+from .shell import Decision
+
+MCP_NAME = re.compile("mcp__.+__.+")
+
+
+class AbsentTool(Tool[Any]):
+    """Stands for a tool of an MCP server, which is not asked: it may do anything, with any arguments."""
+
+    kind = Kind.OTHER
+    params = Params
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        _, server, *remote = name.split("__")
+        self.origin = Origin("mcp", server, "__".join(remote))
+
+    def parse(self, arguments: Mapping[str, Any]) -> Any:
+        return arguments
+
+    async def run(self, ctx: ToolContext, params: Any) -> ToolResult:
+        raise ToolError(ErrorType.UNKNOWN_TOOL, f"{self.name} is only explained here, and cannot be called.")
+
+
+class RecordedTool(AbsentTool):
+    """Stands for a tool that is not built in, with the traits that a run has recorded."""
+
+    def __init__(self, traits: ToolTraits) -> None:
+        self.name = traits.name
+        self.kind, self.effect = Kind(traits.kind), Effect(traits.effect)
+        self.origin = Origin(cast(Source, traits.source), traits.server, traits.remote)
+        self.trusted, self.needs_approval = traits.trusted, traits.needs_approval
+
+
+def known_tools(settings: Settings) -> Mapping[str, AnyTool]:
+    """Returns all tools that are built in, as configured where they are available, by name."""
+    return {tool.name: tool for tool in (*BUILTIN, *available_tools(settings, BUILTIN))}
+
+
+def _call(tools: Mapping[str, AnyTool], name: str, arguments: Mapping[str, Any]) -> PolicyCall:
+    """Returns the policy's input for a call. Raises ToolError for an unknown tool and wrong arguments."""
+    tool = find_tool(tools, name)
+    return PolicyCall.of(tool, tool.parse(arguments), arguments)
+
+
+TOUCHED: Mapping[str, tuple[str, Sequence[str] | None]] = {
+    "command_prefix": ("has a command line", ("bash",)),
+    "host": ("names hosts", ("web_fetch", "web_search")),
+    "path": ("names paths", None),
+}
+"""What a matcher needs of a call, and the built-in tools whose calls have it; None: all others that touch anything."""
+
+
+class Known:
+    """What a worker knows of the tools that rules may name: a misspelt name would let through what it should deny."""
+
+    def __init__(self, settings: Settings, tools: Sequence[AnyTool]) -> None:
+        self.tools = tools
+        self.servers = _servers(settings)
+        self.has_others = settings.tools.discovery_command is not None
+        """Whether there are tools whose names only a run knows."""
+
+    def check(self, rules: Sequence[FileRule]) -> list[str]:
+        """Returns what is wrong with rules that allow. Raises Misconfigured for those that deny or ask."""
+        faults: dict[bool, list[str]] = {True: [], False: []}
+        for rule in rules:
+            for why in self._faults(rule.fields):
+                about = f"{rule.place}: the rule {rule.fields.name!r} cannot match as it is meant: {why}"
+                faults[rule.fields.decision is Decision.ALLOW].append(about)
+        if faults[False]:
+            raise Misconfigured("; ".join(faults[False]))
+        return faults[True]
+
+    def _faults(self, fields: RuleFields) -> Iterator[str]:
+        for name in fields.tool or ():
+            if not (any(is_named(tool, name) for tool in self.tools) or self._may_be_foreign(name)):
+                names = [tool.name for tool in self.tools] + [prefix(server) + "*" for server in self.servers]
+                yield f"there is no tool {name!r}{_near(name, names)}"
+        for name in (*(fields.server or ()), *(each[4:] for each in fields.taint or () if each.startswith("mcp:"))):
+            if self.servers and not any(fnmatchcase(server, name) for server in self.servers):
+                yield f"there is no MCP server {name!r}{_near(name, self.servers)}"
+        values = fields.model_dump(exclude_none=True)
+        tools = [tool for tool in self.tools if _fits(tool, values)]
+        for key, (what, named) in TOUCHED.items():
+            if key in values and not any(_touches(tool, named) for tool in tools):
+                yield f"{key}: no call of {_listed(tools)} {what}"
+        if not self._has_foreign(fields):
+            for name in fields.argument or ():
+                known = {each for tool in tools for each in _parameters(tool)}
+                if name not in known and all(_parameters(tool) for tool in tools):
+                    yield f"argument: {_listed(tools)} has no parameter {name!r}{_near(name, known)}"
+
+    def _has_foreign(self, fields: RuleFields) -> bool:
+        """Returns whether a tool that is not known here may have such calls."""
+        if fields.tool is None:
+            return fields.server is not None or bool(self.servers) or self.has_others
+        return any(self._may_be_foreign(name) for name in fields.tool)
+
+    def _may_be_foreign(self, name: str) -> bool:
+        if self.has_others:
+            return True
+        begin = re.split(r"[*?\[]", name, maxsplit=1)[0]
+        prefixes = [prefix(server) for server in self.servers] or [MCP]
+        return any(begin.startswith(each) or (begin != name and each.startswith(begin)) for each in prefixes)
+
+
+def _servers(settings: Settings) -> Sequence[str]:
+    """Returns the names of the configured MCP servers; none where their file cannot be read, which runs report."""
+    if settings.tools.enable_mcp is False:
+        return ()
+    try:
+        own = configuration_folder(environment())
+        found = find_config_file(settings.mcp_file, Path.cwd(), own)
+        return [*entries(found)] if found else ()
+    except (Misconfigured, OSError, RecursionError):
+        return ()
+
+
+def _fits(tool: AnyTool, values: Mapping[str, object]) -> bool:
+    keys = [key for key in ("tool", "server", "kind", "annotations") if key in values]
+    call, anywhere = PolicyCall(tool, Touches()), PolicyContext(ApprovalMode.ASK)
+    return all(MATCHERS[key](values[key], False)(call, anywhere) for key in keys)
+
+
+def _touches(tool: AnyTool, named: Sequence[str] | None) -> bool:
+    if type(tool).touches is Tool.touches and not tool.params.workspace_paths:
+        return False
+    if type(tool) not in map(type, BUILTIN):
+        return True
+    others = [name for _, names in TOUCHED.values() for name in names or ()]
+    return tool.name in named if named else tool.name not in others
+
+
+def _parameters(tool: AnyTool) -> Sequence[str]:
+    return [*tool.params.model_fields] or [*tool.schema.get("properties", {})]
+
+
+def _near(name: str, known: Sequence[str] | set[str]) -> str:
+    near = did_you_mean(name[:100], sorted(known), 1)
+    return f"; {near}" if near else ""
+
+
+def _listed(tools: Sequence[AnyTool]) -> str:
+    names = [tool.name for tool in tools]
+    return " or ".join(names) if 0 < len(names) <= 4 else "any tool that it names" if names else "a tool that it names"
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:
@@ -32,70 +184,46 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
             remarks = Known(settings, BUILTIN).check(load_rules(paths))
             return {"examples": try_examples(settings, paths), "remarks": remarks}
         if "replay" in question:
-            return {"runs": _replayed(settings, question["replay"], question["runs"])}
+            replay = Replay(settings, load_rules(settings.policy), load_rules(map(Path, question["replay"])))
+            return {"runs": [replay.run(each) for each in question["runs"]]}
         workspace = question["workspace"]
-        situation = Situation(
+        try:
+            tainted_by = [checked_taint(name) for name in question.get("taint", ())]
+        except ValueError as error:
+            raise Invalid(f"--taint: {error}") from None
+        run = PolicyContext(
             ApprovalMode(question["mode"]),
-            question["depth"],
-            question["labels"],
-            Path(workspace) if workspace else None,
-            _sources(question.get("taint", ())),
+            depth=question["depth"],
+            labels=question["labels"],
+            workspace=Path(workspace) if workspace else None,
+            trust=Trust(tainted_by=tainted_by),
         )
-        rules = load_rules(settings.policy)
-        return Explainer(settings, rules).explain(question["call"], situation)
+        return Explainer(settings, load_rules(settings.policy)).explain(question["call"], run)
     except DeputizeError as error:
         return {"error": str(error), "usage": isinstance(error, Invalid)}
 
 
-def _replayed(settings: Settings, files: Sequence[str], runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    old = load_rules(settings.policy)
-    replay = Replay(settings, old, load_rules([Path(file) for file in files]))
-    return [replay.run(each) for each in runs]
-
-
-def _sources(names: Sequence[str]) -> Sequence[str]:
-    try:
-        return [checked_taint(name) for name in names]
-    except ValueError as error:
-        raise Invalid(f"--taint: {error}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """The run that a call would belong to; its sandbox works."""
-
-    mode: ApprovalMode = ApprovalMode.SANDBOXED
-    depth: int = 0
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    workspace: Path | None = None
-    tainted_by: Sequence[str] = ()
-
-    def context(self, settings: Settings, rules: Sequence[Rule]) -> PolicyContext:
-        """Returns the policy's input about such a run, on a worker with these settings and rules of files."""
-        return PolicyContext(
-            self.mode,
-            allowed_hosts=settings.tools.allowed_hosts,
-            rules=rules,
-            depth=self.depth,
-            labels=self.labels,
-            workspace=self.workspace,
-            trust=Trust(tainted_by=list(self.tainted_by)),
-        )
+def _here(run: PolicyContext, settings: Settings, rules: Sequence[Rule]) -> PolicyContext:
+    """Returns the policy's input about a run on a worker with these settings and rules of files."""
+    return replace(run, allowed_hosts=settings.tools.allowed_hosts, rules=rules)
 
 
 class Explainer:
     """Explains calls under these settings and rules."""
 
-    def __init__(self, settings: Settings, rules: Sequence[Rule], tools: KnownTools | None = None) -> None:
+    def __init__(self, settings: Settings, rules: Sequence[Rule], tools: Mapping[str, AnyTool] | None = None) -> None:
         self.settings = settings
         self.rules = rules
-        self.tools = tools or KnownTools(settings)
+        self.tools = known_tools(settings) if tools is None else tools
 
-    def explain(self, text: str, situation: Situation) -> dict[str, Any]:
-        """Returns the decision about a call such as ``bash {"command": "ls"}`` as JSON. Raises Invalid."""
-        call, where = self._call(text), situation.context(self.settings, self.rules)
-        before, verdict = matched(call, where), decide(call, where)
-        notes = [f"approvalMode {situation.mode} turns {before.decision} into {verdict.decision}"]
+    def explain(self, text: str, run: PolicyContext) -> dict[str, Any]:
+        """Returns the decision about a call such as ``bash {"command": "ls"}`` of such a run, here, as JSON.
+
+        Raises Invalid.
+        """
+        call, run = self._call(text), _here(run, self.settings, self.rules)
+        before, verdict = matched(call, run), decide(call, run)
+        notes = [f"approvalMode {run.mode} turns {before.decision} into {verdict.decision}"]
         if isinstance(call.tool, AbsentTool):
             server = call.tool.origin.server
             notes.append(f"the MCP server {server} is not asked: its tool counts as one that changes something")
@@ -103,7 +231,16 @@ class Explainer:
             **_shown(verdict),
             "ruleDecision": before.decision,
             "notes": notes if verdict.decision != before.decision else notes[1:],
-            "commandLine": _explained(call.line) if call.line else None,
+            "commandLine": call.line
+            and {
+                "class": call.line.decision,
+                "reason": call.line.reason,
+                "commands": [
+                    {"words": each.words, "class": each.decision, "reason": each.reason, "pattern": each.pattern}
+                    for each in call.line.commands
+                ],
+                "effects": call.line.effects,
+            },
         }
 
     def _call(self, text: str) -> PolicyCall:
@@ -113,21 +250,12 @@ class Explainer:
             if not isinstance(arguments, dict):
                 raise Invalid(f'the arguments of {name} are not a JSON object; write {name} {{"name": "value"}}')
             if MCP_NAME.fullmatch(name):
-                return self.tools.absent(name, arguments)
-            return self.tools.call(name, arguments)
+                return PolicyCall.of(AbsentTool(name), arguments, arguments)
+            return _call(self.tools, name, arguments)
         except json.JSONDecodeError as error:
             raise Invalid(f"the arguments of {name} are not valid JSON: {error}") from None
         except ToolError as error:
             raise Invalid(error.message) from None
-
-
-def _explained(line: CommandLine) -> dict[str, Any]:
-    """Returns the class of a command line, with that of each of its commands, as JSON."""
-    commands = [
-        {"words": each.words, "class": each.decision, "reason": each.reason, "pattern": each.pattern}
-        for each in line.commands
-    ]
-    return {"class": line.decision, "reason": line.reason, "commands": commands, "effects": line.effects}
 
 
 def try_examples(settings: Settings, paths: Sequence[Path]) -> list[dict[str, Any]]:
@@ -136,14 +264,15 @@ def try_examples(settings: Settings, paths: Sequence[Path]) -> list[dict[str, An
     Raises Misconfigured for a wrong file, and Invalid for an example whose call is none.
     """
     tried: list[dict[str, Any]] = []
-    tools = KnownTools(settings)
+    tools = known_tools(settings)
     for path in paths:
         file = read_file(path)
         rules = by_priority(file.rules)
         for example, place in file.examples:
-            situation = Situation(example.mode, example.depth, example.label, tainted_by=example.taint)
+            trust = Trust(tainted_by=example.taint)
+            run = PolicyContext(example.mode, depth=example.depth, labels=example.label, trust=trust)
             try:
-                found = Explainer(settings, rules, tools).explain(example.call, situation)
+                found = Explainer(settings, rules, tools).explain(example.call, run)
             except Invalid as error:
                 raise Invalid(f"{place}: {error}") from None
             tried.append({"example": place, "call": example.call, "expect": example.expect, **found})
@@ -156,19 +285,20 @@ class Replay:
     def __init__(self, settings: Settings, old: Sequence[Rule], new: Sequence[Rule]) -> None:
         self._settings = settings
         self._old, self._new = old, new
-        self._tools = KnownTools(settings)
+        self._tools = known_tools(settings)
 
     def run(self, run: Mapping[str, Any]) -> dict[str, Any]:
         """Returns what changes in one run: each call that is decided differently, and how many could not be judged."""
-        self._tools.record(map(ToolTraits.model_validate, run["furtherTools"]))
+        further = map(RecordedTool, map(ToolTraits.model_validate, run["furtherTools"]))
+        tools = {**self._tools, **{tool.name: tool for tool in further}}
         changes: list[dict[str, Any]] = []
         not_judged: Counter[str] = Counter()
         for call in run["calls"]:
-            if reason := "unknownDepth" if run["depth"] is None else unknown(call["arguments"]):
+            if reason := "unknownDepth" if run["depth"] is None else _unknown(call["arguments"]):
                 not_judged[reason] += 1
                 continue
             try:
-                old, new = self.verdicts(run, call)
+                old, new = self._verdicts(run, call, tools)
             except ToolError as error:
                 not_judged["unknownTool" if error.type is ErrorType.UNKNOWN_TOOL else "refused"] += 1
                 continue
@@ -177,16 +307,17 @@ class Replay:
         judged = len(run["calls"]) - not_judged.total()
         return {"id": run["id"], "judged": judged, "notJudged": dict(not_judged), "changes": changes}
 
-    def verdicts(self, run: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[Verdict, Verdict]:
+    def _verdicts(
+        self, run: Mapping[str, Any], call: Mapping[str, Any], tools: Mapping[str, AnyTool]
+    ) -> tuple[Verdict, Verdict]:
         """Returns what the old and the new rules decide. Raises ToolError where the policy was never asked."""
-        known = self._tools.call(call["name"], call["arguments"])
-        mode, labels = ApprovalMode(run["mode"]), run["labels"]
-        situation = Situation(mode, run["depth"], labels, tainted_by=call["taintedBy"])
-        contexts = [situation.context(self._settings, rules) for rules in (self._old, self._new)]
-        return decide(known, contexts[0]), decide(known, contexts[1])
+        known, trust = _call(tools, call["name"], call["arguments"]), Trust(tainted_by=call["taintedBy"])
+        where = PolicyContext(ApprovalMode(run["mode"]), depth=run["depth"], labels=run["labels"], trust=trust)
+        old, new = (decide(known, _here(where, self._settings, rules)) for rules in (self._old, self._new))
+        return old, new
 
 
-def unknown(arguments: Mapping[str, Any]) -> str | None:
+def _unknown(arguments: Mapping[str, Any]) -> str | None:
     """Returns why a recording lacks a part of these arguments, or None: events are cut at their maximum size, and
     secrets are masked."""
     texts = list(_texts(arguments))

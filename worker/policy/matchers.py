@@ -23,11 +23,10 @@ from ..search.glob_pattern import GlobPattern
 from ..threads import ComputeLimit
 from ..tools.base import AnyTool, Effect
 from .base import PolicyCall, PolicyContext
-from .shell.classify import CommandLine, SubCommand
+from .shell import SubCommand
 from .shell.forbidden import Words, name_of
 
 Matches = Callable[[PolicyCall, PolicyContext], bool]
-Quantifier = Callable[[Any], bool]
 
 PATTERN_SECONDS = 0.25
 """Computing time for all patterns of one key; more and the call is denied, because it could be made to take long."""
@@ -83,13 +82,8 @@ def of_argument(wanted: Mapping[str, str], allows: bool) -> Matches:
 
     def matches(call: PolicyCall, _: PolicyContext) -> bool:
         limit = ComputeLimit(PATTERN_SECONDS)
-        return all(
-            any(
-                limit.matches_whole(pattern, text)
-                for text in _argument_texts(call.arguments.get(name), pattern.pattern)
-            )
-            for name, pattern in patterns.items()
-        )
+        texts = ((_argument_texts(call.arguments.get(name), each.pattern), each) for name, each in patterns.items())
+        return all(any(limit.matches_whole(pattern, text) for text in found) for found, pattern in texts)
 
     return matches
 
@@ -147,7 +141,10 @@ def of_command_prefix(prefixes: Sequence[str], allows: bool) -> Matches:
             return False
         if allows:  # each command of a plain line that needs permission, and no other line
             return line.covered(lambda command: _begins(command.words, wanted))
-        return _any_begins(line, wanted)
+        if not line.commands:  # it is not plain: the program of a prefix counts wherever it stands
+            words = Words.of(line.text)
+            return any(words.hold(name_of(prefix[0])) for prefix in wanted)
+        return any(_begins(words, wanted) for command in line.commands for words in _spelled(command, wanted))
 
     return matches
 
@@ -165,30 +162,21 @@ def prefix_words(prefix: str) -> tuple[str, ...]:
     return words
 
 
-def _any_begins(line: CommandLine, prefixes: Sequence[Sequence[str]]) -> bool:
-    """Whether a command that the line runs, or may run, begins with one of the prefixes; `/usr/bin/git` as `git`.
-
-    In a line that is not plain the program of a prefix counts wherever it stands.
-    """
-    if not line.commands:
-        words = Words.of(line.text)
-        return any(words.hold(name_of(prefix[0])) for prefix in prefixes)
-    return any(_begins(words, prefixes) for command in line.commands for words in _spelled(command, prefixes))
-
-
 def _begins(words: Sequence[str], prefixes: Sequence[Sequence[str]]) -> bool:
     return any(tuple(words[: len(prefix)]) == tuple(prefix) for prefix in prefixes)
 
 
 def _spelled(command: SubCommand, prefixes: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
-    """Yields the words of a command, and of those that it may start, as they are compared with prefixes."""
+    """Yields the words of a command, and of those that it may start, as they are compared with prefixes.
+
+    `/usr/bin/git` is compared as `git`, too.
+    """
     yield command.words
     programs = {prefix[0] for prefix in prefixes}
-    for words in (command.words, command.may_start):
-        for at, word in enumerate(words[: 1 if words is command.words else None]):
-            for name in {word, name_of(word)} & programs:
-                yield [name, *words[at + 1 :]]
-                yield _without_options([name, *words[at + 1 :]])
+    for words, at in ((command.words, 0), *((command.may_start, at) for at in range(len(command.may_start)))):
+        for name in {words[at], name_of(words[at])} & programs:
+            yield [name, *words[at + 1 :]]
+            yield _without_options([name, *words[at + 1 :]])
 
 
 def _without_options(words: Sequence[str]) -> Sequence[str]:
@@ -201,7 +189,7 @@ def _without_options(words: Sequence[str]) -> Sequence[str]:
 
 def of_path(patterns: Sequence[str], allows: bool) -> Matches:
     globs = [(pattern.startswith("/"), GlobPattern(each)) for pattern in patterns for each in _with_folder(pattern)]
-    quantifier: Quantifier = all if allows else any
+    quantifier = all if allows else any
 
     def fits(path: str) -> bool:
         outside = path.startswith("/")
@@ -269,7 +257,7 @@ def of_taint(patterns: Sequence[str], allows: bool) -> Matches:
 
 def of_host(patterns: Sequence[str], allows: bool) -> Matches:
     lower = [pattern.lower() for pattern in patterns]
-    quantifier: Quantifier = all if allows else any
+    quantifier = all if allows else any
 
     def matches(call: PolicyCall, _: PolicyContext) -> bool:
         hosts = call.touches.hosts

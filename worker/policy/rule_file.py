@@ -5,7 +5,7 @@ Adding a matcher is a field here and a line in MATCHERS (``matchers.py``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,14 +26,13 @@ from pydantic import (
 
 from ...shared.errors import Misconfigured, ToolError
 from ...shared.request import ApprovalMode
-from ...shared.settings.files import regular_bytes, toml_of
-from ...shared.toml_lines import KeyPath, line_numbers, line_of, syntax_error
+from ...shared.settings.files import KeyPath, line_numbers, line_of, regular_bytes, syntax_error, toml_of
 from ...shared.wire import explain
 from ..search.glob_pattern import GlobPattern
 from ..tools.base import Kind
 from .base import Decision, PolicyCall, PolicyContext, Verdict
 from .matchers import MATCHERS, Matches, comparison, prefix_words
-from .shell.classify import PLAINLY
+from .shell import PLAINLY
 from .trust import TAINTING
 
 
@@ -83,9 +82,6 @@ Some = Field(min_length=1)
 Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[list[Pattern], OneOrMore]
 """Names, or patterns with ``*``, ``?`` and ``[a-z]``; one may stand without a list."""
-Depth = Annotated[str, BeforeValidator(_checked_depth)]
-
-
 Taint = Annotated[list[Annotated[str, AfterValidator(checked_taint)]], OneOrMore]
 
 
@@ -113,7 +109,7 @@ class RuleFields(_Table):
     command_prefix: Annotated[list[Annotated[str, AfterValidator(_checked_prefix)]], OneOrMore] | None = None
     path: Annotated[list[Annotated[Pattern, AfterValidator(_checked_glob)]], OneOrMore] | None = None
     mode: Annotated[list[ApprovalMode], OneOrMore] | None = None
-    depth: Depth | None = None
+    depth: Annotated[str, BeforeValidator(_checked_depth)] | None = None
     label: Annotated[dict[str, Pattern], Some] | None = None
     host: Patterns | None = None
     taint: Taint | None = None
@@ -157,7 +153,8 @@ class FileRule:
 
     def __call__(self, call: PolicyCall, policy_context: PolicyContext) -> Verdict | None:
         fields = self.fields
-        if fields.decision is Decision.ALLOW and _read_only_forbids(call, policy_context):
+        looks = call.tool.kind.looks and not call.touches.hosts
+        if fields.decision is Decision.ALLOW and policy_context.mode is ApprovalMode.READ_ONLY and not looks:
             return None
         try:
             if not all(matches(call, policy_context) for matches in self.matchers):
@@ -171,12 +168,6 @@ class FileRule:
         return Verdict(fields.decision, reason, fields.name, remedy=call.remedy, place=self.place)
 
 
-def _read_only_forbids(call: PolicyCall, policy_context: PolicyContext) -> bool:
-    """Whether no file can allow the call, because its run is read-only."""
-    looks = call.tool.kind.looks and not call.touches.hosts
-    return policy_context.mode is ApprovalMode.READ_ONLY and not looks
-
-
 @dataclass(frozen=True, slots=True)
 class RuleFile:
     rules: Sequence[FileRule] = ()
@@ -184,7 +175,7 @@ class RuleFile:
     """Each with its place."""
 
 
-def load_rules(paths: Sequence[Path]) -> Sequence[FileRule]:
+def load_rules(paths: Iterable[Path]) -> Sequence[FileRule]:
     """Returns the rules of all files by priority, then in their order. Raises Misconfigured as ``read_file`` does."""
     return by_priority([rule for path in paths for rule in read_file(path).rules])
 

@@ -16,7 +16,7 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.request import ApprovalMode, DirectoryWorkspace
 from ...shared.settings import Settings
 from ..mcp.source import McpServers
-from ..policy.explanation import Situation
+from ..policy import PolicyContext
 from ..sandbox.base import NoSandbox
 from ..threads import run_in_thread
 from ..toolkit.registry import available_tools
@@ -62,12 +62,12 @@ _SERVERS = ("mcp.json", ".mcp.json")
 class Judge(Protocol):
     """Decides about a call: ``Explainer`` does as workers do."""
 
-    def explain(self, text: str, situation: Situation) -> dict[str, Any]: ...
+    def explain(self, text: str, run: PolicyContext) -> dict[str, Any]: ...
 
 
 def try_decisions(judge: Judge, calls: Iterable[str], wanted: str, modes: Iterable[ApprovalMode]) -> list[str]:
     """Returns the calls about which the decision in a mode is not the wanted one. Nothing is executed."""
-    decided = {(call, mode): judge.explain(call, Situation(mode))["decision"] for call in calls for mode in modes}
+    decided = {(call, mode): judge.explain(call, PolicyContext(mode))["decision"] for call in calls for mode in modes}
     return [
         f"the decision about {call} ({mode}) is {decision}"
         for (call, mode), decision in decided.items()

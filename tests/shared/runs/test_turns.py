@@ -9,7 +9,7 @@ from deputize.shared.delegation import Delegation, Status
 from deputize.shared.errors import Conflict
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.runs.turns import FileTurns, files_before
+from deputize.shared.runs.record import FileTurns, files_before
 from deputize.shared.wire import now
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from deputize.shared.request import ApprovalMode
 from deputize.worker.policy import PolicyCall, PolicyContext, Rule, Verdict, decide
-from deputize.worker.policy.known_tools import AbsentTool
+from deputize.worker.policy.explanation import AbsentTool
 from deputize.worker.policy.rule_file import FileRule, RuleFields, load_rules
-from deputize.worker.policy.shell.classify import Decision
+from deputize.worker.policy.shell import Decision
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
 

@@ -17,8 +17,7 @@ from deputize.shared.errors import Invalid, ToolError
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.policy import PolicyContext, decide
-from deputize.worker.policy.explanation import Explainer, Situation, answer
-from deputize.worker.policy.known_tools import AbsentTool
+from deputize.worker.policy.explanation import AbsentTool, Explainer, answer
 from deputize.worker.policy.rule_file import by_priority
 from tests.toolbench import open_toolbench
 from tests.worker.policy.rule_files import CALLS, RULES, call_of, file_rules
@@ -40,8 +39,8 @@ def test_what_is_explained_is_what_is_decided(
 ) -> None:
     name, arguments = call
     rules = by_priority(file_rules(values))
-    found = Explainer(Settings(), rules).explain(f"{name} {json.dumps(arguments)}", Situation(mode, depth, labels))
     context = PolicyContext(mode, rules=rules, depth=depth, labels=labels)
+    found = Explainer(Settings(), rules).explain(f"{name} {json.dumps(arguments)}", context)
     verdict = decide(call_of(name, **arguments), context)
     assert (found["decision"], found["rule"], found["place"], found["reason"]) == (
         verdict.decision,
@@ -159,7 +158,7 @@ def test_the_program_tries_the_examples_of_files(
 )
 def test_a_call_that_is_none_is_refused_with_a_hint(call: str, said: str) -> None:
     with pytest.raises(Invalid, match=rf"(?i){said}"):
-        Explainer(Settings(), ()).explain(call, Situation())
+        Explainer(Settings(), ()).explain(call, PolicyContext(ApprovalMode.SANDBOXED))
 
 
 def test_a_wrong_file_is_the_configurations_mistake(

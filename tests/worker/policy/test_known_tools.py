@@ -10,8 +10,7 @@ import pytest
 
 from deputize.shared.errors import Misconfigured
 from deputize.shared.settings import Settings
-from deputize.worker.policy.explanation import answer
-from deputize.worker.policy.known_tools import Known
+from deputize.worker.policy.explanation import Known, answer
 from deputize.worker.policy.rule_file import load_rules
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult

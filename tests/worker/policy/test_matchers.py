@@ -294,10 +294,6 @@ def test_a_long_line_takes_no_long_time(tmp_path: Path, line: str, allowed: bool
     assert time.process_time() - begin < 10
 
 
-def test_a_tool_without_a_command_has_no_prefix(tmp_path: Path) -> None:
-    assert not matches(tmp_path, PREFIX, call_of("read_file", path="ls"))
-
-
 TWO_RULES = """
 [[rule]]
 name = "make"

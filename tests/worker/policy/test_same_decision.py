@@ -16,10 +16,9 @@ from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.permission import Approval
 from deputize.worker.policy import PolicyCall, PolicyContext, Rule
-from deputize.worker.policy.explanation import Explainer, Replay, Situation
-from deputize.worker.policy.known_tools import KnownTools
+from deputize.worker.policy.explanation import Explainer, Replay, known_tools
 from deputize.worker.policy.rule_file import by_priority
-from deputize.worker.policy.shell.classify import Decision
+from deputize.worker.policy.shell import Decision
 from deputize.worker.policy.trust import ReadSources
 from deputize.worker.toolkit.registry import tool_traits
 from deputize.worker.toolkit.sources import SchemaTool
@@ -27,7 +26,7 @@ from deputize.worker.tools.base import AnyTool, Effect, Kind, Origin, ToolContex
 from tests.worker.policy.rule_files import CALLS, RULES, TOOLS, file_rules
 
 SETTINGS = Settings(tools={"allowed_hosts": ["*.allowed.example"]})  # pyright: ignore[reportArgumentType] - validated
-KNOWN = KnownTools(SETTINGS)
+KNOWN = known_tools(SETTINGS)
 MORE: list[tuple[str, dict[str, Any]]] = [
     *CALLS,
     ("bash", {"command": "sudo id"}),
@@ -88,7 +87,9 @@ def in_the_loop(tool: AnyTool, arguments: dict[str, Any], run: Run, rules: list[
 
 
 def explained(name: str, arguments: dict[str, Any], run: Run, rules: list[Rule]) -> Decision:
-    situation = Situation(run.mode, run.depth, run.labels, tainted_by=run.tainted_by)
+    situation = PolicyContext(
+        run.mode, depth=run.depth, labels=run.labels, trust=Trust(tainted_by=list(run.tainted_by))
+    )
     return Explainer(SETTINGS, rules, KNOWN).explain(f"{name} {json.dumps(arguments)}", situation)["decision"]
 
 

@@ -17,7 +17,7 @@ from deputize.shared.events import RunStarted, StepCompleted, TurnStarted
 from deputize.shared.facts import Trust
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES
-from deputize.worker.policy.known_tools import AbsentTool
+from deputize.worker.policy.explanation import AbsentTool
 from deputize.worker.policy.trust import ReadSources
 from deputize.worker.task import carry_out
 from deputize.worker.tools import BUILTIN

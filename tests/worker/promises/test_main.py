@@ -14,7 +14,8 @@ from deputize.shared.errors import Misconfigured
 from deputize.shared.promises import PROMISES, Finding, findings_json
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import SandboxSettings, Settings
-from deputize.worker.policy.explanation import Explainer, Situation
+from deputize.worker.policy import PolicyContext
+from deputize.worker.policy.explanation import Explainer
 from deputize.worker.promises.__main__ import Report, find, memory_rows, project_rows, sandbox_row
 from deputize.worker.promises.calls import ASKS, FORBIDDEN, plant, try_decisions, try_file_tools, try_planted
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
@@ -38,7 +39,7 @@ class Decided:
     def __init__(self, decision: str) -> None:
         self._decision = decision
 
-    def explain(self, text: str, situation: Situation) -> dict[str, Any]:
+    def explain(self, text: str, run: PolicyContext) -> dict[str, Any]:
         return {"decision": self._decision}
 
 

@@ -5,6 +5,7 @@ This imitates bash only where bash does nothing with a text but to cut it into w
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -140,7 +141,9 @@ class _Reader:
     def _end(self, operator: str) -> None:
         """Ends a command before an operator."""
         if self.words:
-            _check_patterns(self.words)
+            options = itertools.takewhile(lambda word: word.text != "--", self.words)
+            if pattern := next((word.text for word in options if word.may_be_option), None):
+                raise NotPlain(f"has the pattern {pattern}, which may become an option: write ./{pattern}")
             source = self.line[self.begin : self.at].strip()
             self.found.append(Simple(self.words, source, self.operator == "|"))
         elif self.redirected or operator not in ("\n", ""):
@@ -148,14 +151,6 @@ class _Reader:
         if self.words or operator != "\n":
             self.operator = operator or self.operator * (not self.words)
         self.words, self.redirected = [], False
-
-
-def _check_patterns(words: Sequence[Word]) -> None:
-    for word in words:
-        if word.text == "--":
-            return
-        if word.may_be_option:
-            raise NotPlain(f"has the pattern {word.text}, which may become an option: write ./{word.text}")
 
 
 def commands_of(line: str) -> list[Simple]:

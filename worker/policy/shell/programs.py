@@ -219,7 +219,12 @@ class Program:
             if after is None or (found.operands and self.reads and self.operands is not None):
                 return None  # to some programs an option behind an operand is another operand
             at = after
-        return found if self._fits(found.operands) else None
+        if self.operands is None:
+            return found
+        # A pattern of file names may become several words.
+        is_one = not any(word.globs for word in found.operands)
+        text = "\0".join(word.text for word in found.operands)
+        return found if (is_one or not self.reads) and re.fullmatch(self.operands, text, re.DOTALL) else None
 
     def option(self, argv: Argv, at: int, found: Arguments) -> int | None:
         """Adds the options of a word; returns where the next argument stands, or None for one that is not known."""
@@ -244,14 +249,6 @@ class Program:
         if kind == "=" and rest is not None:
             found.paths.append(rest)
         return at
-
-    def _fits(self, operands: Argv) -> bool:
-        if self.operands is None:
-            return True
-        # A pattern of file names may become several words.
-        is_one = not any(word.globs for word in operands)
-        text = "\0".join(word.text for word in operands)
-        return (is_one or not self.reads) and re.fullmatch(self.operands, text, re.DOTALL) is not None
 
 
 def _letters(text: str, known: Mapping[str, str]) -> tuple[list[str], str | None]:

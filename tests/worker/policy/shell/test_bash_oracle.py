@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from deputize.worker.policy.shell.classify import CommandLine, Decision, classify_line
+from deputize.worker.policy.shell import CommandLine, Decision, classify_line
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from tests.worker.policy.shell.bash_grammar import PROGRAMS, random_line
 from tests.worker.sandbox.sandboxes import bash, sandbox_over

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.policy.shell.classify import CommandLine, Decision, SubCommand, classify_line, strictest
+from deputize.worker.policy.shell import CommandLine, Decision, SubCommand, classify_line, strictest
 from deputize.worker.policy.shell.plain_line import MAX_CHARS
 from tests.worker.policy.shell.bash_grammar import THAT_CHANGED_FILES
 

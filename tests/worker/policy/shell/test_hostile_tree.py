@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from deputize.worker.policy.shell.classify import Decision, classify_line
+from deputize.worker.policy.shell import Decision, classify_line
 from deputize.worker.policy.shell.programs import PROGRAMS
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.environment import owner

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from deputize.worker.policy.shell.classify import Decision, classify_line
+from deputize.worker.policy.shell import Decision, classify_line
 
 PROGRAMS = ("sudo", "doas", "pkexec", "su")
 _BARE: Sequence[Callable[[str], str]] = (

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from deputize.shared.toml_lines import line_numbers, line_of, syntax_error
+from deputize.shared.settings.files import line_numbers, line_of, syntax_error
 
 DOCUMENT = '''# [[rule]]
 top = 1
