@@ -214,19 +214,15 @@ class Pipe:
             except REDIS_ERRORS as error:
                 self._trouble.failed(error)
                 self.away, self._loaded = True, False
-                self._drop_transient()
+                for job in self._jobs:
+                    if job.transient:  # it would arrive twice or too late
+                        job.done.cancel()
+                self._jobs = deque(job for job in self._jobs if not job.transient)
                 await backoff.wait()
                 continue
             for job, answer in zip(batch, answers, strict=True):
                 self._jobs.popleft()
                 _settle(job, answer)
-
-    def _drop_transient(self) -> None:
-        """Drops transient frames after a failure: they would arrive twice or too late."""
-        for job in self._jobs:
-            if job.transient:
-                job.done.cancel()
-        self._jobs = deque(job for job in self._jobs if not job.transient)
 
     async def _send(self, batch: list[_Job]) -> list[Any]:
         """Makes one round trip, on the connection itself: redis-py's pipeline costs more than the commands."""
@@ -251,13 +247,13 @@ class Pipe:
     async def _say(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Returns the reply to each command, error replies included. Raises one of ``REDIS_ERRORS``."""
         await self._connection.send_packed_command(b"".join(map(pack_command, commands)))
-        return [await self._answer() for _ in commands]
-
-    async def _answer(self) -> Any:
-        try:
-            return await self._connection.read_response()
-        except ResponseError as refusal:
-            return refusal
+        answers: list[Any] = []
+        for _ in commands:
+            try:
+                answers.append(await self._connection.read_response())
+            except ResponseError as refusal:
+                answers.append(refusal)
+        return answers
 
 
 def _settle(job: _Job, answer: Any) -> None:

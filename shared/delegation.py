@@ -82,8 +82,11 @@ class Usage(Wire):
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        amounts = {name: (getattr(self, name), getattr(other, name)) for name in Usage.model_fields}
-        return Usage(**{name: None if None in both else sum(both) for name, both in amounts.items()})
+        sums: dict[str, Any] = {}
+        for name in Usage.model_fields:
+            both = getattr(self, name), getattr(other, name)
+            sums[name] = None if None in both else sum(both)
+        return Usage(**sums)
 
 
 class Artifact(Wire):

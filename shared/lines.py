@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from .text import count
+from .text import count, shortened
 
 if TYPE_CHECKING:
     from .delegation import Step, ToolAgentResult, Usage
@@ -45,9 +45,7 @@ MAX_TEXT = 160
 def line_of(event: AnyEvent, at: datetime | None = None) -> str | None:
     """Returns the line of an event, or None for an event that only programs read.
 
-    Args:
-        event: The event.
-        at: When it happened; with it the end of a step has its duration.
+    With ``at``, when it happened, the end of a step has its duration.
     """
     match event.type:
         case "run_queued" | "run_started" | "run_resumed" | "run_retried" | "run_finished":
@@ -212,5 +210,4 @@ def tokens(usage: Usage) -> str:
 
 def cut(text: str, width: int) -> str:
     """Returns the text on one line of at most ``width`` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return shortened(" ".join(text.split()), width)

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from .facts import VerifyItem
 from .request_options import OPTIONS, ApprovalMode, ToolCallStyle
-from .text import plain_number
+from .text import plain_number, shortened
 from .wire import Request
 
 MAX_TEXT_BYTES = 1024 * 1024
@@ -194,8 +194,7 @@ class DelegationRequest(Request):
     @property
     def title(self) -> str:
         """The task's first line, at most 80 characters, for lists and Flower."""
-        line = " ".join(self.task.strip().splitlines()[0].split())
-        return line if len(line) <= 80 else line[:79] + "…"
+        return shortened(" ".join(self.task.strip().splitlines()[0].split()), 80)
 
     @property
     def builds_on(self) -> str | None:

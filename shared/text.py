@@ -57,6 +57,11 @@ def clip(text: str, max_chars: int, length: int | None = None) -> str:
     return text[: safe_cut(text, max_chars - len(note))] + note
 
 
+def shortened(text: str, most: int) -> str:
+    """Returns at most ``most`` characters, the last one ``…`` where something was cut."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def safe_cut(text: str, at: int, *, forwards: bool = False) -> int:
     """Returns the nearest position to cut that splits no grapheme cluster.
 

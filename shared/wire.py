@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from .text import did_you_mean
+from .text import did_you_mean, shortened
 
 MAX_MISTAKES = 20
 MAX_EXAMINED = 2000
@@ -150,7 +150,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise ValueError(f"the key {_cut(twice)!r} is there twice; the values of one would be lost")
+        raise ValueError(f"the key {shortened(twice, LONGEST_SHOWN)!r} is there twice; the values of one would be lost")
     return found
 
 
@@ -185,7 +185,7 @@ def _unknown_key(key: str, at: Any) -> str:
     # Comparing is quadratic in the length, and a text of that length is not a misspelt key.
     near = did_you_mean(key, known, 1, show=repr) if len(key) <= LONGEST_COMPARED else ""
     hint = near or f"known keys: {', '.join(known)}"
-    return f"unknown key {_cut(key)!r}; {hint}"
+    return f"unknown key {shortened(key, LONGEST_SHOWN)!r}; {hint}"
 
 
 def _step(at: Any, part: int | str) -> tuple[Any, str]:
@@ -202,7 +202,8 @@ def _step(at: Any, part: int | str) -> tuple[Any, str]:
         return get_args(at)[1], _escaped(part)
     if isinstance(part, int):
         return next(iter(get_args(at)), None), _escaped(part)
-    chosen = next((member for member in _members(at) if part in _tags(member)), None)
+    fields = ((member, field) for member in _members(at) for field in member.model_fields.values())
+    chosen = next((member for member, field in fields if part in get_args(field.annotation)), None)
     return chosen, "" if chosen else _escaped(part)
 
 
@@ -214,17 +215,9 @@ def _members(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _members(part)
 
 
-def _tags(model: type[BaseModel]) -> set[Any]:
-    return {tag for field in model.model_fields.values() for tag in get_args(field.annotation)}
-
-
 def _is_model(thing: Any) -> TypeGuard[type[BaseModel]]:
     return isinstance(thing, type) and issubclass(thing, BaseModel)
 
 
 def _escaped(part: int | str) -> str:
-    return "/" + _cut(str(part)).replace("~", "~0").replace("/", "~1") if part != "" else ""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
+    return "/" + shortened(str(part), LONGEST_SHOWN).replace("~", "~0").replace("/", "~1") if part != "" else ""

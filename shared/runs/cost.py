@@ -14,7 +14,7 @@ from pydantic import Field
 from ..delegation import Usage
 from ..ids import first_id
 from ..wire import Timestamp, Wire
-from .keys import INDEX, record_key
+from .keys import INDEX, fields_of_records
 
 LABELS, SESSION, MODEL, SPENT = "labels", "session", "model", "spent"
 """Fields of the record that a report needs: requests and results may be megabytes."""
@@ -123,10 +123,8 @@ async def _bills(redis: Any, since: datetime | None) -> AsyncGenerator[Bill]:
     top, bottom = "+", f"[{first_id(since)}" if since else "-"
     while ids := await redis.zrevrangebylex(INDEX, top, bottom, 0, _PAGE):
         top = f"({ids[-1]}"
-        async with redis.pipeline(transaction=False) as pipeline:
-            for id in ids:
-                pipeline.hmget(record_key(id), ["created", MODEL, SESSION, LABELS, SPENT])
-            for created, model, session, labels, spent in await pipeline.execute():
-                if created is not None:
-                    usage = Usage.model_validate_json(spent) if spent else Usage()
-                    yield Bill(created[:10], model or None, session or None, json.loads(labels or "{}"), usage)
+        records = await fields_of_records(redis, ids, "created", MODEL, SESSION, LABELS, SPENT)
+        for created, model, session, labels, spent in records:
+            if created is not None:
+                usage = Usage.model_validate_json(spent) if spent else Usage()
+                yield Bill(created[:10], model or None, session or None, json.loads(labels or "{}"), usage)

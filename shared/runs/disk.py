@@ -13,7 +13,7 @@ from pydantic import Field
 from ..connection import Script
 from ..delegation import Status
 from ..wire import Wire, now
-from .keys import INDEX, LEASES, PRUNE, keys_of, record_key
+from .keys import INDEX, LEASES, PRUNE, fields_of_records, keys_of, record_key
 
 DISK = "disk"
 """The field of a record with the bytes on disk of its workspace and artifacts."""
@@ -122,20 +122,15 @@ async def held(redis: Any) -> set[str]:
     ids: list[str] = await redis.zrange(LEASES, 0, -1)
     found: set[str] = set()
     for start in range(0, len(ids), PAGE):
-        async with redis.pipeline(transaction=False) as pipeline:
-            for id in ids[start : start + PAGE]:
-                pipeline.hget(record_key(id), CONTINUES)
-            found.update(filter(None, await pipeline.execute()))
+        records = await fields_of_records(redis, ids[start : start + PAGE], CONTINUES)
+        found.update(earlier for (earlier,) in records if earlier)
     return found
 
 
 async def sizes_on_disk(redis: Any, ids: Sequence[str]) -> dict[str, int]:
     """Returns the recorded sizes of those that have one."""
-    async with redis.pipeline(transaction=False) as pipeline:
-        for id in ids:
-            pipeline.hget(record_key(id), DISK)
-        found = await pipeline.execute()
-    return {id: int(size) for id, size in zip(ids, found, strict=True) if size is not None}
+    found = await fields_of_records(redis, ids, DISK)
+    return {id: int(size) for id, (size,) in zip(ids, found, strict=True) if size is not None}
 
 
 async def note_removed(redis: Any, ids: Sequence[str]) -> None:
@@ -148,10 +143,7 @@ async def _finished(redis: Any) -> AsyncGenerator[Kept]:
     top = "+"
     while ids := await redis.zrevrangebylex(INDEX, top, "-", 0, PAGE):
         top = f"({ids[-1]}"
-        async with redis.pipeline(transaction=False) as pipeline:
-            for id in ids:
-                pipeline.hmget(record_key(id), ["status", "finished", DISK])
-            records = await pipeline.execute()
+        records = await fields_of_records(redis, ids, "status", "finished", DISK)
         for id, (status, finished, disk) in zip(ids, records, strict=True):
             if status is None or Status(status).finished:
                 yield Kept(id, finished or "", int(disk or 0))

@@ -1,6 +1,12 @@
-"""Names in Redis. Keys of one delegation share a hash tag, so that they live in one slot of a cluster."""
+"""Names in Redis; ``shared/README.md`` says what each of them holds.
+
+Keys of one delegation share a hash tag, so that they live in one slot of a cluster.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 EVENTS = "deputize:events"
 """Channel of every durable event; with ``:<id>`` appended, of all events of one delegation."""
@@ -31,32 +37,26 @@ KEY_PREFIX = "deputize:celery:"
 
 
 def presence_channel(owner: str) -> str:
-    """Returns the channel to which a worker process is subscribed while it lives."""
     return f"{PRESENCE}:{owner}"
 
 
 def outage_key(endpoint: str) -> str:
-    """Returns the key of the outage of a model's endpoint, which one run of the fleet probes for all."""
     return f"deputize:outage:{endpoint}"
 
 
 def prefix_key(prefix: str) -> str:
-    """Returns the key of the state of a prompt prefix in the prompt cache of a model's endpoint."""
     return f"deputize:prefix:{prefix}"
 
 
 def worker_key(name: str) -> str:
-    """Returns the key of one worker's announcement."""
     return f"deputize:worker:{name}"
 
 
 def idempotency_key(key: str) -> str:
-    """Returns the key that maps a caller's idempotency key to its delegation."""
     return f"deputize:idempotency:{key}"
 
 
 def spend_key(day: str) -> str:
-    """Returns the key of what was spent on a day, by counter, where spending is capped."""
     return f"deputize:spend:{day}"
 
 
@@ -77,32 +77,26 @@ def history_key(id: str) -> str:
 
 
 def ledger_key(id: str) -> str:
-    """Returns the key of the state of the current turn's calls, by call id."""
     return f"{record_key(id)}:ledger"
 
 
 def children_key(id: str) -> str:
-    """Returns the key of the ids of child delegations, so that a cancellation reaches them."""
     return f"{record_key(id)}:children"
 
 
 def artifacts_key(id: str) -> str:
-    """Returns the key of an ended run's artifacts (``shared/runs/record.py``)."""
     return f"{record_key(id)}:artifacts"
 
 
 def permissions_key(id: str) -> str:
-    """Returns the key of a run's permission requests and their answers (``shared/runs/permissions.py``)."""
     return f"{record_key(id)}:permissions"
 
 
 def grants_key(id: str) -> str:
-    """Returns the key of the answers that are remembered for a run and its child delegations."""
     return f"{record_key(id)}:grants"
 
 
 def permission_channel(id: str) -> str:
-    """Returns the channel of the answers to a run's permission requests."""
     return f"{PENDING}:{id}"
 
 
@@ -110,3 +104,11 @@ def keys_of(id: str) -> list[str]:
     """Returns all keys of one delegation, which get a time to live when it ends."""
     of_the_run = record_key, events_key, history_key, ledger_key, children_key, artifacts_key
     return [key(id) for key in (*of_the_run, permissions_key, grants_key)]
+
+
+async def fields_of_records(redis: Any, ids: Sequence[str], *names: str) -> list[list[Any]]:
+    """Returns these fields of the record of each delegation, None for those that are not set, in one round trip."""
+    async with redis.pipeline(transaction=False) as pipeline:
+        for id in ids:
+            pipeline.hmget(record_key(id), names)
+        return await pipeline.execute()

@@ -13,6 +13,7 @@ from ..errors import Conflict, Invalid, NotFound
 from ..events import Envelope, RunQueued, capped
 from ..facts import Trust
 from ..request import DelegationRequest, Limits
+from ..text import shortened
 from ..wire import now
 from .cost import LABELS, MODEL, SESSION
 from .disk import CONTINUES, DISK
@@ -281,13 +282,11 @@ def brief(found: Delegation) -> Delegation:
     """Returns a delegation with long texts cut, for lists: a page of complete ones could be a gigabyte."""
     asked = found.request
     texts = {name: getattr(asked, name) for name in ("task", "context", "expected_outcome", "system_prompt")}
-    short = {name: _cut(text) for name, text in texts.items() if text}
-    result = found.result and found.result.model_copy(update={"details": _cut(found.result.details)})
+    short = {name: shortened(text, LISTED_CHARACTERS) for name, text in texts.items() if text}
+    result = found.result and found.result.model_copy(
+        update={"details": shortened(found.result.details, LISTED_CHARACTERS)}
+    )
     return found.model_copy(update={"request": asked.model_copy(update=short), "result": result})
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LISTED_CHARACTERS else text[: LISTED_CHARACTERS - 1] + "…"
 
 
 MAX_KEPT_BYTES = 8 * 1024 * 1024

@@ -28,6 +28,7 @@ from .keys import (
     LEASES,
     children_key,
     events_key,
+    fields_of_records,
     history_key,
     idempotency_key,
     keys_of,
@@ -206,10 +207,7 @@ class RunStore:
 
     async def ended(self, ids: Sequence[str]) -> dict[str, str]:
         """Returns when each finished delegation ended (ISO time); "" for those without a record."""
-        async with self.redis.pipeline(transaction=False) as pipeline:
-            for id in ids:
-                pipeline.hmget(record_key(id), ["status", "finished"])
-            records = await pipeline.execute()
+        records = await fields_of_records(self.redis, ids, "status", "finished")
         return {
             id: finished or ""
             for id, (status, finished) in zip(ids, records, strict=True)

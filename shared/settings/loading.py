@@ -89,11 +89,9 @@ class Settings(SettingsFields):
     @property
     def secrets(self) -> list[str]:
         """Values that must not leave the process: they are masked in events, results and logs."""
-        endpoint = {name: secret.get_secret_value() for name, secret in self.model_endpoint.items()}
-        own = [
-            secret.get_secret_value() for secret in (self.token, self.tools.search_key, self.redis.password) if secret
-        ]
-        return [*secrets_of(endpoint), *own, *passwords_in(self.redis_url)]
+        set_here = filter(None, (self.token, self.tools.search_key, self.redis.password))
+        own = [secret.get_secret_value() for secret in set_here]
+        return [*secrets_of(self.endpoint_variables()), *own, *passwords_in(self.redis_url)]
 
     @property
     def asks_for_token(self) -> bool:

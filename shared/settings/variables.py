@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
@@ -131,12 +132,8 @@ def written(value: Any) -> str | None:
     return ",".join(map(str, value if isinstance(value, list) else [value]))
 
 
-def _split(value: Any) -> Any:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _split_paths(value: Any) -> Any:
-    return [part.strip() for part in value.split(os.pathsep) if part.strip()] if isinstance(value, str) else value
+def _split(separator: str, value: Any) -> Any:
+    return [part.strip() for part in value.split(separator) if part.strip()] if isinstance(value, str) else value
 
 
 def _parsed_table(value: Any) -> Any:
@@ -164,9 +161,9 @@ def _existing(path: Path) -> Path:
     return path.absolute() if path.exists() else path
 
 
-COMMA_SEPARATED = BeforeValidator(_split)
+COMMA_SEPARATED = BeforeValidator(partial(_split, ","))
 """For a list: a variable contains its entries separated by commas."""
-PATHS = BeforeValidator(_split_paths)
+PATHS = BeforeValidator(partial(_split, os.pathsep))
 """For a tuple of paths: a variable contains them separated as those of ``PATH`` are."""
 TABLE = BeforeValidator(_parsed_table)
 """For a table of tables: a variable contains it as JSON."""

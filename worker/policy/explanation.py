@@ -110,7 +110,10 @@ class Known:
             if self.servers and not any(fnmatchcase(server, name) for server in self.servers):
                 yield f"there is no MCP server {name!r}{_near(name, self.servers)}"
         values = fields.model_dump(exclude_none=True)
-        tools = [tool for tool in self.tools if _fits(tool, values)]
+        anywhere = PolicyContext(ApprovalMode.ASK)
+        fits = [MATCHERS[key](values[key], False) for key in ("tool", "server", "kind", "annotations") if key in values]
+        calls = [PolicyCall(tool, Touches()) for tool in self.tools]
+        tools = [call.tool for call in calls if all(each(call, anywhere) for each in fits)]
         for key, (what, named) in TOUCHED.items():
             if key in values and not any(_touches(tool, named) for tool in tools):
                 yield f"{key}: no call of {_listed(tools)} {what}"
@@ -144,12 +147,6 @@ def _servers(settings: Settings) -> Sequence[str]:
         return [*entries(found)] if found else ()
     except (Misconfigured, OSError, RecursionError):
         return ()
-
-
-def _fits(tool: AnyTool, values: Mapping[str, object]) -> bool:
-    keys = [key for key in ("tool", "server", "kind", "annotations") if key in values]
-    call, anywhere = PolicyCall(tool, Touches()), PolicyContext(ApprovalMode.ASK)
-    return all(MATCHERS[key](values[key], False)(call, anywhere) for key in keys)
 
 
 def _touches(tool: AnyTool, named: Sequence[str] | None) -> bool:

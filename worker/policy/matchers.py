@@ -188,7 +188,9 @@ def _without_options(words: Sequence[str]) -> Sequence[str]:
 
 
 def of_path(patterns: Sequence[str], allows: bool) -> Matches:
-    globs = [(pattern.startswith("/"), GlobPattern(each)) for pattern in patterns for each in _with_folder(pattern)]
+    # ``folder/**`` matches the folder itself, too: listing it is reading what is below
+    folders = [folder for pattern in patterns if (folder := pattern.removesuffix("/**")) not in ("", pattern)]
+    globs = [(pattern.startswith("/"), GlobPattern(pattern)) for pattern in (*patterns, *folders)]
     quantifier = all if allows else any
 
     def fits(path: str) -> bool:
@@ -203,12 +205,6 @@ def of_path(patterns: Sequence[str], allows: bool) -> Matches:
             return not allows
 
     return matches
-
-
-def _with_folder(pattern: str) -> Sequence[str]:
-    """Returns the pattern, and for ``folder/**`` the folder itself, too: listing it is reading what is below."""
-    folder = pattern.removesuffix("/**")
-    return (pattern, folder) if folder not in ("", pattern) else (pattern,)
 
 
 def real_path(path: str, workspace: Path | None) -> str:

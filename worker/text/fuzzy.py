@@ -87,7 +87,8 @@ def replace_fuzzy(file: TextFile, old: str, new: str) -> FuzzyReplacement | None
     """
     quoted = split_source(old.replace("\r\n", "\n"))
     wanted = _comparable("\n".join(line.text for line in quoted[1:]))
-    if not _is_distinct(wanted) or len(file.text) > _MAX_FILE_CHARS:
+    sizes = [len(line) for line in wanted]
+    if sum(sizes) < MIN_CHARS or max(sizes) > _MAX_LINE_CHARS or len(file.text) > _MAX_FILE_CHARS:
         return None
     lines = file.text.split("\n")
     numbers = [number for number, line in enumerate(lines) if line.strip(_BLANK)]
@@ -123,12 +124,6 @@ def _replace_in_line(file: TextFile, old: str, new: str) -> FuzzyReplacement | N
         return None
     place = Span(normalized.original_offset(start), normalized.original_offset(end), old)
     return _replacement(file, place, new, score)
-
-
-def _is_distinct(wanted: Sequence[str]) -> bool:
-    """Whether the text is long enough to be unlike others by chance, and its lines short enough to be compared."""
-    sizes = [len(line) for line in wanted]
-    return bool(sizes) and sum(sizes) >= MIN_CHARS and max(sizes) <= _MAX_LINE_CHARS
 
 
 def _comparable(text: str) -> list[str]:

@@ -307,7 +307,9 @@ def _apply_both(
     if _added_tokens(base, theirs) & _added_tokens(base, mine):
         return None
     for change in file_changes:
-        touches = change.overlaps if _is_spacing(base, change) else change.touches
+        quoted = base[change.start : change.end]
+        is_spacing = bool(quoted) and bool(change.tokens) and not _visible([*quoted, *change.tokens])
+        touches = change.overlaps if is_spacing else change.touches
         if any(touches(other) for other in model_changes):
             return None
     tokens: list[str] = []
@@ -348,9 +350,3 @@ def _added_by_file(base: Sequence[str], change: Change) -> Counter[str]:
 
 def _visible(tokens: Sequence[str]) -> list[str]:
     return [token for token in tokens if token.strip() and token not in _INVISIBLE]
-
-
-def _is_spacing(base: Sequence[str], change: Change) -> bool:
-    """Whether the change replaces whitespace by other whitespace."""
-    quoted = base[change.start : change.end]
-    return bool(quoted) and bool(change.tokens) and not _visible([*quoted, *change.tokens])

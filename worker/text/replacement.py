@@ -211,10 +211,10 @@ def _trim_indentation(span: Span, indent: str, old: str) -> Span:
         shift = IndentShift(mine, indent)
         for at, line in enumerate(others):
             text = line.lstrip(" \t")
-            indent = shift(line[: len(line) - len(text)]) if text.strip() else line[: len(line) - len(text)]
-            if indent is None:
+            deeper = shift(line[: len(line) - len(text)])
+            if text.strip() and deeper is None:
                 return span
-            others[at] = indent + text
+            others[at] = (deeper or "") + text if text.strip() else line
     return Span(span.start, span.end, "\n".join([first, *others]))
 
 

@@ -116,8 +116,11 @@ def _classify(line: str) -> CommandLine:
         commands = _with_combined(_commands(commands_of(line)))
         if not commands:
             raise NotPlain("has no command")
-    except NotPlain as why:
-        return _not_plain(line, str(why))
+    except NotPlain as error:
+        why = str(error)
+        if found := words_why_forbidden(line):
+            return CommandLine(Decision.DENY, f"{found[0]} {found[1]}, and the line {why}: {PLAINLY}", (), line, why)
+        return CommandLine(Decision.ASK, f"it {why}", (), line, why)
     decision = strictest(each.decision for each in commands)
     return CommandLine(decision, next(each.reason for each in commands if each.decision is decision), tuple(commands))
 
@@ -149,12 +152,6 @@ def _with_combined(commands: list[SubCommand]) -> list[SubCommand]:
             commands[at] = SubCommand(each.words, Decision.ASK, reason)
         moved |= each.words[0] == "cd"
     return commands
-
-
-def _not_plain(line: str, why: str) -> CommandLine:
-    if found := words_why_forbidden(line):
-        return CommandLine(Decision.DENY, f"{found[0]} {found[1]}, and the line {why}: {PLAINLY}", (), line, why)
-    return CommandLine(Decision.ASK, f"it {why}", (), line, why)
 
 
 def _control_character(line: str) -> str | None:

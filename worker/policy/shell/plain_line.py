@@ -91,7 +91,9 @@ class _Reader:
             if blanks := _BLANKS.match(self.line, self.at):
                 self.at = blanks.end()
             elif self.line[self.at] == "#":
-                self._comment()
+                self.at = len(self.line) if (end := self.line.find("\n", self.at)) < 0 else end
+                if self.line[self.at - 1] == "\\":
+                    raise NotPlain("has a comment with an escaped line end")
             elif redirection := _REDIRECTION.match(self.line, self.at):
                 self.redirected, self.at = True, redirection.end()
             elif operator := _OPERATOR.match(self.line, self.at):
@@ -103,12 +105,6 @@ class _Reader:
         if self.operator in ("&&", "||", "|"):
             raise NotPlain(f"ends with {self.operator}")
         return self.found
-
-    def _comment(self) -> None:
-        end = self.line.find("\n", self.at)
-        self.at = len(self.line) if end < 0 else end
-        if self.line[self.at - 1] == "\\":
-            raise NotPlain("has a comment with an escaped line end")
 
     def _word(self) -> None:
         start, text, globs = self.at, "", list[int]()
