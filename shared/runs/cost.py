@@ -14,7 +14,8 @@ from pydantic import Field
 from ..delegation import Usage
 from ..ids import first_id
 from ..wire import Timestamp, Wire
-from .keys import INDEX, fields_of_records
+from .disk import fields_of_records
+from .keys import INDEX
 
 LABELS, SESSION, MODEL, SPENT = "labels", "session", "model", "spent"
 """Fields of the record that a report needs: requests and results may be megabytes."""

@@ -1,12 +1,9 @@
-"""Names in Redis; ``shared/README.md`` says what each of them holds.
+"""Names in Redis; ``shared/README.md`` explains each of them.
 
 Keys of one delegation share a hash tag, so that they live in one slot of a cluster.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
 
 EVENTS = "deputize:events"
 """Channel of every durable event; with ``:<id>`` appended, of all events of one delegation."""
@@ -104,11 +101,3 @@ def keys_of(id: str) -> list[str]:
     """Returns all keys of one delegation, which get a time to live when it ends."""
     of_the_run = record_key, events_key, history_key, ledger_key, children_key, artifacts_key
     return [key(id) for key in (*of_the_run, permissions_key, grants_key)]
-
-
-async def fields_of_records(redis: Any, ids: Sequence[str], *names: str) -> list[list[Any]]:
-    """Returns these fields of the record of each delegation, None for those that are not set, in one round trip."""
-    async with redis.pipeline(transaction=False) as pipeline:
-        for id in ids:
-            pipeline.hmget(record_key(id), names)
-        return await pipeline.execute()

@@ -21,6 +21,7 @@ from ..events import Envelope, RunFinished
 from ..ids import first_id
 from ..request import DelegationRequest, Limits
 from ..wire import now
+from .disk import fields_of_records
 from .keys import (
     CANCEL,
     EVENTS,
@@ -28,7 +29,6 @@ from .keys import (
     LEASES,
     children_key,
     events_key,
-    fields_of_records,
     history_key,
     idempotency_key,
     keys_of,
