@@ -16,8 +16,7 @@ from deputize.shared.delegation import Status, TerminationReason, ToolAgentResul
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import Settings, ToolSettings
-from deputize.worker.sandbox.base import NoSandbox, Sandbox
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.bubblewrap import Bubblewrap, NoSandbox, Sandbox
 from deputize.worker.sandbox.buffers import OutputBuffer
 from deputize.worker.sandbox.command import Command
 from deputize.worker.sandbox.environment import owner

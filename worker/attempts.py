@@ -30,8 +30,7 @@ from .permission import Approval, PermissionRequests
 from .policy import PolicyContext, within
 from .prompt import first_message, system_prompt
 from .run_context import RunContext, StepLog, not_executed
-from .sandbox.base import Sandbox
-from .sandbox.bubblewrap import MOUNT
+from .sandbox.bubblewrap import MOUNT, Sandbox
 from .sandbox.project_tools import ProjectTools
 from .services import Services
 from .subagents import Children, Inheritance, SubagentRunner

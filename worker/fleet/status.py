@@ -18,8 +18,7 @@ from ...shared.fleet import ANNOUNCE_SECONDS, Fleet, ToolCard, WorkerCard, own_v
 from ...shared.log import log
 from ...shared.masking import SecretMask
 from ...shared.wire import now
-from ..sandbox.base import NoSandbox
-from ..sandbox.bubblewrap import Bubblewrap
+from ..sandbox.bubblewrap import Bubblewrap, NoSandbox
 from ..sandbox.environment import MOUNT, owner
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer

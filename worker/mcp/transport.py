@@ -19,8 +19,7 @@ from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from ...shared.errors import Misconfigured
 from ..linux.program import Program, Sink, piped
 from ..sandbox import environment
-from ..sandbox.base import Sandbox
-from ..sandbox.bubblewrap import Bubblewrap
+from ..sandbox.bubblewrap import Bubblewrap, Sandbox
 from ..sandbox.buffers import BoundedBuffer
 from ..sandbox.command import Command
 from ..sandbox.environment import MOUNT, BindMount, search_path

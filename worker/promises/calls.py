@@ -17,7 +17,7 @@ from ...shared.request import ApprovalMode, DirectoryWorkspace
 from ...shared.settings import Settings
 from ..mcp.source import McpServers
 from ..policy import PolicyContext
-from ..sandbox.base import NoSandbox
+from ..sandbox.bubblewrap import NoSandbox
 from ..threads import run_in_thread
 from ..toolkit.registry import available_tools
 from ..toolkit.sources import ToolSourceContext

@@ -1,4 +1,7 @@
-"""The sandbox built with bubblewrap: no network, no secrets, one writable directory, no processes left behind."""
+"""The sandbox built with bubblewrap: no network, no secrets, one writable directory, no processes left behind.
+
+Where it does not work, ``NoSandbox`` stands in its place. Nothing runs without isolation.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,8 @@ import resource
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, NoReturn, Self
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.settings import SandboxSettings
@@ -80,6 +82,7 @@ class Bubblewrap:
         self._bwrap = bwrap
         self._programs = environment.program_mounts() if mounts is None else mounts
         self.reaped: list[str] = []
+        """Command lines of the processes killed so far, after a timeout or because they were left behind."""
         self.shells = BackgroundShellManager(self.start, self._record_reaped, status_folder)
         self._nonce = f"left-{secrets.token_hex(16)}"
         self._running: dict[Process, CommandProxy | None] = {}
@@ -127,11 +130,14 @@ class Bubblewrap:
         return environment.program(name, self._programs)
 
     def outcome(self, status_file: str) -> int | Literal[False] | None:
-        """Returns the exit code of a command that another process may have run, False if it never started, None if
-        it started and its outcome is unknown."""
+        """Returns the exit code of a command that another process may have run.
+
+        False if it never started, None if it started and its outcome is unknown.
+        """
         return read_status_file(self._status_folder, status_file) if self._status_folder else None
 
     def has_begun(self, status_file: str) -> bool:
+        """Returns whether the disk has a trace of such a command."""
         return self._status_folder is not None and self.outcome(status_file) is not False
 
     async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
@@ -156,7 +162,9 @@ class Bubblewrap:
                 await proxy.closed()
             stderr = self._record_reaped(process, buffers[1].data)
         if not timed_out and (failure := process.failure):
-            raise _setup_error(failure, command)
+            if "Can't chdir to" in failure:
+                raise ToolError(ErrorType.NOT_A_DIRECTORY, f"Not a directory: {command.cwd}")
+            raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"the sandbox could not be set up: {failure}")
         return Completed(
             exit_code=-9 if timed_out else process.ended.result(),
             stdout=buffers[0].data,
@@ -305,10 +313,34 @@ class Bubblewrap:
         return self._namespace
 
 
-def _setup_error(failure: str, command: Command) -> ToolError:
-    if "Can't chdir to" in failure:
-        return ToolError(ErrorType.NOT_A_DIRECTORY, f"Not a directory: {command.cwd}")
-    return ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"the sandbox could not be set up: {failure}")
+class NoSandbox:
+    """A sandbox that refuses to run commands, with a reason."""
+
+    bounds = None
+
+    def __init__(self, reason: str) -> None:
+        self.broken = reason
+        self.reaped: list[str] = []
+        self.shells = BackgroundShellManager(self._refuse)
+
+    def program(self, name: str) -> str | None:
+        return None
+
+    def outcome(self, status_file: str) -> int | Literal[False] | None:
+        return None
+
+    def has_begun(self, status_file: str) -> bool:
+        return False
+
+    async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed:
+        return await self._refuse()
+
+    async def _refuse(self, *_: object) -> NoReturn:
+        raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"commands cannot be run on this worker: {self.broken}")
+
+
+Sandbox = Bubblewrap | NoSandbox
+"""What a run has. Await the ``end`` of its ``shells`` before closing it."""
 
 
 def _tee(buffer: Sink, on_output: Sink | None) -> Sink:
@@ -331,14 +363,14 @@ def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
     for path, content in environment.ETC.items():
         options += ["--perms", "0444", "--ro-bind-data", str(memfd("etc", content, fds)), path]
     # Unreadable, so that commands cannot inspect or change its process, even with the same owner.
-    shell = str(memfd("guard", _guard_shell(), fds))
+    shell = str(memfd("guard", Path("/bin/sh").read_bytes(), fds))
     options += ["--perms", "0111", "--ro-bind-data", shell, GUARD_SHELL]
     return [*options, *_DEVICES, "--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", SCRATCH]
 
 
 def reading_options(fds: list[int]) -> list[str]:
     """Returns the options for what takes the place of programs that would start others. Adds to ``fds``."""
-    git = str(memfd("git", _reading_git(), fds))
+    git = str(memfd("git", Path(__file__).with_name("reading_git.sh").read_bytes(), fds))
     folder = ["--perms", "0755", "--dir", READING_PROGRAMS]
     return [*folder, "--perms", "0555", "--ro-bind-data", git, f"{READING_PROGRAMS}/git"]
 
@@ -381,13 +413,3 @@ def memfd(name: str, data: bytes, fds: list[int]) -> int:
     os.write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
-
-
-@cache
-def _reading_git() -> bytes:
-    return Path(__file__).with_name("reading_git.sh").read_bytes()
-
-
-@cache
-def _guard_shell() -> bytes:
-    return Path("/bin/sh").read_bytes()

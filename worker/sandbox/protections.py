@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ..linux.system import exhausted
-from .base import Sandbox
-from .command import Command
+from .command import Command, Completed
 from .environment import OFFLINE, VARIABLES, Bwrap, owner
 
 
@@ -139,7 +139,13 @@ _REMEDY = (
 )
 
 
-Make = Callable[..., AbstractContextManager[Sandbox]]
+class Runner(Protocol):
+    """Runs commands in a sandbox."""
+
+    async def run(self, command: Command, on_output: Callable[[bytes], None] | None = None) -> Completed: ...
+
+
+Make = Callable[..., AbstractContextManager[Runner]]
 """Makes a sandbox over a directory, as ``Bubblewrap`` does; a test passes one that lacks a protection."""
 
 
@@ -226,7 +232,7 @@ def seen_outside(workspace: Path) -> dict[str, str]:
     return {"content": written.read_text("utf-8", "replace").strip(), "owner": str(written.stat().st_uid)}
 
 
-async def _printed_at_start(sandbox: Sandbox) -> dict[str, str]:
+async def _printed_at_start(sandbox: Runner) -> dict[str, str]:
     done = await sandbox.run(Command(["/bin/sh", "-c", f"{script_at_start()}\nexit {_EXIT_CODE}"], _START_SECONDS))
     if done.exit_code != _EXIT_CODE:
         stderr = done.stderr.decode("utf-8", "replace").strip()[-500:]
@@ -235,7 +241,7 @@ async def _printed_at_start(sandbox: Sandbox) -> dict[str, str]:
     return printed_at_start(done.stdout.decode("utf-8", "replace"))
 
 
-async def _left_by_killed(sandbox: Sandbox, workspace: Path) -> str:
+async def _left_by_killed(sandbox: Runner, workspace: Path) -> str:
     """Cancels a command with a daemon; a pipe without a reader shows that the daemon has ended."""
     up = asyncio.Event()
     command = Command(["/bin/sh", "-c", f"{DAEMON}; sleep 1000"], _START_SECONDS)

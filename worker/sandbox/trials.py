@@ -18,13 +18,25 @@ from typing import Any, Self
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.settings import SandboxSettings
-from .base import Sandbox
 from .bounds import WorkerBounds
 from .command import Command, Completed
 from .egress import PORT, Egress
 from .environment import SYSTEM_PATH, program, program_mounts
 from .project_tools import NO_TOOLS, ProjectTools
-from .protections import BY_LIMIT, BY_PROBE, BY_PROXY, PIPE, Make, Problems, Protection, give, judged, left, new_folder
+from .protections import (
+    BY_LIMIT,
+    BY_PROBE,
+    BY_PROXY,
+    PIPE,
+    Make,
+    Problems,
+    Protection,
+    Runner,
+    give,
+    judged,
+    left,
+    new_folder,
+)
 
 LIMITS = SandboxSettings(memory_bytes=64 << 20, disk_bytes=1 << 20, processes=16, cpus=1)
 _PROBE = Path(__file__).with_name("probe.py")
@@ -207,7 +219,7 @@ async def try_egress(make: Make, canaries: Canaries, reach: Egress, allowed: str
     return judged(BY_PROXY, {"allowed": first, "refused": "\n".join(reached)})
 
 
-async def _probe(sandbox: Sandbox, asked: Mapping[str, Any]) -> dict[str, Any]:
+async def _probe(sandbox: Runner, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a command finds. Raises ToolError if the sandbox has no Python to look with."""
     python = program("python3", program_mounts()) or "python3"
     done = await sandbox.run(Command(_line(python, asked), _SECONDS))

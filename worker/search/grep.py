@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...shared.errors import ToolError
-from ..sandbox.base import Sandbox
+from ..sandbox.bubblewrap import Sandbox
 from ..threads import run_in_thread
 from ..workspace.files import Files
 from .glob_pattern import expand

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import count
-from ..sandbox.base import Sandbox
+from ..sandbox.bubblewrap import Sandbox
 from ..threads import give_way, run_in_thread
 from ..workspace.file_entries import is_being_written, is_private
 from ..workspace.files import Files

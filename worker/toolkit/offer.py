@@ -11,9 +11,8 @@ from ...shared.log import log
 from ...shared.request_rules import sandbox_of
 from ...shared.runs.record import Claim
 from ...shared.settings import SandboxSettings, Settings
-from ..sandbox.base import NoSandbox, Sandbox
 from ..sandbox.bounds import WorkerBounds
-from ..sandbox.bubblewrap import Bubblewrap
+from ..sandbox.bubblewrap import Bubblewrap, NoSandbox, Sandbox
 from ..sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
 from ..sandbox.setup_command import SetupCache
 from ..threads import run_in_thread

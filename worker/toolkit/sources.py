@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ...shared.errors import Misconfigured
 from ...shared.text import clip
-from ..sandbox.base import Sandbox
+from ..sandbox.bubblewrap import Sandbox
 from ..schemas.arguments import CHOICES, Arguments, ArgumentSchema
 from ..tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult
 from ..workspace.files import Files

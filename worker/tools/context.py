@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ...shared.delegation import ToolAgentResult
 from ...shared.errors import ErrorType, ToolError
 from ...shared.request import DelegationRequest
-from ..sandbox.base import Sandbox
+from ..sandbox.bubblewrap import Sandbox
 from ..text.output import Display
 from ..workspace.files import Files
 from ..workspace.shown_files import ShownFiles

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from ...shared.text import clip
-from ..sandbox.base import Sandbox
+from ..sandbox.bubblewrap import Sandbox
 from ..search.grep import GrepQuery, matches_ignoring_case, search_content
 from ..search.hits import Hits, Mode, cap_per_file, format_hits, hits_by_mtime
 from ..search.ripgrep import SkippedPaths

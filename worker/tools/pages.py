@@ -22,7 +22,7 @@ from rapidfuzz import fuzz, process
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import HALF_CHARACTER, clip, count, valid
 from ...shared.tokens import tokens_at_most
-from ..sandbox.base import Sandbox
+from ..sandbox.bubblewrap import Sandbox
 from ..search.listing import find_files
 from ..search.ripgrep import SkippedPaths
 from ..text.output import few_tokens, one_line

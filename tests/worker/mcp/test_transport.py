@@ -14,7 +14,7 @@ import pytest
 from deputize.shared.errors import Misconfigured
 from deputize.worker.mcp.transport import needed, program_of
 from deputize.worker.sandbox import environment
-from deputize.worker.sandbox.base import NoSandbox
+from deputize.worker.sandbox.bubblewrap import NoSandbox
 from tests.leaks import ROOT
 from tests.toolbench import Toolbench
 from tests.waiting import until, until_sync

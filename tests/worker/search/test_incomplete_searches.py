@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.errors import ErrorType
-from deputize.worker.sandbox.base import NoSandbox
+from deputize.worker.sandbox.bubblewrap import NoSandbox
 from deputize.worker.sandbox.command import Command, Completed
 from tests.toolbench import Toolbench, open_toolbench
 

@@ -16,8 +16,7 @@ from deputize.shared.errors import ErrorType
 from deputize.shared.events import ErrorSeen, RunStarted, StepCompleted
 from deputize.shared.settings import ToolSettings
 from deputize.worker.mcp.source import McpServers
-from deputize.worker.sandbox.base import NoSandbox
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.worker.sandbox.bubblewrap import Bubblewrap, NoSandbox
 from deputize.worker.sandbox.command import Command, Completed
 from deputize.worker.toolkit.discovery import MAX_TOOLS, DiscoveredTool, Discovery, ToolDeclaration
 from deputize.worker.toolkit.sources import ToolSourceContext
