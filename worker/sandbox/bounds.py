@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ from ..linux import system
 from ..linux.cgroup import Cgroup, NotDelegated, group_for_runs
 from .environment import system_program
 from .process import Process
-from .usage import Usage, disk_bytes, free_bytes, usages, written_bytes
+from .usage import Usage, disk_bytes, usages, written_bytes
 
 RUN_PROCESSES = 4
 """Times the processes of one command."""
@@ -50,10 +51,10 @@ Write = Callable[[str], None]
 class DiskLimit:
     """How much the directories may take together with /tmp, and by which setting."""
 
-    folders: Sequence[Path] = ()
-    max_bytes: int = 0
-    setting: str = "sandbox.disk_bytes"
-    base: int | None = None
+    folders: Sequence[Path]
+    max_bytes: int
+    setting: str
+    base: int | None
     """What the directories take at the begin; None: it is measured."""
 
 
@@ -106,7 +107,7 @@ class Member:
     def _leave(self) -> None:
         if self._group and not self.exceeded and self._group.count("memory.events", "oom_kill"):
             self._explain(self._bounds.why_kernel_kills())
-        self._bounds.remove(self)
+        self._bounds.all_members.remove(self)
         if self._group:
             self._group.remove()
 
@@ -126,7 +127,7 @@ class RunBounds:
         disk: DiskLimit,
         group: Cgroup | None,
         processors: list[int],
-        report: Write = lambda sentence: None,
+        report: Write,
     ) -> None:
         self.limits = limits
         self.report = report
@@ -142,7 +143,8 @@ class RunBounds:
         self._whole = whole
         self._disk = disk
         self._base: asyncio.Future[int] | None = None
-        self._members: list[Member] = []
+        self.all_members: list[Member] = []
+        """Also those that are not set up yet."""
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
         self._measuring = self._closed = False
@@ -169,7 +171,7 @@ class RunBounds:
     @property
     def members(self) -> list[Member]:
         """Those that run."""
-        return [member for member in self._members if member.init]
+        return [member for member in self.all_members if member.init]
 
     def begin(self) -> asyncio.Future[int]:
         """Returns what the directories take before the first command. Measuring it begins with the first call."""
@@ -200,14 +202,11 @@ class RunBounds:
         return Member(self, ["/bin/sh", "-c", _ENTER, str(group.entrance)], group)
 
     def add(self, member: Member) -> None:
-        self._members.append(member)
+        self.all_members.append(member)
         self._disk_due = min(self._disk_due, time.monotonic() + _DISK_SHORTEST)
         if self._timer:
             self._timer.cancel()
         self._measure_in(_SHORTEST)
-
-    def remove(self, member: Member) -> None:
-        self._members.remove(member)
 
     def why_kernel_kills(self) -> str:
         """Returns the limit for which the kernel has killed a member."""
@@ -220,7 +219,7 @@ class RunBounds:
             self.members[written.index(max(written))].kill(why)
 
     def _measure_in(self, seconds: float) -> None:
-        if self._members and not self._measuring and not self._closed:
+        if self.all_members and not self._measuring and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._measure)
 
     def _measure(self) -> None:
@@ -228,12 +227,13 @@ class RunBounds:
         members, now = self.members, time.monotonic()
         folders = self._disk.folders if now >= self._disk_due else ()
         inits = [member.init for member in members]
-        measuring = asyncio.get_running_loop().run_in_executor(None, self._measured, inits, folders)
-        measuring.add_done_callback(partial(self._decide, members, now))
 
-    def _measured(self, inits: Sequence[int], folders: Sequence[Path]) -> tuple[list[Usage], tuple[int, int] | None]:
-        disk = (disk_bytes(folders, inits), free_bytes(folders)) if folders else None
-        return usages(inits, self.limits.memory_bytes), disk
+        def measured() -> tuple[list[Usage], tuple[int, int] | None]:
+            disk = (disk_bytes(folders, inits), shutil.disk_usage(folders[0]).free) if folders else None
+            return usages(inits, self.limits.memory_bytes), disk
+
+        measuring = asyncio.get_running_loop().run_in_executor(None, measured)
+        measuring.add_done_callback(partial(self._decide, members, now))
 
     def _decide(
         self,
@@ -269,14 +269,17 @@ class RunBounds:
         if self.memory > self.limits.memory_bytes:
             max(members, key=lambda member: member.usage.memory).kill(of_memory(self.memory, self.limits))
         elif processes > most:
-            max(members, key=lambda member: member.usage.processes).kill(of_processes(processes, most))
+            why = f"this run had {processes} processes and threads, and may have {most} (four times sandbox.processes)"
+            max(members, key=lambda member: member.usage.processes).kill(why)
 
     def _check_disk(self, taken: int, since: float) -> None:
         base = self._base.result() if self._base else 0
         whole, most = taken + sum(member.usage.tmp for member in self.members), max(self._disk.max_bytes, base)
         self.added = whole - base
         if whole > most:
-            self.kill_largest_writer(of_disk(whole, self._disk.max_bytes, self._disk.setting))
+            limit = f"{size(self._disk.max_bytes)} ({self._disk.setting})"
+            why = f"the files of this run and its /tmp take {size(whole)}, and the limit is {limit}"
+            self.kill_largest_writer(why)
         now = time.monotonic()
         room = min((most - whole) / _FASTEST, _LONGEST)
         self._disk_due = now + max(room, _DISK_SHORTEST, (now - since) * _DISK_SHARE)
@@ -323,12 +326,11 @@ class WorkerBounds:
         run's profile; default: those of the worker. ``base`` is what the directory takes, if that is known.
         """
         limits = limits or self.limits
-        return self._run(limits, DiskLimit([folder], limits.disk_bytes, base=base), report)
+        return self._run(limits, DiskLimit([folder], limits.disk_bytes, "sandbox.disk_bytes", base), report)
 
     def set_up(self, folders: Sequence[Path], limits: SandboxSettings) -> RunBounds:
         """Returns those of a new set-up command. Raises OSError."""
-        disk = DiskLimit(folders, limits.setup_disk_bytes, "sandbox.setup_disk_bytes", base=0)
-        return self._run(limits, disk, lambda sentence: None)
+        return self._run(limits, DiskLimit(folders, limits.setup_disk_bytes, "sandbox.setup_disk_bytes", 0))
 
     def leave(self, run: RunBounds) -> None:
         self._processors.subtract(run.processors)
@@ -349,25 +351,20 @@ class WorkerBounds:
             measuring.add_done_callback(partial(self._settle, members))
         self._check_disk()
 
-    def _run(self, limits: SandboxSettings, disk: DiskLimit, report: Write) -> RunBounds:
+    def _run(self, limits: SandboxSettings, disk: DiskLimit, report: Write = lambda sentence: None) -> RunBounds:
         group = None
         if self.group:
             group = self.group.create(f"run-{os.urandom(6).hex()}")
             most = limits.processes * RUN_PROCESSES
             group.limit(memory=limits.memory_bytes, cpus=limits.cpus, processes=most)
             group.divide()
-        run = RunBounds(self, limits, disk, group, [] if group else self._take_processors(limits.cpus), report)
+        number, taken = math.ceil(limits.cpus), list[int]()
+        if not group and number < self._all_processors:  # those with the fewest runs
+            taken = sorted(self._processors, key=lambda each: self._processors[each])[:number]
+            self._processors.update(taken)
+        run = RunBounds(self, limits, disk, group, taken, report)
         self._runs.append(run)
         return run
-
-    def _take_processors(self, cpus: float) -> list[int]:
-        """Returns the processors with the fewest runs; none if a run may use all that there are."""
-        number = math.ceil(cpus)
-        if number >= self._all_processors:
-            return []
-        taken = sorted(self._processors, key=lambda each: self._processors[each])[:number]
-        self._processors.update(taken)
-        return taken
 
     def _settle(self, members: Sequence[Member], measured: asyncio.Future[list[Usage]]) -> None:
         """Decides by exact numbers."""
@@ -387,7 +384,10 @@ class WorkerBounds:
         if added > self.limits.share * (largest.free + added):
             for run in self._runs:
                 run.tolerated = run.added
-            largest.kill_largest_writer(of_shared_disk(added, largest.free))
+            largest.kill_largest_writer(
+                f"the runs of this worker have added {size(added)} to their files, and {size(largest.free)} of the "
+                "disk are left, less than sandbox.share leaves to others; this run has added the most"
+            )
 
 
 def size(count: float) -> str:
@@ -402,24 +402,8 @@ def of_memory(used: int | None, limits: SandboxSettings) -> str:
     return f"the processes of this run {took}, and the limit is {most} (sandbox.memory_bytes); this one had the most"
 
 
-def of_processes(number: int, most: int) -> str:
-    return f"this run had {number} processes and threads, and may have {most} (four times sandbox.processes)"
-
-
-def of_disk(used: int, most: int, setting: str) -> str:
-    return f"the files of this run and its /tmp take {size(used)}, and the limit is {size(most)} ({setting})"
-
-
 def of_shared_memory(used: int | None, most: int) -> str:
     """The limit of all runs of a worker."""
     took = "wanted more memory" if used is None else f"used {size(used)} of memory"
     may = f"may have {size(most)} (sandbox.share)"
     return f"the commands of all runs of this worker {took}, and {may}; this one had the most"
-
-
-def of_shared_disk(used: int, free: int) -> str:
-    """The limit of all runs of a worker."""
-    return (
-        f"the runs of this worker have added {size(used)} to their files, and {size(free)} of the disk are left, less "
-        "than sandbox.share leaves to others; this run has added the most"
-    )

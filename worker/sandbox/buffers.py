@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-from collections import deque
 from collections.abc import Sequence
 
 import regex
@@ -108,26 +107,18 @@ class HiddenLines:
 
     def __init__(self) -> None:
         self.pattern: str | None = None
+        self.lines: list[str] = []
         self.lost = 0
         """Lines dropped since the last report; the reporter resets it."""
-        self._lines: deque[str] = deque()
-        self._chars = 0
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    @property
-    def lines(self) -> list[str]:
-        return [*self._lines]
 
     def replace(self, lines: list[str], pattern: str | None) -> None:
         """Replaces the lines and the pattern that hides them."""
-        self.pattern = pattern
-        self._lines = deque(lines)
-        self._chars = sum(map(len, lines)) + len(lines)
-        while self._chars > MAX_CHARS:
-            self._chars -= len(self._lines.popleft()) + 1
-            self.lost += 1
+        too_many, dropped = sum(map(len, lines)) + len(lines) - MAX_CHARS, 0
+        while too_many > 0:
+            too_many -= len(lines[dropped]) + 1
+            dropped += 1
+        self.lines, self.pattern = lines[dropped:], pattern
+        self.lost += dropped
 
 
 class LineFilter:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +25,8 @@ from ..linux.tree import (
 READY = b"ready\n"
 GUARD = (
     "echo ready >&2; unset word; read -r word || exit 125; trap : HUP INT QUIT USR1 USR2 ALRM TERM; "
-    '"$@"{streams}; code=$?; set -- /proc/[0-9]*; {left}exit $code'
+    '"$@"{streams}; code=$?; set -- /proc/[0-9]*; if [ $# -gt 2 ]; then echo "$word" >&2; '
+    'for p; do read -r name <$p/comm && echo "${{p#/proc/}} $name" >&2; done; fi; exit $code'
 )
 """The first shell in the sandbox: reports that the isolation is set up, then waits for a nonce before it runs anything.
 
@@ -35,14 +35,6 @@ exits with 125 without running the command. The guard ignores signals that a com
 After the command has ended it lists the processes left behind, after the nonce. The nonce is neither an argument nor
 an exported variable, where commands could read it.
 """
-_LIST_LEFTOVERS = (
-    'if [ $# -gt 2 ]; then echo "$word" >&2; '
-    'for p; do read -r name <$p/comm && echo "${p#/proc/} $name" >&2; done; fi; '
-)
-NO_INPUT = " </dev/null"
-"""For commands without input: some programs read a pipe instead of searching files."""
-MERGED = " 2>&1"
-"""For commands whose stderr is merged into stdout."""
 _KILL_SECONDS = 5.0
 MAX_REAPED = 20
 GUARD_SHELL = "/.guard/sh"
@@ -59,8 +51,11 @@ LONG_RUNNING_SECONDS = 1.0
 
 
 def guard(*, quiet: bool, merged: bool = False) -> str:
-    """Returns the guard's script; ``quiet`` commands get no input, ``merged`` ones write one stream."""
-    return GUARD.format(streams=NO_INPUT * quiet + MERGED * merged, left=_LIST_LEFTOVERS)
+    """Returns the guard's script; ``quiet`` commands get no input, ``merged`` ones write stderr into stdout.
+
+    Without input, some programs would read a pipe instead of searching files.
+    """
+    return GUARD.format(streams=" </dev/null" * quiet + " 2>&1" * merged)
 
 
 def split_leftovers(stderr: bytes, nonce: str) -> tuple[bytes, list[str]]:
@@ -97,18 +92,15 @@ class Process(Program):
         self._setup_stderr = b""
         self._started = False
         self._init: int | None = None
-        self._init_pid = 0
+        self.init_pid = 0
+        """The first process in the sandbox; 0 until the isolation is set up."""
         self._on_stderr = on_stderr
         self._refusal = refusal
         queued = f"{nonce}\n".encode() + (stdin or b"")
-        super().__init__(_spawn(argv, fds), on_stdout, self._setup_output, queued, open_end=stdin is None, held=True)
+        bubblewrap = piped(argv, fds, process_group=0, umask=0o022)  # only the worker handles the terminal's Ctrl-C
+        super().__init__(bubblewrap, on_stdout, self._setup_output, queued, open_end=stdin is None, held=True)
         self._outer = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._outer, self._outer_ended)
-
-    @property
-    def init_pid(self) -> int:
-        """The first process in the sandbox; 0 until the isolation is set up."""
-        return self._init_pid
 
     async def terminate(self, grace: float) -> None:
         """Sends SIGTERM to all processes of the command, and SIGKILL after ``grace`` seconds.
@@ -122,14 +114,14 @@ class Process(Program):
 
     async def _ask_to_end(self, grace: float) -> None:
         fds = dict[int, int]()
-        opening = asyncio.ensure_future(asyncio.to_thread(open_descendants, self._init_pid, fds))
+        opening = asyncio.ensure_future(asyncio.to_thread(open_descendants, self.init_pid, fds))
         try:
             await asyncio.shield(opening)
-            held, others = next(iter(fds.values()), None), list(fds.values())[1:]
-            if held is not None and others:
-                send_signal(held, signal.SIGSTOP)
+            guard, *others = [*fds.values()] or [-1]
+            if others:
+                send_signal(guard, signal.SIGSTOP)
                 if await asked_to_end(others, grace):
-                    send_signal(held, signal.SIGCONT)
+                    send_signal(guard, signal.SIGCONT)
                     await asyncio.wait([self.ended], timeout=grace)
         finally:
             opening.add_done_callback(lambda _: close_all(fds))
@@ -168,15 +160,15 @@ class Process(Program):
         before, nonce, after = self._setup_stderr.partition(READY)
         if not nonce or (before and not before.endswith(b"\n")):
             return
-        self._init_pid = next((init for bubblewrap in children(self._process.pid) for init in children(bubblewrap)), 0)
-        if reason := self._refusal(self._init_pid):
+        self.init_pid = next((init for bubblewrap in children(self._process.pid) for init in children(bubblewrap)), 0)
+        if reason := self._refusal(self.init_pid):
             self._setup_stderr = reason.encode("utf-8", "replace")
             self._stdin.drop()  # without the nonce the guard exits
             return
         self._sinks = {fd: self._on_stderr if sink == self._setup_output else sink for fd, sink in self._sinks.items()}
         with suppress(OSError):
-            self._init = os.pidfd_open(self._init_pid)
-            set_niceness(self._init_pid, (), NICENESS)  # includes the guard and its children
+            self._init = os.pidfd_open(self.init_pid)
+            set_niceness(self.init_pid, (), NICENESS)  # includes the guard and its children
             self._loop.call_later(LONG_RUNNING_SECONDS, self._lower_priority)
         self._started = True
         self._stdin.begin()
@@ -185,8 +177,8 @@ class Process(Program):
 
     def _lower_priority(self) -> None:
         if not self.ended.done():  # in a thread, because there may be many processes
-            processes = descendants(self._init_pid)
-            self._loop.run_in_executor(None, set_niceness, self._init_pid, processes, LONG_RUNNING_NICENESS)
+            processes = descendants(self.init_pid)
+            self._loop.run_in_executor(None, set_niceness, self.init_pid, processes, LONG_RUNNING_NICENESS)
 
     def _outer_ended(self) -> None:
         """Bubblewrap reports its first command's end while daemons may still run: their pid 1 is killed, too."""
@@ -203,7 +195,7 @@ class Process(Program):
     def _record_reaped(self) -> None:
         """Records the processes in the sandbox, except the guard, and the command's shell unless it is alone."""
         shell: list[str] = []
-        for pid in descendants(self._init_pid):
+        for pid in descendants(self.init_pid):
             line = command_line(pid)
             if line.startswith(SHELL_COMMAND_LINES):
                 shell = [self.script[:MAX_LINE]]
@@ -225,11 +217,6 @@ class Process(Program):
             self.failure = self._setup_stderr.decode("utf-8", "replace").strip() or "it ended without a message"
         if not self.ended.done():
             self.ended.set_result(self._process.returncode)
-
-
-def _spawn(argv: Sequence[str], fds: Sequence[int]) -> subprocess.Popen[bytes]:
-    # Only the worker handles the terminal's Ctrl-C.
-    return piped(argv, fds, process_group=0, umask=0o022)
 
 
 def set_niceness(session: int, processes: Iterable[int], niceness: int) -> None:

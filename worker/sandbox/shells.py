@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import compress
 from pathlib import Path
 
 from ...shared.errors import ErrorType, ToolError
@@ -122,7 +123,8 @@ class BackgroundShell:
             end = len(data)
             if status is ShellStatus.RUNNING:
                 end = data.rfind(b"\n") + 1 if line_filter else end - incomplete_utf8_length(data)
-            earlier = self.hidden.lines if pattern is None or pattern != self.hidden.pattern else []
+            is_same = pattern is not None and pattern == self.hidden.pattern
+            kept, earlier = (self.hidden.lines, []) if is_same else ([], self.hidden.lines)
             try:
                 text = await run_in_thread(terminal_text, data[:end].decode("utf-8", "replace"))
                 lines = [*earlier, *(text.removesuffix("\n").split("\n") if end else [])]
@@ -134,25 +136,15 @@ class BackgroundShell:
             self.unread.put_back(data[end:])
             if status is not ShellStatus.RUNNING:
                 self.unread.arrived.set()  # no more output can come
-            return self._output(lines, matches, pattern, len(earlier), (status, exit_code))
-
-    def _output(
-        self,
-        lines: list[str],
-        matches: list[bool],
-        pattern: str | None,
-        earlier: int,
-        state: tuple[ShellStatus, int | None],
-    ) -> ShellOutput:
-        shown = [line for line, match in zip(lines, matches, strict=True) if match]
-        hidden = [line for line, match in zip(lines, matches, strict=True) if not match]
-        kept = [] if pattern is None or pattern != self.hidden.pattern else self.hidden.lines
-        self.hidden.replace([*kept, *hidden], pattern)
-        lost, self.unread.lost = self.unread.lost, 0
-        lost_lines = 0
-        if pattern is None:
-            lost_lines, self.hidden.lost = self.hidden.lost, 0
-        return ShellOutput("\n".join(shown), len(lines), len(shown), lost, *state, earlier, lost_lines)
+            shown = [*compress(lines, matches)]
+            hidden = [line for line, match in zip(lines, matches, strict=True) if not match]
+            self.hidden.replace([*kept, *hidden], pattern)
+            lost, self.unread.lost = self.unread.lost, 0
+            lost_lines = 0
+            if pattern is None:
+                lost_lines, self.hidden.lost = self.hidden.lost, 0
+        text = "\n".join(shown)
+        return ShellOutput(text, len(lines), len(shown), lost, status, exit_code, len(earlier), lost_lines)
 
     async def stop(self, grace: float = GRACE_SECONDS) -> None:
         """Sends SIGTERM to all its processes, and SIGKILL after ``grace`` seconds. Returns when all have ended.
@@ -191,7 +183,13 @@ class BackgroundShellManager:
         ``command.timeout`` is ignored: it may run as long as its run. Raises ToolError: LIMIT_REACHED for too many
         shells, others if commands cannot be run.
         """
-        self._check_limit()
+        held = [shell for shell in self if shell.running or not shell.unread.empty]
+        if len(held) >= MAX_SHELLS:
+            raise ToolError(
+                ErrorType.LIMIT_REACHED,
+                f"there may be {MAX_SHELLS} background shells at once. {_listed(held)} "
+                "End one with bash_kill, or read one that has ended with bash_output.",
+            )
         unread = OutputBuffer()
         guard_stderr = BoundedBuffer(64 * 1024)
 
@@ -201,9 +199,11 @@ class BackgroundShellManager:
                 process.pause(_PAUSE_SECONDS)
 
         process = await self._start(replace(command, timeout=MAX_SECONDS, merged=True), on_stdout, guard_stderr.add)
-        shell = BackgroundShell(self._new_id(), line, process, unread=unread, guard_stderr=guard_stderr)
+        while (bash_id := uuid.uuid4().hex[:8]) in self._shells or bash_id in self._removed:
+            pass
+        shell = BackgroundShell(bash_id, line, process, unread=unread, guard_stderr=guard_stderr)
         self.add(shell)
-        self.start_monitor(shell.bash_id)
+        self.start_monitor(bash_id)
         return shell
 
     def add(self, shell: BackgroundShell) -> None:
@@ -233,9 +233,9 @@ class BackgroundShellManager:
                 "Look at the workspace, then start it again with bash and run_in_background true."
             )
         elif status := self._removed.get(bash_id):
-            message = f"background shell {bash_id} is gone: bash_kill ended it ({status}). {self._list_shells()}"
+            message = f"background shell {bash_id} is gone: bash_kill ended it ({status}). {_listed(self)}"
         else:
-            message = f"there is no background shell {clip(bash_id, 40)!r}. {self._list_shells()}"
+            message = f"there is no background shell {clip(bash_id, 40)!r}. {_listed(self)}"
         raise ToolError(ErrorType.INVALID_TOOL_PARAMS, message)
 
     def remove(self, bash_id: str) -> None:
@@ -252,29 +252,15 @@ class BackgroundShellManager:
             if error is not None:
                 log.error("a background shell outlives its run: %s", error)
 
-    def _new_id(self) -> str:
-        while (bash_id := str(uuid.uuid4())[:8]) in self._shells or bash_id in self._removed:
-            pass
-        return bash_id
-
     def _status_file(self, bash_id: str) -> Path | None:
         return self._status_folder / f"shell-{bash_id}" if self._status_folder and _ID.fullmatch(bash_id) else None
 
-    def _check_limit(self) -> None:
-        held = [shell for shell in self if shell.running or not shell.unread.empty]
-        if len(held) >= MAX_SHELLS:
-            raise ToolError(
-                ErrorType.LIMIT_REACHED,
-                f"there may be {MAX_SHELLS} background shells at once. {self._list_shells(held)} "
-                "End one with bash_kill, or read one that has ended with bash_output.",
-            )
 
-    def _list_shells(self, shells: Iterable[BackgroundShell] | None = None) -> str:
-        listed = ", ".join(
-            f"{shell.bash_id} ({shell.status}: {clip(' '.join(shell.command.split()), 60)})"
-            for shell in (self if shells is None else shells)
-        )
-        return f"There are: {listed}." if listed else "There are none; start one with bash and run_in_background true."
+def _listed(shells: Iterable[BackgroundShell]) -> str:
+    listed = ", ".join(
+        f"{shell.bash_id} ({shell.status}: {clip(' '.join(shell.command.split()), 60)})" for shell in shells
+    )
+    return f"There are: {listed}." if listed else "There are none; start one with bash and run_in_background true."
 
 
 def format_shell_output(shell: BackgroundShell, output: ShellOutput) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -58,14 +57,14 @@ def disk_bytes(folders: Sequence[Path], inits: Sequence[int] = ()) -> int:
     return 0 if taken is None else taken + _deleted_bytes(folders, inits)
 
 
-def free_bytes(folders: Sequence[Path]) -> int:
-    """Returns what is left on the disk of the first directory."""
-    return shutil.disk_usage(folders[0]).free
-
-
 def written_bytes(init: int) -> int:
     """Returns how much the processes of a sandbox have written to disks so far."""
-    return sum(_written(pid) for pid in (init, *descendants(init))) if init else 0
+    written = 0
+    for pid in (init, *descendants(init)) if init else ():
+        with suppress(OSError):
+            found = _WRITTEN.search(Path(f"/proc/{pid}/io").read_bytes())
+            written += int(found[1]) if found else 0
+    return written
 
 
 def _deleted_bytes(folders: Sequence[Path], inits: Sequence[int]) -> int:
@@ -117,11 +116,4 @@ def _proportional(pid: int) -> int:
 def _threads(pid: int) -> int:
     with suppress(OSError):
         return len([*Path(f"/proc/{pid}/task").iterdir()])
-    return 0
-
-
-def _written(pid: int) -> int:
-    with suppress(OSError):
-        found = _WRITTEN.search(Path(f"/proc/{pid}/io").read_bytes())
-        return int(found[1]) if found else 0
     return 0

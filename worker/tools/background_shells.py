@@ -49,7 +49,7 @@ class BashOutput(Tool[BashOutputParams]):
 
     async def run(self, ctx: ToolContext, params: BashOutputParams) -> ToolResult:
         shell = ctx.sandbox.shells.lookup(params.bash_id)
-        if params.filter is not None or not shell.hidden:
+        if params.filter is not None or not shell.hidden.lines:
             await shell.wait_for_output(WAIT_SECONDS)
         news = await shell.read(params.filter)
         facts = metadata(

@@ -192,7 +192,7 @@ async def test_a_filter_shows_only_lines_that_match_and_the_others_stay_readable
 def test_of_hidden_lines_the_last_are_kept_and_the_others_counted() -> None:
     hidden = HiddenLines()
     hidden.replace([f"{number:0999}" for number in range(2000)], "x")
-    assert (len(hidden), hidden.lines[-1], hidden.lost) == (1048, f"{1999:0999}", 952)
+    assert (len(hidden.lines), hidden.lines[-1], hidden.lost) == (1048, f"{1999:0999}", 952)
 
 
 @pytest.mark.requirement("S000-077")
