@@ -20,7 +20,6 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from ...shared.errors import DeputizeError
 from ...shared.libc import is_memory_private, keep_memory_private
@@ -42,7 +41,6 @@ from ..workspace.files import Files
 from .calls import ASKS, FORBIDDEN, plant, try_decisions, try_file_tools, try_planted
 
 _REMEDY = "run no foreign code here before this is mended, and report it"
-_LOOKUP_SECONDS = 1.0
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _PROGRAMS = {
     "python": "$(command -v python || command -v python3) --version",
@@ -78,9 +76,10 @@ class Report:
         except (DeputizeError, OSError) as error:
             self.untried |= dict.fromkeys(promises, str(error))
 
-    def add(self, problems: Mapping[str, list[str]]) -> None:
+    def add(self, problems: Mapping[str, list[str]], notes: Mapping[str, str] | None = None) -> None:
         for promise, found in problems.items():
             self.problems.setdefault(promise, []).extend(found)
+        self.notes |= notes or {}
 
     def without_commands(self, why: str) -> None:
         self.untried |= {promise.name: why for promise in PROMISES if promise.by_command}
@@ -158,14 +157,8 @@ def _wrong_settings(error: DeputizeError) -> Finding:
 
 
 async def _isolation(settings: Settings, canaries: Canaries, report: Report) -> None:
-    redis = await _redis(settings.redis_url) if settings.redis_url else []
     with report.attempting("secrets", "files", "network", "kernel"):
-        tools = await asyncio.to_thread(tools_for, settings, None)
-        found = await try_commands(Bubblewrap, canaries, redis, settings.secrets, tools)
-        report.add(found.problems)
-        report.notes["secrets"] = f"; they find {', '.join(found.variables)}"
-        if found.is_redis_here:
-            report.notes["files"] = " (Redis, too, answers outside of it)"
+        report.add(*await try_commands(Bubblewrap, canaries, settings))
 
 
 async def _egress(settings: Settings, canaries: Canaries, report: Report) -> None:
@@ -182,10 +175,7 @@ async def _egress(settings: Settings, canaries: Canaries, report: Report) -> Non
 
 async def _limits(canaries: Canaries, report: Report) -> None:
     with report.attempting("bounds"):
-        problems, has_groups = await try_limits(Bubblewrap, canaries)
-        report.add(problems)
-        how = "a control group" if has_groups else "measuring: no control group is delegated to this process"
-        report.notes["bounds"] = f"; memory by {how}"
+        report.add(*await try_limits(Bubblewrap, canaries))
 
 
 @asynccontextmanager
@@ -201,19 +191,6 @@ async def _answering() -> AsyncGenerator[int]:
     server = await asyncio.start_server(answer, "localhost", 0, family=socket.AF_INET)
     async with server:
         yield server.sockets[0].getsockname()[1]
-
-
-async def _redis(url: str) -> list[list[Any]]:
-    """Returns name, family, kind and address of the server; none if its name is unknown."""
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        return [["Redis", socket.AF_UNIX, socket.SOCK_STREAM, unquote(parts.path)]]
-    with suppress(OSError, TimeoutError, ValueError):
-        async with asyncio.timeout(_LOOKUP_SECONDS):
-            look_up = asyncio.get_running_loop().getaddrinfo
-            found = await look_up(parts.hostname or "localhost", parts.port or 6379, type=socket.SOCK_STREAM)
-        return [["Redis", family, kind, address] for family, kind, _, _, address in found]
-    return []
 
 
 async def _try_calls(settings: Settings, canaries: Canaries, report: Report) -> None:

@@ -10,19 +10,19 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import unquote, urlsplit
 
 from ...shared.errors import ErrorType, ToolError
-from ...shared.settings import SandboxSettings
+from ...shared.settings import SandboxSettings, Settings
 from .bounds import WorkerBounds
 from .command import Command, Completed
 from .egress import PORT, Egress
 from .environment import SYSTEM_PATH, program, program_mounts
-from .project_tools import NO_TOOLS, ProjectTools
+from .project_tools import tools_for
 from .protections import (
     BY_LIMIT,
     BY_PROBE,
@@ -70,6 +70,9 @@ _FAMILIES = {
     "RDS": 21,
 }
 _SECONDS = 15
+_LOOKUP_SECONDS = 1.0
+Tried = tuple[Problems, dict[str, str]]
+"""What is wrong, and how it was tried; both by promise."""
 
 
 class Canaries:
@@ -140,60 +143,51 @@ class Canaries:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class CommandReport:
-    """What commands found of the machine."""
-
-    problems: Problems
-    variables: list[str]
-    """The names of those that commands have."""
-    is_redis_here: bool
-    """Whether Redis answers a program outside of the sandbox."""
-
-
-async def try_commands(
-    make: Make,
-    canaries: Canaries,
-    redis: Iterable[list[Any]] = (),
-    secrets: Iterable[str] = (),
-    tools: ProjectTools = NO_TOOLS,
-) -> CommandReport:
+async def try_commands(make: Make, canaries: Canaries, settings: Settings) -> Tried:
     """Looks for canaries and secrets, and tries networks and system calls, inside a sandbox and, to compare, outside.
 
-    ``redis`` are name, family, kind and address of the server under each of its addresses. Raises ToolError if commands
-    cannot be run.
+    Raises ToolError if commands cannot be run.
     """
-    servers = {"servers": canaries.servers, "redis": [*redis]}
+    redis = await _redis(settings.redis_url) if settings.redis_url else []
+    servers, names = {"servers": canaries.servers, "redis": redis}, dict.fromkeys(canaries.paths, ())
     asked = asked_of_commands(canaries.paths, servers, {row: [path[0].name] for row, path in canaries.paths.items()})
+    tools = await asyncio.to_thread(tools_for, settings, None)
     with make(canaries.workspace("isolation"), tools=tools) as sandbox:
         found, outside = await asyncio.gather(
             _probe(sandbox, asked),
-            asyncio.to_thread(
-                _outside, {"paths": asked["paths"], "names": dict.fromkeys(asked["paths"], ()), "addresses": servers}
-            ),
+            asyncio.to_thread(_outside, {"paths": asked["paths"], "names": names, "addresses": servers}),
         )
     environ = found["environ"]
     if not found["environments"]:
-        found["environments"] = [name for name in secrets if name in environ]
+        found["environments"] = [name for name in settings.secrets if name in environ]
     found["memory"] = [value for value in found["memory"] if value not in found["environments"]]
-    variables = sorted({line.partition("=")[0] for line in environ.split("\0") if "=" in line})
     problems = judged(BY_PROBE, {row.tries: "\n".join(found[row.tries]) for row in BY_PROBE})
-    for row in _blind(outside, canaries):
-        blind = f"nothing is proven: a program outside of the sandbox did not find {row.seen}"
-        problems.setdefault(row.promise, []).append(blind)
-    return CommandReport(problems, variables, bool(outside["redis"]))
+    for row in BY_PROBE:
+        if row.seen and not _is_seen(row.tries, outside, canaries):
+            problems[row.promise].append(f"nothing is proven: a program outside of the sandbox did not find {row.seen}")
+    variables = sorted({line.partition("=")[0] for line in environ.split("\0") if "=" in line})
+    notes = {"files": " (Redis, too, answers outside of it)"} if outside["redis"] else {}
+    return problems, {"secrets": f"; they find {', '.join(variables)}", **notes}
 
 
-def _blind(outside: Mapping[str, Any], canaries: Canaries) -> Iterator[Protection]:
-    """Yields the rows of which the probe, run outside of a sandbox, did not find what it has to find there."""
-    seen = {
-        "environments": bool(outside["environments"]),
-        "memory": bool(outside["memory"]),
-        "private": str(canaries.private) in outside["private"],
-        "neighbour": str(canaries.neighbour) in outside["neighbour"],
-        "servers": {name for name, *_ in canaries.servers} <= {*outside["servers"]},
-    }
-    yield from (row for row in BY_PROBE if row.seen and not seen[row.tries])
+def _is_seen(row: str, outside: Mapping[str, Any], canaries: Canaries) -> bool:
+    """Returns whether the probe, run outside of a sandbox, has found what it has to find there."""
+    wanted = {"private": {str(canaries.private)}, "neighbour": {str(canaries.neighbour)}}
+    wanted["servers"] = {name for name, *_ in canaries.servers}
+    return bool(outside[row]) and wanted.get(row, set()) <= {*outside[row]}
+
+
+async def _redis(url: str) -> list[list[Any]]:
+    """Returns name, family, kind and address of the server under each of its addresses; none if its name is unknown."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return [["Redis", socket.AF_UNIX, socket.SOCK_STREAM, unquote(parts.path)]]
+    with suppress(OSError, TimeoutError, ValueError):
+        async with asyncio.timeout(_LOOKUP_SECONDS):
+            look_up = asyncio.get_running_loop().getaddrinfo
+            found = await look_up(parts.hostname or "localhost", parts.port or 6379, type=socket.SOCK_STREAM)
+        return [["Redis", family, kind, address] for family, kind, _, _, address in found]
+    return []
 
 
 def asked_of_commands(
@@ -247,11 +241,8 @@ def _parsed(output: bytes, errors: bytes) -> dict[str, Any]:
 
 async def try_limits(
     make: Make, canaries: Canaries, limits: SandboxSettings = LIMITS, seconds: float = _SECONDS
-) -> tuple[Problems, bool]:
-    """Tries limits, all at once, each for no longer than ``seconds``.
-
-    Returns the problems, and whether control groups bound memory. Raises ToolError.
-    """
+) -> Tried:
+    """Tries limits, all at once, each for no longer than ``seconds``. Raises ToolError."""
     bounds = await asyncio.to_thread(WorkerBounds.of_process, limits)
 
     async def printed_by(number: int, row: Protection) -> str:
@@ -270,7 +261,8 @@ async def try_limits(
     finally:
         bounds.close()
     printed = {row.tries: task.result() for row, task in zip(BY_LIMIT, tasks, strict=True)}
-    return judged(BY_LIMIT, printed), bounds.group is not None
+    how = "a control group" if bounds.group else "measuring: no control group is delegated to this process"
+    return judged(BY_LIMIT, printed), {"bounds": f"; memory by {how}"}
 
 
 def _words(done: Completed, folder: Path) -> str:

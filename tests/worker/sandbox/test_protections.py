@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.promises import PROMISES
-from deputize.shared.settings import SandboxSettings
+from deputize.shared.settings import SandboxSettings, Settings
 from deputize.worker.linux.system import processors
 from deputize.worker.sandbox import environment, seccomp
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
@@ -278,11 +278,12 @@ async def test_a_worker_does_not_start_with_a_sandbox_that_lacks_a_protection(
     assert list(tmp_path.iterdir()) == []
 
 
-async def tried(canaries: Canaries, make: Make = Bubblewrap, **more: Any) -> Problems:
+async def tried(canaries: Canaries, make: Make = Bubblewrap, **environ: str) -> Problems:
     assert await Bubblewrap.selftest() is None
-    found = await try_commands(make, canaries, **more)
-    assert {"PATH", "HOME"} <= {*found.variables}
-    return found.problems
+    settings = Settings.load(environ={"DEPUTIZE_SANDBOX_FIND_TOOLS": "false", **environ})
+    problems, notes = await try_commands(make, canaries, settings)
+    assert {"PATH", "HOME"} <= {*notes["secrets"].removeprefix("; they find ").split(", ")}
+    return problems
 
 
 def broken(problems: Problems) -> Problems:
@@ -293,8 +294,7 @@ def broken(problems: Problems) -> Problems:
 async def test_the_doctor_finds_that_a_protection_of_commands_is_missing(
     row: Protection, make: Make, canaries: Canaries
 ) -> None:
-    redis = [["Redis", socket.AF_UNIX, socket.SOCK_STREAM, "/workspace/redis"]]
-    found = broken(await tried(canaries, make, redis=redis))
+    found = broken(await tried(canaries, make, DEPUTIZE_REDIS_URL="unix:///workspace/redis"))
     assert found.keys() == {row.promise}
     assert_broken(found[row.promise], row)
     if row.tries in ("private", "neighbour"):
@@ -309,7 +309,7 @@ async def test_all_is_well_with_a_whole_sandbox(canaries: Canaries) -> None:
 
 
 async def test_a_secret_of_the_settings_is_found_in_variables(canaries: Canaries) -> None:
-    found = broken(await tried(canaries, secrets=["C.UTF-8"]))
+    found = broken(await tried(canaries, DEPUTIZE_TOKEN="C.UTF-8"))
     assert found == {"secrets": [BY_PROBE[0].broken]}
 
 
