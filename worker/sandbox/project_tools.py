@@ -85,12 +85,9 @@ NO_TOOLS = ProjectTools()
 
 def tools_for(settings: Settings, source: Path | None) -> ProjectTools:
     """Returns what the settings let commands find that work on a copy of ``source``. Reads the file system."""
-    private = (settings.home, settings.workspaces)
-    if not settings.sandbox.find_tools:
-        source, environ = None, {}
-    else:
-        environ = environment()
-    return find_tools(source, environ, [path for path in settings.sandbox.show if not _unreadable(path)], private)
+    show = [path for path in settings.sandbox.show if not _unreadable(path)]
+    source, environ = (source, environment()) if settings.sandbox.find_tools else (None, {})
+    return find_tools(source, environ, show, (settings.home, settings.workspaces))
 
 
 def check_shown(settings: Settings) -> None:
@@ -139,7 +136,8 @@ def find_tools(
     """
     shown = shown_paths(show, private)
     real = source.resolve() if source else None
-    found = [_on_machine(environ, pinned_version(real), private)]
+    pinned = _first_word(real / ".python-version") if real else ""
+    found = [_on_machine(environ, pinned, private)]
     dependencies = _dependencies(real, private) if real else {}
     venv = next((dependencies[name] for name in VENVS if name in dependencies), None)
     notes: list[str] = []
@@ -155,7 +153,7 @@ def find_tools(
     path = [f"{venv.target}/bin", f"{MOUNT}/{venv.source.name}/bin"] if venv else []
     path += [str(Path(each.target, "bin")) for each in shown if (each.source / "bin").is_dir()]
     path += [each.target for each in shown if each.target.endswith("/bin")]
-    path += [each.bin for some in found for each in some.installations]
+    path += [str(each.names[0] / "bin") for some in found for each in some.installations]
     return ProjectTools(
         mounts=tuple(mounts),
         path=tuple(dict.fromkeys(path)),
@@ -192,15 +190,12 @@ def _dependencies(source: Path, private: Sequence[Path]) -> dict[str, BindMount]
     """Returns the project's environment and packages: directories of its own, not links to others."""
     present = [path for name in _DEPENDENCIES if (path := source / name).is_dir() and not path.is_symlink()]
     secrets = secret_places(private) if present else ()
-    found: dict[str, BindMount] = {}
-    for path in present:
-        name = path.name
-        if secrets_in(path, secrets):
-            continue
-        if name in VENVS and not ((path / "pyvenv.cfg").is_file() and os.path.lexists(path / "bin/python")):
-            continue
-        found[name] = BindMount(f"project-{name}", path, str(path))
-    return found
+    return {
+        path.name: BindMount(f"project-{path.name}", path, str(path))
+        for path in present
+        if (path.name not in VENVS or ((path / "pyvenv.cfg").is_file() and os.path.lexists(path / "bin/python")))
+        and not secrets_in(path, secrets)
+    }
 
 
 def _judged(installations: Sequence[Installation], private: Sequence[Path], name: str) -> _Judged:
@@ -243,16 +238,12 @@ class _Kind:
 
 
 _PYTHON = _Kind(("lib/python3*/os.py", "bin/python3"), ("bin", "lib", "lib64", "include"))
-_NODE = _Kind(("lib/node_modules/npm", "bin/node"), ("bin", "lib", "include"))
-_RUST = _Kind(("lib/rustlib", "bin/rustc"), ("bin", "lib", "libexec"))
-_GO = _Kind(("src/runtime", "bin/go", "VERSION"), ("bin", "pkg", "src", "lib", "VERSION", "go.env"))
-_JAVA = _Kind(("lib/modules", "bin/java", "release"), ("bin", "lib", "conf", "jmods", "include", "release"))
 _PROGRAMS: Mapping[str, _Kind] = {
     "python3": _PYTHON,
-    "node": _NODE,
-    "cargo": _RUST,
-    "go": _GO,
-    "java": _JAVA,
+    "node": _Kind(("lib/node_modules/npm", "bin/node"), ("bin", "lib", "include")),
+    "cargo": _Kind(("lib/rustlib", "bin/rustc"), ("bin", "lib", "libexec")),
+    "go": _Kind(("src/runtime", "bin/go", "VERSION"), ("bin", "pkg", "src", "lib", "VERSION", "go.env")),
+    "java": _Kind(("lib/modules", "bin/java", "release"), ("bin", "lib", "conf", "jmods", "include", "release")),
 }
 PATH_VARIABLES = ("PATH", "PYENV_VERSION", "RUSTUP_HOME")
 """The variables by which they are found."""
@@ -265,10 +256,6 @@ class Installation:
     prefix: Path
     names: tuple[Path, ...]
     parts: tuple[str, ...]
-
-    @property
-    def bin(self) -> str:
-        return str(self.names[0] / "bin")
 
 
 def python_of(venv: Path) -> Installation | None:
@@ -283,11 +270,6 @@ def python_of(venv: Path) -> Installation | None:
             program, names = _followed(names[0] / "bin/python3", names) if names else (program, names)
         return _installation(program, _PYTHON, [name for name in names if not name.is_relative_to(venv.parent)])
     return None
-
-
-def pinned_version(source: Path | None) -> str:
-    """Returns the version of Python that a project names for pyenv; "" if none."""
-    return _first_word(source / ".python-version") if source else ""
 
 
 def on_path(environ: Mapping[str, str], pinned: str = "") -> Iterator[Installation]:

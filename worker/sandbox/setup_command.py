@@ -56,7 +56,7 @@ class SetupCache:
         reach: Callable[[Report], Egress | None] = lambda report: None,
         bounds: WorkerBounds | None = None,
     ) -> None:
-        self._settings = settings.sandbox
+        self._settings, self._line = settings.sandbox, settings.sandbox.setup or ""
         self._bounds = bounds or WorkerBounds(settings.sandbox)
         self._hosts = [*settings.sandbox.setup_hosts, *settings.sandbox.allowed_hosts]
         self._reach = reach
@@ -81,55 +81,51 @@ class SetupCache:
         ``of_root`` is what the command found, if that are other tools. Raises Invalid with the end of its output if the
         command fails; the next run tries again.
         """
-        line = self._settings.setup
-        if not line or origin is None:
+        if not self._line or origin is None:
             return tools
-        key = await run_in_thread(self._digest, line, workspace, origin, of_root or tools)
+        key = await run_in_thread(self._digest, workspace, origin, of_root or tools)
         kept = self._folder / key
         building = self._building.setdefault(key, asyncio.Lock())
         if building.locked():
             report("waiting for the set-up command, which another run has started")
         async with building:
             if build and not await run_in_thread(kept.is_dir):
-                await self._build(line, key, workspace, tools, report)
+                await self._build(kept, workspace, tools, report)
         return await run_in_thread(_with_setup, tools, kept)
 
     async def is_kept(self, tools: ProjectTools, directory: Path) -> bool:
         """Returns whether there is a result for copies of this directory already."""
-        line = self._settings.setup
-        if not line:
-            return False
-        key = await run_in_thread(self._digest, line, directory, directory, tools)
+        key = await run_in_thread(self._digest, directory, directory, tools)
         return await run_in_thread((self._folder / key).is_dir)
 
-    def _digest(self, line: str, workspace: Path, origin: Path, tools: ProjectTools) -> str:
-        digest = hashlib.sha256(b"\0".join(map(os.fsencode, (line, origin, *tools.path, *self._hosts))))
+    def _digest(self, workspace: Path, origin: Path, tools: ProjectTools) -> str:
+        digest = hashlib.sha256(b"\0".join(map(os.fsencode, (self._line, origin, *tools.path, *self._hosts))))
         folder = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            named = (word.removeprefix(f"{MOUNT}/") for word in _SEPARATORS.split(line) if word)
+            named = (word.removeprefix(f"{MOUNT}/") for word in _SEPARATORS.split(self._line) if word)
             for name in (*self._settings.setup_inputs, *named):
                 digest.update(b"\0" + name.encode() + b"\0" + _digest_of_file(folder, name))
         finally:
             os.close(folder)
         return digest.hexdigest()[:32]
 
-    async def _build(self, line: str, key: str, workspace: Path, tools: ProjectTools, report: Report) -> None:
-        new, scratch = await run_in_thread(self._new_folders, key)
+    async def _build(self, kept: Path, workspace: Path, tools: ProjectTools, report: Report) -> None:
+        new, scratch = await run_in_thread(self._new_folders, kept.name)
         try:
             made = BindMount("setup", new, SETUP, writable=True), BindMount("scratch", scratch, _SCRATCH, writable=True)
-            done, refused = await self._run(line, workspace, replace(tools, mounts=(*tools.mounts, *made)), report)
+            done, refused = await self._run(workspace, replace(tools, mounts=(*tools.mounts, *made)), report)
             if done.exit_code:
                 ended = "took too long" if done.timed_out else f"ended with exit code {done.exit_code}"
                 ended = f"was killed ({done.exceeded})" if done.exceeded else ended
                 printed = done.stdout.decode("utf-8", "replace").strip()[-_SHOWN_CHARACTERS:]
-                raise _failed(f"the set-up command {ended}: {line}\n{printed}\n{self._network_hint(refused)}".rstrip())
-            await run_in_thread(self._keep, new, self._folder / key)
+                detail = f"the set-up command {ended}: {self._line}\n{printed}\n{self._network_hint(refused)}".rstrip()
+                raise Invalid(detail, [{"pointer": "/workspace", "detail": detail}])
+            with suppress(OSError):  # another process of this machine was faster
+                await run_in_thread(new.rename, kept)
         finally:
             await run_in_thread(_remove, new, scratch)
 
-    async def _run(
-        self, line: str, workspace: Path, tools: ProjectTools, report: Report
-    ) -> tuple[Completed, list[str]]:
+    async def _run(self, workspace: Path, tools: ProjectTools, report: Report) -> tuple[Completed, list[str]]:
         """Returns how the command ended, and what it was refused."""
         refused: list[str] = []
 
@@ -137,15 +133,15 @@ class SetupCache:
             refused.append(sentence)
             report(f"refused to the set-up command: {sentence}")
 
-        log.info("the set-up command runs: %s", line)
-        report(f"setting up: {line}")
+        log.info("the set-up command runs: %s", self._line)
+        report(f"setting up: {self._line}")
         reach = self._reach(on_refused)
         made = [mount.source for mount in tools.mounts if mount.writable]
         with (
             self._bounds.set_up(made, self._settings) as bounds,
             Bubblewrap(workspace, tools=tools, bounds=bounds, read_only=True, reach=reach) as sandbox,
         ):
-            argv = ["bash", "--noprofile", "--norc", "-c", line]
+            argv = ["bash", "--noprofile", "--norc", "-c", self._line]
             own = {"HOME": _SCRATCH, "TMPDIR": _SCRATCH}
             done = await sandbox.run(Command(argv, self._settings.setup_seconds, env=own, merged=True))
         report(f"the set-up command took {done.seconds:.1f} s")
@@ -167,10 +163,6 @@ class SetupCache:
             if ids := owner():
                 os.chown(folder, *ids)
         return folders
-
-    def _keep(self, new: Path, kept: Path) -> None:
-        with suppress(OSError):  # another process of this machine was faster
-            new.rename(kept)
 
     def _remove_old(self) -> None:
         """Removes what no run has used for so long that none can be using it."""
@@ -206,10 +198,6 @@ def _with_setup(tools: ProjectTools, folder: Path) -> ProjectTools:
         path=(f"{SETUP}/bin", *tools.path),
         variables={**tools.variables, **({"VIRTUAL_ENV": SETUP} if is_venv else {})},
     )
-
-
-def _failed(detail: str) -> Invalid:
-    return Invalid(detail, [{"pointer": "/workspace", "detail": detail}])
 
 
 def _remove(*folders: Path) -> None:
