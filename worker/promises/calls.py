@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.request import ApprovalMode, DirectoryWorkspace
@@ -59,19 +59,18 @@ _FILES = {
 _SERVERS = ("mcp.json", ".mcp.json")
 
 
-class Judge(Protocol):
-    """Decides about a call: ``Explainer`` does as workers do."""
-
-    def explain(self, text: str, run: PolicyContext) -> dict[str, Any]: ...
-
-
-def try_decisions(judge: Judge, calls: Iterable[str], wanted: str, modes: Iterable[ApprovalMode]) -> list[str]:
+def try_decisions(
+    explain: Callable[[str, PolicyContext], dict[str, Any]],
+    calls: Iterable[str],
+    wanted: str,
+    modes: Iterable[ApprovalMode],
+) -> list[str]:
     """Returns the calls about which the decision in a mode is not the wanted one. Nothing is executed."""
-    decided = {(call, mode): judge.explain(call, PolicyContext(mode))["decision"] for call in calls for mode in modes}
     return [
         f"the decision about {call} ({mode}) is {decision}"
-        for (call, mode), decision in decided.items()
-        if decision != wanted
+        for call in calls
+        for mode in modes
+        if (decision := explain(call, PolicyContext(mode))["decision"]) != wanted
     ]
 
 
@@ -80,25 +79,20 @@ async def try_file_tools(files: Files, outside: Path) -> list[str]:
     before = await run_in_thread(outside.read_bytes)
     context = ToolContext("doctor", "", files, NoSandbox("none is needed"))
     found: list[str] = []
-    for path in (*_names(files, outside), *_links(files, outside)):
+    for path in _ways(files, outside):
         found += [f"{tool} opened {path}" for tool in await _opened(context, path)]
     if await run_in_thread(outside.read_bytes) != before:
         found.append("a file outside of the workspace was changed")
     return found
 
 
-def _names(files: Files, outside: Path) -> Iterator[str]:
-    yield str(outside)
-    yield os.path.relpath(outside, files.root)
-    yield f"{files.mount}/{os.path.relpath(outside, files.root)}"
-    yield f"/proc/self/root{outside}"
-
-
-def _links(files: Files, outside: Path) -> Iterator[str]:
-    """Makes links that lead to the file, and yields their names."""
+def _ways(files: Files, outside: Path) -> Iterator[str]:
+    """Yields names of the file, and of links that lead to it, which it makes."""
+    relative = os.path.relpath(outside, files.root)
+    yield from (str(outside), relative, f"{files.mount}/{relative}", f"/proc/self/root{outside}")
     targets = {
         "absolute": outside,
-        "relative": os.path.relpath(outside, files.root),
+        "relative": relative,
         "magic": f"/proc/self/root{outside}",
         "chain": "absolute",
         "folder": outside.parent,

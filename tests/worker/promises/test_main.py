@@ -14,7 +14,6 @@ from deputize.shared.errors import Misconfigured
 from deputize.shared.promises import PROMISES, Finding, findings_json
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import SandboxSettings, Settings
-from deputize.worker.policy import PolicyContext
 from deputize.worker.policy.explanation import Explainer
 from deputize.worker.promises.__main__ import Report, find, memory_rows, project_rows, sandbox_row
 from deputize.worker.promises.calls import ASKS, FORBIDDEN, plant, try_decisions, try_file_tools, try_planted
@@ -33,20 +32,10 @@ def canaries(tmp_path: Path) -> Iterator[Canaries]:
         yield made
 
 
-class Decided:
-    """A policy that decides alike about all calls."""
-
-    def __init__(self, decision: str) -> None:
-        self._decision = decision
-
-    def explain(self, text: str, run: PolicyContext) -> dict[str, Any]:
-        return {"decision": self._decision}
-
-
 def test_a_policy_that_lets_a_forbidden_command_run_or_asks_no_person_is_found() -> None:
     for calls, wanted, modes in ((FORBIDDEN, "deny", tuple(ApprovalMode)), (ASKS, "ask", (ApprovalMode.ASK,))):
-        assert try_decisions(Explainer(Settings(), ()), calls, wanted, modes) == []
-        found = try_decisions(Decided("allow"), calls, wanted, modes)
+        assert try_decisions(Explainer(Settings(), ()).explain, calls, wanted, modes) == []
+        found = try_decisions(lambda call, situation: {"decision": "allow"}, calls, wanted, modes)
         assert found == [f"the decision about {call} ({mode}) is allow" for call in calls for mode in modes]
     assert len(FORBIDDEN) * len(ApprovalMode) >= 40
 
