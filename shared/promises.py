@@ -6,11 +6,7 @@ It starts a process of the worker's code for that (``python -m deputize.worker.p
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+from typing import Literal
 
 State = Literal["✓", "!", "✗"]
 
@@ -27,14 +23,6 @@ class Finding:
     def to_dict(self) -> dict[str, str]:
         words = {"✓": "ok", "!": "warning", "✗": "broken"}
         return {**asdict(self), "state": words[self.state]}
-
-
-@cache
-def findings_json() -> TypeAdapter[list[Finding]]:
-    """Returns what reads and writes findings as JSON. Loads pydantic, which a command's help must not wait for."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(list[Finding])
 
 
 @dataclass(frozen=True, slots=True)

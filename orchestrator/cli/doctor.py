@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...shared.errors import Misconfigured, ScopeMissing, Unauthorized
-from ...shared.promises import PROMISES, Finding, findings_json
+from ...shared.promises import PROMISES, Finding
 from . import output
 from .connect import load_settings, stack_here
 from .errors import Exit
@@ -245,7 +245,7 @@ async def _answer(process: asyncio.subprocess.Process) -> list[Finding]:
         last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
         why = last or f"exit code {process.returncode}"
         return [Finding("✗", "promises", f"what tries them failed: {why}", "correct what it names, or report it")]
-    return findings_json().validate_json(output)
+    return [Finding(**row) for row in json.loads(output)]
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:

@@ -12,18 +12,19 @@ from ...shared import startup  # noqa: F401  # pyright: ignore[reportUnusedImpor
 # isort: split
 
 import asyncio
+import json
 import os
 import socket
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...shared.errors import DeputizeError
 from ...shared.libc import is_memory_private, keep_memory_private
-from ...shared.promises import PROMISES, Finding, Promise, findings_json
+from ...shared.promises import PROMISES, Finding, Promise
 from ...shared.request import ApprovalMode
 from ...shared.settings import SandboxSettings, Settings, environment
 from ..policy.explanation import Explainer
@@ -309,7 +310,7 @@ def main() -> int:
         rows = [_wrong_settings(error)]
     except asyncio.CancelledError:
         return 1
-    sys.stdout.buffer.write(findings_json().dump_json(rows))
+    json.dump([asdict(row) for row in rows], sys.stdout)
     return 0
 
 

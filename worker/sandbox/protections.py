@@ -10,12 +10,11 @@ import asyncio
 import errno
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
@@ -149,16 +148,22 @@ Make = Callable[..., AbstractContextManager[Runner]]
 """Makes a sandbox over a directory, as ``Bubblewrap`` does; a test passes one that lacks a protection."""
 
 
-def new_folder(root: Path | None) -> Path:
+def new_folder(root: Path | None) -> TemporaryDirectory[str]:
     if root:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix="selftest-", dir=root))
+    return TemporaryDirectory(prefix="selftest-", dir=root, ignore_cleanup_errors=True)
 
 
 def give(path: Path) -> None:
     """Lets commands own what they may write."""
     if ids := owner():
         os.chown(path, *ids)
+
+
+def new_workspace(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    give(path)
+    return path
 
 
 def judged(rows: Iterable[Protection], printed: Mapping[str, str]) -> Problems:
@@ -194,18 +199,13 @@ async def run_selftest(make: Make, home: Path | None, bwraps: Iterable[Bwrap]) -
 
 
 async def _test(make: Make, bwrap: Bwrap, home: Path | None) -> list[str]:
-    folder = new_folder(home)
-    try:
-        workspace = folder / "files"
-        workspace.mkdir()
-        give(workspace)
+    with new_folder(home) as folder:
+        workspace = new_workspace(Path(folder, "files"))
         with make(workspace, bwrap) as sandbox:
             printed = await _printed_at_start(sandbox) | seen_outside(workspace)
             found = judged((*AT_START, *FROM_OUTSIDE[:-1]), printed)
             if not any(found.values()):
                 found = judged(FROM_OUTSIDE[-1:], {"left": await _left_by_killed(sandbox, workspace)})
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return [problem for problems in found.values() for problem in problems]
 
 
@@ -246,12 +246,13 @@ async def _left_by_killed(sandbox: Runner, workspace: Path) -> str:
     up = asyncio.Event()
     command = Command(["/bin/sh", "-c", f"{DAEMON}; sleep 1000"], _START_SECONDS)
     task = asyncio.ensure_future(sandbox.run(command, lambda _: up.set()))
-    waiting = asyncio.ensure_future(up.wait())
-    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
+    task.add_done_callback(lambda _: up.set())
+    await up.wait()
+    if task.done():
+        return "did not begin"
     task.cancel()
     await asyncio.wait([task])
-    return left(workspace) if up.is_set() else "did not begin"
+    return left(workspace)
 
 
 def left(workspace: Path) -> str:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ...shared.errors import ErrorType, ToolError
@@ -36,6 +36,7 @@ from .protections import (
     judged,
     left,
     new_folder,
+    new_workspace,
 )
 
 LIMITS = SandboxSettings(memory_bytes=64 << 20, disk_bytes=1 << 20, processes=16, cpus=1)
@@ -75,7 +76,7 @@ Tried = tuple[Problems, dict[str, str]]
 """What is wrong, and how it was tried; both by promise."""
 
 
-class Canaries:
+class Canaries(ExitStack):
     """What no command may find, where a worker's secrets and other runs lie, and servers that none may reach.
 
     They are there as long as the block runs. ``root`` is the directory of the workspaces, or of what else is private to
@@ -84,9 +85,8 @@ class Canaries:
     """
 
     def __init__(self, root: Path | None) -> None:
-        self._opened = ExitStack()
-        self.folder = new_folder(root)
-        self._opened.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        super().__init__()
+        self.folder = Path(self.enter_context(new_folder(root)))
         names = [f"canary-{secrets.token_hex(8)}" for _ in range(2)]  # by which a walk finds them under any path
         self.private, self.neighbour = self.folder / "private" / names[0], self.folder / "other/files" / names[1]
         for path in (self.private, self.neighbour):
@@ -96,12 +96,6 @@ class Canaries:
         for path in (self.neighbour.parent, self.neighbour):  # as the files of every run: only mounts keep them apart
             give(path)
         self.servers = self._listening()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
 
     @property
     def paths(self) -> dict[str, list[Path]]:
@@ -115,10 +109,7 @@ class Canaries:
 
     def workspace(self, name: str) -> Path:
         """Returns a directory that commands may write, beside the neighbour's."""
-        path = self.folder / name / "files"
-        path.mkdir(parents=True, exist_ok=True)
-        give(path)
-        return path
+        return new_workspace(self.folder / name / "files")
 
     def _listening(self) -> list[list[Any]]:
         """Returns name, family, kind and address of each server."""
@@ -131,7 +122,7 @@ class Canaries:
         ]
         found: list[list[Any]] = []
         for name, family, address in wanted:
-            server = self._opened.enter_context(socket.socket(family))
+            server = self.enter_context(socket.socket(family))
             try:
                 server.bind(address)
             except OSError:  # a machine without IPv6, or a path longer than an address may be

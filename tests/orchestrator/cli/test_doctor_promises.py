@@ -10,7 +10,7 @@ from deputize.orchestrator.cli.doctor import is_accepted, machine_rows, masking_
 from deputize.orchestrator.scopes import ROUTES, Scope
 from deputize.orchestrator.tokens import Caller, TokenEntry, Tokens, append_entry, digest_of, written_entry
 from deputize.shared.errors import ScopeMissing
-from deputize.shared.promises import PROMISES, Finding, findings_json
+from deputize.shared.promises import PROMISES, Finding
 from deputize.shared.settings import Settings
 from tests.orchestrator.serving import settings
 
@@ -41,11 +41,6 @@ def test_where_workers_are_elsewhere_what_is_broken_here_is_a_warning() -> None:
     assert rows[-1].state == "!"
     assert states(rows).keys() & {"sandbox", "kernel", "permission"} == {"permission"}  # no sandbox is needed here
     assert states([*machine_rows(settings(url="http://127.0.0.1:8642"), WELL)])["kernel"] == "✓"
-
-
-def test_findings_are_the_same_after_their_way_between_two_processes() -> None:
-    found = [Finding("!", "kernel", "not tried", "no Python"), *WELL]
-    assert findings_json().validate_json(findings_json().dump_json(found)) == found
 
 
 def test_masking_is_tried_with_every_value() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deputize.shared.errors import Misconfigured
-from deputize.shared.promises import PROMISES, Finding, findings_json
+from deputize.shared.promises import PROMISES, Finding
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import SandboxSettings, Settings
 from deputize.worker.policy.explanation import Explainer
@@ -131,7 +132,7 @@ def test_an_ordinary_user_tries_all_of_it_and_all_is_well(monkeypatch: pytest.Mo
     def work(home: Path) -> list[Any]:
         settings = Settings(home=home)
         with Canaries(home) as canaries:
-            return findings_json().dump_python(asyncio.run(find(settings, canaries)))
+            return [asdict(row) for row in asyncio.run(find(settings, canaries))]
 
     with home_of_an_ordinary_user() as home:
         found = in_child(lambda: work(home), ordinary=True)
