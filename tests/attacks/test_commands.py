@@ -71,6 +71,7 @@ def servers(stage: Stage) -> list[list[Any]]:
     return [[str(address), family, kind, address] for family, kind, address in found]
 
 
+@pytest.mark.requirement("P-17")
 @each_door
 async def test_every_protection_stands(stage: Stage, door: str) -> None:
     """Those that a worker's start tries, and all that the probe of `deputize doctor` looks for."""

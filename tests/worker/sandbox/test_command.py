@@ -13,7 +13,9 @@ from deputize.shared.errors import ErrorType, ToolError
 from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.command import Command
+from deputize.worker.sandbox.process import LONG_RUNNING_NICENESS, NICENESS
 from tests.waiting import until
+from tests.worker.forked import need_root
 from tests.worker.sandbox.sandboxes import bash, outcome, said
 
 
@@ -137,3 +139,28 @@ async def test_many_commands_at_once_keep_apart_and_leave_no_descriptor(sandbox:
     answers = await asyncio.gather(*(said(sandbox, f"echo {number}") for number in range(20)))
     assert answers == [str(number) for number in range(20)]
     assert descriptors() == before
+
+
+UNTIL_LATER = f"until [ $(nice) = {LONG_RUNNING_NICENESS} ]; do sleep 0.02; done"
+SESSION = Path("/proc/self/autogroup")
+
+
+@pytest.mark.requirement("P-03")
+async def test_a_command_begins_after_the_worker_and_goes_after_the_others_when_it_takes_long(
+    sandbox: Bubblewrap,
+) -> None:
+    assert await said(sandbox, f"nice; {UNTIL_LATER}; nice") == f"{NICENESS}\n{LONG_RUNNING_NICENESS}"
+
+
+@pytest.mark.requirement("P-03")
+async def test_what_left_the_commands_process_group_goes_after_the_others_too(sandbox: Bubblewrap) -> None:
+    done = await sandbox.run(bash(f"setsid sh -c '{UNTIL_LATER}; nice' & timeout 15 sh -c '{UNTIL_LATER}; nice'; wait"))
+    assert (done.exit_code, done.stdout.split()) == (0, [b"15", b"15"])
+
+
+@pytest.mark.requirement("P-03")
+@pytest.mark.skipif(not SESSION.exists(), reason="this kernel has no autogroups")
+async def test_the_session_of_a_command_goes_after_the_workers(sandbox: Bubblewrap) -> None:
+    need_root()
+    assert (await said(sandbox, "cat /proc/self/autogroup")).endswith(f"nice {NICENESS}")
+    assert (await said(sandbox, f"{UNTIL_LATER}; cat /proc/self/autogroup")).endswith(f"nice {LONG_RUNNING_NICENESS}")
