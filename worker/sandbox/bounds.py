@@ -156,7 +156,7 @@ class RunBounds:
         """Ends watching; its sandboxes must have ended."""
         if not self._closed:
             self._closed = True
-            self._whole.leave(self)
+            self._whole.runs.remove(self)
             if self._timer:
                 self._timer.cancel()
             if self._group:
@@ -293,9 +293,9 @@ class WorkerBounds:
         self.memory = int(system.memory_bytes() * limits.share)
         self.group = group
         available = system.processors()
-        self._processors = Counter(dict.fromkeys(available[: math.ceil(len(available) * limits.share)], 0))
+        self._processors = available[: math.ceil(len(available) * limits.share)]
         self._all_processors = len(available)
-        self._runs: list[RunBounds] = []
+        self.runs: list[RunBounds] = []
         self._settling = False
         if group:
             group.limit(memory=self.memory, cpus=len(available) * limits.share)
@@ -332,20 +332,16 @@ class WorkerBounds:
         """Returns those of a new set-up command. Raises OSError."""
         return self._run(limits, DiskLimit(folders, limits.setup_disk_bytes, "sandbox.setup_disk_bytes", 0))
 
-    def leave(self, run: RunBounds) -> None:
-        self._processors.subtract(run.processors)
-        self._runs.remove(run)
-
     @property
     def room(self) -> int:
         """Bytes of memory that the commands of all runs may still take."""
-        return self.memory - sum(run.memory for run in self._runs)
+        return self.memory - sum(run.memory for run in self.runs)
 
     def check(self) -> None:
         """Kills the largest command if all of them together take too much."""
         if self.room < 0 and not self.group and not self._settling:
             self._settling = True
-            members = [member for run in self._runs for member in run.members]
+            members = [member for run in self.runs for member in run.members]
             loop = asyncio.get_running_loop()
             measuring = loop.run_in_executor(None, usages, [member.init for member in members], 0)
             measuring.add_done_callback(partial(self._settle, members))
@@ -359,11 +355,11 @@ class WorkerBounds:
             group.limit(memory=limits.memory_bytes, cpus=limits.cpus, processes=most)
             group.divide()
         number, taken = math.ceil(limits.cpus), list[int]()
-        if not group and number < self._all_processors:  # those with the fewest runs
-            taken = sorted(self._processors, key=lambda each: self._processors[each])[:number]
-            self._processors.update(taken)
+        if not group and number < self._all_processors:
+            load = Counter(each for run in self.runs for each in run.processors)
+            taken = sorted(self._processors, key=lambda each: load[each])[:number]
         run = RunBounds(self, limits, disk, group, taken, report)
-        self._runs.append(run)
+        self.runs.append(run)
         return run
 
     def _settle(self, members: Sequence[Member], measured: asyncio.Future[list[Usage]]) -> None:
@@ -377,12 +373,12 @@ class WorkerBounds:
 
     def _check_disk(self) -> None:
         """Kills for growth since the last time only, as the files of what was killed are still there."""
-        growing = [run for run in self._runs if run.members and run.added > run.tolerated + _GROWTH]
+        growing = [run for run in self.runs if run.members and run.added > run.tolerated + _GROWTH]
         if not growing:
             return
-        largest, added = max(growing, key=lambda run: run.added), sum(run.added for run in self._runs)
+        largest, added = max(growing, key=lambda run: run.added), sum(run.added for run in self.runs)
         if added > self.limits.share * (largest.free + added):
-            for run in self._runs:
+            for run in self.runs:
                 run.tolerated = run.added
             largest.kill_largest_writer(
                 f"the runs of this worker have added {size(added)} to their files, and {size(largest.free)} of the "

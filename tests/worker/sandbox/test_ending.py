@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -104,37 +104,24 @@ def full_pipe(path: Path) -> int:
 
 
 @pytest.mark.requirement("P-16", "S000-084")
-def test_a_worker_killed_while_bubblewrap_lets_its_child_go_leaves_no_process(place: Path, tmp_path: Path) -> None:
-    """A pipe that is full holds bubblewrap at the one moment at which its child waits for nobody but it."""
-    full = full_pipe(tmp_path / "mark")
-
-    async def start_and_die() -> None:
-        with sandbox_over(place, status_folder=tmp_path) as sandbox:
-            await Bubblewrap.selftest()
-            process = await sandbox.start(bash("sleep 1000", status_file="mark"), unheard, unheard)
-            await until(lambda: any(map(children, children(process.pid))))
-            os.kill(os.getpid(), 9)
-
-    before = descendants()
-    assert in_child(lambda: asyncio.run(start_and_die())) == "SIGKILL"
-    until_sync(lambda: descendants() <= before)
-    os.close(full)
-
-
-@pytest.mark.requirement("P-16", "S000-084")
-def test_a_sandbox_whose_leader_dies_with_the_worker_before_it_leads_is_ended_by_the_standby(
-    place: Path, tmp_path: Path
+@pytest.mark.parametrize("has_standby", [False, True])
+def test_a_worker_killed_while_bubblewrap_lets_its_child_go_leaves_no_process(
+    has_standby: bool, place: Path, tmp_path: Path
 ) -> None:
-    """As above, but ``timeout`` dies alone, as it does where it has just started bubblewrap."""
+    """A pipe that is full holds bubblewrap at the one moment at which its child waits for nobody but it.
+
+    Where ``timeout`` dies alone, as it does where it has just started bubblewrap, the standby ends the sandbox.
+    """
     full = full_pipe(tmp_path / "mark")
 
     async def start_and_die() -> None:
         with sandbox_over(place, status_folder=tmp_path) as sandbox:
             await Bubblewrap.selftest()
-            async with Standby("redis://127.0.0.1:1", 10):
+            async with Standby("redis://127.0.0.1:1", 10) if has_standby else nullcontext():
                 process = await sandbox.start(bash("sleep 1000", status_file="mark"), unheard, unheard)
                 await until(lambda: any(map(children, children(process.pid))))
-                os.kill(process.pid, 9)
+                if has_standby:
+                    os.kill(process.pid, 9)
                 os.kill(os.getpid(), 9)
 
     before = descendants()

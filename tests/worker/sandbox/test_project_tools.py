@@ -54,6 +54,23 @@ def copy(project: Path, tmp_path: Path) -> Iterator[Bubblewrap]:
         yield sandbox
 
 
+def python_at(prefix: Path) -> Path:
+    """What has the shape of an installation of Python."""
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "bin/python3").touch(0o755)
+    (prefix / "lib/python3.11").mkdir(parents=True)
+    (prefix / "lib/python3.11/os.py").touch()
+    return prefix
+
+
+def venv_at(folder: Path, program: str | Path, home: str = "") -> Path:
+    """A project with an environment whose link leads to that program."""
+    (folder / ".venv/bin").mkdir(parents=True)
+    (folder / ".venv/bin/python").symlink_to(program)
+    (folder / ".venv/pyvenv.cfg").write_text(home)
+    return folder
+
+
 def targets(tools: ProjectTools) -> list[str]:
     return [mount.target for mount in tools.mounts]
 
@@ -111,50 +128,36 @@ def test_a_link_for_an_environment_is_not_followed(project: Path, tmp_path: Path
 @pytest.mark.parametrize("way", ["link", "home"])
 def test_an_environment_shows_no_folder_that_is_not_an_interpreters(way: str, tmp_path: Path) -> None:
     """Neither by its link nor by what its file says, and not even if the folder looks like an installation."""
-    private = tmp_path / "private"
-    (private / "bin").mkdir(parents=True)
-    (private / "bin/python3").touch(0o755)
-    folder = tmp_path / "hostile/.venv"
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin/python").symlink_to(private / "bin/python3" if way == "link" else "python3")
-    (folder / "bin/python3").touch(0o755)
-    (folder / "pyvenv.cfg").write_text(f"home = {private}/bin\n")
-    assert targets(find_tools(tmp_path / "hostile", NOTHING, [], [])) == []
-    (private / "lib/python3.11").mkdir(parents=True)
-    (private / "lib/python3.11/os.py").touch()
-    found = find_tools(tmp_path / "hostile", NOTHING, [], [])
+    private = python_at(tmp_path / "private")
+    program = private / "bin/python3" if way == "link" else "python3"
+    hostile = venv_at(tmp_path / "hostile", program, f"home = {private}/bin\n")
+    (hostile / ".venv/bin/python3").touch(0o755)
+    (private / "lib").rename(private / "other")
+    assert targets(find_tools(hostile, NOTHING, [], [])) == []
+    (private / "other").rename(private / "lib")
+    found = find_tools(hostile, NOTHING, [], [])
     assert targets(found) == []
     assert "name it in sandbox.show" in found.notes[0]
 
 
 def test_an_installation_shows_no_part_that_is_a_link(tmp_path: Path) -> None:
     root = tmp_path / "uv"
-    (root / "cpython/bin").mkdir(parents=True)
-    (root / "cpython/bin/python3").touch(0o755)
-    (root / "real/python3.11").mkdir(parents=True)
-    (root / "real/python3.11/os.py").touch()
+    python_at(root / "cpython")
+    (root / "cpython/lib").rename(root / "real")
     (root / "cpython/lib").symlink_to(root / "real")
-    folder = tmp_path / "project/.venv"
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin/python").symlink_to(root / "cpython/bin/python3")
-    (folder / "pyvenv.cfg").touch()
-    found = find_tools(tmp_path / "project", {"UV_PYTHON_INSTALL_DIR": str(root)}, [], [])
+    project = venv_at(tmp_path / "project", root / "cpython/bin/python3")
+    found = find_tools(project, {"UV_PYTHON_INSTALL_DIR": str(root)}, [], [])
     assert targets(found) == [f"{root}/cpython/bin"]
 
 
 def test_each_name_of_an_installation_leads_to_it(tmp_path: Path) -> None:
     """As uv makes them: the environment's link names a folder that is a link to the exact version."""
     root = tmp_path / "uv"
-    (root / "cpython-3.11.9/bin").mkdir(parents=True)
-    (root / "cpython-3.11.9/bin/python3").touch(0o755)
-    (root / "cpython-3.11.9/lib/python3.11").mkdir(parents=True)
-    (root / "cpython-3.11.9/lib/python3.11/os.py").touch()
+    python_at(root / "cpython-3.11.9")
     (root / "cpython-3.11").symlink_to("cpython-3.11.9")
-    folder = tmp_path / "project/.venv"
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin/python").symlink_to(root / "cpython-3.11/bin/python3")
-    (folder / "pyvenv.cfg").write_text(f"home = {root}/cpython-3.11/bin\n")
-    found = find_tools(tmp_path / "project", {"UV_PYTHON_INSTALL_DIR": str(root)}, [], [])
+    program = root / "cpython-3.11/bin/python3"
+    project = venv_at(tmp_path / "project", program, f"home = {root}/cpython-3.11/bin\n")
+    found = find_tools(project, {"UV_PYTHON_INSTALL_DIR": str(root)}, [], [])
     assert {f"{root}/cpython-3.11/lib", f"{root}/cpython-3.11.9/lib"} <= set(targets(found))
 
 
@@ -182,11 +185,9 @@ async def test_toolchains_of_the_path_are_found_behind_their_stand_ins(tmp_path:
 
 def test_what_cannot_be_looked_at_does_not_hide_the_rest(tmp_path: Path) -> None:
     """Such as another user's directory on PATH. Root may look there; a name that is too long is refused to all."""
-    (tmp_path / "project/.venv/bin").mkdir(parents=True)
-    (tmp_path / "project/.venv/pyvenv.cfg").touch()
-    (tmp_path / "project/.venv/bin/python").symlink_to(f"/{'x' * 300}/bin/python3")
+    project = venv_at(tmp_path / "project", f"/{'x' * 300}/bin/python3")
     rust = rust_at(tmp_path / "rust")
-    found = find_tools(tmp_path / "project", {"PATH": f"/{'x' * 300}:{rust}/bin"}, [], [])
+    found = find_tools(project, {"PATH": f"/{'x' * 300}:{rust}/bin"}, [], [])
     assert str(rust / "bin") in found.path
 
 

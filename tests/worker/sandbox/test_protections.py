@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +120,6 @@ def running(change: Callable[[Command], Command]) -> Make:
     return Running
 
 
-class ReadOnly(Bubblewrap):
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__(*given, read_only=True, **more)
-
-
 class Wide(Bubblewrap):
     """A command may have many processes."""
 
@@ -208,7 +204,7 @@ LACKING_AT_START: Sequence[tuple[Protection, Make]] = tuple(
             ),
             changed(lambda options, fds: [*options, "--uid", "1001"]),
             Wide,
-            ReadOnly,
+            partial(Bubblewrap, read_only=True),
             Rooted,
             Lasting,
         ),
