@@ -274,12 +274,11 @@ def _programs(directory: Path, tools: ProjectTools, versions: Mapping[str, str |
 
 async def _versions(sandbox: Bubblewrap) -> dict[str, str | None]:
     """Returns the first line that each program prints about its version; None if it is not there or does not work."""
-    asked = [f"v=$({line} 2>&1) && printf '%s' \"$v\" | head -n 1 >/tmp/{name}" for name, line in _PROGRAMS.items()]
-    shown = [f"printf '%s\\n' \"$(cat /tmp/{name} 2>/dev/null)\"" for name in _PROGRAMS]
-    script = "\n".join([*(f"({each}) &" for each in asked), "wait", *shown])
-    done = await sandbox.run(Command(["bash", "--noprofile", "--norc", "-c", script], _PROJECT_SECONDS))
-    lines = (line.strip() or None for line in done.stdout.decode("utf-8", "replace").split("\n"))
-    return dict(zip(_PROGRAMS, lines, strict=False))
+    shells = [["bash", "--noprofile", "--norc", "-c", line] for line in _PROGRAMS.values()]
+    done = await asyncio.gather(*(sandbox.run(Command(each, _PROJECT_SECONDS, merged=True)) for each in shells))
+    printed = (each.stdout.decode("utf-8", "replace").partition("\n")[0].strip() for each in done)
+    found = (line if each.exit_code == 0 else None for line, each in zip(printed, done, strict=True))
+    return dict(zip(_PROGRAMS, found, strict=True))
 
 
 def _place(settings: Settings) -> Path | None:

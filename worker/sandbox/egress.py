@@ -19,12 +19,10 @@ from ...shared.errors import Misconfigured
 from .environment import SYSTEM, BindMount, program
 
 PORT = 61128
-_URL = f"http://127.0.0.1:{PORT}"
-_LOCAL = "localhost,127.0.0.1,::1"
 _PROXIED = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 VARIABLES = {
-    **dict.fromkeys(_PROXIED, _URL),
-    **dict.fromkeys(("NO_PROXY", "no_proxy"), _LOCAL),
+    **dict.fromkeys(_PROXIED, f"http://127.0.0.1:{PORT}"),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1,::1"),
     "NODE_USE_ENV_PROXY": "1",
 }
 """The variables by which programs find the proxy."""
