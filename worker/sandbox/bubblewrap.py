@@ -319,7 +319,7 @@ class NoSandbox:
     bounds = None
 
     def __init__(self, reason: str) -> None:
-        self.broken = reason
+        self.broken: str | None = reason
         self.reaped: list[str] = []
         self.shells = BackgroundShellManager(self._refuse)
 

@@ -25,10 +25,7 @@ class Answering(NoSandbox):
 
     def __post_init__(self) -> None:
         super().__init__("")
-
-    @property
-    def broken(self) -> str | None:
-        return None
+        self.broken = None
 
     def program(self, name: str) -> str | None:
         return f"/usr/bin/{name}"
