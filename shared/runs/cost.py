@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,8 +14,7 @@ from pydantic import Field
 from ..delegation import Usage
 from ..ids import first_id
 from ..wire import Timestamp, Wire
-from .disk import fields_of_records
-from .keys import INDEX
+from .keys import INDEX, record_key
 
 LABELS, SESSION, MODEL, SPENT = "labels", "session", "model", "spent"
 """Fields of the record that a report needs: requests and results may be megabytes."""
@@ -53,6 +52,14 @@ class Bill:
     session: str | None
     labels: Mapping[str, str]
     usage: Usage
+
+
+async def fields_of_records(redis: Any, ids: Sequence[str], *names: str) -> list[list[Any]]:
+    """Returns these fields of the record of each delegation, None for those that are not set, in one round trip."""
+    async with redis.pipeline(transaction=False) as pipeline:
+        for id in ids:
+            pipeline.hmget(record_key(id), names)
+        return await pipeline.execute()
 
 
 def check_group(by: str) -> str:

@@ -13,6 +13,7 @@ from pydantic import Field
 from ..connection import Script
 from ..delegation import Status
 from ..wire import Wire, now
+from .cost import fields_of_records
 from .keys import INDEX, LEASES, PRUNE, keys_of, record_key
 
 DISK = "disk"
@@ -66,14 +67,6 @@ class Kept:
     id: str
     finished: str
     disk: int
-
-
-async def fields_of_records(redis: Any, ids: Sequence[str], *names: str) -> list[list[Any]]:
-    """Returns these fields of the record of each delegation, None for those that are not set, in one round trip."""
-    async with redis.pipeline(transaction=False) as pipeline:
-        for id in ids:
-            pipeline.hmget(record_key(id), names)
-        return await pipeline.execute()
 
 
 async def disk_usage(redis: Any, most: int) -> DiskUsage:

@@ -21,7 +21,7 @@ from ..events import Envelope, RunFinished
 from ..ids import first_id
 from ..request import DelegationRequest, Limits
 from ..wire import now
-from .disk import fields_of_records
+from .cost import fields_of_records
 from .keys import (
     CANCEL,
     EVENTS,
