@@ -9,8 +9,8 @@ import sys
 from deputize.worker import __main__ as worker
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.web_fetch import WebFetch
-from tests.internet import Rerouted
-from tests.ordinary_user import become_ordinary
+from tests.network.internet import Rerouted
+from tests.processes.ordinary_user import become_ordinary
 
 
 def main() -> int:

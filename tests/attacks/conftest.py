@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from tests.attacks.stage import DOORS, Stage, open_stage, uid_of
-from tests.leaks import descendants, kept, stacks
+from tests.processes.leaks import descendants, kept, stacks
 from tests.waiting import until
 
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)

@@ -25,12 +25,12 @@ from deputize.shared.delegation import Step, ToolAgentResult
 from deputize.shared.events import AnyEvent, StepCompleted
 from deputize.shared.runs.keys import artifacts_key, children_key, history_key, record_key
 from deputize.shared.settings import Settings
-from tests.fleet import Fleet
-from tests.nesting import by_task
-from tests.ordinary_user import ORDINARY_UID, need_ordinary_user
-from tests.preloaded import WORKER
-from tests.redis_server import RedisProcess
-from tests.running import call, say
+from tests.processes.ordinary_user import ORDINARY_UID, need_ordinary_user
+from tests.processes.preloaded import WORKER
+from tests.processes.redis_server import RedisProcess
+from tests.runs.bench import call, say
+from tests.runs.fleet import Fleet
+from tests.runs.nesting import by_task
 from tests.waiting import until
 
 MARK = "deputize-canary-"
@@ -171,7 +171,7 @@ async def open_stage(
 ) -> AsyncGenerator[Stage]:
     """A worker below ``folder``, with a victim at work in it. ``uid`` is of `uid_of`; None is this process's.
 
-    ``network`` are the arguments of a ``tests.internet.Rerouted`` for it.
+    ``network`` are the arguments of a ``tests.network.internet.Rerouted`` for it.
     """
     for name in KEPT_BY:
         (folder / name).mkdir()

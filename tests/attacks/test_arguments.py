@@ -8,7 +8,7 @@ import pytest
 
 from tests.attacks.stage import Stage
 from tests.contracts.tool_samples import SAMPLES
-from tests.running import call
+from tests.runs.bench import call
 
 pytestmark = pytest.mark.system
 TEXTS = (

@@ -14,8 +14,8 @@ import pytest
 from deputize.shared.delegation import StepStatus
 from tests.attacks.conftest import USERS
 from tests.attacks.stage import Stage, open_stage, uid_of
-from tests.internet import PUBLIC, redirect, response
-from tests.running import call
+from tests.network.internet import PUBLIC, redirect, response
+from tests.runs.bench import call
 from tests.worker.web.servers import saying, serving
 
 pytestmark = pytest.mark.system

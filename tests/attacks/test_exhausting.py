@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.stage import LIMITS, Stage
-from tests.running import call
+from tests.runs.bench import call
 from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive
 
 pytestmark = pytest.mark.system

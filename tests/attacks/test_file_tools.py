@@ -10,7 +10,7 @@ import pytest
 
 from deputize.shared.delegation import Step, StepStatus
 from tests.attacks.stage import MARK, Stage
-from tests.running import call
+from tests.runs.bench import call
 
 pytestmark = pytest.mark.system
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.attacks.stage import DOORS, Stage
-from tests.running import call, say
+from tests.runs.bench import call, say
 from tests.waiting import until
 
 pytestmark = pytest.mark.system

@@ -13,7 +13,7 @@ from deputize.shared.delegation import StepStatus
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.worker.workspace.files import Files
 from tests.attacks.stage import MARK, Stage
-from tests.running import call
+from tests.runs.bench import call
 from tests.waiting import until
 
 pytestmark = pytest.mark.system

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tests.benchmarks.number import Number
 from tests.benchmarks.own_fleet import HOLD, begun, own_fleet
-from tests.fleet import Fleet
-from tests.leaks import descendants
-from tests.running import script
+from tests.processes.leaks import descendants
+from tests.runs.bench import script
+from tests.runs.fleet import Fleet
 
 COUNT = 50
 PATIENCE_SECONDS = 10.0

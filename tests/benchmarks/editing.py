@@ -9,7 +9,7 @@ from statistics import median
 
 from deputize.worker.text.replacement import WORDING
 from tests.benchmarks.number import Number
-from tests.toolbench import open_toolbench
+from tests.runs.toolbench import open_toolbench
 
 ROUNDS = 20
 

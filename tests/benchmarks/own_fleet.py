@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.fleet import Fleet, open_fleet
-from tests.redis_server import RedisProcess
-from tests.running import call
+from tests.processes.redis_server import RedisProcess
+from tests.runs.bench import call
+from tests.runs.fleet import Fleet, open_fleet
 from tests.waiting import until
 
 HOLD = call("bash", command="sleep 1000 & sleep 1000 & echo begun > begun.txt; exec sleep 1000")

@@ -21,7 +21,7 @@ from deputize.orchestrator.sockets import listen, url_of
 from deputize.shared.request import DelegationRequest, DirectoryWorkspace
 from deputize.shared.settings import Settings
 from tests.benchmarks.script import FILE, Script
-from tests.redis_server import RedisProcess
+from tests.processes.redis_server import RedisProcess
 from tests.waiting import until
 
 START_SECONDS = 30.0

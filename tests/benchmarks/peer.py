@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # whoever compares
 
 from tests.benchmarks.parts import write_source
 from tests.benchmarks.script import FILE
-from tests.redis_server import RedisProcess
-from tests.running import Bench, open_bench
+from tests.processes.redis_server import RedisProcess
+from tests.runs.bench import Bench, open_bench
 
 TOOL = "read_file"
 ARGS = f"arg.path={FILE} arg.limit=100%i"

@@ -14,8 +14,8 @@ from pathlib import Path
 from deputize.shared.settings import Settings
 from tests.benchmarks.number import Number
 from tests.benchmarks.own_fleet import HOLD, begun, own_fleet
-from tests.fleet import Fleet
-from tests.running import say, script
+from tests.runs.bench import say, script
+from tests.runs.fleet import Fleet
 from tests.system.crashing import hand_to
 
 DEFAULT = Settings.model_fields["lease_seconds"].default

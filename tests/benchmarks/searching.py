@@ -20,7 +20,7 @@ from typing import Any
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.environment import owner
 from tests.benchmarks.number import Number
-from tests.toolbench import Toolbench, open_toolbench
+from tests.runs.toolbench import Toolbench, open_toolbench
 
 RIPGREP = shutil.which("rg", path=os.pathsep.join([str(Path(sys.executable).parent), os.defpath])) or "rg"
 FILES = 10_000

@@ -13,7 +13,7 @@ import pytest
 
 from deputize.orchestrator.sockets import free_port
 from deputize.worker.web.dial import GuardedTransport, Network
-from tests.internet import Internet, Rerouted, response
+from tests.network.internet import Internet, Rerouted, response
 from tests.worker.web.servers import serving
 
 HERE = "127.0.0.1"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ordinary_user import ORDINARY_UID, need_ordinary_user, open_the_way
+from tests.processes.ordinary_user import ORDINARY_UID, need_ordinary_user, open_the_way
 from tests.worker.forked import in_child
 
 

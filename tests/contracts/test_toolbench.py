@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from deputize.shared.runs.keys import history_key
-from tests.nesting import begin, by_task, carrying_out
-from tests.running import Bench, call, say, script
-from tests.toolbench import Toolbench
+from tests.runs.bench import Bench, call, say, script
+from tests.runs.nesting import begin, by_task, carrying_out
+from tests.runs.toolbench import Toolbench
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("read_file", {"path": "notes.txt"}),

@@ -21,7 +21,7 @@ from deputize.worker.tools.base import AnyTool, Kind, ToolContext, ToolResult, T
 from deputize.worker.tools.bounded_result import bounded
 from deputize.worker.workspace.artifacts import Artifacts
 from tests.contracts.tool_samples import OVERSIZED, SAMPLES, SHELL
-from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
+from tests.runs.toolbench import EVERYTHING, Toolbench, open_toolbench
 
 ESCAPES = (
     "../outside.txt",

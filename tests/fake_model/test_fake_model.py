@@ -17,7 +17,7 @@ from anthropic.types import Message, TextBlockParam, ToolParam
 
 from tests.fake_model import FakeModel, PromptCache, Turn, call, cut, overload, refuse, reset, stall, text, thinking
 from tests.fake_model.strict import mistake, sign
-from tests.plain_http import PLAIN_HTTP
+from tests.network.plain_http import PLAIN_HTTP
 from tests.waiting import until
 
 TOOL: ToolParam = {"name": "read_file", "input_schema": {"type": "object"}}

@@ -14,8 +14,8 @@ from deputize import Orchestrator
 from deputize.orchestrator.home import StackInfo
 from deputize.orchestrator.stack import stack_in_use
 from deputize.shared.settings import Settings
-from tests.leaks import descendants, kept, stacks
-from tests.plain_http import PLAIN_HTTP
+from tests.network.plain_http import PLAIN_HTTP
+from tests.processes.leaks import descendants, kept, stacks
 from tests.waiting import until
 
 

@@ -16,7 +16,7 @@ from deputize.shared.errors import Invalid
 from deputize.shared.settings import Settings
 from tests.fundamentals.stack import make_file, until_file
 from tests.fundamentals.visible import visible
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 
 
 @pytest.mark.requirement("S002-006", "S002-046")

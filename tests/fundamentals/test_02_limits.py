@@ -8,7 +8,7 @@ import pytest
 
 from deputize import Orchestrator
 from tests.fundamentals.visible import visible
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 
 LOOK = [call("glob", pattern="*")]
 

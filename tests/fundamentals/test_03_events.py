@@ -13,7 +13,7 @@ from deputize.shared.events import Envelope, ErrorSeen, Replied, StepCompleted, 
 from deputize.shared.settings import Settings
 from tests.fundamentals.stack import make_file
 from tests.fundamentals.visible import types
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 
 WRITE = call("write_file", path="a.txt", content="a\n")
 WAIT = call("bash", command="until [ -e go ]; do echo waiting; sleep 0.1; done")

@@ -11,7 +11,7 @@ from deputize.shared.events import TurnStarted
 from deputize.shared.settings import Settings
 from tests.fundamentals.stack import make_file, until_event, until_file
 from tests.fundamentals.visible import types, visible
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 
 
 async def test_a_delegation_that_waits_for_a_worker_is_cancelled_at_once(redis_url: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from deputize import Orchestrator
 from deputize.shared.errors import Invalid
 from tests.fundamentals.visible import visible
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 
 
 @pytest.fixture

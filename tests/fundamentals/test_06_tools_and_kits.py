@@ -10,7 +10,7 @@ from deputize import Orchestrator
 from deputize.shared.errors import Invalid
 from deputize.shared.events import RunStarted
 from tests.fundamentals.visible import visible
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 
 
 async def kit(orchestrator: Orchestrator, tmp_path: Path, tools: list[str] | None = None) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from deputize import ApprovalMode, Orchestrator
 from tests.fundamentals.visible import visible
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 
 READ = call("read_file", path="notes.txt")
 WRITE = call("write_file", path="made.txt", content="x\n")

@@ -21,7 +21,7 @@ from deputize.shared.events import RunResumed
 from deputize.shared.settings import Settings
 from tests.fundamentals.stack import until_file
 from tests.fundamentals.visible import types, visible
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 from tests.waiting import until
 
 WRITE = call("write_file", path="made.txt", content="once\n")

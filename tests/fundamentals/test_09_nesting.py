@@ -14,8 +14,8 @@ from deputize.shared.settings import Settings
 from deputize.shared.wire import now
 from tests.fundamentals.stack import until_file
 from tests.fundamentals.visible import visible
-from tests.nesting import by_task, delegate
-from tests.running import call, say
+from tests.runs.bench import call, say
+from tests.runs.nesting import by_task, delegate
 from tests.waiting import until
 
 WITH_SUBAGENTS = ["read_file", "bash", "call_subagent"]

@@ -14,7 +14,7 @@ from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import RunStarted
 from deputize.shared.settings import Settings
 from tests.fundamentals.visible import visible
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 
 HERE = str(Path(__file__).parent)
 GREETING = {"command": "python3", "args": ["-SE", f"{HERE}/greeting_server.py"], "show": [HERE]}

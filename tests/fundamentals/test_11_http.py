@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from deputize.shared.fleet import own_version
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 
 WRITE = call("write_file", path="a.txt", content="a\n")
 

@@ -12,7 +12,7 @@ import pytest
 from deputize.orchestrator.home import StackInfo
 from tests.orchestrator.command_line import PROGRAM, Done
 from tests.orchestrator.command_line import deputize as run_program
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 
 WRITE = call("write_file", path="a.txt", content="a\n")
 Deputize = Callable[..., Awaitable[Done]]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.preloaded import COMMAND as PROGRAM
-from tests.preloaded import Forked
+from tests.processes.preloaded import COMMAND as PROGRAM
+from tests.processes.preloaded import Forked
 
 
 @dataclass(frozen=True, slots=True)

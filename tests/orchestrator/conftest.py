@@ -9,10 +9,10 @@ import httpx2
 import pytest
 
 from deputize.orchestrator.delegations import open_service
+from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
 from tests.orchestrator.whole import Whole, open_whole
-from tests.plain_http import PLAIN_HTTP
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from tests.orchestrator.command_line import PROGRAM, environment
-from tests.preloaded import Forked
+from tests.processes.preloaded import Forked
 
 SEQUENCE = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])")
 

@@ -9,9 +9,9 @@ import pytest
 
 from deputize.orchestrator.app import create_app
 from deputize.shared.errors import Misconfigured
+from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, served, settings
-from tests.plain_http import PLAIN_HTTP
 
 GUARDED = ["/v1/delegations", "/v1/delegations/dlg_x", "/v1/events", "/v1/tools", "/v1/workers"]
 

@@ -32,7 +32,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import Wire, now
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.orchestrator.serving import served, settings
-from tests.redis_server import RedisProcess
+from tests.processes.redis_server import RedisProcess
 from tests.waiting import until
 
 TASK = DelegationRequest(task="t")

@@ -11,7 +11,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.request_rules import foreign_script
 from deputize.shared.settings import Settings
 from tests.orchestrator.serving import settings
-from tests.running import Bench, open_bench, say, script
+from tests.runs.bench import Bench, open_bench, say, script
 
 SECRET = "hunter2-is-the-password"
 

@@ -19,7 +19,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.policy.rule_file import load_rules
 from tests.architecture.sources import ROOT
 from tests.orchestrator.front_page import BLOCKS, TEXT
-from tests.picture import drawn, shown
+from tests.orchestrator.picture import drawn, shown
 
 
 def test_the_two_commands_are_targets_that_do_what_it_says() -> None:

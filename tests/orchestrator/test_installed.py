@@ -18,7 +18,7 @@ import pytest
 from tests.architecture.sources import PACKAGES, ROOT
 from tests.orchestrator.command_line import environment
 from tests.orchestrator.front_page import COMMANDS, HTTP, INSTALLING, PORT, PYTHON, UP
-from tests.running import say, script
+from tests.runs.bench import say, script
 
 pytestmark = pytest.mark.system
 

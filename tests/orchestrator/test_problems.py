@@ -14,10 +14,10 @@ from deputize.orchestrator.delegations import open_service
 from deputize.shared.connection import connect
 from deputize.shared.fleet import Fleet
 from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES
+from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.orchestrator.serving import served, settings
-from tests.plain_http import PLAIN_HTTP
-from tests.redis_server import RedisProcess
+from tests.processes.redis_server import RedisProcess
 from tests.waiting import until
 
 JSON = {"Content-Type": "application/json"}

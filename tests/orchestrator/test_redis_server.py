@@ -11,7 +11,7 @@ import redis
 
 from deputize.orchestrator.redis_server import prepare
 from deputize.shared.errors import Misconfigured
-from tests.redis_server import RedisProcess
+from tests.processes.redis_server import RedisProcess
 
 
 @pytest.mark.parametrize("folder", ["plain", "a b \"c\" 'd' \\ # ü%41"])

@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from deputize.orchestrator.scopes import Scope
 from deputize.orchestrator.tokens import digest_of, written_entry
+from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.serving import served, settings
-from tests.plain_http import PLAIN_HTTP
 
 MAIN = "the token of DEPUTIZE_TOKEN"
 

@@ -14,7 +14,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import Settings
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Turn, call
-from tests.running import Bench, open_bench
+from tests.runs.bench import Bench, open_bench
 
 
 @dataclass

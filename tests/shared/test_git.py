@@ -11,7 +11,7 @@ import pytest
 
 from deputize.orchestrator.patches.merge import content_in_git
 from deputize.shared.git import GitCommand, git, read_regular, repository_of
-from tests.planted import Planted, plant
+from tests.hostile.planted import Planted, plant
 
 ASKED: dict[str, list[str]] = {
     "cat-file": ["blob", "ID"],

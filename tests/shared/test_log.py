@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from deputize.shared.log import _Lines, delegation, log_uncaught, set_up
-from tests.hostile import HOSTILE, assert_harmless
+from tests.hostile.texts import HOSTILE, assert_harmless
 
 
 def test_what_others_say_does_not_act_on_a_terminal_that_shows_the_log() -> None:

@@ -26,7 +26,7 @@ from deputize.shared.queue import (
     send_tickets,
 )
 from deputize.shared.settings import Settings
-from tests.redis_server import RedisProcess
+from tests.processes.redis_server import RedisProcess
 
 
 def app_for(url: str) -> Celery:

@@ -10,7 +10,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from deputize.shared.connection import explained, reach
 from deputize.shared.errors import Misconfigured, Unavailable
-from tests.redis_server import RedisProcess
+from tests.processes.redis_server import RedisProcess
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from deputize.shared.errors import Misconfigured, Unavailable
 from deputize.shared.queue import Ticket, create_app, send_tickets
 from deputize.shared.settings import Settings
 from deputize.worker.standby import program
-from tests.certificates import Authority
-from tests.tls_proxy import TlsPort, tls_port
+from tests.network.certificates import Authority
+from tests.network.tls_proxy import TlsPort, tls_port
 from tests.waiting import until
 
 

@@ -21,7 +21,7 @@ from deputize.shared.runs.keys import LEASES
 from deputize.shared.runs.store import RENEW, WRITING, RunStore
 from deputize.shared.settings import Settings
 from deputize.worker.__main__ import main
-from tests.redis_server import RedisProcess
+from tests.processes.redis_server import RedisProcess
 from tests.waiting import until
 
 WITHOUT_CHANNELS = ("ACL", "SETUSER", "default", "resetchannels")

@@ -13,7 +13,7 @@ from deputize.shared.settings import Settings
 from deputize.shared.settings.files import configuration_folder
 from deputize.shared.settings.loading import secret_variables
 from deputize.shared.settings.variables import HEADER_VARIABLES
-from tests.ordinary_user import need_ordinary_user
+from tests.processes.ordinary_user import need_ordinary_user
 from tests.worker.forked import in_child
 
 

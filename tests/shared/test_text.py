@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deputize.shared import text as texts
 from deputize.shared.text import clip, safe_cut, valid_json_unicode, visible, visible_block, visible_json
 from tests.architecture.sources import ROOT
-from tests.hostile import ACTING, HOSTILE, assert_harmless
+from tests.hostile.texts import ACTING, HOSTILE, assert_harmless
 
 ANY = st.text(st.characters(codec=None, categories=None))
 ACTING_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}

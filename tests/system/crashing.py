@@ -17,8 +17,8 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import history_key
 from deputize.shared.runs.store import RunStore
 from deputize.worker.workspace.generation import Generation
-from tests.fleet import Fleet
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
+from tests.runs.fleet import Fleet
 
 
 class Counting:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 
 SERVER = Path(__file__).parent / "hostile_server.py"
 WAYS = ("newlines", "small", "large")

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from deputize.shared.errors import Unavailable
-from tests.fleet import Fleet, open_fleet
-from tests.leaks import adopt_orphans, descendants, endless_keys
-from tests.redis_server import RedisProcess
+from tests.processes.leaks import adopt_orphans, descendants, endless_keys
+from tests.processes.redis_server import RedisProcess
+from tests.runs.fleet import Fleet, open_fleet
 from tests.system.crashing import WORKER, Counting, check, effects
 from tests.waiting import until
 

@@ -12,9 +12,9 @@ import redis
 
 from deputize.shared.queue import QUEUE, create_app
 from deputize.shared.runs.keys import KEY_PREFIX
-from tests.celery_events import Events
-from tests.fleet import Fleet
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
+from tests.runs.celery_events import Events
+from tests.runs.fleet import Fleet
 
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]

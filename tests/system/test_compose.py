@@ -22,8 +22,8 @@ from deputize.shared.settings import Settings
 from deputize.shared.settings.loading import VARIABLES
 from deputize.shared.settings.variables import warn_of_unknown
 from tests.fake_model import FakeModel, Turn, text
-from tests.fleet import open_fleet
-from tests.redis_server import RedisProcess
+from tests.processes.redis_server import RedisProcess
+from tests.runs.fleet import open_fleet
 from tests.system.compose import BIN, ROOT, service, shell
 
 pytestmark = pytest.mark.system

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet import Fleet, open_fleet
+from tests.runs.fleet import Fleet, open_fleet
 from tests.system.crashing import WORKER, Counting, check, effects, hand_to
 
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(600)]

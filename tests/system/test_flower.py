@@ -20,8 +20,8 @@ import pytest
 from deputize.orchestrator.supervisor import flower
 from deputize.shared.queue import TASK, Ticket, create_app, send_tickets
 from deputize.shared.settings import Settings
-from tests.preloaded import POOL_WORKER, Forked
-from tests.redis_server import RedisProcess
+from tests.processes.preloaded import POOL_WORKER, Forked
+from tests.processes.redis_server import RedisProcess
 from tests.waiting import until_sync
 
 pytestmark = pytest.mark.system

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet import Fleet, open_fleet
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
+from tests.runs.fleet import Fleet, open_fleet
 from tests.system.hostile_requests import hostile, servers
 
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(240), pytest.mark.requirement("P-03")]

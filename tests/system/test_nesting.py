@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from deputize.shared.delegation import Delegation
-from tests.fleet import Fleet
-from tests.nesting import by_task, children_of, delegate
-from tests.running import call, say
+from tests.runs.bench import call, say
+from tests.runs.fleet import Fleet
+from tests.runs.nesting import by_task, children_of, delegate
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]

@@ -13,9 +13,9 @@ from deputize.shared.delegation import Status
 from deputize.shared.events import PermissionAnswered, PermissionRequested, RunResumed, Waiting
 from deputize.shared.permission import PermissionOutcome, PermissionRequest
 from deputize.shared.request import ApprovalMode
-from tests.fleet import Fleet, open_fleet
-from tests.redis_server import RedisProcess
-from tests.running import call, say, script
+from tests.processes.redis_server import RedisProcess
+from tests.runs.bench import call, say, script
+from tests.runs.fleet import Fleet, open_fleet
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]

@@ -11,9 +11,9 @@ import pytest
 
 from deputize.shared.errors import Unavailable
 from deputize.shared.queue import Ticket, create_app, send_tickets
-from tests.fleet import Fleet, open_fleet
-from tests.redis_server import RedisProcess
-from tests.running import call, say, script
+from tests.processes.redis_server import RedisProcess
+from tests.runs.bench import call, say, script
+from tests.runs.fleet import Fleet, open_fleet
 from tests.system.crashing import WORKER, Counting, check, effects
 from tests.waiting import until
 

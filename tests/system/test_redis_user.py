@@ -15,11 +15,11 @@ from redis.exceptions import NoPermissionError
 from deputize.shared.delegation import Status
 from deputize.shared.settings import Settings
 from tests.architecture.sources import ROOT
-from tests.certificates import Authority
-from tests.fleet import open_fleet
-from tests.redis_server import RedisProcess
-from tests.running import call, say, script
-from tests.tls_proxy import TlsPort, tls_port
+from tests.network.certificates import Authority
+from tests.network.tls_proxy import TlsPort, tls_port
+from tests.processes.redis_server import RedisProcess
+from tests.runs.bench import call, say, script
+from tests.runs.fleet import open_fleet
 
 pytestmark = pytest.mark.system
 PASSWORD = "the-password-of-the-user"

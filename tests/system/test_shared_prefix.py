@@ -10,7 +10,7 @@ import pytest
 from deputize.shared.settings import Settings
 from deputize.worker.fleet.gate import POLL_SECONDS, WRITE_LEASE_SECONDS
 from tests.fake_model import FakeModel, PromptCache, Turn, stall, text
-from tests.fleet import open_fleet
+from tests.runs.fleet import open_fleet
 from tests.system.crashing import hand_to
 from tests.waiting import until
 

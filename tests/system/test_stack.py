@@ -18,8 +18,8 @@ import pytest
 import redis
 
 from deputize.orchestrator.stack import running
-from tests.leaks import kept, stacks
-from tests.running import call, script
+from tests.processes.leaks import kept, stacks
+from tests.runs.bench import call, script
 from tests.system.stack_processes import User, child, family, gone, ready, settings, workers_of
 from tests.waiting import until_sync
 

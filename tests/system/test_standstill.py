@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.delegation import ToolAgentResult
-from tests.fleet import Fleet, open_fleet
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
+from tests.runs.fleet import Fleet, open_fleet
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.requirement("P-16")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.redis_server import RedisProcess
+from tests.processes.redis_server import RedisProcess
 from tests.system.storm import rage
 
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(420)]

@@ -13,8 +13,8 @@ import pytest
 from deputize.shared.errors import ErrorType
 from deputize.worker.sandbox.command import Command
 from deputize.worker.tools.base import Effect, Kind
-from tests.leaks import ROOT
-from tests.toolbench import Toolbench, desk
+from tests.processes.leaks import ROOT
+from tests.runs.toolbench import Toolbench, desk
 from tests.worker.mcp.opening import opened
 
 __all__ = ["desk"]

@@ -22,7 +22,7 @@ from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Call, Model, Reply, Retrying, TextPart, ThinkingPart
 from deputize.worker.models.retry import RetryPolicy
 from deputize.worker.tools.base import ToolResult
-from tests.plain_http import PLAIN_HTTP
+from tests.network.plain_http import PLAIN_HTTP
 from tests.waiting import until_sync
 from tests.worker.models.asking import parts_of, prompt_of, reply_of
 

@@ -16,8 +16,8 @@ from deputize.shared.request import AutomaticRetry
 from deputize.shared.settings import Settings
 from tests.fake_model import FakeModel, Turn, refuse, text
 from tests.fake_model import call as fake_call
-from tests.fleet import Fleet, open_fleet
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
+from tests.runs.fleet import Fleet, open_fleet
 from tests.system.stack_processes import child
 from tests.waiting import until
 

@@ -17,9 +17,9 @@ from deputize.shared.errors import Conflict, Forbidden, KeyReused, NotFound, Ref
 from deputize.shared.events import AnyEvent, Envelope
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import Wire
+from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
-from tests.plain_http import PLAIN_HTTP
 from tests.wire.conftest import Golden
 from tests.wire.samples import DELEGATION, EVENTS, ID, REQUEST, RESULT, STEP, TRANSIENT
 

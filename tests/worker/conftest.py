@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.asking import asking_bench
-from tests.nesting import carrying_out
-from tests.running import Bench
-from tests.toolbench import bare_desk, desk
+from tests.runs.asking import asking_bench
+from tests.runs.bench import Bench
+from tests.runs.nesting import carrying_out
+from tests.runs.toolbench import bare_desk, desk
 
 __all__ = ["asking", "bare_desk", "busy", "desk"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.ordinary_user import become_ordinary
+from tests.processes.ordinary_user import become_ordinary
 
 
 def in_child(work: Callable[[], Any], *, ordinary: bool = False) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.nesting import begin
-from tests.running import Bench, call
+from tests.runs.bench import Bench, call
+from tests.runs.nesting import begin
 
 WRITE = call("write_file", path="a.txt", content="one\n")
 HOLD = call("bash", command="echo begun > held.txt; exec sleep 1000")

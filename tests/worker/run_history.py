@@ -7,7 +7,7 @@ from typing import Any
 
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.runs.keys import history_key
-from tests.running import Bench, call
+from tests.runs.bench import Bench, call
 
 READ = call("read_file", path="a.txt")
 WRITE = call("write_file", path="a.txt", content="one\n")

@@ -17,7 +17,7 @@ from deputize.shared.events import RunResumed, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES, history_key, ledger_key, record_key
 from deputize.worker.task import carry_out
-from tests.running import Bench, call, open_bench, say, script
+from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
 from tests.worker.run_history import WRITE, answered_once, history_of
 

@@ -12,7 +12,7 @@ from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import StepCompleted
 from deputize.shared.request import DelegationRequest
 from deputize.worker.task import carry_out
-from tests.running import Bench, call, say, script
+from tests.runs.bench import Bench, call, say, script
 from tests.waiting import until
 
 ID = r"{{result:1 /Bash ID: (\w+)/}}"

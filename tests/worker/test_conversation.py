@@ -22,8 +22,8 @@ from deputize.worker.task import carry_out
 from deputize.worker.tools.base import ToolResult
 from tests.fake_model import Turn, text
 from tests.fake_model import call as asked
-from tests.lag import lag_probe
-from tests.running import Bench, call, open_bench, say, script, talking
+from tests.processes.lag import lag_probe
+from tests.runs.bench import Bench, call, open_bench, say, script, talking
 from tests.waiting import until
 
 CALLS = [Call("c1", "read_file", {"path": "é"}), Call("c2", "bash", {"command": "ls"})]

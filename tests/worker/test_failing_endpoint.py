@@ -19,7 +19,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.models.retry import SPEND_LIMIT_CODE
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Fault, Turn, cut, refuse, text
-from tests.running import Bench, bench_at, open_bench
+from tests.runs.bench import Bench, bench_at, open_bench
 from tests.waiting import until
 
 

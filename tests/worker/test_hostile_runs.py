@@ -13,7 +13,7 @@ import tiktoken
 
 from deputize.worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from deputize.worker.tools.context import InitContext, ToolContext
-from tests.running import Bench, call, open_bench, say, script
+from tests.runs.bench import Bench, call, open_bench, say, script
 
 
 class Panicking(Tool[Params]):

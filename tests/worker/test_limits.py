@@ -18,7 +18,7 @@ from deputize.shared.runs.keys import ledger_key
 from deputize.worker.limits import LimitReached, Meter, Repetition, affordable
 from deputize.worker.models.base import Call, Price
 from deputize.worker.tools.base import ToolResult
-from tests.running import Bench, call, open_bench, say, script
+from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.worker.run_history import WRITE, answered_once, history_of
 
 PRICE = Price(input=2, output=10, cache_read=0.1, cache_write=2.5)

@@ -23,7 +23,7 @@ from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from deputize.worker.tools.context import ToolContext
 from tests.fake_model import Turn, cut, text, thinking
 from tests.fake_model import call as asked
-from tests.running import Bench, call, open_bench, say, script, talking
+from tests.runs.bench import Bench, call, open_bench, say, script, talking
 
 LIST = {"type": "tool_use", "id": "toolu_broken", "name": "list_directory", "input": {}, "raw": '{"path": "/"'}
 """Without its arguments it would list the workspace."""

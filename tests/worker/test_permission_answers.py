@@ -20,9 +20,9 @@ from deputize.shared.events import (
 )
 from deputize.shared.permission import ALIASES, PermissionOutcome, parse_outcome
 from deputize.shared.request import ApprovalMode
-from tests.asking import WRITE, answered, asking_bench, begun, questions, until_status
-from tests.nesting import by_task, carrying_out, delegate
-from tests.running import Bench, call, say, script
+from tests.runs.asking import WRITE, answered, asking_bench, begun, questions, until_status
+from tests.runs.bench import Bench, call, say, script
+from tests.runs.nesting import by_task, carrying_out, delegate
 from tests.waiting import until
 
 

@@ -23,9 +23,9 @@ from deputize.shared.runs.permissions import answer, find, pending, permission_i
 from deputize.shared.wire import now
 from deputize.worker.permission import command_patterns
 from deputize.worker.policy.shell import classify_line
-from tests.asking import WRITE, answered, begun, questions
-from tests.nesting import by_task, carrying_out, delegate
-from tests.running import Bench, call, say, script
+from tests.runs.asking import WRITE, answered, begun, questions
+from tests.runs.bench import Bench, call, say, script
+from tests.runs.nesting import by_task, carrying_out, delegate
 
 ALWAYS = PermissionOutcome.PROCEED_ALWAYS
 

@@ -10,8 +10,8 @@ from pydantic import SecretStr
 from deputize.shared.request import DelegationRequest
 from deputize.worker.prompt import first_message, system_prompt
 from tests.fake_model import FakeModel, Turn, text
-from tests.running import open_bench
-from tests.skills import write_skill
+from tests.runs.bench import open_bench
+from tests.runs.skills import write_skill
 
 
 def test_the_same_words_are_the_same_object() -> None:

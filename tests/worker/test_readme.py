@@ -22,8 +22,8 @@ from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
 from deputize.worker.tools.skills import read_skill
 from tests.architecture.sources import ROOT
-from tests.running import call, open_bench, say, script
-from tests.toolbench import Toolbench
+from tests.runs.bench import call, open_bench, say, script
+from tests.runs.toolbench import Toolbench
 
 README = ROOT / "worker" / "README.md"
 POLICY = ROOT / "worker" / "policy" / "README.md"

@@ -18,7 +18,7 @@ from deputize.shared.runs.keys import LEASES
 from deputize.shared.settings import Settings
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Turn, call, refuse, stall, text
-from tests.running import Bench, open_bench
+from tests.runs.bench import Bench, open_bench
 from tests.waiting import until
 
 LOOKS, WRITES = Turn([call("glob", pattern="*")]), Turn([call("write_file", path="a.txt", content="x")])

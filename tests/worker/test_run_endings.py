@@ -16,8 +16,8 @@ from deputize.worker.models import close_models
 from deputize.worker.task import carry_out
 from deputize.worker.xml_calls.instruction import format_tool_call
 from tests.fake_model import FakeModel, Turn, call, refuse, text, thinking
-from tests.nesting import carrying_out
-from tests.running import open_bench, talking
+from tests.runs.bench import open_bench, talking
+from tests.runs.nesting import carrying_out
 
 INVOKE = '<invoke name="bash">\n<parameter name="command">touch a.txt</parameter>\n</invoke>'
 WRITE = call("write_file", path="a.txt", content="x")

@@ -19,7 +19,7 @@ from deputize.worker.models import close_models
 from deputize.worker.task import carry_out
 from deputize.worker.xml_calls.instruction import format_tool_call
 from tests.fake_model import FakeModel, Turn, text, thinking
-from tests.running import Bench, call, open_bench, say, script
+from tests.runs.bench import Bench, call, open_bench, say, script
 
 WRITE = call("write_file", path="a.txt", content="one <two> & ]]> three\n")
 READ = call("read_file", path="a.txt")

@@ -9,8 +9,8 @@ import pytest
 from deputize.shared.delegation import StepStatus
 from deputize.shared.errors import Misconfigured
 from deputize.shared.request import ApprovalMode
-from tests.internet import response
-from tests.running import call, open_bench, say, script
+from tests.network.internet import response
+from tests.runs.bench import call, open_bench, say, script
 from tests.worker.web.servers import saying, serving
 
 RULES = """

@@ -16,9 +16,9 @@ from deputize.shared.request import DirectoryWorkspace
 from deputize.worker.sandbox.project_tools import NO_TOOLS
 from deputize.worker.sandbox.usage import disk_bytes
 from deputize.worker.workspace.workspace import Workspace
-from tests.internet import response
-from tests.nesting import by_task, carrying_out, children_of, delegate
-from tests.running import Bench, call, open_bench, say, script
+from tests.network.internet import response
+from tests.runs.bench import Bench, call, open_bench, say, script
+from tests.runs.nesting import by_task, carrying_out, children_of, delegate
 from tests.worker.parents import run
 from tests.worker.run_history import history_of
 from tests.worker.web.servers import saying, serving

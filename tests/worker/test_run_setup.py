@@ -15,8 +15,8 @@ from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import ProgressMade
 from deputize.shared.request import DelegationRequest, DirectoryWorkspace, Limits
 from deputize.worker.task import carry_out
-from tests.internet import response
-from tests.running import Bench, call, open_bench, say, script
+from tests.network.internet import response
+from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import processes_named
 from tests.worker.web.servers import saying, serving

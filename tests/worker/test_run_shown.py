@@ -12,7 +12,7 @@ import pytest
 from deputize.shared.delegation import Step, StepStatus
 from deputize.shared.errors import ToolError
 from deputize.worker.workspace.shown_files import ShownFiles
-from tests.running import call, open_bench, say, script
+from tests.runs.bench import call, open_bench, say, script
 from tests.worker.workspace.path_corpus import CORPUS, SECRET, base
 
 __all__ = ["base"]

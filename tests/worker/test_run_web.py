@@ -11,8 +11,8 @@ import pytest
 from deputize.shared.delegation import StepStatus
 from deputize.shared.events import RunStarted
 from deputize.shared.request import ApprovalMode
-from tests.internet import redirect, response
-from tests.running import call, open_bench, say, script
+from tests.network.internet import redirect, response
+from tests.runs.bench import call, open_bench, say, script
 from tests.worker.web.servers import Talk, saying, serving
 
 PAGE = saying(response("<h1>Guide</h1><p>Use <code>delegate()</code>.</p>"))

@@ -17,7 +17,7 @@ from deputize.shared.text import clip
 from deputize.worker.attempts import MAX_SUMMARY_CHARS
 from deputize.worker.celery_pool.process import ProgressEvents
 from deputize.worker.task import carry_out
-from tests.running import call, open_bench, say, script
+from tests.runs.bench import call, open_bench, say, script
 
 SECRETS = {
     "the model's key": "sk-ant-api03-of-the-model-0123456789",

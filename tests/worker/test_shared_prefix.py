@@ -18,7 +18,7 @@ from deputize.worker.models import close_models
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, PromptCache, Turn, call, refuse, text
 from tests.fake_model.cache import Bill
-from tests.running import Bench, bench_at, open_bench
+from tests.runs.bench import Bench, bench_at, open_bench
 from tests.waiting import until
 
 CONTEXT = "A sentence of the context that all of them get. " * 1500

@@ -33,7 +33,7 @@ from deputize.worker.prompt import first_message
 from deputize.worker.run_context import RunContext
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, PromptCache, Turn, text
-from tests.running import Bench, call, open_bench, say, script
+from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
 from tests.worker.claimed import claimed
 

@@ -21,8 +21,8 @@ from deputize.worker.subagents import Inheritance
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
 from tests.fake_model import FakeModel, Turn, text
-from tests.nesting import by_task, carrying_out, children_of, delegate
-from tests.running import Bench, open_bench, say
+from tests.runs.bench import Bench, open_bench, say
+from tests.runs.nesting import by_task, carrying_out, children_of, delegate
 from tests.worker.parents import WRITE, run
 
 PAIRS = 10_000

@@ -15,9 +15,9 @@ from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.disk import prune
 from deputize.shared.runs.keys import LEASES, children_key, record_key
 from deputize.worker.task import carry_out
-from tests.nesting import begin, by_task, children_of, delegate, the_child_of
-from tests.redis_server import RedisProcess
-from tests.running import Bench, call, open_bench, say
+from tests.processes.redis_server import RedisProcess
+from tests.runs.bench import Bench, call, open_bench, say
+from tests.runs.nesting import begin, by_task, children_of, delegate, the_child_of
 from tests.waiting import until
 from tests.worker.parents import COST, HOLD, PRICE, SPENT, WRITE, run
 

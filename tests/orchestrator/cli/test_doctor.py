@@ -29,7 +29,7 @@ from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from tests.orchestrator.command_line import Done, deputize, started
 from tests.orchestrator.fake_service import READ_FILE, worker_card
 from tests.orchestrator.serving import served, settings
-from tests.redis_server import RedisProcess
+from tests.processes.redis_server import RedisProcess
 from tests.waiting import until
 from tests.worker.forked import need_root
 

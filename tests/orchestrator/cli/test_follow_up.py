@@ -20,7 +20,7 @@ from tests.orchestrator.cli.following import called
 from tests.orchestrator.command_line import Done, deputize, started
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import served
-from tests.preloaded import COMMAND as PROGRAM
+from tests.processes.preloaded import COMMAND as PROGRAM
 from tests.waiting import until
 
 

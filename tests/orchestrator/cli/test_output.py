@@ -33,7 +33,7 @@ from deputize.shared.events import (
 from deputize.shared.fleet import ToolCard
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
-from tests.hostile import ACTING, HOSTILE, assert_harmless
+from tests.hostile.texts import ACTING, HOSTILE, assert_harmless
 from tests.orchestrator.cli.following import finished_by_itself
 from tests.orchestrator.command_line import Done, started
 from tests.orchestrator.fake_permissions import question

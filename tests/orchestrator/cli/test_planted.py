@@ -10,11 +10,11 @@ import pytest
 
 from deputize.orchestrator.cli import COMMANDS
 from deputize.shared.request import DelegationRequest
+from tests.hostile.planted import Planted, plant
 from tests.orchestrator.cli.asked import FIRST, asked
 from tests.orchestrator.cli.following import finished_by_itself
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService, worker_card
-from tests.planted import Planted, plant
 from tests.waiting import until
 from tests.worker.workspace.trees import directory
 

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from deputize.orchestrator.cli import cli
 from deputize.orchestrator.cli.policy import policy
-from tests.hostile import ACTING, assert_harmless
+from tests.hostile.texts import ACTING, assert_harmless
 from tests.orchestrator.command_line import deputize
-from tests.running import call, say, script
+from tests.runs.bench import call, say, script
 
 RULES = """
 [[rule]]

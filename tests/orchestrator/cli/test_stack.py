@@ -18,10 +18,10 @@ import redis
 
 from deputize.orchestrator.cli.demo import parts
 from deputize.shared.delegation import TerminationReason, ToolAgentResult
+from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.terminal import on_terminal
-from tests.plain_http import PLAIN_HTTP
-from tests.redis_server import RedisProcess
+from tests.processes.redis_server import RedisProcess
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]

@@ -17,7 +17,7 @@ from tests.orchestrator.cli.following import run
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import settings
-from tests.preloaded import COMMAND as PROGRAM
+from tests.processes.preloaded import COMMAND as PROGRAM
 from tests.waiting import until
 
 GIVEN: dict[str, Any] = {"workspace": None, "no_workspace": False, "continues": None, "from_turn": None}

@@ -19,9 +19,9 @@ from mcp.client.session import ElicitationFnT
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
+from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.command_line import PROGRAM, environment
-from tests.plain_http import PLAIN_HTTP
-from tests.preloaded import Forked
+from tests.processes.preloaded import Forked
 
 WAYS = ["http", "http of 2025", "stdio", "stdio of 2025"]
 

@@ -14,10 +14,10 @@ from pydantic import SecretStr
 
 from deputize.orchestrator.app import create_app
 from deputize.shared.events import RunStarted
+from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.mcp.clients import connected, content, delegate, hello, message
 from tests.orchestrator.serving import opening, served, settings
-from tests.plain_http import PLAIN_HTTP
 from tests.waiting import until
 
 HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}

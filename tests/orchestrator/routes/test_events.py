@@ -16,8 +16,8 @@ from deputize.orchestrator.sse import EventStream, StreamSlots
 from deputize.shared.errors import Unavailable
 from deputize.shared.events import Envelope, Heartbeat, ProgressMade, RunFinished, TextDelta
 from deputize.shared.request import DelegationRequest
+from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.fake_service import FakeService
-from tests.plain_http import PLAIN_HTTP
 from tests.waiting import until
 
 

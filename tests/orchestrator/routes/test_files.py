@@ -14,9 +14,9 @@ from deputize.orchestrator.delegations import open_service
 from deputize.orchestrator.workspace_files import WorkspaceFile
 from deputize.shared.request import DelegationRequest
 from deputize.worker.workspace.workspace import Workspace
+from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
-from tests.plain_http import PLAIN_HTTP
 from tests.worker.workspace.trees import directory
 
 

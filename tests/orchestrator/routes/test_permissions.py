@@ -15,9 +15,9 @@ import pytest
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.events import PermissionAnswered
 from deputize.shared.lines import answer_words
-from tests.asking import WRITE, asking_bench, begun, questions
 from tests.orchestrator.tokens import bearer, entry, serving, write
-from tests.running import Bench, say, script
+from tests.runs.asking import WRITE, asking_bench, begun, questions
+from tests.runs.bench import Bench, say, script
 from tests.waiting import until
 
 

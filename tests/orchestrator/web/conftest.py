@@ -12,8 +12,8 @@ import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
 from tests.architecture.sources import ROOT
-from tests.leaks import browsers, descendants, files, kept
 from tests.orchestrator.web.browsing import Pages
+from tests.processes.leaks import browsers, descendants, files, kept
 
 INSTALLED = ROOT / ".venv" / ".browser-installed"
 """Where `.ci/setup browser` wrote down which program it found."""

@@ -14,7 +14,7 @@ from deputize.shared.events import StepCompleted, StepUpdated
 from deputize.shared.request import DelegationRequest
 from deputize.worker.task import carry_out
 from deputize.worker.tools.base import AnyTool
-from tests.running import call, open_bench, say, script
+from tests.runs.bench import call, open_bench, say, script
 from tests.waiting import until
 
 

@@ -10,8 +10,8 @@ import pytest
 from deputize.shared.request import ApprovalMode
 from deputize.worker.adapters import adapt
 from deputize.worker.adapters.base_classes import BaseTool, BaseToolResult, ToolParameter, ToolPermission
-from tests.asking import answered, asking_bench, begun, questions
-from tests.running import call, say, script
+from tests.runs.asking import answered, asking_bench, begun, questions
+from tests.runs.bench import call, say, script
 from tests.worker.adapters.playing import Theatre
 
 PAGES = ["one", "two", "three"]

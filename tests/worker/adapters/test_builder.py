@@ -20,7 +20,7 @@ from deputize.worker.adapters.base_classes import (
 )
 from deputize.worker.text.output import FileDiff
 from deputize.worker.tools.base import Effect, Kind
-from tests.toolbench import Toolbench
+from tests.runs.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
 
 

@@ -14,7 +14,7 @@ from deputize.worker.adapters import TableEntry, adapt, adapt_table
 from deputize.worker.adapters.base_classes import PlainResult, PlainTool
 from deputize.worker.adapters.without_runs import convert_tools
 from deputize.worker.tools import BUILTIN
-from tests.toolbench import Toolbench
+from tests.runs.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
 
 

@@ -28,8 +28,8 @@ from deputize.worker.mcp.tools import result_of
 from deputize.worker.toolkit.registry import Registry, available_tools, prepare_kit
 from deputize.worker.tools import BUILTIN, base
 from deputize.worker.tools.base import Effect, InitContext, Kind
-from tests.running import call, open_bench, say, script
-from tests.toolbench import Toolbench
+from tests.runs.bench import call, open_bench, say, script
+from tests.runs.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
 
 

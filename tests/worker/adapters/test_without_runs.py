@@ -20,7 +20,7 @@ from deputize.worker.adapters.without_runs import (
 )
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool, Effect, Kind, Origin, Params, Tool, ToolContext, ToolResult
-from tests.toolbench import open_toolbench
+from tests.runs.toolbench import open_toolbench
 from tests.worker.adapters.playing import Theatre
 
 

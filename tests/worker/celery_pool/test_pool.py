@@ -16,10 +16,10 @@ from celery import Celery
 
 from deputize.shared.queue import create_app
 from deputize.shared.settings import Settings
-from tests.celery_events import Events
-from tests.leaks import kept
-from tests.preloaded import POOL_WORKER, Forked
-from tests.redis_server import RedisProcess
+from tests.processes.leaks import kept
+from tests.processes.preloaded import POOL_WORKER, Forked
+from tests.processes.redis_server import RedisProcess
+from tests.runs.celery_events import Events
 from tests.waiting import until_sync
 from tests.worker.celery_pool.pool_worker import SEEN
 

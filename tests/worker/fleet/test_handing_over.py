@@ -17,7 +17,7 @@ from deputize.shared.runs.keys import LEASES, channel, history_key, record_key
 from deputize.shared.runs.record import Claim
 from deputize.worker.run import Run
 from deputize.worker.task import carry_out
-from tests.running import Bench, call, open_bench, say, script
+from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
 
 HOLD = call("bash", command="touch held; exec sleep 1000")

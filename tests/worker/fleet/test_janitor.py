@@ -12,8 +12,8 @@ from deputize.shared.runs.keys import LEASES, PRESENCE, PRUNE, keys_of, record_k
 from deputize.worker.fleet.janitor import Janitor, Presence
 from deputize.worker.task import carry_out
 from deputize.worker.workspace.removal import in_use
-from tests.leaks import endless_keys
-from tests.running import Bench, call, say, script
+from tests.processes.leaks import endless_keys
+from tests.runs.bench import Bench, call, say, script
 from tests.waiting import until
 
 WRITE = call("write_file", path="a.txt", content="x")

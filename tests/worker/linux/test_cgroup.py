@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deputize.worker.linux.cgroup import Cgroup, NotDelegated, group_for_runs
-from tests.ordinary_user import ORDINARY_UID
+from tests.processes.ordinary_user import ORDINARY_UID
 from tests.waiting import until_sync
 from tests.worker.forked import in_child
 from tests.worker.linux.delegation import directories, real_group

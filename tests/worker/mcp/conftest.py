@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.toolbench import Toolbench
+from tests.runs.toolbench import Toolbench
 from tests.worker.mcp.opening import Opened, look_around, opened
 from tests.worker.mcp.servers import raw
 

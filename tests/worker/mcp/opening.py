@@ -17,9 +17,9 @@ from deputize.worker.mcp.source import McpServers
 from deputize.worker.toolkit.sources import ToolSourceContext
 from deputize.worker.tools.base import AnyTool, ToolResult
 from deputize.worker.tools.bounded_result import bounded
-from tests.leaks import descendants
-from tests.running import Bench, open_bench
-from tests.toolbench import Toolbench
+from tests.processes.leaks import descendants
+from tests.runs.bench import Bench, open_bench
+from tests.runs.toolbench import Toolbench
 
 _there_before = set[int]()
 

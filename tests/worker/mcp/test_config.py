@@ -17,7 +17,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.mcp.config import Config, Server, expanded, exposed, find_config_file, prefix
 from deputize.worker.mcp.source import McpServers
 from deputize.worker.toolkit.sources import ToolSourceContext
-from tests.toolbench import Toolbench
+from tests.runs.toolbench import Toolbench
 
 ENVIRON = {"TOKEN": "t0ken", "EMPTY": ""}
 

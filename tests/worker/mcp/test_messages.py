@@ -28,9 +28,9 @@ from deputize.worker.mcp.streams import (
     guarded,
 )
 from deputize.worker.web.targets import ForbiddenTarget
-from tests.internet import PUBLIC, Internet, response
-from tests.lag import lag_probe
-from tests.toolbench import Toolbench
+from tests.network.internet import PUBLIC, Internet, response
+from tests.processes.lag import lag_probe
+from tests.runs.toolbench import Toolbench
 from tests.worker.mcp.blunt_server import blunt_server
 from tests.worker.mcp.opening import Opened, opened
 from tests.worker.mcp.servers import raw

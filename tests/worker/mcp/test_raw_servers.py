@@ -18,7 +18,7 @@ from deputize.worker.sandbox.environment import OFFLINE, VARIABLES
 from deputize.worker.toolkit.registry import Registry
 from deputize.worker.tools.base import Effect, Kind, Origin
 from deputize.worker.tools.context import Touches
-from tests.toolbench import Toolbench
+from tests.runs.toolbench import Toolbench
 from tests.waiting import until
 from tests.worker.mcp.opening import Opened, command_of, opened, started
 from tests.worker.mcp.servers import SERVERS, raw

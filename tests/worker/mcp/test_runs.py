@@ -17,7 +17,7 @@ from deputize.shared.request import ApprovalMode, DelegationRequest
 from deputize.shared.runs.keys import channel, history_key
 from deputize.worker.models.base import Model, Part, Price, Prompt, ToolSpec
 from deputize.worker.task import carry_out
-from tests.running import Bench, call, say, script
+from tests.runs.bench import Bench, call, say, script
 from tests.waiting import until
 from tests.worker.mcp.opening import configure, worker
 from tests.worker.mcp.servers import raw

@@ -20,8 +20,8 @@ from starlette.routing import Route
 
 from deputize.shared.errors import ErrorType
 from deputize.worker.tools.base import Effect
-from tests.leaks import ROOT
-from tests.toolbench import Toolbench
+from tests.processes.leaks import ROOT
+from tests.runs.toolbench import Toolbench
 from tests.waiting import until
 from tests.worker.mcp.opening import Opened, opened
 from tests.worker.mcp.servers.sdk import PNG, server

@@ -15,8 +15,8 @@ from deputize.shared.errors import Misconfigured
 from deputize.worker.mcp.transport import needed, program_of
 from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bubblewrap import NoSandbox
-from tests.leaks import ROOT
-from tests.toolbench import Toolbench
+from tests.processes.leaks import ROOT
+from tests.runs.toolbench import Toolbench
 from tests.waiting import until, until_sync
 from tests.worker.mcp.opening import command_of, opened, started
 from tests.worker.mcp.servers import raw

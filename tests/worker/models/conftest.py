@@ -8,7 +8,7 @@ import pytest
 
 from deputize.worker.models import close_models
 from tests.fake_model import FakeModel
-from tests.toolbench import bare_desk, desk
+from tests.runs.toolbench import bare_desk, desk
 
 __all__ = ["bare_desk", "desk", "fake"]
 

@@ -20,7 +20,7 @@ from deputize.worker.models.base import Call, Price, Prompt, Reply, Retrying, Te
 from deputize.worker.models.scripted import LABEL, Script, ScriptedModel, TemplateContext, render
 from deputize.worker.tools import DEFAULT_KIT
 from deputize.worker.tools.base import ToolResult
-from tests.toolbench import EVERYTHING, Toolbench
+from tests.runs.toolbench import EVERYTHING, Toolbench
 from tests.worker.models.asking import READ, parts_of, prompt_of, reply_of
 
 SETTINGS = Settings()

@@ -19,7 +19,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.policy import PolicyContext, decide
 from deputize.worker.policy.explanation import AbsentTool, Explainer, answer
 from deputize.worker.policy.rule_file import by_priority
-from tests.toolbench import open_toolbench
+from tests.runs.toolbench import open_toolbench
 from tests.worker.policy.rule_files import CALLS, RULES, call_of, file_rules
 
 

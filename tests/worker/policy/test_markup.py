@@ -21,8 +21,8 @@ from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.xml_calls.instruction import FORM, format_tool_call, format_tool_result
 from deputize.worker.xml_calls.parser import XMLToolCallParser
-from tests.nesting import begin, by_task, carrying_out, delegate
-from tests.running import Bench, call, say, script
+from tests.runs.bench import Bench, call, say, script
+from tests.runs.nesting import begin, by_task, carrying_out, delegate
 from tests.worker.mcp.opening import configure, worker
 from tests.worker.mcp.servers import raw
 from tests.worker.run_history import history_of

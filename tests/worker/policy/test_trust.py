@@ -22,9 +22,9 @@ from deputize.worker.policy.trust import ReadSources
 from deputize.worker.task import carry_out
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool, ToolResult
-from tests.internet import response
-from tests.nesting import begin, by_task, carrying_out, children_of, delegate
-from tests.running import Bench, call, open_bench, say, script
+from tests.network.internet import response
+from tests.runs.bench import Bench, call, open_bench, say, script
+from tests.runs.nesting import begin, by_task, carrying_out, children_of, delegate
 from tests.waiting import until
 from tests.worker.mcp.opening import configure
 from tests.worker.mcp.servers import raw

@@ -23,7 +23,7 @@ from deputize.worker.sandbox.project_tools import tools_for
 from deputize.worker.sandbox.setup_command import SetupCache
 from deputize.worker.sandbox.trials import Canaries
 from deputize.worker.workspace.files import Files
-from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
+from tests.processes.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.worker.forked import in_child
 
 

@@ -23,7 +23,7 @@ from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.protections import run_selftest
 from deputize.worker.sandbox.shells import BackgroundShell
 from deputize.worker.sandbox.usage import Usage, usages
-from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
+from tests.processes.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
 from tests.worker.forked import in_child
 from tests.worker.linux.delegation import real_group

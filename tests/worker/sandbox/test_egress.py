@@ -19,7 +19,7 @@ from deputize.worker.sandbox.command import Command
 from deputize.worker.sandbox.environment import BindMount
 from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.web.egress_proxy import EgressProxy
-from tests.internet import response
+from tests.network.internet import response
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import bash, said, sandbox_over
 from tests.worker.web.certificates import certificate_of

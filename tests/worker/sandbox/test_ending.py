@@ -15,7 +15,7 @@ from deputize.worker.linux.tree import children, command_line
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.command import Command
 from deputize.worker.standby.process import Standby
-from tests.leaks import descendants
+from tests.processes.leaks import descendants
 from tests.waiting import until, until_sync
 from tests.worker.forked import in_child
 from tests.worker.sandbox.sandboxes import (

@@ -17,7 +17,7 @@ from deputize.worker.models import close_models
 from deputize.worker.sandbox.command import Command
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Turn, text
-from tests.running import Bench, open_bench
+from tests.runs.bench import Bench, open_bench
 from tests.worker.sandbox.sandboxes import bash, sandbox_over
 
 BIND = "v\0--bind\0/\0/tmp"

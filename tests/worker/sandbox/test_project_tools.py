@@ -16,7 +16,7 @@ from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.environment import homes
 from deputize.worker.sandbox.project_tools import ProjectTools, find_tools, shown_paths, tools_for
-from tests.ordinary_user import ORDINARY_UID, home_of_an_ordinary_user, need_ordinary_user
+from tests.processes.ordinary_user import ORDINARY_UID, home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
 from tests.worker.forked import in_child
 from tests.worker.sandbox.sandboxes import said, sandbox_over

@@ -36,7 +36,7 @@ from deputize.worker.sandbox.protections import (
 )
 from deputize.worker.sandbox.trials import LIMITS, Canaries, try_commands, try_egress, try_limits
 from deputize.worker.web.egress_proxy import EgressProxy
-from tests.internet import response
+from tests.network.internet import response
 from tests.worker.forked import need_root
 from tests.worker.web.servers import saying, serving
 

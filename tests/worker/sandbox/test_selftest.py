@@ -16,7 +16,7 @@ from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.environment import Bwrap
 from deputize.worker.sandbox.protections import run_selftest
-from tests.ordinary_user import ORDINARY_UID, home_of_an_ordinary_user, need_ordinary_user
+from tests.processes.ordinary_user import ORDINARY_UID, home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
 from tests.worker.forked import in_child, need_root
 from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, processes_named, sandbox_over

@@ -14,7 +14,7 @@ from deputize.worker.fleet.janitor import Janitor, Presence
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.project_tools import NO_TOOLS, ProjectTools
 from deputize.worker.sandbox.setup_command import SetupCache
-from tests.running import open_bench, say, script
+from tests.runs.bench import open_bench, say, script
 from tests.worker.sandbox.sandboxes import said, sandbox_over
 
 HELLO = "mkdir /opt/setup/bin; printf '#!/bin/sh\\necho hello\\n' >/opt/setup/bin/hello; chmod 755 /opt/setup/bin/hello"

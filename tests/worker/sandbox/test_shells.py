@@ -17,8 +17,8 @@ from deputize.worker.sandbox.buffers import MAX_UNREAD, LineFilter, OutputBuffer
 from deputize.worker.sandbox.environment import Bwrap
 from deputize.worker.sandbox.protections import run_selftest
 from deputize.worker.sandbox.shells import BackgroundShell
-from tests.leaks import descendants
-from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
+from tests.processes.leaks import descendants
+from tests.processes.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
 from tests.worker.forked import in_child
 from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, bash, sandbox_over

@@ -11,7 +11,7 @@ import pytest
 from deputize.shared.errors import ErrorType
 from deputize.worker.sandbox.bubblewrap import NoSandbox
 from deputize.worker.sandbox.command import Command, Completed
-from tests.toolbench import Toolbench, open_toolbench
+from tests.runs.toolbench import Toolbench, open_toolbench
 
 SLOW = r"(?=a)(a|a)*$(?<!q)"
 """Needs an engine that goes back, which gives up at a limit of its own."""

@@ -19,7 +19,7 @@ from deputize.worker.sandbox.environment import owner
 from deputize.worker.search.glob_pattern import GlobPattern
 from deputize.worker.search.listing import matching
 from deputize.worker.tools.base import ToolResult
-from tests.toolbench import Toolbench, open_toolbench
+from tests.runs.toolbench import Toolbench, open_toolbench
 
 names = st.text(alphabet="ab.c", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
 paths = st.lists(names, min_size=1, max_size=4).map("/".join)

@@ -10,7 +10,7 @@ from deputize.shared.text import terminal_text
 from deputize.worker.text.output import AnsiOutput, Display, FileDiff, TodoItem, TodoList
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.tools.bounded_result import bounded
-from tests.toolbench import EVERYTHING, open_toolbench
+from tests.runs.toolbench import EVERYTHING, open_toolbench
 
 DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-one\n+two\n"
 

@@ -20,7 +20,7 @@ from deputize.worker.text.output import MAX_ERROR_CHARS, hint_of, one_line, shor
 from deputize.worker.tools.base import OutputLimit, ToolResult
 from deputize.worker.tools.bounded_result import bounded
 from deputize.worker.workspace.file_entries import is_private
-from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
+from tests.runs.toolbench import EVERYTHING, Toolbench, open_toolbench
 
 HEAD = OutputLimit(max_chars=8000)
 ENDS = OutputLimit(max_chars=8000, keep="head_tail")

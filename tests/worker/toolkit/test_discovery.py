@@ -22,8 +22,8 @@ from deputize.worker.toolkit.discovery import MAX_TOOLS, DiscoveredTool, Discove
 from deputize.worker.toolkit.sources import ToolSourceContext
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
-from tests.running import Bench, call, open_bench, say, script
-from tests.toolbench import Toolbench, open_toolbench
+from tests.runs.bench import Bench, call, open_bench, say, script
+from tests.runs.toolbench import Toolbench, open_toolbench
 
 GREET = {
     "name": "greet",

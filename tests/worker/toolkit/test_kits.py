@@ -12,7 +12,7 @@ from deputize.worker.models.base import Call
 from deputize.worker.toolkit.registry import Registry, find_tool, own_call, tool_cards
 from deputize.worker.tools import BUILTIN, DEFAULT_KIT
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
-from tests.toolbench import EVERYTHING
+from tests.runs.toolbench import EVERYTHING
 
 
 @pytest.mark.requirement("S000-001", "S001-001", "S001-002")

@@ -21,8 +21,8 @@ from deputize.worker.tools.artifacts import CreateArtifact
 from deputize.worker.tools.base import AnyTool, Kind
 from deputize.worker.workspace.artifacts import MAX_ARTIFACTS, MAX_BYTES, MAX_VERSIONS, Artifacts
 from deputize.worker.workspace.files import Files
-from tests.running import Bench, call, open_bench, say, script
-from tests.toolbench import EVERYTHING, Toolbench, recoverable
+from tests.runs.bench import Bench, call, open_bench, say, script
+from tests.runs.toolbench import EVERYTHING, Toolbench, recoverable
 
 REPORT = "# Report\n\nThe parser is slow.\nThe tests are fast.\n"
 

@@ -14,7 +14,7 @@ from deputize.worker.linux.tree import command_line
 from deputize.worker.sandbox.buffers import HiddenLines
 from deputize.worker.sandbox.shells import MAX_SHELLS, BackgroundShell
 from deputize.worker.tools.base import Effect, Kind, ToolResult
-from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
+from tests.runs.toolbench import EVERYTHING, Toolbench, open_toolbench
 from tests.waiting import until
 from tests.worker.sandbox.sandboxes import DAEMON, anyone_alive, sandbox_over
 

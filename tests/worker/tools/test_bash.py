@@ -15,7 +15,7 @@ from deputize.worker.sandbox.environment import HOST, OFFLINE
 from deputize.worker.text.output import AnsiOutput
 from deputize.worker.tools.bash import Bash, BashParams
 from deputize.worker.tools.command_calls import DEFAULT_TIMEOUT, MAX_TIMEOUT, effective_timeout, shell
-from tests.toolbench import EVERYTHING, Toolbench
+from tests.runs.toolbench import EVERYTHING, Toolbench
 from tests.waiting import until
 
 PROGRESS = "for n in $(seq 3000); do printf '\\rstep %s of 3000' $n; done; echo; seq 3000 | tr '\\n' '\\r' >&2"

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.toolbench import Toolbench
+from tests.runs.toolbench import Toolbench
 
 
 @pytest.mark.requirement("S001-053", "S001-056", "S001-057", "S001-058")

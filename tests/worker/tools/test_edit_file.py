@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.errors import ErrorType
-from tests.running import Bench, call, script
-from tests.toolbench import EVERYTHING, Toolbench
+from tests.runs.bench import Bench, call, script
+from tests.runs.toolbench import EVERYTHING, Toolbench
 
 SOURCE = "def f():\n    return 1\n\n\ndef g():\n    return 1\n"
 

@@ -11,7 +11,7 @@ import pytest
 from deputize.shared.errors import ErrorType
 from deputize.worker.workspace.locks import edit_lock
 from deputize.worker.workspace.removal import delete
-from tests.toolbench import Toolbench
+from tests.runs.toolbench import Toolbench
 
 WIDE = [
     (BOM_UTF32_LE, "utf-32-le"),

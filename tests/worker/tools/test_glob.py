@@ -7,7 +7,7 @@ import os
 import pytest
 
 from deputize.shared.errors import ErrorType
-from tests.toolbench import EVERYTHING, Toolbench
+from tests.runs.toolbench import EVERYTHING, Toolbench
 
 
 async def found(desk: Toolbench, pattern: str, **more: object) -> list[str]:

@@ -12,7 +12,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.search.hits import format_hits, parse_hits
 from deputize.worker.tools.glob import Glob
 from deputize.worker.tools.grep import Grep
-from tests.toolbench import EVERYTHING, Toolbench
+from tests.runs.toolbench import EVERYTHING, Toolbench
 
 SOURCE = "import os\n\n\ndef total(prices):\n    return sum(prices)\n\n\ndef mean(prices):\n    return total(prices)\n"
 

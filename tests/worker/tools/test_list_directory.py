@@ -7,7 +7,7 @@ import os
 import pytest
 
 from deputize.shared.errors import ErrorType
-from tests.toolbench import Toolbench
+from tests.runs.toolbench import Toolbench
 
 
 @pytest.mark.requirement("S004-015")

@@ -19,8 +19,8 @@ from deputize.worker.tools.base import Kind, Touches
 from deputize.worker.workspace.files import Files
 from deputize.worker.workspace.locks import file_lock
 from deputize.worker.workspace.notes import MAX_BYTES, MEMORY_FILE, Notes
-from tests.running import Bench, call, open_bench, say, script
-from tests.toolbench import EVERYTHING, Toolbench, recoverable
+from tests.runs.bench import Bench, call, open_bench, say, script
+from tests.runs.toolbench import EVERYTHING, Toolbench, recoverable
 
 
 @pytest.mark.requirement("S000-085", "S000-086", "S000-087", "S000-090", "S000-093", "S004-023")

@@ -16,7 +16,7 @@ from deputize.shared.tokens import tokens_at_most
 from deputize.worker.tools import DEFAULT_KIT
 from deputize.worker.tools.base import Kind, ToolResult
 from deputize.worker.workspace.artifacts import Artifacts
-from tests.toolbench import EVERYTHING, Toolbench, open_toolbench
+from tests.runs.toolbench import EVERYTHING, Toolbench, open_toolbench
 
 LINE = re.compile(r" *(\d+)\|(.*)")
 NEXT = re.compile(r"(?:[Gg]o on with|continue with read_file and) offset=(\d+)")

@@ -11,7 +11,7 @@ from pydantic import Field
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.worker.tools.base import Effect, Kind, Tool, ToolContext, ToolResult, Touches
 from deputize.worker.tools.params import Params, WorkspacePath
-from tests.toolbench import EVERYTHING
+from tests.runs.toolbench import EVERYTHING
 
 TODO = {"description": "a", "status": "pending"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from deputize.shared.errors import ErrorType
 from deputize.shared.tokens import tokens_at_most
-from tests.toolbench import EVERYTHING, Toolbench
+from tests.runs.toolbench import EVERYTHING, Toolbench
 
 
 @pytest.mark.requirement("S000-038", "S000-041", "S000-043", "S001-016", "S001-017", "S001-019", "S004-011")

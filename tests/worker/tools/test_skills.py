@@ -29,9 +29,9 @@ from deputize.worker.tools.skills import (
     read_skill,
     skills_of,
 )
-from tests.running import call, open_bench, say, script
-from tests.skills import write_skill
-from tests.toolbench import Toolbench, open_toolbench
+from tests.runs.bench import call, open_bench, say, script
+from tests.runs.skills import write_skill
+from tests.runs.toolbench import Toolbench, open_toolbench
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -12,8 +12,8 @@ from deputize.worker.tools import BUILTIN, DEFAULT_KIT
 from deputize.worker.tools.base import Kind, ToolResult
 from deputize.worker.tools.web_fetch import WebFetch
 from deputize.worker.web.fetch import raw_url
-from tests.internet import PUBLIC, Internet, redirect, response
-from tests.toolbench import Toolbench
+from tests.network.internet import PUBLIC, Internet, redirect, response
+from tests.runs.toolbench import Toolbench
 
 PAGE = """<!doctype html><html><head><title>Guide</title><style>p {color: red}</style></head><body>
 <nav><a href="/">Home</a></nav>

@@ -16,9 +16,9 @@ from deputize.worker.toolkit.registry import available_tools, default_kit
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Kind, ToolResult
 from deputize.worker.tools.web_search import WebSearch
-from tests.internet import PUBLIC, Internet, redirect, response
-from tests.running import call, open_bench, say, script
-from tests.toolbench import Toolbench
+from tests.network.internet import PUBLIC, Internet, redirect, response
+from tests.runs.bench import call, open_bench, say, script
+from tests.runs.toolbench import Toolbench
 from tests.worker.web.servers import falling_silent, saying, serving
 
 KEY = "brave-secret-key-1234"

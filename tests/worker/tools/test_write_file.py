@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from deputize.shared.errors import ErrorType
-from tests.toolbench import EVERYTHING, Toolbench
+from tests.runs.toolbench import EVERYTHING, Toolbench
 
 
 @pytest.mark.requirement("S000-046", "S000-048", "S000-050", "S001-007", "S001-022", "S001-023", "S001-024", "S004-013")

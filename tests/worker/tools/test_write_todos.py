@@ -14,8 +14,8 @@ from deputize.shared.request import ApprovalMode
 from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
 from deputize.worker.text.output import TodoItem, TodoList
 from deputize.worker.tools.base import Kind
-from tests.running import call, open_bench, say, script
-from tests.toolbench import EVERYTHING, Toolbench
+from tests.runs.bench import call, open_bench, say, script
+from tests.runs.toolbench import EVERYTHING, Toolbench
 
 TODOS = [
     {"description": "Read the tests", "status": "completed"},

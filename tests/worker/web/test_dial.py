@@ -16,7 +16,7 @@ from deputize.shared.errors import Misconfigured
 from deputize.worker.web.dial import MAX_TRIES, GuardedTransport
 from deputize.worker.web.fetch import fetch
 from deputize.worker.web.targets import ForbiddenTarget, target
-from tests.internet import PUBLIC, Internet, redirect, response
+from tests.network.internet import PUBLIC, Internet, redirect, response
 from tests.worker.web.certificates import certificate_of
 from tests.worker.web.servers import Loopback, saying, serving
 

@@ -11,7 +11,7 @@ import pytest
 
 from deputize.worker.web.dial import Network
 from deputize.worker.web.egress_proxy import MAX_CONNECTIONS, MAX_REPORTED, EgressProxy
-from tests.internet import PUBLIC, Internet, response
+from tests.network.internet import PUBLIC, Internet, response
 from tests.waiting import until
 from tests.worker.web.servers import Loopback, Talk, falling_silent, saying, saying_for_ever, serving
 

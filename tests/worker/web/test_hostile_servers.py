@@ -14,8 +14,8 @@ from deputize.shared.settings import ToolSettings
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.tools.web_fetch import WebFetch
 from deputize.worker.web.fetch import MAX_BODY_BYTES, MAX_CHUNKS
-from tests.internet import redirect, response
-from tests.toolbench import Toolbench
+from tests.network.internet import redirect, response
+from tests.runs.toolbench import Toolbench
 from tests.worker.web.servers import Talk, dripping, falling_silent, saying, saying_for_ever, serving
 
 SOON = 0.5

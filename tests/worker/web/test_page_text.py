@@ -14,7 +14,7 @@ import pytest
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.worker.web import converter
 from deputize.worker.web.fetch import MAX_CONVERSIONS, MAX_PDF_BYTES, WebPage, decode_body, is_utf8, page_text
-from tests.leaks import descendants
+from tests.processes.leaks import descendants
 from tests.waiting import until
 
 TEXT = "Grüße, 日本語"

@@ -13,8 +13,8 @@ from deputize.shared.errors import ToolError
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.tools.web_fetch import TIMEOUT_SECONDS, WebFetch
 from deputize.worker.web.targets import CLOUD_METADATA, is_ours, refusal_reason
-from tests.internet import Internet, redirect, response
-from tests.toolbench import Toolbench
+from tests.network.internet import Internet, redirect, response
+from tests.runs.toolbench import Toolbench
 
 PUBLIC = "1.1.1.1 9.255.255.255 11.0.0.0 93.184.215.14 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0 "
 PUBLIC += "172.15.255.255 172.32.0.0 192.167.255.255 192.169.0.0 198.17.255.255 198.20.0.0 223.255.255.255 "

@@ -21,7 +21,7 @@ from deputize.worker.workspace.file_entries import TEMPORARY, temporary_name
 from deputize.worker.workspace.patches import MAX_CHANGES, Facts
 from deputize.worker.workspace.removal import delete
 from deputize.worker.workspace.workspace import Workspace
-from tests.running import Bench, call, say, script
+from tests.runs.bench import Bench, call, say, script
 from tests.waiting import until, until_sync
 
 MIB = 1 << 20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deputize.worker.workspace.copy_report import reported
 from deputize.worker.workspace.tree_copy import CopyTally
-from tests.running import Bench, say, script
+from tests.runs.bench import Bench, say, script
 
 
 async def test_a_copy_that_takes_long_is_told_with_its_size(bench: Bench, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from deputize.shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyW
 from deputize.worker.sandbox import environment
 from deputize.worker.workspace.tree_copy import CopyStopped, TreeCopy
 from deputize.worker.workspace.workspace import Workspace
-from tests.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
+from tests.processes.ordinary_user import home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
 from tests.worker.forked import in_child
 from tests.worker.workspace.trees import directory, tree

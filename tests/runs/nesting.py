@@ -15,7 +15,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import children_key
 from deputize.shared.runs.store import RunStore
 from deputize.worker.task import carry_out
-from tests.running import Bench, call
+from tests.runs.bench import Bench, call
 from tests.waiting import until
 
 LIFE = 3600

@@ -1,4 +1,4 @@
-"""`python -m tests.picture`: runs the demo on a terminal and draws what it shows as ``.github/demo.svg``."""
+"""`python -m tests.orchestrator.picture`: runs the demo on a terminal and draws it as ``.github/demo.svg``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from tests.orchestrator.terminal import on_terminal
 
-PICTURE = Path(__file__).resolve().parents[1] / ".github" / "demo.svg"
+PICTURE = Path(__file__).resolve().parents[2] / ".github" / "demo.svg"
 COLUMNS = 118
 LEFT, TOP, STEP, LETTER = 16, 52, 18, 7.83
 """Where the text begins, the height of a line and the width of a letter, in pixels."""

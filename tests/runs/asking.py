@@ -14,7 +14,7 @@ from deputize.shared.request import ApprovalMode, DelegationRequest
 from deputize.shared.runs.permissions import answer, pending
 from deputize.shared.wire import now
 from deputize.worker.task import carry_out
-from tests.running import Bench, call, open_bench
+from tests.runs.bench import Bench, call, open_bench
 from tests.waiting import until
 
 WRITE = call("write_file", path="a.txt", content="x\n")

@@ -23,7 +23,7 @@ from deputize.worker.linux.tree import children, command_line
 from tests.waiting import until_sync
 
 PR_SET_CHILD_SUBREAPER = 36
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 KEPT_WITHOUT_END = (
     "deputize:runs",
     "deputize:leases",

@@ -17,7 +17,7 @@ import redis
 
 from deputize.orchestrator.redis_server import EmbeddedRedis, prepare
 from deputize.shared.errors import Misconfigured
-from tests.leaks import endless_keys, kept
+from tests.processes.leaks import endless_keys, kept
 from tests.waiting import until_sync
 
 

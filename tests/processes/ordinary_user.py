@@ -24,7 +24,7 @@ import pytest
 from deputize.shared.libc import LIBC
 
 ORDINARY_UID = 61001
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE = (".package", "orchestrator", "shared", "worker", "tests")
 _CLONE_NEWNS = 0x20000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 12, 1 << 14, 1 << 18
@@ -63,7 +63,7 @@ def home_of_an_ordinary_user() -> Generator[Path]:
 def _unreachable() -> str:
     """Why that user cannot run the programs of this checkout, or nothing."""
     run = f"os.execv(sys.executable, [sys.executable, '-I', '-c', {_TRIED!r}])"
-    become = f"from tests.ordinary_user import become_ordinary; import os, sys; become_ordinary(); {run}"
+    become = f"from tests.processes.ordinary_user import become_ordinary; import os, sys; become_ordinary(); {run}"
     done = subprocess.run([sys.executable, "-c", become], cwd=ROOT, capture_output=True, text=True)
     return done.stderr.strip().rpartition("\n")[2] if done.returncode else ""
 

@@ -29,8 +29,8 @@ from deputize.worker.tools.context import Outcome, Subagents, ToolContext
 from deputize.worker.tools.web_fetch import WebFetch
 from deputize.worker.tools.web_search import WebSearch
 from deputize.worker.workspace.files import Files
-from tests.internet import sample_web
-from tests.skills import sample_skills
+from tests.network.internet import sample_web
+from tests.runs.skills import sample_skills
 
 SET_UP = Settings(
     skills_dir=sample_skills(), tools=ToolSettings(search_provider="searxng", search_url="http://search.test")

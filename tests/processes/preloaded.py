@@ -24,7 +24,7 @@ from multiprocessing import forkserver, reduction
 from pathlib import Path
 from typing import Any
 
-from tests import leaks
+from tests.processes import leaks
 
 COMMAND = str(Path(sys.executable).with_name("deputize"))
 PROGRAMS = {COMMAND: "deputize.orchestrator.cli"}
@@ -39,7 +39,7 @@ PRELOADED = [
     "kombu.transport.redis",
     *("deputize.orchestrator.cli.run", "deputize.orchestrator.orchestrator", "deputize.orchestrator.cli.live"),
     *("deputize.orchestrator.cli.mcp", "deputize.orchestrator.mcp.stdio"),
-    "tests.preloaded",
+    "tests.processes.preloaded",
     "tests.system.counting_worker",
     "tests.system.standing_worker",
     POOL_WORKER,

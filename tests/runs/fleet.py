@@ -16,7 +16,7 @@ from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import Envelope, RunFinished
 from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import Settings
-from tests.preloaded import WORKER, Forked
+from tests.processes.preloaded import WORKER, Forked
 from tests.waiting import until
 
 
