@@ -60,7 +60,7 @@ def connect(url: str, *, timeout: float | None = ANSWER_SECONDS) -> Redis:
     A ``timeout`` of None is for a ``Pipe``, which times its round trips itself at a lower cost.
     """
     tcp = {} if url.startswith("unix") else {"socket_keepalive": True}
-    return Redis.from_url(
+    client = Redis.from_url(
         url,
         **tcp,
         decode_responses=True,
@@ -70,6 +70,25 @@ def connect(url: str, *, timeout: float | None = ANSWER_SECONDS) -> Redis:
         retry=Retry(NoBackoff(), 1),
         max_connections=1000,
     )
+    pool: Any = client.connection_pool
+    pool.connection_class = _with_errors_of_uvloop(pool.connection_class)
+    return client
+
+
+def _with_errors_of_uvloop(base: type[Any]) -> type[Any]:
+    """Returns that class of connections; writing to a closed transport raises ConnectionError, as with asyncio's own.
+
+    uvloop raises RuntimeError there, which redis-py passes on: a run would end if Redis restarts between two commands.
+    """
+
+    class Connection(base):
+        async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+            try:
+                await super().send_packed_command(command, check_health)
+            except RuntimeError as error:
+                raise ConnectionError(str(error)) from error
+
+    return Connection
 
 
 def refuses_for_now(answer: Any) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import uvloop
 from redis.exceptions import ConnectionError, ResponseError
 
 from deputize.shared.connection import PACE_SECONDS, Pipe, _Job, _settle, connect, retried
@@ -37,13 +38,14 @@ async def reads(redis: Any) -> int:
 
 async def test_what_is_asked_for_soon_after_a_round_trip_goes_out_together(pipe: Pipe, redis_url: str) -> None:
     async with connect(redis_url) as redis:
-        before = await reads(redis)
+        before, begun = await reads(redis), time.perf_counter()
         asked: list[asyncio.Future[list[str]]] = []
         for _ in range(TIMES):
             asked.append(ask(pipe))
             await redis.ping()
         assert await asyncio.gather(*asked) == [[]] * TIMES
-        assert await reads(redis) - before - TIMES < TIMES / 2
+        paces = (time.perf_counter() - begun) / PACE_SECONDS  # on a busy machine the pings take longer than a pace
+        assert await reads(redis) - before - TIMES <= paces + 2
 
 
 async def test_who_waits_for_an_answer_is_not_kept_waiting_for_more(pipe: Pipe) -> None:
@@ -134,3 +136,17 @@ async def test_a_question_is_repeated_until_redis_answers() -> None:
         return found
 
     assert await retried(ask) == "there"
+
+
+def test_a_connection_that_closes_between_two_commands_is_opened_again(redis_url: str) -> None:
+    async def ping_twice() -> bool:
+        async with connect(redis_url) as redis:
+            await redis.ping()
+            held: Any = await redis.connection_pool.get_connection()
+            held._writer.transport.abort()
+            with pytest.raises(ConnectionError):
+                await held.send_command("PING")
+            await redis.connection_pool.release(held)
+            return await redis.ping()
+
+    assert uvloop.run(ping_twice()) is True
