@@ -36,7 +36,7 @@ class GlobPattern:
     def matches(self, path: str) -> bool:
         """Whether the pattern matches the whole path."""
         names = path.split("/")
-        return any(fits(parts, names) for parts in self._alternatives)
+        return any(_fits(parts, names) for parts in self._alternatives)
 
     def at(self, folder: str = ".") -> GlobState:
         """Returns the state of the match after the path of a directory."""
@@ -67,7 +67,7 @@ class GlobState:
         return GlobState([(parts, _step(states, parts, name)) for parts, states in self._reached])
 
 
-def fits(parts: PatternParts, names: Sequence[str]) -> bool:
+def _fits(parts: PatternParts, names: Sequence[str]) -> bool:
     """Whether the parts match all names. All alternatives are followed in parallel, name by name."""
     last = parts[-1] if parts else _NOTHING
     if last is not None and not last.match(names[-1]):
@@ -91,18 +91,18 @@ def _step(reached: set[int], parts: PatternParts, name: str) -> set[int]:
 
 
 @lru_cache(maxsize=4096)
-def name_pattern(part: str) -> re.Pattern[str]:
+def _name_pattern(part: str) -> re.Pattern[str]:
     """Compiles the pattern of one name. fnmatch writes atomic groups, so that no name makes the match slow."""
     return re.compile(fnmatch.translate(part.replace("[^", "[!")))
 
 
 @lru_cache(maxsize=4096)
 def _ignore_case_pattern(part: str) -> re.Pattern[str]:
-    return re.compile(name_pattern(part).pattern, re.IGNORECASE)
+    return re.compile(_name_pattern(part).pattern, re.IGNORECASE)
 
 
 _NOTHING = re.compile(r"(?!)")
-_ANYTHING = name_pattern("*")
+_ANYTHING = _name_pattern("*")
 
 
 def expand(pattern: str, exists: Exists | None = None) -> list[str]:
@@ -115,9 +115,9 @@ def expand(pattern: str, exists: Exists | None = None) -> list[str]:
         names = [name for name in alternative.split("/") if name not in ("", ".")]
         count = _count_existing(names, exists) if "[" in alternative else 0
         leading, rest = [*map(_literal, names[:count])], names[count:]
-        found.append("/".join([*leading, *map(fnmatch_escaped, rest)]))
+        found.append("/".join([*leading, *map(_fnmatch_escaped, rest)]))
         if any("[" in name for name in rest):
-            found.append("/".join([*leading, *(fnmatch_escaped(_BRACKET.sub("[[]", name)) for name in rest)]))
+            found.append("/".join([*leading, *(_fnmatch_escaped(_BRACKET.sub("[[]", name)) for name in rest)]))
     return list(dict.fromkeys(found))
 
 
@@ -137,20 +137,16 @@ def _literal(text: str) -> str:
     return re.sub(r"[*?\[]", lambda found: f"[{found[0]}]", text)
 
 
-def fnmatch_escaped(part: str, escaped: re.Pattern[str] = _ESCAPED) -> str:
+def _fnmatch_escaped(part: str) -> str:
     """Returns the part with every escaped character as a class of one character, which is how fnmatch escapes."""
-    return escaped.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)
-
-
-def compile_parts(parts: Sequence[str], *, ignore_case: bool = False) -> PatternParts:
-    """Compiles the parts of a pattern. A ``**`` at the end matches at least one name, not the directory itself."""
-    compiled = _ignore_case_pattern if ignore_case else name_pattern
-    ready = tuple(None if part == "**" else compiled(part) for part in parts)
-    return (*ready, _ANYTHING) if ready and ready[-1] is None else ready
+    return _ESCAPED.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)
 
 
 def _split_pattern(pattern: str, ignore_case: bool) -> PatternParts:
-    return compile_parts([part for part in pattern.split("/") if part not in ("", ".")], ignore_case=ignore_case)
+    """Compiles the parts of a pattern. A ``**`` at the end matches at least one name, not the directory itself."""
+    compiled = _ignore_case_pattern if ignore_case else _name_pattern
+    parts = tuple(None if part == "**" else compiled(part) for part in pattern.split("/") if part not in ("", "."))
+    return (*parts, _ANYTHING) if parts and parts[-1] is None else parts
 
 
 def _skip_globstars(reached: set[int], parts: PatternParts) -> set[int]:

@@ -1,4 +1,4 @@
-"""What a workspace has of git: the paths that its repository tracks, and a copy of a state that is kept elsewhere."""
+"""A copy of the state of git that a worktree or submodule keeps elsewhere."""
 
 from __future__ import annotations
 
@@ -24,23 +24,6 @@ _NOT_PRIVATE = ("commondir", "config", "gitdir", "info", "locked", "logs", "modu
 
 StateCopy = Callable[[Path, int, Callable[[str], bool]], None]
 """Copies the entries of a directory that the function names into the directory of the descriptor."""
-
-
-def tracked_paths(repository: Path) -> frozenset[str]:
-    """Returns the tracked files of a repository and the directories that they are in; none where it has no index."""
-    if not (git_directory(repository) / "index").is_file():  # git would wait for a pipe
-        return frozenset()
-    try:
-        listed = git("ls-files", "-z", "--cached", repository=repository).stdout
-    except OSError:
-        return frozenset()
-    found: set[str] = set()
-    for path in listed.split(b"\0"):
-        name = os.fsdecode(path)
-        while name and name not in found:
-            found.add(name)
-            name = name.rpartition("/")[0]
-    return frozenset(found)
 
 
 def linked_state(folder: Path) -> tuple[Path, Path] | None:

@@ -16,7 +16,7 @@ from ..text.diff import unified_diff
 from ..threads import give_way
 from .deadline import Deadline
 from .differences import DIRECTORY, LINK, Difference
-from .ignored import IgnoredFiles
+from .listed import OuterRules, ignored_files
 from .manifest import Manifest, StatEntry, read_content
 
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
@@ -147,22 +147,21 @@ class Comparison:
     base: int
     deadline: Deadline
     max_bytes: int
-    ignored: IgnoredFiles | None = None
-    """None where ignored files are changes as all others are."""
+    outer: OuterRules | None = None
+    """Rules from outside for what git ignores; None where ignored files are changes as all others are."""
     _parts: list[str] = field(default_factory=list[str])
     _comments: list[str] = field(default_factory=list[str])
     """Comment lines of the patch about omitted files."""
     _sentences: list[str] = field(default_factory=list[str])
     """Sentences about omitted files, for users."""
+    _unlisted: list[str] = field(default_factory=list[str])
 
     def run(self) -> Facts:
         """Compares the files. Returns the changes, the patch, and what they do not include."""
-        differences, ignored = list[Difference](), list[str]()
-        for difference in self.manifest.differences(self.deadline):
-            if self._is_ignored(difference):
-                ignored.append(printable_path(difference.path))
-            else:
-                differences.append(difference)
+        differences = self.manifest.differences(self.deadline)
+        paths = set[str]() if self.outer is None else self._ignored(differences, self.outer)
+        ignored = [printable_path(each.path) for each in differences if each.path in paths]
+        differences = [each for each in differences if each.path not in paths]
         bytes_left = self.max_bytes
         changes: list[FileChange] = []
         for difference in differences[:MAX_CHANGES]:
@@ -178,11 +177,19 @@ class Comparison:
         left_out = self._left_out(len(differences))
         return Facts(changes, patch, left_out, ignored=ignored[:MAX_IGNORED], ignored_count=len(ignored))
 
-    def _is_ignored(self, difference: Difference) -> bool:
-        """Whether git would not list the path as a change: it is new, and ignored."""
-        new = difference.new
-        is_new = difference.old is None and difference.source is None and new is not None and new.git_mode != DIRECTORY
-        return is_new and self.ignored is not None and self.ignored.ignores(difference.path, directory=False)
+    def _ignored(self, differences: Sequence[Difference], outer: OuterRules) -> set[str]:
+        """Returns the new files that git would not list as changes."""
+        new = [
+            each.path
+            for each in differences
+            if not each.old and not each.source and each.new and each.new.git_mode != DIRECTORY
+        ]
+        try:
+            return ignored_files(self.files, new, outer)
+        except OSError as error:
+            why = error.strerror or str(error)
+            self._unlisted.append(f"new files that .gitignore names count as changes: git could not be asked ({why})")
+            return set()
 
     def _part(self, difference: Difference, bytes_left: int) -> tuple[FilePatch, str]:
         """Returns the path's part of the patch, and the reason if it is omitted."""
@@ -242,6 +249,7 @@ class Comparison:
             sentences.append(f"{count - MAX_CHANGES} more changed files are not listed, nor in the patch")
         if self.deadline.expired:
             sentences.append("the comparison ended before it was complete: hashes and line counts may be missing")
+        sentences += self._unlisted
         unread = self.manifest.unread
         sentences += [f"not compared: {clip(printable_path(each), 300)}" for each in unread[:_MAX_NAMED]]
         return sentences

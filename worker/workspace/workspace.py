@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,14 +17,13 @@ from ...shared.errors import Invalid, Misconfigured
 from ...shared.libc import beneath
 from ...shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from ..sandbox.environment import MOUNT, owner
-from ..search.gitignore import GitIgnore
 from ..threads import run_in_thread
 from .deadline import UNBOUNDED, Deadline
 from .file_entries import PRIVATE_DIR
 from .files import Files
 from .generation import Generation
 from .git_state import copy_linked_state, linked_state
-from .ignored import IgnoredFiles, KeptRules, outer_rules
+from .listed import KeptRules, Source, listed, outer_rules
 from .manifest import Manifest, StatEntry, scan
 from .origin import is_workspace, read_origin, write_origin
 from .patches import MAX_PATCH_BYTES, Comparison, Facts, printable_path
@@ -153,8 +152,8 @@ class Workspace:
         """Does the blocking work of ``facts``."""
         files, base = self._fds
         kept = KeptRules.read(self._folder)
-        ignored = None if kept.everything else IgnoredFiles(self.files, kept.outer)
-        compared = Comparison(self._manifest, files, base, deadline, max_bytes, ignored).run()
+        outer = None if kept.everything else kept.outer
+        compared = Comparison(self._manifest, files, base, deadline, max_bytes, outer).run()
         return replace(compared, not_copied=_read_not_copied(self._folder))
 
 
@@ -219,16 +218,13 @@ def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules
     skip = (root.st_dev, root.st_ino)  # the source may contain the workspaces themselves
     with open_folder(folder / "files") as files, open_folder(folder / "base") as base:
         real = Path(f"/proc/self/fd/{source}").readlink()
-        kept = KeptRules.read(real.parent) if is_workspace(real, folder) else KeptRules(spec.ignored, outer_rules(real))
-        kept.write(folder)
-        with Files(Path(f"/proc/self/fd/{source}")) as original:
-            ignoring = None if spec.ignored else IgnoredFiles(original, kept.outer, real)
-            wanted = partial(_is_copied, ignoring, GitIgnore("\n".join(spec.exclude)))
-            copy = TreeCopy(source, files, wanted, owner(), skip, rules.stop, rules.max_bytes, tally=rules.tally)
-            copy.run()
-        if ((real / ".git").is_file() or (real / ".git").is_symlink()) and wanted(".git", False):
+        wanted, without_git = _wanted_paths(Source(source, real, skip, rules.stop), folder, spec)
+        include = partial(_is_copied, wanted)
+        copy = TreeCopy(source, files, include, owner(), skip, rules.stop, rules.max_bytes, tally=rules.tally)
+        copy.run()
+        if ((real / ".git").is_file() or (real / ".git").is_symlink()) and include(".git", False):
             copy.left_out |= _copy_linked_state(real, files, rules)
-        (folder / _NOT_COPIED).write_text(json.dumps(_not_copied_sentences(copy.left_out)), "ascii")
+        (folder / _NOT_COPIED).write_text(json.dumps([*without_git, *_not_copied_sentences(copy.left_out)]), "ascii")
         write_origin(folder, real)
         TreeCopy(files, base, lambda path, _: path.rpartition("/")[2] != ".git", stop=rules.stop).run()
 
@@ -273,13 +269,38 @@ def _read_not_copied(folder: Path) -> list[str]:
         return []
 
 
-def _is_copied(ignoring: IgnoredFiles | None, exclude: GitIgnore, path: str, is_directory: bool) -> bool:
-    names = path.split("/")
-    if is_directory and names[-1] in (".git", PRIVATE_DIR):
-        return names[-1] == ".git"
-    if exclude.decision(names, directory=is_directory):
-        return False
-    return ignoring is None or not ignoring.ignores(path, directory=is_directory)
+def _wanted_paths(source: Source, folder: Path, spec: DirectoryWorkspace) -> tuple[Set[str] | None, list[str]]:
+    """Returns the paths to copy (None: all) and a sentence where git is missing; records the rules for the run."""
+    kept, missing = KeptRules(spec.ignored), list[str]()
+    wanted: Set[str] | None = None
+    try:
+        if is_workspace(source.path, folder):
+            kept = KeptRules.read(source.path.parent)
+        elif not spec.ignored:
+            kept = KeptRules(outer=outer_rules(source.path))
+        if spec.exclude or not spec.ignored:
+            wanted = listed(source, None if spec.ignored else kept.outer, spec.exclude)
+    except FileNotFoundError as error:
+        if spec.exclude:
+            detail = f"git, which reads these patterns, is missing on the worker ({error.strerror}); install it there"
+            raise invalid("/workspace/exclude", detail) from None
+        kept = KeptRules(everything=True)
+        missing = ["files that .gitignore names were copied, too, because the worker has no git to recognize them"]
+    except OSError as error:
+        raise invalid(
+            "/workspace/path",
+            f"git cannot determine which files of {spec.path} are ignored ({error.strerror or error}); simplify its "
+            ".gitignore files, or copy ignored files, too (ignored: true, --with-ignored)",
+        ) from None
+    kept.write(folder)
+    return wanted, missing
+
+
+def _is_copied(wanted: Set[str] | None, path: str, is_directory: bool) -> bool:
+    *folders, name = path.split("/")
+    if is_directory and name in (".git", PRIVATE_DIR):
+        return name == ".git"
+    return wanted is None or path in wanted or ".git" in folders
 
 
 def check_writable(root: Path) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from deputize.shared.request import EmptyWorkspace
-from deputize.worker.workspace.git_state import tracked_paths
+from deputize.worker.workspace.listed import tracked_paths
 from deputize.worker.workspace.patches import MAX_IGNORED
 from deputize.worker.workspace.workspace import Workspace
-from tests.worker.workspace.trees import GIT, directory, git_apply, tree
+from tests.worker.workspace.trees import copy_of, directory, git, git_apply, tree, visible
 
 FILES = {
     ".gitignore": "*.log\nbuild/\n/packages/*/dist\n",
@@ -29,13 +28,6 @@ FILES = {
     "submodule/dist.log": "tracked by the submodule\n",
     "submodule/other.log": "",
 }
-
-
-def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-c", "user.name=x", "-c", "user.email=x@y", "-C", str(folder), *arguments]
-    return subprocess.run(
-        command, check=True, capture_output=True, env={**GIT, "HOME": os.environ.get("HOME", "/")}
-    ).stdout.decode()
 
 
 @pytest.fixture
@@ -57,23 +49,13 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def visible(folder: Path, within: str = "") -> set[str]:
-    """What git lists below a directory: what is tracked, or not ignored."""
-    named = git(folder / within, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
-    return {name for name in named if name and (folder / within / name).is_file()}
-
-
-async def copy_of(folder: Path, root: Path) -> Workspace:
-    return await Workspace.create(directory(folder, ignored=False), "dlg_1", root)
-
-
 async def test_a_copy_has_what_git_lists_also_what_is_tracked_though_ignored(repository: Path, root: Path) -> None:
     workspace = await copy_of(repository, root)
     names = {name for name in tree(workspace.path) if not name.startswith("submodule/")}
     assert names == visible(repository)
     assert {"kept.log", "build/forced/one.js", "packages/app/wanted.log"} <= names
     assert [*(workspace.path / "submodule").glob("*.log")] == [workspace.path / "submodule/dist.log"]
-    assert await workspace.changes() == []
+    assert (await workspace.facts()).changes == []
     workspace.close()
 
 
@@ -191,7 +173,7 @@ async def test_where_ignored_files_were_asked_for_they_are_changes_also_for_who_
     second = await Workspace.create(directory(first.path), "dlg_2", root)
     for workspace in (first, second):
         (workspace.path / "new.log").write_text("new")
-        assert [change.path for change in await workspace.changes()] == ["new.log"]
+        assert [change.path for change in (await workspace.facts()).changes] == ["new.log"]
         workspace.close()
 
 

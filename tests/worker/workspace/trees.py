@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deputize.shared.request import DirectoryWorkspace
+from deputize.worker.workspace.workspace import Workspace
 
 GIT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nonexistent", "LC_ALL": "C"}
 
@@ -59,3 +60,21 @@ def plant(folder: Path, wanted: dict[str, tuple[str, bytes]]) -> None:
         else:
             path.write_bytes(data)
             path.chmod(0o755 if kind == "program" else 0o644)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    settings = "user.name=x", "user.email=x@y", "safe.directory=*", "protocol.file.allow=always"
+    command = ["git", *(word for each in settings for word in ("-c", each)), "-C", str(folder), *arguments]
+    return subprocess.run(
+        command, check=True, capture_output=True, env={**GIT, "HOME": os.environ.get("HOME", "/")}
+    ).stdout.decode()
+
+
+def visible(folder: Path, within: str = "") -> set[str]:
+    """What git lists below a directory: what is tracked, or not ignored."""
+    named = git(folder / within, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+    return {name for name in named if name and (folder / within / name).is_file()}
+
+
+async def copy_of(folder: Path, root: Path) -> Workspace:
+    return await Workspace.create(directory(folder, ignored=False), "dlg_1", root)

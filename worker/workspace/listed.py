@@ -1,0 +1,226 @@
+"""What git lists of a directory: what a copy has, and which new files of a run are none of its changes.
+
+git itself decides, in a directory with copies of the rules alone: there it meets no configuration and no pipe.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat as modes
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
+from typing import Self
+
+from ...shared.git import git, git_directory, read_regular, repository_of, shared_state
+from ...shared.libc import beneath
+from ...shared.settings.variables import environment
+from ..threads import give_way
+from .file_entries import PRIVATE_DIR, read_all
+from .source import closing_fd
+from .tree_copy import CopyStopped
+
+MAX_BYTES = 1024 * 1024
+"""Of the rules of one file."""
+SECONDS = 10.0
+"""For one question to git: lines with many wildcards take long."""
+_FILE = "ignored.json"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+OuterRules = Sequence[tuple[Sequence[str], str]]
+"""Texts of rules from outside a directory, the deciding one first, each with the path that leads to the directory."""
+
+
+class _Rules:
+    """A directory of rules; the paths of directories end with a slash, that of the top is empty."""
+
+    def __init__(self, outer: OuterRules = ()) -> None:
+        self._top: TemporaryDirectory[str] | None = None
+        deepest = max((names for names, _ in outer), key=len, default=())
+        self._prefix = "".join(f"{name}/" for name in deepest)
+        for names, text in reversed(outer):
+            self._append("/".join(deepest[: len(deepest) - len(names)]), text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._top:
+            self._top.cleanup()
+
+    def add(self, root: int, folder: str) -> None:
+        """Adds the rules of a directory below ``root``. Raises OSError(EFBIG) for too large a file."""
+        data = b""
+        with (
+            suppress(OSError),
+            _opened(root, f"{folder}.gitignore", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW) as fd,
+        ):
+            data = read_all(fd, MAX_BYTES) if modes.S_ISREG(os.fstat(fd).st_mode) else b""
+        if len(data) > MAX_BYTES:
+            raise OSError(errno.EFBIG, f"{folder}.gitignore is larger than {MAX_BYTES} bytes")
+        self._append(self._prefix + folder, os.fsdecode(data))
+
+    def ignored(self, paths: Iterable[str]) -> set[str]:
+        """Returns the paths that are ignored. Raises OSError as ``git`` does."""
+        asked = {os.fsencode(f"./{self._prefix}{path}".removesuffix("/")): path for path in paths}
+        if not asked or self._top is None:
+            return set()
+        for path in asked.values():
+            if f"/{path}".endswith("/"):  # some rules are for directories alone
+                Path(f"{self._top.name}/{self._prefix}{path}").mkdir(parents=True, exist_ok=True)
+        arguments = "-z", "--stdin", "--no-index"
+        done = git("check-ignore", *arguments, cwd=Path(self._top.name), input=b"\0".join(asked), seconds=SECONDS)
+        if done.returncode not in (0, 1):
+            raise OSError(errno.EIO, f"git: {done.stderr.decode('utf-8', 'replace').strip()}")
+        return {asked[path] for path in done.stdout.split(b"\0")[:-1]}
+
+    def _append(self, folder: str, text: str) -> None:
+        if text:
+            self._top = self._top or TemporaryDirectory(prefix="deputize-rules-")
+            place = Path(self._top.name, folder)
+            place.mkdir(parents=True, exist_ok=True)
+            with (place / ".gitignore").open("ab") as file:
+                file.write(os.fsencode(text.removeprefix("\ufeff")) + b"\n")
+
+
+@contextmanager
+def _opened(root: int, path: str, flags: int) -> Generator[int]:
+    with closing_fd(beneath(root, path, flags, links=False)) as fd:
+        yield fd
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A directory to copy, open, and its path; ``skip`` is a directory in it (device, inode) that is not copied."""
+
+    fd: int
+    path: Path
+    skip: tuple[int, int] | None
+    stop: Event
+
+    def names(self, folder: str) -> Iterator[str]:
+        """Yields the names in a directory; nothing of one that cannot be read."""
+        if self.stop.is_set():
+            raise CopyStopped
+        give_way()
+        with suppress(OSError), _opened(self.fd, folder or ".", _FOLDER) as fd:
+            found = os.fstat(fd)
+            with os.scandir(fd) as entries:
+                for entry in () if (found.st_dev, found.st_ino) == self.skip else entries:
+                    yield entry.name + "/" * entry.is_dir(follow_symlinks=False)
+
+
+def listed(source: Source, outer: OuterRules | None, exclude: Sequence[str] = ()) -> set[str]:
+    """Returns the paths that are tracked or not ignored, but those that ``exclude`` names, and what is in ``.git``.
+
+    Without ``outer`` rules ignored paths count as all others. Raises OSError.
+    """
+    found = set[str]()
+    tracked = dict[str, frozenset[str]]()
+    level = {"": frozenset([""] if repository_of(source.path) else [])}
+    with _Rules(outer or ()) as rules, _Rules([((), "\n".join(exclude))]) as excluding:
+        while level:
+            paths = dict[str, frozenset[str]]()
+            for folder, repositories in level.items():
+                names = [*source.names(folder)]
+                around = repositories | {folder} if {".git", ".git/"} & {*names} else repositories
+                if outer is not None and ".gitignore" in names:
+                    rules.add(source.fd, folder)
+                paths |= {folder + name: around for name in names if name not in (".git/", f"{PRIVATE_DIR}/")}
+            ignored = rules.ignored(paths)
+            for folder in {each for path in ignored for each in paths[path]} - tracked.keys():
+                tracked[folder] = tracked_paths(source.path / folder)
+            ignored = {
+                path
+                for path in ignored
+                if f"/{path}".rpartition("/")[2] != ".git"
+                and not any(path[len(each) :].removesuffix("/") in tracked[each] for each in paths[path])
+            }
+            ignored |= excluding.ignored(paths)
+            level = {path: around for path, around in paths.items() if path not in ignored and path.endswith("/")}
+            found |= {path.removesuffix("/") for path in paths.keys() - ignored}
+    return found
+
+
+def ignored_files(root: int, paths: Collection[str], outer: OuterRules) -> set[str]:
+    """Returns which files below a directory (descriptor) git would ignore, if they were new. Raises OSError."""
+    folders = {path[: at + 1] for path in paths for at, character in enumerate(path) if character == "/"}
+    with _Rules(outer) as rules:
+        for folder in {"", *folders} if paths else ():
+            rules.add(root, folder)
+        return rules.ignored(paths)
+
+
+def tracked_paths(folder: Path) -> frozenset[str]:
+    """Returns the tracked files below a folder of a repository and the directories that they are in."""
+    repository = repository_of(folder)
+    if repository is None or not (git_directory(repository) / "index").is_file():  # git would wait for a pipe
+        return frozenset()
+    try:
+        done = git("ls-files", "-z", "--cached", repository=repository, cwd=folder)
+    except OSError:
+        return frozenset()
+    found: set[str] = set()
+    for path in map(os.fsdecode, done.stdout.split(b"\0")):
+        while path and path not in found:
+            found.add(path)
+            path = path.rpartition("/")[0]
+    return frozenset(found)
+
+
+def outer_rules(source: Path) -> OuterRules:
+    """Returns the rules for a directory that git has from elsewhere: from folders above, ``info/exclude``, the user's.
+
+    Where these ignore the directory itself, it was asked for by name, and none of them counts. Raises OSError.
+    """
+    repository = repository_of(source)
+    if repository is None:
+        return ()
+    names = source.relative_to(repository).parts
+    files = [(names[at:], Path(repository, *names[:at], ".gitignore")) for at in range(len(names) - 1, -1, -1)]
+    files += [(names, path) for path in (shared_state(repository) / "info/exclude", _excludes_file(repository)) if path]
+    outer = [(each, os.fsdecode(read_regular(path, MAX_BYTES))) for each, path in files]
+    with _Rules(outer) as rules:
+        return () if names and rules.ignored([""]) else [(each, text) for each, text in outer if text]
+
+
+def _excludes_file(repository: Path) -> Path | None:
+    """Returns the file that ``core.excludesFile`` names to git in this repository, or git's default one."""
+    asked = "--type=path", "--get", "core.excludesFile"
+    for configured in (repository, None):  # the user's part alone where git cannot read the repository's
+        try:
+            done = git("config", *asked, repository=configured, cwd=repository, as_user=True)
+        except OSError:
+            continue
+        if done.returncode == 0:
+            return repository / os.fsdecode(done.stdout.rstrip(b"\n"))
+        if done.returncode == 1:
+            break
+    try:
+        return Path(environment().get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "git/ignore"
+    except RuntimeError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRules:
+    """What is recorded beside a copy: whether ignored files count as any other, and rules from elsewhere."""
+
+    everything: bool = False
+    outer: OuterRules = ()
+
+    def write(self, folder: Path) -> None:
+        (folder / _FILE).write_text(json.dumps([self.everything, self.outer]), "ascii")
+
+    @classmethod
+    def read(cls, folder: Path) -> KeptRules:
+        """Reads what was recorded beside a workspace; nothing for an empty one."""
+        try:
+            return cls(*json.loads((folder / _FILE).read_text("ascii")))
+        except FileNotFoundError:
+            return cls()
