@@ -39,7 +39,7 @@ from .tool_calls import ToolCalls
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
 from .workspace.artifacts import Artifacts
-from .workspace.deadline import Deadline
+from .workspace.manifest import Deadline
 from .workspace.patches import Facts
 from .workspace.removal import delete
 from .workspace.workspace import Workspace

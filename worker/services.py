@@ -41,9 +41,8 @@ from .toolkit.registry import available_tools, default_kit
 from .tools import BUILTIN
 from .tools.base import AnyTool
 from .web.dial import Network
-from .workspace.copy_report import LONG_SECONDS, reported
-from .workspace.restoring import restore
-from .workspace.tree_copy import CopyTally
+from .workspace.generation import restore
+from .workspace.tree_copy import LONG_SECONDS, CopyTally, reported
 from .workspace.workspace import Workspace
 
 

@@ -15,11 +15,6 @@ SHORT = {
     "shared/ids.py": "imported by everything, and imports nothing",
     "shared/startup.py": "imported before all else",
     "shared/workspaces.py": "where both sides find files, without a client of Redis",
-    "worker/workspace/copy_report.py": "read by the copy and by the run",
-    "worker/workspace/deadline.py": "a bound that three walks share",
-    "worker/workspace/differences.py": "read by patches and by facts",
-    "worker/workspace/file_errors.py": "errors of files in words, for all tools",
-    "worker/workspace/origin.py": "read by the copy and by patches",
 }
 """Files below the floor that are neither a package's face nor a program, with their reasons. Only ever fewer."""
 SHORT_ROOF = 10

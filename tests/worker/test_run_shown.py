@@ -11,7 +11,7 @@ import pytest
 
 from deputize.shared.delegation import Step, StepStatus
 from deputize.shared.errors import ToolError
-from deputize.worker.workspace.shown_files import ShownFiles
+from deputize.worker.workspace.files import ShownFiles
 from tests.runs.bench import call, open_bench, say, script
 from tests.worker.workspace.path_corpus import CORPUS, SECRET, base
 

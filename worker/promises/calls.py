@@ -145,7 +145,7 @@ async def try_planted(folder: Path, empty: Path, environ: Mapping[str, str]) -> 
     try:
         workspace.files.write("text", b"after\n")
         await workspace.note_changes()
-        await workspace.patch()
+        await workspace.facts()
     finally:
         workspace.close()
     return [*found, *(["a program that a workspace names was executed"] if mark.exists() else [])]

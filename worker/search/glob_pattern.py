@@ -24,19 +24,15 @@ class GlobPattern:
 
     Names may contain brackets, as in ``app/[id]/page.tsx``. With ``exists``, leading names that exist literally match
     only literally; any other name with brackets matches both as a class and literally.
-    With ``anywhere`` the pattern may start in any directory.
     """
 
-    def __init__(
-        self, pattern: str, *, exists: Exists | None = None, ignore_case: bool = False, anywhere: bool = False
-    ) -> None:
-        before = "**/" if anywhere else ""
-        self._alternatives = [_split_pattern(before + each, ignore_case) for each in expand(pattern, exists)]
+    def __init__(self, pattern: str, *, exists: Exists | None = None, ignore_case: bool = False) -> None:
+        self._alternatives = [_split_pattern(each, ignore_case) for each in expand(pattern, exists)]
 
     def matches(self, path: str) -> bool:
         """Whether the pattern matches the whole path."""
-        names = path.split("/")
-        return any(_fits(parts, names) for parts in self._alternatives)
+        folder, _, name = path.rpartition("/")
+        return self.at(folder).fits(name)
 
     def at(self, folder: str = ".") -> GlobState:
         """Returns the state of the match after the path of a directory."""
@@ -65,17 +61,6 @@ class GlobState:
     def inside(self, name: str) -> GlobState:
         """Returns the state at a subdirectory."""
         return GlobState([(parts, _step(states, parts, name)) for parts, states in self._reached])
-
-
-def _fits(parts: PatternParts, names: Sequence[str]) -> bool:
-    """Whether the parts match all names. All alternatives are followed in parallel, name by name."""
-    last = parts[-1] if parts else _NOTHING
-    if last is not None and not last.match(names[-1]):
-        return False
-    reached = _skip_globstars({0}, parts)
-    for name in names:
-        reached = _step(reached, parts, name)
-    return len(parts) in reached
 
 
 def _step(reached: set[int], parts: PatternParts, name: str) -> set[int]:
@@ -107,7 +92,7 @@ _ANYTHING = _name_pattern("*")
 
 def expand(pattern: str, exists: Exists | None = None) -> list[str]:
     """Returns the alternatives of a pattern, without braces and escapes, and with literal brackets as ``[[]``."""
-    exists = exists or _never_exists
+    exists = exists or (lambda path: False)
     found: list[str] = []
     if "{" in pattern and exists(pattern):
         found.append(_literal(pattern))
@@ -119,10 +104,6 @@ def expand(pattern: str, exists: Exists | None = None) -> list[str]:
         if any("[" in name for name in rest):
             found.append("/".join([*leading, *(_fnmatch_escaped(_BRACKET.sub("[[]", name)) for name in rest)]))
     return list(dict.fromkeys(found))
-
-
-def _never_exists(path: str) -> bool:
-    return False
 
 
 def _count_existing(names: Sequence[str], exists: Exists) -> int:

@@ -23,7 +23,7 @@ from ..sandbox.environment import owner
 from ..sandbox.project_tools import ProjectTools
 from ..tools.base import AnyTool, Effect, InitContext, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult
 from ..tools.skills import skills_of
-from ..workspace.shown_files import ShownFiles
+from ..workspace.files import ShownFiles
 from ..workspace.workspace import Workspace
 from .offer import RunOffer
 from .registry import Registry, prepare_kit, tool_traits

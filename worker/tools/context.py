@@ -12,8 +12,7 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.request import DelegationRequest
 from ..sandbox.bubblewrap import Sandbox
 from ..text.output import Display
-from ..workspace.files import Files
-from ..workspace.shown_files import ShownFiles
+from ..workspace.files import Files, ShownFiles
 
 
 @dataclass(frozen=True, slots=True)

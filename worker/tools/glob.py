@@ -14,8 +14,7 @@ from ..search.listing import list_files, matching
 from ..search.ripgrep import SkippedPaths, is_installed
 from ..text.output import one_line
 from ..threads import run_in_thread
-from ..workspace.files import Files
-from ..workspace.shown_files import named
+from ..workspace.files import Files, named
 from .base import Availability, DisplayOptions, Kind, P, Params, Tool, ToolContext, ToolResult
 from .params import WorkspacePath
 

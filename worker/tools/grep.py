@@ -9,14 +9,21 @@ from pydantic import Field, field_validator
 
 from ...shared.text import clip
 from ..sandbox.bubblewrap import Sandbox
-from ..search.grep import GrepQuery, matches_ignoring_case, search_content
-from ..search.hits import Hits, Mode, cap_per_file, format_hits, hits_by_mtime
+from ..search.grep import (
+    GrepQuery,
+    Hits,
+    Mode,
+    cap_per_file,
+    format_hits,
+    hits_by_mtime,
+    matches_ignoring_case,
+    search_content,
+)
 from ..search.ripgrep import SkippedPaths
 from ..text.output import one_line
 from ..threads import run_in_thread
 from ..workspace.file_entries import is_private
-from ..workspace.files import Files
-from ..workspace.shown_files import named
+from ..workspace.files import Files, named
 from .base import DisplayOptions, Params, ToolContext, ToolResult
 from .glob import SearchTool
 from .pages import file_not_found_error

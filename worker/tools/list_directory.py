@@ -8,8 +8,7 @@ from ...shared.text import clip
 from ..text.output import one_line
 from ..threads import run_in_thread
 from ..workspace.file_entries import PRIVATE_DIR, is_being_written
-from ..workspace.files import FileEntry
-from ..workspace.shown_files import named
+from ..workspace.files import FileEntry, named
 from .base import Availability, DisplayOptions, Kind, Params, Tool, ToolContext, ToolResult
 from .params import WorkspacePath
 

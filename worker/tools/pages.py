@@ -28,7 +28,7 @@ from ..search.ripgrep import SkippedPaths
 from ..text.output import few_tokens, one_line
 from ..text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
 from ..threads import give_way
-from ..workspace.file_errors import not_a_file, tool_error
+from ..workspace.file_entries import not_a_file, tool_error
 from ..workspace.files import Files
 
 _SIMILAR = 60.0

@@ -10,10 +10,26 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.text import clip
 from ..text.output import lines_hint_of
 from ..threads import run_in_thread
-from ..workspace.files import Files
-from ..workspace.shown_files import named
-from .base import Availability, DisplayOptions, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult
-from .pages import PAGE_CHARS, PAGE_LINES, FileLines, file_not_found_error, format_page, format_remark_line, read_lines
+from ..workspace.files import Files, named
+from .base import (
+    Availability,
+    DisplayOptions,
+    Kind,
+    OutputLimit,
+    Params,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from .pages import (
+    PAGE_CHARS,
+    PAGE_LINES,
+    FileLines,
+    file_not_found_error,
+    format_page,
+    format_remark_line,
+    read_lines,
+)
 from .params import WorkspacePath
 
 

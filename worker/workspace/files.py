@@ -16,14 +16,18 @@ from .file_entries import (
     PRIVATE_DIR,
     FileEntry,
     Stat,
+    closing_fd,
     entries_of,
     lstat,
+    not_a_file,
+    not_allowed,
     path_of_fd,
     read_all,
     stat_of,
     temporary_name,
+    too_large,
+    tool_error,
 )
-from .file_errors import not_a_file, not_allowed, too_large, tool_error
 
 MAX_READ = 64 * 1024 * 1024
 _PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -108,8 +112,7 @@ class Files:
 
     def read(self, path: str, max_bytes: int = MAX_READ) -> bytes:
         """Reads a file. Raises ToolError: FILE_TOO_LARGE above ``max_bytes``, NOT_A_FILE unless it is regular."""
-        fd = self.open_fd(path)
-        try:
+        with closing_fd(self.open_fd(path)) as fd:
             found = os.fstat(fd)
             if not modes.S_ISREG(found.st_mode):
                 raise not_a_file(path, found.st_mode)
@@ -118,35 +121,26 @@ class Files:
             take_memory(found.st_size)
             with self._tool_errors(path):
                 data = read_all(fd, max_bytes)
-        finally:
-            os.close(fd)
         if len(data) > max_bytes:
             raise too_large(path, len(data), max_bytes)
         return data
 
     def head(self, path: str, size: int) -> bytes:
         """Reads the first bytes of a regular file. Raises ToolError like ``read``."""
-        fd = self.open_fd(path)
-        try:
+        with closing_fd(self.open_fd(path)) as fd, self._tool_errors(path):
             if not modes.S_ISREG(mode := os.fstat(fd).st_mode):
                 raise not_a_file(path, mode)
-            with self._tool_errors(path):
-                return read_all(fd, size - 1)
-        finally:
-            os.close(fd)
+            return read_all(fd, size - 1)
 
     def stat(self, path: str, *, follow: bool = True) -> Stat | None:
         """Returns the status of the path, or None if it does not exist; of a link itself if ``follow`` is False."""
         try:
-            fd = self.open_fd(path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
+            with closing_fd(self.open_fd(path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))) as fd:
+                return stat_of(os.fstat(fd))
         except ToolError as error:
             if error.type in (ErrorType.FILE_NOT_FOUND, ErrorType.NOT_A_DIRECTORY):
                 return None
             raise
-        try:
-            return stat_of(os.fstat(fd))
-        finally:
-            os.close(fd)
 
     def write(self, path: str, data: bytes, *, keep_mode: bool = True) -> bool:
         """Replaces or creates the file atomically, with its parents; returns whether it was created.
@@ -155,48 +149,24 @@ class Files:
         """
         inner = self.relative(path)
         with self._tool_errors(path):
-            folder, name = self._parent(path, inner)
-            try:
+            head, _, name = inner.rpartition("/")
+            if name in ("", ".", ".."):
+                raise not_a_file(path, modes.S_IFDIR)
+            with closing_fd(self._make_folders(head or ".")) as folder:
                 old = lstat(folder, name)
                 if old is None or modes.S_ISREG(old.st_mode):
                     mode = old.st_mode & _PERMISSIONS if old and keep_mode else 0o644
                     self._replace(folder, name, data, mode)
                     return old is None
-            finally:
-                os.close(folder)
         if not modes.S_ISLNK(old.st_mode):
             raise not_a_file(path, old.st_mode)
         return self.write(self._target(path, inner), data, keep_mode=keep_mode)
 
-    def mkdir(self, path: str) -> None:
-        """Creates the directory and its parents, if they do not exist."""
-        inner = self.relative(path)
-        with self._tool_errors(path):
-            os.close(self._make_folders(inner))
-
-    def remove(self, path: str) -> None:
-        """Removes a file, a link (not its target) or an empty directory."""
-        inner = self.relative(path).rstrip("/")
-        with self._tool_errors(path):
-            head, _, name = inner.rpartition("/")
-            if name in (".", ".."):
-                raise not_a_file(path, modes.S_IFDIR)
-            folder = beneath(self._fd, head or ".", os.O_PATH | os.O_DIRECTORY)
-            try:
-                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                (os.rmdir if modes.S_ISDIR(found.st_mode) else os.unlink)(name, dir_fd=folder)
-            finally:
-                os.close(folder)
-
     def scan(self, path: str = ".") -> list[FileEntry]:
         """Returns the entries of a directory, sorted by name. Raises ToolError(NOT_A_DIRECTORY)."""
         inner = self.relative(path).rstrip("/")
-        fd = self.open_fd(path, _FOLDER)
-        try:
-            with self._tool_errors(path), os.scandir(fd) as found:
-                return sorted(entries_of("" if inner == "." else inner + "/", found), key=lambda entry: entry.path)
-        finally:
-            os.close(fd)
+        with closing_fd(self.open_fd(path, _FOLDER)) as fd, self._tool_errors(path), os.scandir(fd) as found:
+            return sorted(entries_of("" if inner == "." else inner + "/", found), key=lambda entry: entry.path)
 
     def walk(self, path: str = ".") -> Iterator[FileEntry]:
         """Yields all entries below a directory, parents first; links are not followed, missing files are skipped."""
@@ -215,13 +185,6 @@ class Files:
                 return plain[len(name) :].lstrip("/") or "."
         raise not_allowed(path, "it is outside the workspace", self.mount)
 
-    def _parent(self, path: str, inner: str) -> tuple[int, str]:
-        """Returns a descriptor of the parent directory, created if missing, and the last name."""
-        head, _, name = inner.rpartition("/")
-        if name in ("", ".", ".."):
-            raise not_a_file(path, modes.S_IFDIR)
-        return self._make_folders(head or "."), name
-
     def _make_folders(self, inner: str) -> int:
         missing: list[str] = []
         while True:
@@ -233,13 +196,10 @@ class Files:
                 missing.append(name)
                 inner = head or "."
         for name in reversed(missing):
-            try:
-                with suppress(FileExistsError):
-                    os.mkdir(name, 0o755, dir_fd=folder)
-                    if self._owner:
-                        os.chown(name, *self._owner, dir_fd=folder, follow_symlinks=False)
-            finally:
-                os.close(folder)
+            with closing_fd(folder), suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=folder)
+                if self._owner:
+                    os.chown(name, *self._owner, dir_fd=folder, follow_symlinks=False)
             inner = f"{inner}/{name}"
             folder = beneath(self._fd, inner, os.O_PATH | os.O_DIRECTORY)
         return folder
@@ -248,16 +208,13 @@ class Files:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with temporary_name() as temporary:
             try:
-                fd = os.open(temporary, flags, 0o600, dir_fd=folder)
-                try:
+                with closing_fd(os.open(temporary, flags, 0o600, dir_fd=folder)) as fd:
                     left = memoryview(data)
                     while left:
                         left = left[os.write(fd, left) :]
                     if self._owner:
                         os.fchown(fd, *self._owner)
                     os.fchmod(fd, mode)
-                finally:
-                    os.close(fd)
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
                 with suppress(FileNotFoundError):
@@ -266,14 +223,10 @@ class Files:
 
     def _target(self, path: str, inner: str) -> str:
         """Returns the target of a link as a path relative to the workspace, with all links resolved."""
-        with self._tool_errors(path):
-            fd = beneath(self._fd, inner, os.O_PATH)
-        try:
+        with self._tool_errors(path), closing_fd(beneath(self._fd, inner, os.O_PATH)) as fd:
             if not modes.S_ISREG(mode := os.fstat(fd).st_mode):
                 raise not_a_file(path, mode)
             real, top = (str(Path(f"/proc/self/fd/{which}").readlink()) for which in (fd, self._fd))
-        finally:
-            os.close(fd)
         if not real.startswith(top + "/"):
             raise not_allowed(path, "its target moved", self.mount)
         return real[len(top) + 1 :]
@@ -297,3 +250,46 @@ def write_private(files: Files, path: str, data: bytes) -> str:
     """Writes a file in the worker's own directory; returns its path in the workspace."""
     files.write(full := private_path(files, path), data)
     return full
+
+
+class ShownFiles(Files):
+    """The files below one directory, at its own path. Paths are absolute, or relative to the directory.
+
+    ``reader`` is the user (uid, gid) of commands where the worker is root: what commands cannot open is refused.
+    """
+
+    def __init__(self, root: Path, reader: tuple[int, int] | None = None) -> None:
+        super().__init__(root, mount=str(root))
+        self._reader = reader
+
+    def open_fd(self, path: str, flags: int = _PLAIN) -> int:
+        fd = super().open_fd(path, flags)
+        place = Path(f"/proc/self/fd/{fd}").readlink()
+        if self._reader and not _may_open(self.root.resolve(), place, self._reader):
+            os.close(fd)
+            raise ToolError(ErrorType.PERMISSION_DENIED, f"Permission denied: {path}")
+        return fd
+
+    def write(self, path: str, data: bytes, *, keep_mode: bool = True) -> bool:
+        raise ToolError(ErrorType.PATH_NOT_ALLOWED, f"Path not allowed: {path!r}: it can only be read.")
+
+
+def named(files: Files, path: str) -> str:
+    """Returns a path of these files as answers name it: absolute where it is not in the workspace."""
+    return files.full(path) if isinstance(files, ShownFiles) else path
+
+
+def _may_open(root: Path, place: Path, reader: tuple[int, int]) -> bool:
+    """Returns whether the reader may read the file, or list the directory, and enter all those that lead there."""
+    try:
+        found = place.lstat()
+        folders = [folder.lstat() for folder in place.parents if folder.is_relative_to(root)]
+    except OSError:  # it was moved or removed meanwhile
+        return False
+    readable = _is_open_to(found, 0o5 if modes.S_ISDIR(found.st_mode) else 0o4, reader)
+    return place.is_relative_to(root) and readable and all(_is_open_to(folder, 0o1, reader) for folder in folders)
+
+
+def _is_open_to(found: os.stat_result, wanted: int, reader: tuple[int, int]) -> bool:
+    shift = 6 if found.st_uid == reader[0] else 3 if found.st_gid == reader[1] else 0
+    return found.st_mode >> shift & wanted == wanted

@@ -9,8 +9,8 @@ import errno
 import json
 import os
 import stat as modes
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,16 +21,16 @@ from ...shared.git import git, git_directory, read_regular, repository_of, share
 from ...shared.libc import beneath
 from ...shared.settings.variables import environment
 from ..threads import give_way
-from .file_entries import PRIVATE_DIR, read_all
-from .source import closing_fd
+from .file_entries import PRIVATE_DIR, closing_fd, read_all
 from .tree_copy import CopyStopped
 
 MAX_BYTES = 1024 * 1024
 """Of the rules of one file."""
 SECONDS = 10.0
 """For one question to git: lines with many wildcards take long."""
-_FILE = "ignored.json"
+_KEPT = "ignored.json"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 OuterRules = Sequence[tuple[Sequence[str], str]]
 """Texts of rules from outside a directory, the deciding one first, each with the path that leads to the directory."""
@@ -58,7 +58,7 @@ class _Rules:
         data = b""
         with (
             suppress(OSError),
-            _opened(root, f"{folder}.gitignore", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW) as fd,
+            closing_fd(beneath(root, f"{folder}.gitignore", _FILE, links=False)) as fd,
         ):
             data = read_all(fd, MAX_BYTES) if modes.S_ISREG(os.fstat(fd).st_mode) else b""
         if len(data) > MAX_BYTES:
@@ -88,12 +88,6 @@ class _Rules:
                 file.write(os.fsencode(text.removeprefix("\ufeff")) + b"\n")
 
 
-@contextmanager
-def _opened(root: int, path: str, flags: int) -> Generator[int]:
-    with closing_fd(beneath(root, path, flags, links=False)) as fd:
-        yield fd
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """A directory to copy, open, and its path; ``skip`` is a directory in it (device, inode) that is not copied."""
@@ -108,7 +102,7 @@ class Source:
         if self.stop.is_set():
             raise CopyStopped
         give_way()
-        with suppress(OSError), _opened(self.fd, folder or ".", _FOLDER) as fd:
+        with suppress(OSError), closing_fd(beneath(self.fd, folder or ".", _FOLDER, links=False)) as fd:
             found = os.fstat(fd)
             with os.scandir(fd) as entries:
                 for entry in () if (found.st_dev, found.st_ino) == self.skip else entries:
@@ -215,12 +209,12 @@ class KeptRules:
     outer: OuterRules = ()
 
     def write(self, folder: Path) -> None:
-        (folder / _FILE).write_text(json.dumps([self.everything, self.outer]), "ascii")
+        (folder / _KEPT).write_text(json.dumps([self.everything, self.outer]), "ascii")
 
     @classmethod
     def read(cls, folder: Path) -> KeptRules:
         """Reads what was recorded beside a workspace; nothing for an empty one."""
         try:
-            return cls(*json.loads((folder / _FILE).read_text("ascii")))
+            return cls(*json.loads((folder / _KEPT).read_text("ascii")))
         except FileNotFoundError:
             return cls()

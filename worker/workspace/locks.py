@@ -73,8 +73,6 @@ def edit_lock(files: Files, path: str) -> Generator[None]:
     """
     key = files.real(path)
     with _guard:
-        found = _locks.get(key)
-        if found is None:
-            found = _locks[key] = _FileLock()
+        found = _locks.setdefault(key, _FileLock())
     with found.lock:
         yield

@@ -7,25 +7,63 @@ import hashlib
 import json
 import os
 import stat as modes
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import FileIO
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import NamedTuple
 
 from ...shared.libc import beneath
 from ..threads import give_way
-from .deadline import UNBOUNDED, Deadline
-from .differences import DIRECTORY, LINK, Content, Difference, is_unknown, join_renames
-from .file_entries import PRIVATE_DIR, is_being_written
-from .source import closing_fd
+from .file_entries import PRIVATE_DIR, closing_fd, is_being_written
 
 MAX_ENTRIES = 1_000_000
 MAX_PATH_CHARS = 32_768
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _CHUNK = 1 << 20
 _BLOCK = 512
+LINK = "120000"
+"""git's mode of a symbolic link."""
+DIRECTORY = "040000"
+"""git's mode of a directory."""
+
+
+class Deadline:
+    """A deadline in seconds from now, which another thread can move nearer."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._deadline = clock() + seconds
+
+    @property
+    def expired(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._clock() >= self._deadline
+
+    def shorten(self, seconds: float) -> None:
+        """Moves the deadline to at most so many seconds from now."""
+        self._deadline = min(self._deadline, self._clock() + seconds)
+
+
+UNBOUNDED = Deadline(float("inf"))
+
+
+class Content(NamedTuple):
+    """What git records of a path: its mode and the digest of its content (None if it cannot be read)."""
+
+    git_mode: str
+    sha256: str | None
+
+
+class Difference(NamedTuple):
+    """A changed path: ``old`` is None if it was created, ``new`` if it was deleted; ``source`` is set for a rename."""
+
+    path: str
+    old: Content | None
+    new: Content | None
+    source: str | None = None
 
 
 class StatEntry(NamedTuple):
@@ -79,13 +117,6 @@ def scan(
             unread.append(f"there are more than {MAX_ENTRIES} files")
             return (before or {}) | found
     return found
-
-
-def _scanned(root: int) -> tuple[dict[str, StatEntry], int | None]:
-    """Returns the files as ``scan`` does, and the bytes that they and their directories take on disk, if known."""
-    unread, blocks = list[str](), [os.fstat(root).st_blocks]
-    found = scan(root, unread=unread, blocks=blocks)
-    return found, None if unread else sum(blocks) * _BLOCK
 
 
 def _open_folder(root: int, path: str) -> int:
@@ -180,6 +211,31 @@ def _open_file(root: int, path: str) -> FileIO:
     return FileIO(_open_closed(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, 0o400))
 
 
+def is_unknown(each: Difference) -> bool:
+    """Whether the file exists before and after, and it is unknown whether its content changed."""
+    return each.old is not None and each.new is not None and None in (each.old.sha256, each.new.sha256)
+
+
+def join_renames(found: list[Difference]) -> list[Difference]:
+    """Joins each deleted file with a created one of the same content, if there is one, to a rename.
+
+    Links are not joined: git cannot apply a patch that renames a link and creates a directory in its place.
+    """
+    deleted: dict[Content, list[Difference]] = {}
+    for each in sorted(found):
+        if each.new is None and each.old and each.old.sha256 and each.old.git_mode != LINK:
+            deleted.setdefault(each.old, []).append(each)
+    renamed: dict[str, Difference] = {}
+    for each in sorted(found):
+        if each.old is None and each.new and (sources := deleted.get(each.new)):
+            name = PurePosixPath(each.path).name
+            source = next((one for one in sources if PurePosixPath(one.path).name == name), sources[0])
+            sources.remove(source)
+            renamed[each.path] = each._replace(old=source.old, source=source.path)
+    gone = {each.source for each in renamed.values()}
+    return [renamed.get(each.path, each) for each in found if each.path not in gone]
+
+
 class Manifest:
     """Compares the directory ``files`` with its copy ``base`` from the run's start (both descriptors).
 
@@ -197,7 +253,9 @@ class Manifest:
             read = json.loads(start_file.read_text("ascii"))
             self._start = {path: StatEntry(*entry) for path, entry in read.items()}
         else:
-            self._start, self.taken = _scanned(files)
+            unread, blocks = list[str](), [os.fstat(files).st_blocks]
+            self._start = scan(files, unread=unread, blocks=blocks)
+            self.taken = None if unread else sum(blocks) * _BLOCK
             start_file.write_text(json.dumps(self._start), "ascii")
         self.base = scan(base)
         self.unread: list[str] = []
@@ -244,7 +302,15 @@ class Manifest:
         with self._lock:
             differing = _differing(self._start, self.now)
             folders = {folder for path in differing if (folder := git_folder(path))}
-            found = [self._compare(path, deadline) for path in differing if not git_folder(path)]
+            found = [
+                Difference(
+                    path,
+                    self._content(self._base, path, self.base.get(path), deadline),
+                    self._content(self._files, path, self.now.get(path), deadline),
+                )
+                for path in differing
+                if not git_folder(path)
+            ]
             changed = join_renames([each for each in found if each.old != each.new or is_unknown(each)])
             return sorted([*changed, *map(self._git_difference, folders)], key=self._rank)
 
@@ -254,11 +320,6 @@ class Manifest:
             return Content(DIRECTORY, None) if inside else None
 
         return Difference(folder, held(self._start), held(self.now))
-
-    def _compare(self, path: str, deadline: Deadline) -> Difference:
-        old, new = self.base.get(path), self.now.get(path)
-        before = self._content(self._base, path, old, deadline)
-        return Difference(path, before, self._content(self._files, path, new, deadline))
 
     def _content(self, root: int, path: str, entry: StatEntry | None, deadline: Deadline) -> Content | None:
         if entry is None:

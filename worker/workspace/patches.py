@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import re
 import zlib
@@ -11,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...shared.facts import FileChange
+from ...shared.git import blob_id
 from ...shared.text import clip
 from ..text.diff import unified_diff
 from ..threads import give_way
-from .deadline import Deadline
-from .differences import DIRECTORY, LINK, Difference
 from .listed import OuterRules, ignored_files
-from .manifest import Manifest, StatEntry, read_content
+from .manifest import DIRECTORY, LINK, Deadline, Difference, Manifest, read_content
 
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
+_UNESCAPED = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
 _NO_BLOB = "0" * 40
 _LINE = 52
 BINARY_CHECK_BYTES = 8000
@@ -56,7 +55,7 @@ def file_patch(difference: Difference, old: bytes, new: bytes) -> FilePatch:
     lines = _headers(difference)
     if old == new and before and after:
         return FilePatch("\n".join(lines) + "\n")
-    ids = (_blob_id(old) if before else _NO_BLOB, _blob_id(new) if after else _NO_BLOB)
+    ids = (blob_id(old) if before else _NO_BLOB, blob_id(new) if after else _NO_BLOB)
     same = before and after and before.git_mode == after.git_mode
     lines.append(f"index {ids[0]}..{ids[1]}" + (f" {after.git_mode}" if same and after else ""))
     texts = _decode(old), _decode(new)
@@ -75,11 +74,7 @@ def quote_path(side: str, path: str) -> str:
     raw = side.encode() + os.fsencode(path)
     if _PLAIN_NAME.fullmatch(raw):
         return raw.decode("ascii")
-    return '"' + "".join(chr(byte) if _is_plain(byte) else f"\\{byte:03o}" for byte in raw) + '"'
-
-
-def _is_plain(byte: int) -> bool:
-    return 0x20 <= byte < 0x7F and byte not in b'"\\'
+    return '"' + "".join(chr(byte) if byte in _UNESCAPED else f"\\{byte:03o}" for byte in raw) + '"'
 
 
 def _headers(difference: Difference) -> list[str]:
@@ -106,10 +101,6 @@ def _decode(data: bytes) -> str | None:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         return None
-
-
-def _blob_id(data: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def _binary_literal(data: bytes) -> list[str]:
@@ -205,7 +196,8 @@ class Comparison:
         old = read_content(self.base, old_path, old_at, MAX_COMPARED_BYTES) if old_at else b""
         new = read_content(self.files, difference.path, new_at, MAX_COMPARED_BYTES) if new_at else b""
         if old is None or new is None:
-            return nothing, _unread_reason(old_at if old is None else new_at)
+            entry = old_at if old is None else new_at
+            return nothing, _TOO_LARGE if entry and entry.size > MAX_COMPARED_BYTES else "it could not be read"
         if (only := _one_sided(old, new)) is not None and len(only) > bytes_left:
             lines = only.count(b"\n")
             return FilePatch("", *((lines, 0) if new else (0, lines))), _TOO_LARGE
@@ -230,7 +222,7 @@ class Comparison:
         return FileChange.model_validate(
             {
                 "path": printable_path(difference.path),
-                "change": "renamed" if difference.source else kind,
+                "change": kind,
                 "from": difference.source and printable_path(difference.source),
                 "base_hash": old and old.sha256,
                 "new_hash": new and new.sha256,
@@ -259,10 +251,6 @@ def _one_sided(old: bytes, new: bytes) -> bytes | None:
     """Returns the text of a created or deleted file, whose patch is longer than the text; None for other changes."""
     only = new if not old else old if not new else None
     return None if only is None or b"\0" in only[:BINARY_CHECK_BYTES] else only
-
-
-def _unread_reason(entry: StatEntry | None) -> str:
-    return _TOO_LARGE if entry and entry.size > MAX_COMPARED_BYTES else "it could not be read"
 
 
 def printable_path(path: str) -> str:

@@ -42,23 +42,15 @@ def delete_unused(folder: Path) -> bool:
         delete(folder)
         return True
     try:
-        if not _try_lock(fd):
-            return False
+        with suppress(OSError):  # a file system without locks
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
         delete(folder)
         return True
     finally:
         os.close(fd)
-
-
-def _try_lock(fd: int) -> bool:
-    """Whether the directory is unused; true also where the file system has no locks."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def delete(folder: Path) -> None:

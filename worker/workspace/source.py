@@ -1,19 +1,36 @@
-"""The directory that a workspace is a copy of, opened where it may be copied."""
+"""The directory that a workspace is a copy of: opened where it may be copied, recorded, with git's state elsewhere."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ...shared.errors import Invalid
+from ...shared.git import git, git_directory, read_regular, shared_state
 from ..sandbox.environment import owner
-from .origin import is_workspace
+from .file_entries import closing_fd
 from .removal import in_use
 
-_PSEUDO_FILE_SYSTEMS = (Path("/proc"), Path("/sys"))
+_NOT_COPIED = {
+    Path("/"): "the root of the file system",
+    **dict.fromkeys((Path("/proc"), Path("/sys")), "a virtual file system of the kernel"),
+}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_ORIGIN = "origin"
+_MAX_CONFIG_BYTES = 1 << 20
+_MAX_LINK_BYTES = 4096
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_CONFIGS = ("config", "config.worktree")
+_HERE = b"\n[core]\n\tbare = false\n\tworktree = ..\n"
+"""Ends a copied configuration: it may name another place, or come from a bare repository with worktrees."""
+_SHARED = ("config", "hooks", "info", "objects", "packed-refs", "refs", "shallow")
+"""What all worktrees of a repository have in common and a copy needs."""
+_NOT_PRIVATE = ("commondir", "config", "gitdir", "info", "locked", "logs", "modules", "refs")
+
+StateCopy = Callable[[Path, int, Callable[[str], bool]], None]
+"""Copies the entries of a directory that the function names into the directory of the descriptor."""
 
 
 @contextmanager
@@ -27,10 +44,10 @@ def open_source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
         raise invalid("/workspace/path", f"{path} cannot be opened as a directory: {error.strerror}") from None
     try:
         real = Path(f"/proc/self/fd/{fd}").readlink()
-        if why := _refusal_reason(real):
-            raise invalid(
-                "/workspace/path", f"{path} cannot be copied: {why}; use a directory with the files to work on"
-            )
+        for top, what in _NOT_COPIED.items():
+            if real == top or (top != Path("/") and real.is_relative_to(top)):
+                detail = f"{path} cannot be copied: it is {what}; use a directory with the files to work on"
+                raise invalid("/workspace/path", detail)
         roots = None if allowed is None else [each.resolve() for each in allowed]
         if roots is not None and not any(real.is_relative_to(each) for each in roots):
             where = ", ".join(map(str, roots)) or "no directory (set DEPUTIZE_WORKSPACE_SOURCES)"
@@ -55,28 +72,11 @@ def held_source(path: str, source: int, folder: Path) -> Generator[None]:
         yield
 
 
-def _refusal_reason(real: Path) -> str | None:
-    if real == Path("/"):
-        return "it is the root of the file system"
-    if any(real.is_relative_to(each) for each in _PSEUDO_FILE_SYSTEMS):
-        return "it is a virtual file system of the kernel"
-    return None
-
-
 @contextmanager
 def open_folder(folder: Path) -> Generator[int]:
     """Yields a descriptor of the directory."""
     with closing_fd(os.open(folder, _FOLDER)) as fd:
         yield fd
-
-
-@contextmanager
-def closing_fd(fd: int) -> Generator[int]:
-    """Yields the descriptor, and closes it with the block."""
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def write_new(folder: int, name: str, data: bytes) -> None:
@@ -90,3 +90,61 @@ def write_new(folder: int, name: str, data: bytes) -> None:
 def invalid(pointer: str, detail: str) -> Invalid:
     """Returns the error of one field of a request."""
     return Invalid(detail, [{"pointer": pointer, "detail": detail}])
+
+
+def write_origin(folder: Path, source: Path) -> None:
+    """Records where the files in a workspace's new ``folder`` come from.
+
+    A copy of another workspace, for a child delegation, comes from where that one does.
+    """
+    origin = read_origin(source.parent) if is_workspace(source, folder) else source
+    if origin:
+        (folder / _ORIGIN).write_bytes(os.fsencode(origin))
+
+
+def is_workspace(source: Path, folder: Path) -> bool:
+    """Whether the source is the files of another workspace beside the one in ``folder``."""
+    return source.parent.parent == folder.parent.resolve()
+
+
+def read_origin(folder: Path) -> Path | None:
+    """Returns the directory that a workspace's first files came from; None for an empty workspace."""
+    try:
+        return Path(os.fsdecode((folder / _ORIGIN).read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def linked_state(folder: Path) -> tuple[Path, Path] | None:
+    """Returns where a worktree or submodule keeps its state, and where what it has in common with other worktrees.
+
+    None where these are not elsewhere, or do not name the folder as theirs: a stranger's link would bring anybody's
+    repository into the workspace.
+    """
+    link, state = folder / ".git", git_directory(folder).resolve()
+    common = shared_state(folder).resolve()
+    if link.is_symlink() or not link.is_file():
+        return None
+    if back := os.fsdecode(read_regular(state / "gitdir", _MAX_LINK_BYTES).strip()):
+        is_ours = (state / back).resolve() == link.resolve() and state.parent == common / "worktrees"
+    else:
+        named = git("config", "--file", state / "config", "--get", "core.worktree").stdout.rstrip(b"\n")
+        is_ours = bool(named) and (state / os.fsdecode(named)).resolve() == folder.resolve() and state == common
+    return (state, common) if is_ours else None
+
+
+def copy_linked_state(state: Path, common: Path, files: int, copy: StateCopy) -> None:
+    """Replaces the link ``.git`` in the copy of a linked folder by a directory with the repository's state."""
+    os.unlink(".git", dir_fd=files)
+    os.mkdir(".git", 0o755, dir_fd=files)
+    with closing_fd(os.open(".git", _FOLDER | os.O_NOFOLLOW, dir_fd=files)) as target:
+        if uid_gid := owner():
+            os.fchown(target, *uid_gid)
+        copy(state, target, lambda name: state == common or name not in _NOT_PRIVATE)
+        if state != common:
+            copy(common, target, lambda name: name in _SHARED)
+        for name in _CONFIGS:
+            with suppress(OSError), closing_fd(os.open(name, _FILE, dir_fd=target)) as fd:
+                text = os.read(fd, _MAX_CONFIG_BYTES)
+                os.unlink(name, dir_fd=target)
+                write_new(target, name, text + _HERE)

@@ -5,21 +5,25 @@ Files are cloned where the file system supports it, and copied sparsely elsewher
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
 import stat as modes
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event
+from typing import TypeVar
 
 from ...shared.libc import beneath
 from ..threads import give_way
+from .file_entries import closing_fd
 
 _CLONE = 0x40049409  # ioctl FICLONE: the copy shares the blocks until one side changes
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.EBADF)
 _CHUNK = 64 << 20
-__all__ = ["CopyStopped", "CopyTally", "SourceTooLarge", "SourceUnreadable", "TreeCopy"]
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TARGET_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of the target, not of the source."""
@@ -27,6 +31,10 @@ _BLOCK = 512
 _SPECIAL = {modes.S_IFSOCK: "a socket", modes.S_IFIFO: "a FIFO", modes.S_IFCHR: "a device", modes.S_IFBLK: "a device"}
 PathFilter = Callable[[str, bool], bool]
 """Whether to copy a path, from the path relative to the top and whether it is a directory."""
+
+
+_Waiting = list[tuple[str, os.stat_result | None]]
+"""Directories to copy; with a status those whose contents are copied, and whose mode and times remain to be set."""
 
 
 class CopyStopped(Exception):
@@ -113,14 +121,6 @@ class SourceTooLarge(Exception):
         self.path = path
 
 
-@dataclass(frozen=True, slots=True)
-class _PendingFolder:
-    """A directory to copy; with ``found``, its contents are copied and its mode and times remain to be set."""
-
-    path: str
-    found: os.stat_result | None = None
-
-
 @dataclass(slots=True)
 class CopyTally:
     """What was copied so far; read by another thread."""
@@ -170,51 +170,46 @@ class TreeCopy:
             SourceTooLarge: The source has more than ``max_bytes``.
             OSError: An error of the target.
         """
-        waiting = [_PendingFolder("")]
+        waiting: _Waiting = [("", None)]
         while waiting:
-            folder = waiting.pop()
-            if folder.found is not None:
-                self._finish(folder.path, folder.found)
+            path, found = waiting.pop()
+            if found is not None:
+                with closing_fd(beneath(self.target, path, _FOLDER, links=False)) as copied:
+                    self._set_attributes(copied, found)
             else:
-                try:
-                    self._copy_folder(folder.path, waiting)
-                except FileNotFoundError:
-                    continue
+                with suppress(FileNotFoundError):
+                    self._copy_folder(path, waiting)
 
-    def _copy_folder(self, path: str, waiting: list[_PendingFolder]) -> None:
+    def _copy_folder(self, path: str, waiting: _Waiting) -> None:
         """Copies the files of one directory; its subdirectories are appended to ``waiting``."""
-        source = _open(self.source, path, _FOLDER)
-        try:
-            target = beneath(self.target, path or ".", _FOLDER, links=False)
-            try:
-                for entry in _entries(source, path):
-                    if self.stop.is_set():
-                        raise CopyStopped
-                    give_way()
-                    inner = f"{path}/{entry.name}" if path else entry.name
-                    if self.include(inner, entry.is_dir(follow_symlinks=False)):
-                        self._copy_entry(entry, source, target, inner, waiting)
-            finally:
-                os.close(target)
-        finally:
-            os.close(source)
+        with (
+            closing_fd(_open(self.source, path, _FOLDER)) as source,
+            closing_fd(beneath(self.target, path or ".", _FOLDER, links=False)) as target,
+        ):
+            for entry in _entries(source, path):
+                if self.stop.is_set():
+                    raise CopyStopped
+                give_way()
+                inner = f"{path}/{entry.name}" if path else entry.name
+                if self.include(inner, entry.is_dir(follow_symlinks=False)):
+                    self._copy_entry(entry, source, target, inner, waiting)
 
-    def _copy_entry(
-        self, entry: os.DirEntry[str], source: int, target: int, path: str, waiting: list[_PendingFolder]
-    ) -> None:
+    def _copy_entry(self, entry: os.DirEntry[str], source: int, target: int, path: str, waiting: _Waiting) -> None:
         name = entry.name
         try:
             found = entry.stat(follow_symlinks=False)
             if modes.S_ISLNK(found.st_mode):
                 os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
-                self._set_link_attributes(name, found, target)
+                if self.owner:
+                    os.chown(name, *self.owner, dir_fd=target, follow_symlinks=False)
+                os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=target, follow_symlinks=False)
             elif modes.S_ISREG(found.st_mode):
                 self._copy_file(name, source, target, path)
             elif not modes.S_ISDIR(found.st_mode):
                 self.left_out[path] = _SPECIAL.get(modes.S_IFMT(found.st_mode), "a special file")
             elif (found.st_dev, found.st_ino) != self.skip:
                 os.mkdir(name, 0o700, dir_fd=target)
-                waiting += [_PendingFolder(path, found), _PendingFolder(path)]
+                waiting += [(path, found), (path, None)]
         except FileNotFoundError:
             return  # replaced since the directory was listed
         except PermissionError as error:
@@ -227,47 +222,25 @@ class TreeCopy:
         os.fchmod(fd, modes.S_IMODE(found.st_mode) & 0o777)  # set-uid bits were for the old owner
         os.utime(fd, ns=(found.st_atime_ns, found.st_mtime_ns))
 
-    def _set_link_attributes(self, name: str, found: os.stat_result, folder: int) -> None:
-        if self.owner:
-            os.chown(name, *self.owner, dir_fd=folder, follow_symlinks=False)
-        os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=folder, follow_symlinks=False)
-
-    def _finish(self, path: str, found: os.stat_result) -> None:
-        folder = beneath(self.target, path, _FOLDER, links=False)
-        try:
-            self._set_attributes(folder, found)
-        finally:
-            os.close(folder)
-
     def _copy_file(self, name: str, source: int, target: int, path: str) -> None:
-        inner = _open(source, name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, path)
-        try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with closing_fd(_open(source, name, flags, path)) as inner:
             found = os.fstat(inner)
             if not modes.S_ISREG(found.st_mode):
                 return
-            self._count(found, path)
-            copy = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=target)
-            try:
-                self._copy_content(inner, copy, path)
+            self.tally.files += 1
+            self.tally.bytes += min(found.st_size, found.st_blocks * _BLOCK)
+            if self.max_bytes is not None and self.tally.bytes > self.max_bytes:
+                raise SourceTooLarge(path)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with closing_fd(os.open(name, flags, 0o600, dir_fd=target)) as copy:
+                try:
+                    self._copier.copy(inner, copy)
+                except OSError as error:
+                    if error.errno in _TARGET_ERRORS:
+                        raise
+                    raise SourceUnreadable(path, error.strerror or "") from None
                 self._set_attributes(copy, found)
-            finally:
-                os.close(copy)
-        finally:
-            os.close(inner)
-
-    def _count(self, found: os.stat_result, path: str) -> None:
-        self.tally.files += 1
-        self.tally.bytes += min(found.st_size, found.st_blocks * _BLOCK)
-        if self.max_bytes is not None and self.tally.bytes > self.max_bytes:
-            raise SourceTooLarge(path)
-
-    def _copy_content(self, source: int, target: int, path: str) -> None:
-        try:
-            self._copier.copy(source, target)
-        except OSError as error:
-            if error.errno in _TARGET_ERRORS:
-                raise
-            raise SourceUnreadable(path, error.strerror or "") from None
 
 
 def _entries(folder: int, path: str) -> list[os.DirEntry[str]]:
@@ -287,3 +260,36 @@ def _open(folder: int, name: str, flags: int, path: str | None = None) -> int:
         if error.errno in _TARGET_ERRORS:
             raise
         raise SourceUnreadable(path or name or ".", error.strerror or "") from None
+
+
+T = TypeVar("T")
+LONG_SECONDS = 1.0
+_REPEAT_SECONDS = 5.0
+
+
+async def reported(
+    copy: Awaitable[T], tally: CopyTally, source: str, report: Callable[[str], None], after: float = LONG_SECONDS
+) -> T:
+    """Awaits the copy. If it takes longer than ``after`` seconds, reports its progress, and its size at the end."""
+    began = time.monotonic()
+    reporting = asyncio.create_task(_report_progress(tally, source, report, after))
+    try:
+        done = await copy
+    finally:
+        reporting.cancel()
+        await asyncio.wait({reporting})
+    if (took := time.monotonic() - began) >= after and tally.files:
+        report(f"copied {_amount(tally)} of {source} in {took:.1f} s")
+    return done
+
+
+async def _report_progress(tally: CopyTally, source: str, report: Callable[[str], None], after: float) -> None:
+    await asyncio.sleep(after)
+    while True:
+        report(f"copying {source}: {_amount(tally)} so far")
+        await asyncio.sleep(_REPEAT_SECONDS)
+
+
+def _amount(tally: CopyTally) -> str:
+    size = f"{tally.bytes / 1e6:,.0f} MB" if tally.bytes >= 1e6 else f"{tally.bytes:,} bytes"
+    return f"{tally.files:,} files, {size}"

@@ -12,23 +12,30 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from ...shared.delegation import FileChange
 from ...shared.errors import Invalid, Misconfigured
 from ...shared.libc import beneath
 from ...shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from ..sandbox.environment import MOUNT, owner
 from ..threads import run_in_thread
-from .deadline import UNBOUNDED, Deadline
 from .file_entries import PRIVATE_DIR
 from .files import Files
 from .generation import Generation
-from .git_state import copy_linked_state, linked_state
 from .listed import KeptRules, Source, listed, outer_rules
-from .manifest import Manifest, StatEntry, scan
-from .origin import is_workspace, read_origin, write_origin
+from .manifest import UNBOUNDED, Deadline, Manifest, StatEntry, scan
 from .patches import MAX_PATCH_BYTES, Comparison, Facts, printable_path
 from .removal import delete, disk_bytes
-from .source import closing_fd, held_source, invalid, open_folder, open_source
+from .source import (
+    closing_fd,
+    copy_linked_state,
+    held_source,
+    invalid,
+    is_workspace,
+    linked_state,
+    open_folder,
+    open_source,
+    read_origin,
+    write_origin,
+)
 from .tree_copy import CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
 
 Restore = Callable[[Path, Event], None]
@@ -136,14 +143,6 @@ class Workspace:
             return False
         return (await run_in_thread(disk_bytes, self.path) or 0) > most
 
-    async def changes(self) -> list[FileChange]:
-        """Returns every file that differs from the start, in order of first change, each path once."""
-        return [*(await self.facts()).changes]
-
-    async def patch(self, max_bytes: int = MAX_PATCH_BYTES) -> str:
-        """Returns the changes as a patch for ``git apply``; its first lines list the files that do not fit into it."""
-        return (await self.facts(max_bytes=max_bytes)).patch
-
     async def facts(self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
         """Returns changes and patch, and what they omit, among it everything not compared before the deadline."""
         return await run_in_thread(self.compare, deadline, max_bytes)
@@ -154,7 +153,9 @@ class Workspace:
         kept = KeptRules.read(self._folder)
         outer = None if kept.everything else kept.outer
         compared = Comparison(self._manifest, files, base, deadline, max_bytes, outer).run()
-        return replace(compared, not_copied=_read_not_copied(self._folder))
+        with suppress(FileNotFoundError):  # an empty workspace has none
+            return replace(compared, not_copied=json.loads((self._folder / _NOT_COPIED).read_text("ascii")))
+        return compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +261,6 @@ def _not_copied_sentences(left_out: Mapping[str, str]) -> list[str]:
     ]
     more = len(left_out) - len(shown)
     return [*shown, *([f"{more} more special files were not copied"] if more else [])]
-
-
-def _read_not_copied(folder: Path) -> list[str]:
-    try:
-        return json.loads((folder / _NOT_COPIED).read_text("ascii"))
-    except FileNotFoundError:
-        return []
 
 
 def _wanted_paths(source: Source, folder: Path, spec: DirectoryWorkspace) -> tuple[Set[str] | None, list[str]]:

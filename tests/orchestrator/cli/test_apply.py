@@ -54,7 +54,7 @@ async def changed(folder: Path, root: Path) -> str:
     (path / "new/deep").mkdir(parents=True)
     (path / "new/deep/empty").write_text("")
     (path / "new/no-end").write_bytes(b"a\r\nb")
-    patch = await workspace.patch()
+    patch = (await workspace.facts()).patch
     workspace.close()
     return patch
 

@@ -233,7 +233,7 @@ def test_artifacts_need_nobodys_approval(name: str) -> None:
 @pytest.mark.requirement("S003-022")
 async def test_the_tools_are_offered_only_where_something_keeps_artifacts(bare_desk: Toolbench) -> None:
     def kept_elsewhere(files: Files) -> Artifacts:
-        files.mkdir("elsewhere")
+        (files.root / "elsewhere").mkdir()
         return Artifacts(Files(files.root / "elsewhere"))
 
     without: AnyTool = CreateArtifact(None)

@@ -9,7 +9,7 @@ import pytest
 
 from deputize.shared.errors import ErrorType
 from deputize.shared.settings import Settings
-from deputize.worker.search.hits import format_hits, parse_hits
+from deputize.worker.search.grep import format_hits, parse_hits
 from deputize.worker.tools.glob import Glob
 from deputize.worker.tools.grep import Grep
 from tests.runs.toolbench import EVERYTHING, Toolbench

@@ -24,14 +24,14 @@ def sha256(data: bytes) -> str:
 async def test_every_change_is_told_once_whoever_made_it_in_order_of_first_change(copied: Workspace) -> None:
     copied.files.write("z.txt", b"one\ntwo")
     await copied.note_changes()
-    copied.files.remove("src/deep/run.sh")
+    (copied.path / "src/deep/run.sh").unlink()
     await copied.note_changes()
     copied.files.write("src/main.py", b"one\n2\nthree\nfour\n")
     copied.files.write("z.txt", b"one\n")
     await copied.note_changes()
     (copied.path / "src/kept.o").rename(copied.path / "moved.o")
     original = b"one\ntwo\nthree\n"
-    assert await copied.changes() == [
+    assert (await copied.facts()).changes == [
         FileChange(path="z.txt", change="created", new_hash=sha256(b"one\n"), added_lines=1, size=4),
         FileChange(path="src/deep/run.sh", change="deleted", base_hash=sha256(b"#!/bin/sh\n"), removed_lines=1),
         FileChange(
@@ -61,7 +61,7 @@ async def test_a_file_put_back_as_it_was_has_not_changed(copied: Workspace) -> N
     copied.files.write("src/main.py", b"other")
     await copied.note_changes()
     copied.files.write("src/main.py", data)
-    assert await copied.changes() == []
+    assert (await copied.facts()).changes == []
 
 
 async def test_a_change_is_seen_even_when_size_and_time_are_set_back(copied: Workspace) -> None:
@@ -70,19 +70,19 @@ async def test_a_change_is_seen_even_when_size_and_time_are_set_back(copied: Wor
     with path.open("r+b") as file:
         file.write(b"ONE")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert [change.path for change in await copied.changes()] == ["src/main.py"]
+    assert [change.path for change in (await copied.facts()).changes] == ["src/main.py"]
 
 
 async def test_only_modes_that_git_keeps_count(copied: Workspace) -> None:
     (copied.path / "src/main.py").chmod(0o600)
     (copied.path / "logo.png").chmod(0o755)
-    assert [(change.path, change.change) for change in await copied.changes()] == [("logo.png", "modified")]
-    assert await copied.patch() == "diff --git a/logo.png b/logo.png\nold mode 100644\nnew mode 100755\n"
+    assert [(change.path, change.change) for change in (await copied.facts()).changes] == [("logo.png", "modified")]
+    assert (await copied.facts()).patch == "diff --git a/logo.png b/logo.png\nold mode 100644\nnew mode 100755\n"
 
 
 async def test_our_own_directory_is_no_part_of_the_work(copied: Workspace) -> None:
     copied.files.write(".deputize/outputs/1.txt", b"x")
-    assert await copied.changes() == []
+    assert (await copied.facts()).changes == []
 
 
 async def test_what_is_neither_file_nor_link_is_no_change(copied: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,16 +91,16 @@ async def test_what_is_neither_file_nor_link_is_no_change(copied: Workspace, mon
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
         Path("new-directory").mkdir()
-        assert await copied.changes() == []
+        assert (await copied.facts()).changes == []
 
 
 async def test_a_name_that_is_no_text_can_still_be_told_and_patched(copied: Workspace, tmp_path: Path) -> None:
     (copied.path / os.fsdecode(b"caf\xe9")).write_bytes(b"x\n")
-    changes = await copied.changes()
+    changes = (await copied.facts()).changes
     assert [change.path for change in changes] == ["caf\\xe9"]
     assert changes[0].to_json()
     shutil.copytree(copied.path.with_name("base"), tmp_path / "again", symlinks=True)
-    assert git_apply(await copied.patch(), tmp_path / "again") == ""
+    assert git_apply((await copied.facts()).patch, tmp_path / "again") == ""
     assert tree(tmp_path / "again") == tree(copied.path)
 
 
@@ -119,8 +119,7 @@ async def test_files_that_come_and_go_while_we_look_do_no_harm(copied: Workspace
     churning = asyncio.create_task(asyncio.to_thread(churn))
     for _ in range(30):
         await copied.note_changes()
-        await copied.changes()
-        await copied.patch()
+        await copied.facts()
     stop.set()
     await churning
-    assert await copied.changes() == []
+    assert (await copied.facts()).changes == []

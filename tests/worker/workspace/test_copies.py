@@ -16,8 +16,8 @@ from deputize.shared.libc import beneath
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace
 from deputize.worker.attempts import collect_outputs
 from deputize.worker.fleet.lease import StopReason, StopSignal
-from deputize.worker.workspace.deadline import UNBOUNDED, Deadline
 from deputize.worker.workspace.file_entries import TEMPORARY, temporary_name
+from deputize.worker.workspace.manifest import UNBOUNDED, Deadline
 from deputize.worker.workspace.patches import MAX_CHANGES, Facts
 from deputize.worker.workspace.removal import delete
 from deputize.worker.workspace.workspace import Workspace
@@ -47,7 +47,7 @@ async def copy_of(source: Path, root: Path, **more: Any) -> Workspace:
 
 
 async def changed(workspace: Workspace) -> list[tuple[str, str]]:
-    return [(change.path, change.change) for change in await workspace.changes()]
+    return [(change.path, change.change) for change in (await workspace.facts()).changes]
 
 
 def deep(top: Path, levels: int, name: str = "d") -> int:

@@ -6,8 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 
-from deputize.worker.workspace.copy_report import reported
-from deputize.worker.workspace.tree_copy import CopyTally
+from deputize.worker.workspace.tree_copy import CopyTally, reported
 from tests.runs.bench import Bench, say, script
 
 

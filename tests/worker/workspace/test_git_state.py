@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from deputize.shared.request import DirectoryWorkspace
-from deputize.worker.workspace.git_state import copy_linked_state, linked_state
-from deputize.worker.workspace.source import open_folder
+from deputize.worker.workspace.source import copy_linked_state, linked_state, open_folder
 from deputize.worker.workspace.tree_copy import TreeCopy
 from deputize.worker.workspace.workspace import Workspace
-
-
-def git(folder: Path, *arguments: str) -> None:
-    who = "-c", "user.name=n", "-c", "user.email=e", "-c", "safe.directory=*"
-    subprocess.run(["git", *who, "-C", str(folder), *arguments], check=True, capture_output=True)
-
-
-def output(folder: Path, *arguments: str) -> str:
-    who = "-c", "user.name=n", "-c", "user.email=e", "-c", "safe.directory=*", "-c", "protocol.file.allow=always"
-    return subprocess.run(
-        ["git", *who, "-C", str(folder), *arguments], check=True, capture_output=True, text=True
-    ).stdout
+from tests.worker.workspace.trees import git
 
 
 def repository(folder: Path) -> Path:
@@ -58,7 +45,7 @@ def worktree_with_a_configuration(root: Path) -> Path:
 
 def submodule(root: Path) -> Path:
     repository(root / "source")
-    output(repository(root / "outer"), "submodule", "add", "../source", "linked")
+    git(repository(root / "outer"), "submodule", "add", "../source", "linked")
     git(root / "outer/linked", "checkout", "-b", "side")
     return root / "outer/linked"
 
@@ -74,17 +61,17 @@ async def test_the_copy_of_a_linked_folder_is_a_repository_of_its_own(
     spec = DirectoryWorkspace(kind="directory", path=str(source))
     workspace = await Workspace.create(spec, "dlg_1", tmp_path / "state")
     try:
-        assert output(workspace.path, "status", "--porcelain=v1") == output(source, "status", "--porcelain=v1")
-        assert output(workspace.path, "branch", "--show-current") == "side\n"
-        assert output(workspace.path, "rev-parse", "--show-toplevel") == f"{workspace.path}\n"
+        assert git(workspace.path, "status", "--porcelain=v1") == git(source, "status", "--porcelain=v1")
+        assert git(workspace.path, "branch", "--show-current") == "side\n"
+        assert git(workspace.path, "rev-parse", "--show-toplevel") == f"{workspace.path}\n"
         refs = "for-each-ref", "--format=%(refname) %(objectname)"
-        assert output(workspace.path, *refs) == output(source, *refs)
+        assert git(workspace.path, *refs) == git(source, *refs)
         assert (await workspace.facts()).changes == []
-        before = output(source, "rev-parse", "HEAD")
+        before = git(source, "rev-parse", "HEAD")
         git(workspace.path, "commit", "-am", "second")
-        assert output(workspace.path, "log", "--format=%s") == "second\nfirst\n"
+        assert git(workspace.path, "log", "--format=%s") == "second\nfirst\n"
         git(workspace.path, "fsck", "--strict")
-        assert output(source, "rev-parse", "HEAD") == before
+        assert git(source, "rev-parse", "HEAD") == before
         owners = {each.stat().st_uid for each in (workspace.path / ".git").rglob("*")}
         assert owners == {workspace.path.stat().st_uid, os.getuid()} or owners == {os.getuid()}
         assert (await workspace.facts()).not_copied == []

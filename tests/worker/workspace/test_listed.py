@@ -16,7 +16,7 @@ from deputize.shared.errors import Invalid
 from deputize.worker.workspace.listed import MAX_BYTES, Source, ignored_files, listed, outer_rules
 from deputize.worker.workspace.source import open_folder
 from deputize.worker.workspace.workspace import Workspace
-from tests.planted import plant
+from tests.hostile.planted import plant
 from tests.worker.workspace.trees import copy_of, directory, git, tree, visible
 
 NAMES = st.sampled_from(["a", "b", "ab", "a.b", "a b", "[a]", "é", "#a", "!a", "a\\", ":a", " a", "a ", "A"])

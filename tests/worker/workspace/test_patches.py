@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deputize.shared.delegation import FileChange
-from deputize.worker.workspace.patches import quote_path
+from deputize.worker.workspace.patches import Facts, quote_path
 from deputize.worker.workspace.workspace import Workspace
 from tests.worker.workspace.trees import directory, git_apply, plant, tree
 
@@ -21,7 +20,7 @@ async def test_a_patch_looks_as_git_writes_it(copied: Workspace) -> None:
     copied.files.write("src/main.py", b"one\n2\nthree")
     await copied.note_changes()
     copied.files.write("new file.txt", b"hello\n")
-    assert await copied.patch() == (
+    assert (await copied.facts()).patch == (
         "diff --git a/src/main.py b/src/main.py\n"
         "index 4cb29ea38f70d7c61b2a3a25b02e3bdf44905402..a623a0b003e0a9d68f0cffe69882989f57df4d00 100644\n"
         "--- a/src/main.py\n"
@@ -61,7 +60,7 @@ async def test_git_applies_a_patch_of_every_kind_of_change(copied: Workspace, tm
     (path / "src/kept.o/below").write_text("a directory now\n")
     (path / "built.o").chmod(0o755)
     shutil.copytree(path.with_name("base"), tmp_path / "again", symlinks=True)
-    assert git_apply(await copied.patch(), tmp_path / "again") == ""
+    assert git_apply((await copied.facts()).patch, tmp_path / "again") == ""
     assert tree(tmp_path / "again") == tree(path)
 
 
@@ -71,7 +70,7 @@ async def test_files_that_do_not_fit_are_left_out_by_name_and_the_rest_applies(
     copied.files.write("a big one", b"line\n" * 3000)
     copied.files.write("huge", b"line\n" * 2_000_000)
     copied.files.write("small", b"x\n")
-    patch = await copied.patch(max_bytes=10_000)
+    patch = (await copied.facts(max_bytes=10_000)).patch
     assert patch.startswith(
         '# left out, too large: "a big one"\n# left out, too large: huge\ndiff --git a/small b/small\n'
     )
@@ -87,8 +86,8 @@ async def test_a_long_file_changed_throughout_takes_no_long_time(copied: Workspa
     workspace = await Workspace.create(directory(copied.path), "dlg_2", tmp_path / "more")
     workspace.files.write("long", "".join(f"{line}x\n" for line in lines).encode())
     async with asyncio.timeout(10):
-        changes = await workspace.changes()
-        patch = await workspace.patch()
+        changes = (await workspace.facts()).changes
+        patch = (await workspace.facts()).patch
     assert [(change.added_lines, change.removed_lines) for change in changes] == [(199_999, 99_999)]
     assert git_apply(patch, copied.path) == ""
     assert copied.files.read("long") == workspace.files.read("long")
@@ -139,16 +138,16 @@ def test_a_patch_turns_any_tree_into_any_other(
     (folder / "source").mkdir()
     plant(folder / "source", before)
 
-    async def work() -> tuple[list[FileChange], str]:
+    async def work() -> Facts:
         workspace = await Workspace.create(directory(folder / "source"), "dlg_1", folder / "root")
         plant(workspace.path, after)
-        found = await workspace.changes(), await workspace.patch()
+        found = await workspace.facts()
         workspace.close()
         return found
 
-    changes, patch = asyncio.run(work())
-    assert git_apply(patch, folder / "source") == ""
+    found = asyncio.run(work())
+    assert git_apply(found.patch, folder / "source") == ""
     assert tree(folder / "source") == after
-    told = {change.path for change in changes} | {change.from_ for change in changes} - {None}
+    told = {change.path for change in found.changes} | {change.from_ for change in found.changes} - {None}
     assert told == {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     shutil.rmtree(folder)

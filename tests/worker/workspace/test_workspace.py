@@ -27,8 +27,8 @@ from tests.worker.workspace.trees import directory, tree
 @pytest.mark.requirement("P-03", "S000-007")
 async def test_an_empty_workspace_is_empty_and_the_runs_own(empty: Workspace, root: Path) -> None:
     assert empty.files.scan() == []
-    assert await empty.changes() == []
-    assert await empty.patch() == ""
+    assert (await empty.facts()).changes == []
+    assert (await empty.facts()).patch == ""
     other = await Workspace.create(EmptyWorkspace(), "dlg_other", root)
     other.files.write("mine", b"1")
     assert empty.files.scan() == []
@@ -44,7 +44,7 @@ async def test_a_copy_has_everything_but_what_is_no_file_and_what_is_ours(copied
     for name in ("src/main.py", "src/deep", "link"):
         ours, theirs = (copied.path / name).lstat(), (source / name).lstat()
         assert (ours.st_mode, ours.st_mtime_ns) == (theirs.st_mode, theirs.st_mtime_ns)
-    assert await copied.changes() == []
+    assert (await copied.facts()).changes == []
 
 
 NOT_IGNORED = [
@@ -64,7 +64,7 @@ async def test_what_gitignore_names_is_left_out_unless_asked_for(source: Path, r
     workspace = await Workspace.create(spec, "dlg_1", root)
     assert sorted(tree(workspace.path)) == NOT_IGNORED
     assert (workspace.path / ".git/HEAD").exists()
-    assert await workspace.changes() == []
+    assert (await workspace.facts()).changes == []
     await workspace.remove()
 
 
@@ -88,7 +88,7 @@ async def test_nothing_done_in_a_workspace_reaches_its_source(copied: Workspace,
     copied.files.write("src/main.py", b"changed")
     with (copied.path / "logo.png").open("r+b") as file:
         file.write(b"changed in place")
-    copied.files.remove("built.o")
+    (copied.path / "built.o").unlink()
     assert tree(source) == before
 
 
@@ -252,14 +252,14 @@ async def test_a_resumed_run_finds_its_files_and_its_history_of_changes(
     copied.files.write("z-first", b"1")
     await copied.note_changes()
     copied.files.write("a-second", b"2")
-    expected = await copied.changes()
+    expected = (await copied.facts()).changes
     copied.close()
     shutil.rmtree(source)
     for resumed in (
         await Workspace.create(directory(source), "dlg_copied", root),
         await Workspace.open("dlg_copied", root),
     ):
-        assert await resumed.changes() == expected
+        assert (await resumed.facts()).changes == expected
         assert [change.path for change in expected] == ["z-first", "a-second"]
         resumed.close()
 
