@@ -103,8 +103,9 @@ def target_directory(delegation: Delegation, into: Path | None) -> Path:
 
 async def take_over(client: Client, delegation: Delegation, folder: Path, how: How = How()) -> MergePlan:
     """Applies the patch of a finished delegation to the directory, unless it is only a check or a file is refused."""
+    from ...shared.git import blob_id
     from ..patches.directory import Directory as Target
-    from ..patches.format import blob_id, parse_patch
+    from ..patches.format import parse_patch
     from ..patches.merge import MergePlan, content_in_git
 
     if delegation.result is None:
@@ -116,7 +117,7 @@ async def take_over(client: Client, delegation: Delegation, folder: Path, how: H
         parts = [part.reversed() for part in reversed(parts)]
     with Target(folder) as target:
         known: dict[str, bytes] = {}
-        plan = MergePlan(target, lambda _, blob: known[blob] if blob in known else content_in_git(folder, blob))
+        plan = MergePlan(target, lambda blob: known[blob] if blob in known else content_in_git(folder, blob))
         for path, old in plan.unknown_contents(parts):
             if (data := await _content(client, delegation.id, path, base=old is not how.reverse)) is not None:
                 known[blob_id(data)] = data

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from ...shared.git import blob_id
 from ...shared.libc import beneath
-from .format import blob_id
 
 FILE, PROGRAM, LINK, FOLDER, SPECIAL = "100644", "100755", "120000", "040000", "special"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -55,7 +55,11 @@ class Directory:
     def read(self, path: str) -> FileState | None:
         """Returns what is at the path, None if nothing is. Raises OSError."""
         there = self.kind(path)
-        return self._read_file(path) if there is not None and there.is_file else there
+        if there is None or not there.is_file:
+            return there
+        fd = beneath(self._fd, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, links=False)
+        with os.fdopen(fd, "rb") as file:
+            return FileState(PROGRAM if os.fstat(fd).st_mode & modes.S_IXUSR else FILE, file.read())
 
     def kind(self, path: str) -> FileState | None:
         """Returns what is at the path, without a file's content. Raises OSError."""
@@ -111,12 +115,6 @@ class Directory:
                 yield file
             with self._parent(path, make=True) as (folder, name):
                 os.replace(staged, name, src_dir_fd=self._fd, dst_dir_fd=folder)
-
-    def _read_file(self, path: str) -> FileState:
-        fd = beneath(self._fd, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, links=False)
-        with os.fdopen(fd, "rb") as file:
-            found = os.fstat(fd)
-            return FileState(PROGRAM if found.st_mode & modes.S_IXUSR else FILE, file.read())
 
     @contextmanager
     def _staging(self) -> Generator[str]:

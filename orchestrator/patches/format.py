@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -11,8 +10,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ...shared.errors import Invalid
+from ...shared.git import blob_id
 
 _START = b"diff --git "
+_PATHS = re.compile(rb'diff --git ("(?:[^"\\]|\\.)*"|[^" ][^ ]*) (.+)')
+"""git quotes paths with spaces or other bytes than plain ASCII."""
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _NO_BLOB = "0" * 40
 _NO_END = b"\\ No newline at end of file"
@@ -113,11 +115,6 @@ class PatchPart:
         return b"".join(lines)
 
 
-def blob_id(data: bytes) -> str:
-    """Returns git's id of a content."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-
-
 def split_lines(data: bytes) -> list[bytes]:
     """Splits a content into lines with their ends; only a line feed ends one."""
     *ended, rest = data.split(b"\n")
@@ -157,10 +154,15 @@ def is_safe(path: str) -> bool:
 
 
 def _part(lines: Sequence[bytes]) -> PatchPart:
-    part = PatchPart(*_paths(lines[0].removeprefix(_START)))
+    paths = _PATHS.fullmatch(lines[0])
+    if paths is None:
+        raise ValueError("its paths cannot be read")
+    part = PatchPart(_unquoted(paths[1]).removeprefix("a/"), _unquoted(paths[2]).removeprefix("b/"))
     for at, line in enumerate(lines[1:], 1):
-        if line.startswith((b"@@ ", b"GIT binary patch")):
-            return _with_content(part, lines[at:])
+        if line.startswith(b"@@ "):
+            return replace(part, hunks=[*_hunks(lines[at:])])
+        if line.startswith(b"GIT binary patch"):
+            return replace(part, binary=True, literal=_literal(lines[at + 1 :]))
         part = _with_header(part, *line.decode().rpartition(" ")[::2])
     return part
 
@@ -181,12 +183,6 @@ def _with_header(part: PatchPart, name: str, value: str) -> PatchPart:
             return replace(part, old_id=old, new_id=new, old_mode=mode or part.old_mode, new_mode=mode or part.new_mode)
         case _:
             return part
-
-
-def _with_content(part: PatchPart, lines: Sequence[bytes]) -> PatchPart:
-    if lines[0].startswith(b"@@ "):
-        return replace(part, hunks=[*_hunks(lines)])
-    return replace(part, binary=True, literal=_literal(lines[1:]))
 
 
 def _hunks(lines: Sequence[bytes]) -> Iterator[Hunk]:
@@ -220,23 +216,6 @@ def _literal(lines: Sequence[bytes]) -> bytes:
     if len(data) != size:
         raise ValueError("a binary content is incomplete")
     return data
-
-
-def _paths(text: bytes) -> tuple[str, str]:
-    """Reads ``a/old b/new``; git quotes paths with spaces or other bytes than plain ASCII."""
-    if text.startswith(b'"'):
-        end = next((at for at in range(1, len(text)) if text[at] == 34 and not _is_escaped(text, at)), 0)
-        if not end:
-            raise ValueError("a quoted path has no end")
-        first, second = text[: end + 1], text[end + 2 :]
-    else:
-        first, _, second = text.partition(b" ")
-    return _unquoted(first).removeprefix("a/"), _unquoted(second).removeprefix("b/")
-
-
-def _is_escaped(text: bytes, at: int) -> bool:
-    before = text[1:at]
-    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
 
 
 def _unquoted(path: bytes) -> str:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...shared.git import git, repository_of
+from ...shared.git import blob_id, git, repository_of
 from .directory import FOLDER, LINK, Directory, FileState
-from .format import PatchPart, blob_id
+from .format import PatchPart
 
 MASKED = "the patch holds something else than the run's file, probably because a secret in it was masked"
 OUT_OF_REACH = "it was changed here since, and its content before the run, which a merge needs, cannot be fetched"
-FindContent = Callable[[str, str], bytes | None]
-"""Returns the content with git's id, from the path and the id; None where it is not known."""
+FindContent = Callable[[str], bytes | None]
+"""Returns the content with git's id; None where it is not known."""
 
 
 class CannotApply(Exception):
@@ -36,7 +36,7 @@ class MergePlan:
     """What applying the parts would do. Nothing is written before ``write``, and nothing at all if any is refused."""
 
     directory: Directory
-    find: FindContent = lambda _path, _id: None
+    find: FindContent = lambda _: None
     applied: list[Planned] = field(default_factory=list[Planned])
     already: list[str] = field(default_factory=list[str])
     """Paths that have the run's content already."""
@@ -116,55 +116,54 @@ class MergePlan:
 
     def _plan(self, part: PatchPart) -> None:
         if part.new_path is None:
-            self._delete(part)
+            self._delete(part, part.path)
             return
-        self._check_folders(part.new_path)
+        for folder in (part.path[:at] for at, character in enumerate(part.path) if character == "/"):
+            there = self._state(folder)
+            if there is not None and there.mode != FOLDER:
+                raise CannotApply(f"its folder {folder} is {there.name} here")
         if part.old_path is None:
-            self._create(part)
+            self._create(part, part.path)
         else:
-            self._modify(part)
+            self._modify(part, part.old_path, part.path)
 
-    def _delete(self, part: PatchPart) -> None:
-        assert part.old_path is not None
-        there = self._state(part.old_path)
+    def _delete(self, part: PatchPart, path: str) -> None:
+        there = self._state(path)
         if there is None:
-            self.already.append(part.old_path)
+            self.already.append(path)
             return
         same_kind = (there.mode == LINK) == (part.old_mode == LINK) and there.mode in (LINK, "100644", "100755")
         if not same_kind or (there.id != part.old_id if part.old_id else part.result(there.data) != b""):
             raise CannotApply("it was changed here since, and the run deleted it")
-        self._set(part.old_path, None, Planned("deleted", part.old_path))
+        self._set(path, None, Planned("deleted", path))
 
-    def _create(self, part: PatchPart) -> None:
-        assert part.new_path is not None
+    def _create(self, part: PatchPart, path: str) -> None:
         wanted = FileState(part.new_mode or "100644", self._new_content(part, b""))
-        there = self._state(part.new_path)
+        there = self._state(path)
         if there is not None and (there.mode == LINK, there.data) == (wanted.mode == LINK, wanted.data):
-            self.already.append(part.new_path)
+            self.already.append(path)
         elif there is not None:
             raise CannotApply(f"{there.name} is here already, and the run created it with another content")
         else:
-            self._set(part.new_path, wanted, Planned("created", part.new_path))
+            self._set(path, wanted, Planned("created", path))
 
-    def _modify(self, part: PatchPart) -> None:
-        assert part.old_path is not None
-        assert part.new_path is not None
-        renamed, there = part.old_path != part.new_path, self._state(part.old_path)
+    def _modify(self, part: PatchPart, source: str, path: str) -> None:
+        renamed, there = source != path, self._state(source)
         if (there is None or not renamed) and self._has_new(part):
-            self.already.append(part.new_path)
+            self.already.append(path)
             return
         if there is None:
-            raise CannotApply(f"{part.old_path} is not here any more")
-        if renamed and (blocking := self._state(part.new_path)) is not None:
-            raise CannotApply(f"{blocking.name} is here already, and the run renamed {part.old_path} to it")
+            raise CannotApply(f"{source} is not here any more")
+        if renamed and (blocking := self._state(path)) is not None:
+            raise CannotApply(f"{blocking.name} is here already, and the run renamed {source} to it")
         if (there.mode == LINK) != (LINK in (part.old_mode, part.new_mode)) or there.mode == FOLDER:
             raise CannotApply(f"it is {there.name} here now")
         data, same = self._modified(part, there)
         mode = part.new_mode if part.new_mode != part.old_mode and part.new_mode else there.mode
         if renamed:
-            self._states[part.old_path] = None
-        verb = f"renamed {part.old_path} →" if renamed else "modified"
-        self._set(part.new_path, FileState(mode, data), Planned(verb, part.new_path, merged=not same))
+            self._states[source] = None
+        verb = f"renamed {source} →" if renamed else "modified"
+        self._set(path, FileState(mode, data), Planned(verb, path, merged=not same))
 
     def _modified(self, part: PatchPart, there: FileState) -> tuple[bytes, bool]:
         """Returns the content to write, and whether nothing else had changed the file."""
@@ -187,7 +186,7 @@ class MergePlan:
     def _new_content(self, part: PatchPart, old: bytes) -> bytes:
         data = part.result(old)
         if data is None and part.new_id:
-            data = self.find(part.path, part.new_id)
+            data = self.find(part.new_id)
         if data is None:
             why = "its earlier content is not in the patch, because it is binary, and cannot be fetched"
             raise CannotApply(why if part.binary else MASKED)
@@ -199,7 +198,7 @@ class MergePlan:
         if part.binary or LINK in (part.old_mode, part.new_mode):
             what = "link" if part.new_mode == LINK else "binary file"
             raise CannotApply(f"this {what} was changed here since, too, by something else than this run")
-        base = self.find(part.old_path or "", part.old_id) if part.old_id else None
+        base = self.find(part.old_id) if part.old_id else None
         data = None
         if base is not None:
             data = _three_way(current, base, self._new_content(part, base))
@@ -208,12 +207,6 @@ class MergePlan:
         if data is None:
             raise CannotApply("the same lines were changed here since" if base is not None else OUT_OF_REACH)
         return data
-
-    def _check_folders(self, path: str) -> None:
-        for folder in _folders(path):
-            there = self._state(folder)
-            if there is not None and there.mode != FOLDER:
-                raise CannotApply(f"its folder {folder} is {there.name} here")
 
     def _state(self, path: str) -> FileState | None:
         if path in self._states:
@@ -231,12 +224,6 @@ class MergePlan:
     def _set(self, path: str, state: FileState | None, planned: Planned) -> None:
         self._states[path] = state
         self.applied.append(planned)
-
-
-def _folders(path: str) -> Iterator[str]:
-    names = path.split("/")[:-1]
-    for count in range(1, len(names) + 1):
-        yield "/".join(names[:count])
 
 
 def _three_way(current: bytes, base: bytes, new: bytes) -> bytes | None:

@@ -26,7 +26,7 @@ def planned(folder: Path, patch: str, *, reverse: bool = False) -> MergePlan:
     """The plan, written unless something is refused."""
     parts = parse_patch(patch)
     with Directory(folder) as target:
-        plan = MergePlan(target, lambda _, blob: content_in_git(folder, blob))
+        plan = MergePlan(target, lambda blob: content_in_git(folder, blob))
         plan.add([part.reversed() for part in reversed(parts)] if reverse else parts)
         if not plan.refused:
             plan.write()

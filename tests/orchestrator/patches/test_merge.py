@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from deputize.orchestrator.patches.directory import Directory
-from deputize.orchestrator.patches.format import blob_id, parse_patch
+from deputize.orchestrator.patches.format import parse_patch
 from deputize.orchestrator.patches.merge import OUT_OF_REACH, MergePlan
+from deputize.shared.git import blob_id
 from tests.orchestrator.patches.patching import git, patch_of, planned
 from tests.worker.workspace.trees import tree
 
@@ -242,7 +243,7 @@ def test_a_conversations_changes_arrive_whichever_part_of_them_was_applied(state
         contents = {blob_id(text): text for text in TEXTS.values()}
         earlier = [part for patch in patches[-2::-1] for part in reversed(parse_patch(patch))] if after[:-1] else []
         with Directory(folder) as target:
-            plan = MergePlan(target, lambda _, blob: contents.get(blob))
+            plan = MergePlan(target, contents.get)
             plan.add(parse_patch(patches[-1]), earlier)
             assert plan.refused == {}
             plan.write()
@@ -254,7 +255,7 @@ def test_a_conversations_changes_arrive_whichever_part_of_them_was_applied(state
 def test_what_was_changed_here_after_the_first_part_was_applied_is_kept(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(TEXTS["first"].replace(b"line 11\n", b"mine\n"))
     with Directory(tmp_path) as target:
-        plan = MergePlan(target, lambda _, blob: BASE if blob == blob_id(BASE) else None)
+        plan = MergePlan(target, lambda blob: BASE if blob == blob_id(BASE) else None)
         plan.add(parse_patch(patch_of("a", BASE, TEXTS["then"])), parse_patch(patch_of("a", BASE, TEXTS["first"])))
         plan.write()
     assert (tmp_path / "a").read_bytes() == TEXTS["then"].replace(b"line 11\n", b"mine\n")
@@ -264,6 +265,6 @@ def test_what_was_changed_here_after_the_first_part_was_applied_is_kept(tmp_path
 def test_a_conflict_with_work_of_ones_own_is_still_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(BASE.replace(b"line 2\n", b"mine\n"))
     with Directory(tmp_path) as target:
-        plan = MergePlan(target, lambda _, blob: BASE if blob == blob_id(BASE) else None)
+        plan = MergePlan(target, lambda blob: BASE if blob == blob_id(BASE) else None)
         plan.add(parse_patch(patch_of("a", BASE, TEXTS["both"])), parse_patch(patch_of("a", BASE, TEXTS["first"])))
     assert plan.refused == {"a": "the same lines were changed here since"}
