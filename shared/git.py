@@ -13,6 +13,8 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -57,9 +59,29 @@ def git(
 ) -> subprocess.CompletedProcess[bytes]:
     """Runs a command of git and returns what it wrote, whatever its exit code is.
 
+    Raises OSError as ``running_git`` does, and TimeoutError after ``seconds``.
+    """
+    with running_git(command, *arguments, repository=repository, cwd=cwd, as_user=as_user) as process:
+        try:
+            stdout, stderr = process.communicate(input, seconds)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(errno.ETIMEDOUT, f"git {command} did not end within {seconds:g} s") from None
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+@contextmanager
+def running_git(
+    command: GitCommand,
+    *arguments: str | Path,
+    repository: Path | None = None,
+    cwd: Path | None = None,
+    as_user: bool = False,
+) -> Generator[subprocess.Popen[bytes]]:
+    """Starts a command of git, with pipes to it; it is killed at the end of the block.
+
     It begins in ``cwd``, else in the ``repository`` whose files, objects and index it uses. No configuration counts;
     ``as_user``: only that of the user who runs this process. ``config`` alone, which starts nothing, reads that of the
-    repository, too. Raises OSError: without git FileNotFoundError, after the time TimeoutError.
+    repository, too. Raises OSError: without git FileNotFoundError.
     """
     variables = environment()
     with tempfile.TemporaryDirectory(prefix="deputize-git-") as own:
@@ -69,13 +91,14 @@ def git(
             env["GIT_DIR"] = str(git_directory(repository).absolute())
         options = [text for name, value in _OPTIONS.items() for text in ("-c", f"{name}={value}")]
         argv = [_program(env["PATH"]), "--no-pager", *options, command, *map(str, arguments)]
-        where = cwd or repository or Path(own)
-        try:
-            return subprocess.run(
-                argv, cwd=where, env=env, input=input, capture_output=True, check=False, timeout=seconds
-            )
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(errno.ETIMEDOUT, f"git {command} did not end within {seconds:g} s") from None
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            argv, bufsize=0, cwd=cwd or repository or own, env=env, stdin=pipe, stdout=pipe, stderr=pipe
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
 
 def _program(path: str) -> str:

@@ -288,6 +288,12 @@ def give_way() -> None:
         _thread.work.give_way()
 
 
+def release_slot() -> None:
+    """Releases the compute slot that this thread's work may have, before it waits for something else."""
+    if _thread.work:
+        _thread.work.leave()
+
+
 async def _to_the_end(share: Share | None, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     stopped, context = Event(), copy_context()
     doing = asyncio.get_running_loop().run_in_executor(

@@ -24,7 +24,8 @@ def servers(folder: Path) -> Path:
 
 def hostile(folder: Path) -> Iterator[dict[str, Any]]:
     """One of each kind: MCP servers that flood, large files, patterns without end, commands that flood and compute."""
-    files = _large_files(folder)
+    refused = _large_files(folder)
+    files = refused | {"ignored": True}  # git, which takes too long with these rules, is not asked
     harm = [call(f"mcp__{way}__harm", a="aaa") for way in WAYS]
     edits = [call("edit_file", path="edited.txt", old_string=f"of no {n}", new_string="of") for n in range(4)]
     everywhere = call("edit_file", path="edited.txt", old_string="no", new_string="of", replace_all=True)
@@ -37,6 +38,7 @@ def hostile(folder: Path) -> Iterator[dict[str, Any]]:
     yield _doing(folder, *reads, workspace=files)
     yield _doing(folder, *[call("glob", pattern=f"**/*{n}") for n in range(8)], workspace=files)
     yield _doing(folder, *greps, workspace=files)
+    yield _doing(folder, *reads, workspace=refused)
     yield _doing(folder, call("bash", command="yes | head -c 300000000; yes >&2 | head -c 1000"))
     yield _doing(folder, call("bash", command="for n in $(seq 20000); do echo $n > f$n; done"))
     yield _doing(folder, call("bash", command="for n in 1 2 3 4; do seq 1000000 > new$n.txt; done"))

@@ -9,25 +9,31 @@ import errno
 import json
 import os
 import stat as modes
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from tempfile import TemporaryDirectory
 from threading import Event
-from typing import Self
+from typing import IO
 
-from ...shared.git import git, git_directory, read_regular, repository_of, shared_state
+from ...shared.git import git, git_directory, read_regular, repository_of, running_git, shared_state
 from ...shared.libc import beneath
 from ...shared.settings.variables import environment
-from ..threads import give_way
+from ..threads import give_way, release_slot
 from .file_entries import PRIVATE_DIR, closing_fd, read_all
 from .tree_copy import CopyStopped
 
 MAX_BYTES = 1024 * 1024
 """Of the rules of one file."""
 SECONDS = 10.0
-"""For one question to git: lines with many wildcards take long."""
+"""For all answers about a directory: lines with many wildcards take git long."""
+_LOOK_SECONDS = 0.1
+_END = b"end"
+"""An ignored path that each question ends with: git repeats only paths that are ignored."""
 _KEPT = "ignored.json"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,22 +42,29 @@ OuterRules = Sequence[tuple[Sequence[str], str]]
 """Texts of rules from outside a directory, the deciding one first, each with the path that leads to the directory."""
 
 
-class _Rules:
-    """A directory of rules; the paths of directories end with a slash, that of the top is empty."""
+class _Rules(ExitStack):
+    """Rules in a directory of their own, and the git that is asked which paths they name, started if there are any.
 
-    def __init__(self, outer: OuterRules = ()) -> None:
-        self._top: TemporaryDirectory[str] | None = None
+    Paths of directories end with a slash, that of the top is empty. git reads the rules of a directory when it is asked
+    about a path in it, so those of deeper directories can be added between two questions.
+    """
+
+    def __init__(
+        self,
+        outer: OuterRules = (),
+        exclude: Sequence[str] = (),
+        stopped: Callable[[], bool] = lambda: False,
+        seconds: float = SECONDS,
+    ) -> None:
+        super().__init__()
+        self._stopped = stopped
+        self._seconds = seconds
+        self._with_rules = set[str]()
         deepest = max((names for names, _ in outer), key=len, default=())
-        self._prefix = "".join(f"{name}/" for name in deepest)
+        self._inner = "".join(f"{name}/" for name in ("listed", *deepest))
         for names, text in reversed(outer):
-            self._append("/".join(deepest[: len(deepest) - len(names)]), text)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._top:
-            self._top.cleanup()
+            self._append("/".join(["listed", *deepest[: len(deepest) - len(names)]]), text)
+        self._append("excluded", "\n".join(exclude))
 
     def add(self, root: int, folder: str) -> None:
         """Adds the rules of a directory below ``root``. Raises OSError(EFBIG) for too large a file."""
@@ -63,29 +76,73 @@ class _Rules:
             data = read_all(fd, MAX_BYTES) if modes.S_ISREG(os.fstat(fd).st_mode) else b""
         if len(data) > MAX_BYTES:
             raise OSError(errno.EFBIG, f"{folder}.gitignore is larger than {MAX_BYTES} bytes")
-        self._append(self._prefix + folder, os.fsdecode(data))
+        self._append(self._inner + folder, os.fsdecode(data))
 
     def ignored(self, paths: Iterable[str]) -> set[str]:
-        """Returns the paths that are ignored. Raises OSError as ``git`` does."""
-        asked = {os.fsencode(f"./{self._prefix}{path}".removesuffix("/")): path for path in paths}
-        if not asked or self._top is None:
-            return set()
-        for path in asked.values():
-            if f"/{path}".endswith("/"):  # some rules are for directories alone
-                Path(f"{self._top.name}/{self._prefix}{path}").mkdir(parents=True, exist_ok=True)
-        arguments = "-z", "--stdin", "--no-index"
-        done = git("check-ignore", *arguments, cwd=Path(self._top.name), input=b"\0".join(asked), seconds=SECONDS)
-        if done.returncode not in (0, 1):
-            raise OSError(errno.EIO, f"git: {done.stderr.decode('utf-8', 'replace').strip()}")
-        return {asked[path] for path in done.stdout.split(b"\0")[:-1]}
+        """Returns the paths that are ignored. Raises OSError."""
+        return self._named(self._inner, paths)
+
+    def excluded(self, paths: Iterable[str]) -> set[str]:
+        """Returns the paths that ``exclude`` names. Raises OSError."""
+        return self._named("excluded/", paths)
 
     def _append(self, folder: str, text: str) -> None:
         if text:
-            self._top = self._top or TemporaryDirectory(prefix="deputize-rules-")
-            place = Path(self._top.name, folder)
-            place.mkdir(parents=True, exist_ok=True)
-            with (place / ".gitignore").open("ab") as file:
+            (self._top / folder).mkdir(parents=True, exist_ok=True)
+            with (self._top / folder / ".gitignore").open("ab") as file:
                 file.write(os.fsencode(text.removeprefix("\ufeff")) + b"\n")
+            self._with_rules.add(folder.partition("/")[0])
+
+    def _named(self, top: str, paths: Iterable[str]) -> set[str]:
+        if top.partition("/")[0] not in self._with_rules:
+            return set()
+        asked = dict[bytes, str]()
+        for path in paths:
+            if (top + path).endswith("/"):  # some rules are for directories alone
+                (self._top / (top + path)).mkdir(parents=True, exist_ok=True)
+            asked[os.fsencode((top + path).removesuffix("/"))] = path
+        answer = self._answer(b"\0".join([*asked, _END]) + b"\0")
+        return {asked[path] for path in answer.split(b"\0") if path in asked}
+
+    def _answer(self, question: bytes) -> bytes:
+        """Returns git's answer, which repeats those paths that are ignored; the last one, ``end``, always is."""
+        stdin, stdout, stderr = self._pipes
+        left, answer = memoryview(question), bytearray(b"\0")
+        until = time.monotonic() + self._seconds
+        release_slot()
+        with DefaultSelector() as pipes:
+            pipes.register(stdin, EVENT_WRITE)
+            pipes.register(stdout, EVENT_READ)
+            while not answer.endswith(b"\0" + _END + b"\0"):
+                if time.monotonic() > until or self._stopped():
+                    raise TimeoutError(errno.ETIMEDOUT, "the patterns take it too long")
+                ready = [key.fileobj for key, _ in pipes.select(_LOOK_SECONDS)]
+                if stdout in ready:
+                    answer += (piece := os.read(stdout.fileno(), 1 << 16))
+                    if not piece:
+                        raise OSError(errno.EIO, os.fsdecode(stderr.read()).strip())
+                if stdin in ready:
+                    left = left[os.write(stdin.fileno(), left) :]
+                    if not left:
+                        pipes.unregister(stdin)
+        self._seconds = until - time.monotonic()
+        return bytes(answer)
+
+    @cached_property
+    def _top(self) -> Path:
+        top = Path(self.enter_context(TemporaryDirectory(prefix="deputize-rules-")))
+        (top / ".gitignore").write_bytes(b"/" + _END)
+        return top
+
+    @cached_property
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
+        running = running_git("check-ignore", "-z", "--stdin", "--no-index", cwd=self._top)
+        process = self.enter_context(running)
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        os.set_blocking(process.stdin.fileno(), False)
+        return process.stdin, process.stdout, process.stderr
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +166,7 @@ class Source:
                     yield entry.name + "/" * entry.is_dir(follow_symlinks=False)
 
 
-def listed(source: Source, outer: OuterRules | None, exclude: Sequence[str] = ()) -> set[str]:
+def listed(source: Source, outer: OuterRules | None, exclude: Sequence[str] = (), seconds: float = SECONDS) -> set[str]:
     """Returns the paths that are tracked or not ignored, but those that ``exclude`` names, and what is in ``.git``.
 
     Without ``outer`` rules ignored paths count as all others. Raises OSError.
@@ -117,7 +174,7 @@ def listed(source: Source, outer: OuterRules | None, exclude: Sequence[str] = ()
     found = set[str]()
     tracked = dict[str, frozenset[str]]()
     level = {"": frozenset([""] if repository_of(source.path) else [])}
-    with _Rules(outer or ()) as rules, _Rules([((), "\n".join(exclude))]) as excluding:
+    with _Rules(outer or (), exclude, source.stop.is_set, seconds) as rules:
         while level:
             paths = dict[str, frozenset[str]]()
             for folder, repositories in level.items():
@@ -135,17 +192,21 @@ def listed(source: Source, outer: OuterRules | None, exclude: Sequence[str] = ()
                 if f"/{path}".rpartition("/")[2] != ".git"
                 and not any(path[len(each) :].removesuffix("/") in tracked[each] for each in paths[path])
             }
-            ignored |= excluding.ignored(paths)
+            ignored |= rules.excluded(paths)
             level = {path: around for path, around in paths.items() if path not in ignored and path.endswith("/")}
             found |= {path.removesuffix("/") for path in paths.keys() - ignored}
     return found
 
 
-def ignored_files(root: int, paths: Collection[str], outer: OuterRules) -> set[str]:
+def ignored_files(
+    root: int, paths: Collection[str], outer: OuterRules, stopped: Callable[[], bool] = lambda: False
+) -> set[str]:
     """Returns which files below a directory (descriptor) git would ignore, if they were new. Raises OSError."""
+    if not paths:
+        return set()
     folders = {path[: at + 1] for path in paths for at, character in enumerate(path) if character == "/"}
-    with _Rules(outer) as rules:
-        for folder in {"", *folders} if paths else ():
+    with _Rules(outer, stopped=stopped) as rules:
+        for folder in {"", *folders}:
             rules.add(root, folder)
         return rules.ignored(paths)
 
@@ -179,8 +240,11 @@ def outer_rules(source: Path) -> OuterRules:
     files = [(names[at:], Path(repository, *names[:at], ".gitignore")) for at in range(len(names) - 1, -1, -1)]
     files += [(names, path) for path in (shared_state(repository) / "info/exclude", _excludes_file(repository)) if path]
     outer = [(each, os.fsdecode(read_regular(path, MAX_BYTES))) for each, path in files]
-    with _Rules(outer) as rules:
-        return () if names and rules.ignored([""]) else [(each, text) for each, text in outer if text]
+    if names:
+        with _Rules(outer) as rules:
+            if rules.ignored([""]):
+                return ()
+    return [(each, text) for each, text in outer if text]
 
 
 def _excludes_file(repository: Path) -> Path | None:

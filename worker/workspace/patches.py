@@ -176,7 +176,7 @@ class Comparison:
             if not each.old and not each.source and each.new and each.new.git_mode != DIRECTORY
         ]
         try:
-            return ignored_files(self.files, new, outer)
+            return ignored_files(self.files, new, outer, lambda: self.deadline.expired)
         except OSError as error:
             why = error.strerror or str(error)
             self._unlisted.append(f"new files that .gitignore names count as changes: git could not be asked ({why})")

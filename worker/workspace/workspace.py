@@ -284,7 +284,7 @@ def _wanted_paths(source: Source, folder: Path, spec: DirectoryWorkspace) -> tup
         raise invalid(
             "/workspace/path",
             f"git cannot determine which files of {spec.path} are ignored ({error.strerror or error}); simplify its "
-            ".gitignore files, or copy ignored files, too (ignored: true, --with-ignored)",
+            ".gitignore files and the patterns to exclude, or copy ignored files, too (ignored: true, --with-ignored)",
         ) from None
     kept.write(folder)
     return wanted, missing

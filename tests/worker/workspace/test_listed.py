@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from shutil import which
 from tempfile import TemporaryDirectory
-from threading import Event
+from threading import Event, Timer
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -99,7 +101,64 @@ async def test_without_git_all_is_copied_and_the_report_says_so(
         each.close()
 
 
-async def test_rules_that_git_cannot_follow_in_time_or_size_are_refused(tmp_path: Path, root: Path) -> None:
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Names the gits that were asked what is ignored, by their process ids."""
+    (tmp_path / "bin").mkdir()
+    logging, log = tmp_path / "bin/git", tmp_path / "log"
+    logging.write_text(f'#!/bin/sh\ncase "$*" in *check-ignore*) echo $$ >> {log};; esac\nexec {which("git")} "$@"\n')
+    logging.chmod(0o755)
+    log.touch()
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    return lambda: log.read_text().split()
+
+
+async def test_one_git_answers_for_all_levels_and_none_is_left(
+    tmp_path: Path, root: Path, started: Callable[[], list[str]]
+) -> None:
+    source = tmp_path / "source"
+    many = [f"{'n' * 200}{number}.log" for number in range(1500)]  # more than pipes hold
+    make(source, ["a.log", "b/c/d.log", "b/c/e/f.txt", "x/y", *many], {".": "*.log", "b/c": "!d.log\n*.txt"})
+    with open_folder(source) as fd:
+        found = listed(Source(fd, source, None, Event()), (), ["y"])
+    assert found == {".gitignore", "b", "b/c", "b/c/.gitignore", "b/c/d.log", "b/c/e", "x"}
+    assert [Path("/proc", each).exists() for each in started()] == [False]
+
+
+async def test_without_rules_git_is_not_asked(tmp_path: Path, root: Path, started: Callable[[], list[str]]) -> None:
+    make(tmp_path / "source", ["a/b", "c"], {})
+    git(tmp_path / "source", "init", "-q", "--template=")
+    workspace = await copy_of(tmp_path / "source", root)
+    (workspace.path / "new").touch()
+    assert [change.path for change in (await workspace.facts()).changes] == ["new"]
+    assert started() == []
+    workspace.close()
+
+
+@pytest.mark.parametrize(("stopped", "seconds"), [(False, 0.3), (True, 60)])
+@pytest.mark.parametrize("excluded", [False, True])
+def test_a_git_that_patterns_without_end_occupy_is_ended(
+    tmp_path: Path, started: Callable[[], list[str]], stopped: bool, seconds: float, excluded: bool
+) -> None:
+    source, endless, name = tmp_path / "source", "*a" * 60 + "*b", "a" * 200 + "c"
+    make(source, [name], {} if excluded else {".": endless})
+    stop = Event()
+    if stopped:
+        Timer(0.3, stop.set).start()
+    with open_folder(source) as fd, pytest.raises(TimeoutError, match="take it too long"):
+        listed(Source(fd, source, None, stop), (), [endless] if excluded else [], seconds)
+    assert not any(Path("/proc", each).exists() for each in started())
+
+
+async def test_a_git_that_fails_is_reported(tmp_path: Path, root: Path, started: Callable[[], list[str]]) -> None:
+    make(tmp_path / "source", ["a"], {".": "b"})
+    (tmp_path / "bin/git").write_text("#!/bin/sh\necho broken >&2\n")
+    with pytest.raises(Invalid, match=r"\(broken\); simplify|Broken pipe"):
+        await copy_of(tmp_path / "source", root)
+    assert started() == []
+
+
+async def test_too_large_rules_are_refused(tmp_path: Path, root: Path) -> None:
     source = tmp_path / "source"
     make(source, ["a"], {".": "#" * MAX_BYTES})
     with pytest.raises(Invalid, match=r"larger than .*simplify its"):
