@@ -57,6 +57,7 @@ class Meter:
     begun: float = field(default_factory=time.monotonic)
     paused_at: float | None = None
     """When the run's time was stopped, if it is."""
+    pauses: int = 0
     begun_reply: Usage | None = None
     """Minimum usage of the reply being streamed: billed even when the worker is lost before its end."""
     begun_turn: bool = False
@@ -96,12 +97,16 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        self.paused_at = time.monotonic()
+        """Stops the run's time while the block runs. Blocks may overlap: the time goes on at the end of the last."""
+        self.pauses += 1
+        self.paused_at = self.paused_at or time.monotonic()
         try:
             yield
         finally:
-            self.begun += time.monotonic() - self.paused_at
-            self.paused_at = None
+            self.pauses -= 1
+            if not self.pauses:
+                self.begun += time.monotonic() - self.paused_at
+                self.paused_at = None
 
     @property
     def time_left(self) -> float:

@@ -89,7 +89,7 @@ class ChildPermissions:
         """Forgets what a child that has ended was waiting for."""
         for id in [id for id, event in self._open.items() if child in event.path]:
             del self._open[id]
-        self._set_clock()
+        self._resume_clock()
 
     def _request(self, event: PermissionRequested) -> None:
         id = event.permission_id
@@ -97,24 +97,23 @@ class ChildPermissions:
             return
         if requested_mark(id) not in self._published:
             self._publish(event, requested_mark(id))
+        if not self._open:
+            self._paused.enter_context(self.run.meter.paused())
         self._open[id] = event
-        self._set_clock()
 
     def _report(self, event: PermissionAnswered) -> None:
         id = event.permission_id
         if requested_mark(id) in self._published and reported_mark(id) not in self._published:
             self._publish(event, reported_mark(id))
         self._open.pop(id, None)
-        self._set_clock()
+        self._resume_clock()
 
     def _publish(self, event: PermissionRequested | PermissionAnswered, mark: str) -> None:
         self._published.add(mark)
         self.run.emit.emit_marked(event, mark)
 
-    def _set_clock(self) -> None:
-        if self._open and self.run.meter.paused_at is None:
-            self._paused.enter_context(self.run.meter.paused())
-        elif not self._open:
+    def _resume_clock(self) -> None:
+        if not self._open:
             self._paused.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,6 +120,20 @@ def test_no_turn_begins_when_the_time_is_over() -> None:
     counter.begun = time.monotonic() - 20
     with pytest.raises(LimitReached, match="timeoutSeconds 10"):
         counter.begin_turn()
+
+
+def test_pauses_may_overlap_and_the_time_goes_on_after_the_last_one() -> None:
+    counter = meter(timeout_seconds=100)
+    counter.begun -= 10
+    with ExitStack() as first, ExitStack() as last:
+        first.enter_context(counter.paused())
+        stopped = counter.elapsed
+        last.enter_context(counter.paused())
+        first.close()
+        assert counter.elapsed == stopped
+    assert stopped < counter.elapsed < stopped + 0.5
+    counter.begun -= 10
+    assert counter.time_left == pytest.approx(70, abs=0.5)
 
 
 def test_time_of_earlier_attempts_counts() -> None:
