@@ -360,7 +360,7 @@ class LoopBuilder:
     async def _after_effects(self, sandbox: Sandbox) -> None:
         most = await sandbox.bounds.most_on_disk() if sandbox.bounds else self.offer.profile.disk_bytes
         await self.run.note_files(self.workspace, lasting=any(sandbox.shells))
-        self.run.meter.outgrown = most if await self.workspace.exceeds(most) else 0
+        self.run.meter.note_disk(await self.workspace.size(most), most)
 
     async def _policy(self, broken: str | None) -> PolicyContext:
         claim = self.run.claim

@@ -1,6 +1,7 @@
 """Limit enforcement: whether a run has had enough turns, tool calls, time, tokens, cost or disk is decided here.
 
-Numbers that come from elsewhere (the day's caps in Redis, the size of the files) are passed to the ``Meter``.
+Only the day's caps are compared in Redis (``spend.lua``): the whole fleet shares them, so comparing and reserving must
+be one atomic step. ``Meter.capped_allowance`` is passed the answer: the money granted, or the cap that is reached.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Meter:
     paused_at: float | None = None
     """When the run's time was stopped, if it is."""
     pauses: int = 0
+    """How many blocks stop it now."""
     begun_reply: Usage | None = None
     """Minimum usage of the reply being streamed: billed even when the worker is lost before its end."""
     begun_turn: bool = False
@@ -66,7 +68,7 @@ class Meter:
     """The limit that ended the run, whose final turn another attempt may have to make."""
     refused_call: bool = False
     outgrown: int = 0
-    """How large the workspace may be, if it is larger."""
+    """How many bytes the files may have on disk, if they have more."""
     lent: dict[str, Limits] = field(default_factory=dict[str, Limits])
     """The limits of running child delegations, by id: their tokens and cost are reserved."""
     booked: list[str] = field(default_factory=list[str])
@@ -144,6 +146,10 @@ class Meter:
             return False
         self.tool_calls += 1
         return True
+
+    def note_disk(self, size: int, most: int) -> None:
+        """Takes how many bytes the files have on disk, and how many they may have, for the check before a turn."""
+        self.outgrown = most if size > most else 0
 
     def out_of_time(self) -> LimitReached:
         return LimitReached(TerminationReason.TIMEOUT, "timeoutSeconds", self.limits.timeout_seconds)

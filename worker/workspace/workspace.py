@@ -137,11 +137,13 @@ class Workspace:
         except OSError:
             return {}
 
-    async def exceeds(self, most: int) -> bool:
-        """Whether the files took more than so many bytes on disk when the changes were last recorded."""
-        if self._manifest.size <= most:  # counts holes, too
-            return False
-        return (await run_in_thread(disk_bytes, self.path) or 0) > most
+    async def size(self, most: int) -> int:
+        """Returns the bytes of the files: those on disk where they may be more than ``most``, else with their holes.
+
+        Called after the changes were recorded, so that most calls measure nothing.
+        """
+        recorded = self._manifest.size
+        return recorded if recorded <= most else await run_in_thread(disk_bytes, self.path) or 0
 
     async def facts(self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
         """Returns changes and patch, and what they omit, among it everything not compared before the deadline."""
