@@ -257,7 +257,7 @@ class Inheritance:
                 f"There are {', '.join(self.kit)}.",
             )
         depth = self.settings.tools.max_depth
-        if tool.display.step_type == "delegate" and depth - self.claim.depth < 2:
+        if tool.delegates and depth - self.claim.depth < 2:
             raise ToolError(
                 ErrorType.INVALID_TOOL_PARAMS,
                 f"tools: a subagent of this run cannot have {tool.name}: delegations are nested "
@@ -333,7 +333,7 @@ class SubagentRunner:
 
     def _sharers(self) -> int:
         """Returns how many calls of this turn have no child yet, the current one included."""
-        delegating = [tool for tool in self.inheritance.kit.values() if tool.display.step_type == "delegate"]
+        delegating = [tool for tool in self.inheritance.kit.values() if tool.delegates]
         names = {name for tool in delegating for name in (tool.name, *tool.aliases)}
         turn = self.run.meter.turns
         keys = [call_key(self.run.claim.id, turn, call.key) for call in self.open_calls(turn) if call.name in names]

@@ -252,6 +252,7 @@ def test_kind_effect_and_step_type_are_declared_and_agree(tool: AnyTool) -> None
     assert not (tool.kind.mutates and tool.kind.looks)
     step_types = {"bash", "read", "write", "edit", "glob", "grep", "skill", "delegate", "tool_call"}
     assert tool.display.step_type in step_types
+    assert tool.delegates == (tool.display.step_type == "delegate")
 
 
 @each_tool

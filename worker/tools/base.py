@@ -1,8 +1,9 @@
 """The contract of a tool. It needs five members: a name, a docstring that the model reads, a kind, params, and ``run``.
 
 Everything else has a default: ``Recoverable`` is for what a crash may have interrupted, ``Availability`` for which runs
-get it, ``DisplayOptions`` for how its calls and output are shown. A tool does not register itself, ask permission, cut
-its output or publish events; the loop does that for all tools.
+get it, ``DisplayOptions`` for how its calls and output are shown. A tool may also define ``configured`` and ``ready``,
+whether a worker and a run have it; ``title``, ``touches`` and ``preview``, what people and the policy see of a call.
+It does not register itself, ask permission, cut its output or publish events; the loop does that for all tools.
 """
 
 from __future__ import annotations
@@ -105,12 +106,6 @@ class DisplayOptions:
 
 
 P = TypeVar("P", bound=Params)
-_MOVED = {
-    "needs_sandbox": "availability = Availability(…)",
-    "step_type": "display = DisplayOptions(…)",
-    "output": "display = DisplayOptions(…)",
-}
-"""Attributes that would have no effect: a tool that needs the sandbox would run without one."""
 
 
 class Tool(ABC, Generic[P]):
@@ -130,12 +125,14 @@ class Tool(ABC, Generic[P]):
     """Whether the operator's configuration exempts it from approval."""
     needs_approval: bool = False
     """Whether its calls need approval even where their effects stay in the workspace."""
+    delegates: bool = False
+    """Whether its calls start child delegations: side by side, within the run's budget, and nested only so deep."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         own = vars(cls)
-        for name in _MOVED.keys() & own.keys():
-            raise TypeError(f"{cls.__name__}.{name} has no effect; set it in {_MOVED[name]}")
+        if "needs_sandbox" in own:  # it would run without one
+            raise TypeError(f"{cls.__name__}.needs_sandbox has no effect; set it in availability = Availability(…)")
         if "kind" in own and "effect" not in own:
             cls.effect = cls.kind.usual_effect
 
@@ -170,7 +167,7 @@ class Tool(ABC, Generic[P]):
     @property
     def side_by_side(self) -> bool:
         """Whether consecutive calls run concurrently."""
-        return self.kind in (Kind.READ, Kind.SEARCH, Kind.FETCH) or self.display.step_type == "delegate"
+        return self.kind in (Kind.READ, Kind.SEARCH, Kind.FETCH) or self.delegates
 
     @property
     def description(self) -> str:

@@ -137,6 +137,7 @@ class CallSubagent(Tool[CallSubagentParams]):
     availability = Availability("enable_subagent", by_name_only=True)
     kind = Kind.THINK
     effect = Effect.IDEMPOTENT
+    delegates = True
     display = DisplayOptions("delegate")
     aliases = ("delegate", "task", "Task", "Agent")
     params = CallSubagentParams
