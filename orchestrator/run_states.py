@@ -51,11 +51,8 @@ class RunState:
         match event.type:
             case "run_queued":
                 self.title, self.cost, self.step = event.request.title, 0.0, ""  # its whole history follows
-            case "run_started" | "run_resumed":
-                self._running()
-            case "turn_started":
-                self.turn = event.turn
-                self._running()
+            case "run_started" | "run_resumed" | "turn_started":
+                self._running(event)
             case "step_started" | "step_completed":
                 self.step = step_line(event.step)
                 self.status = "running"
@@ -71,7 +68,7 @@ class RunState:
                 self.status = "running"
             case "model_retried" | "progress" | "error":
                 self.step = line_of(event) or ""
-            case _:
+            case "run_finished" | "text_delta" | "thinking_delta" | "step_updated":
                 pass
 
     def line(self) -> str:
@@ -88,8 +85,10 @@ class RunState:
         elif event.type == "run_retried" or event.why != "permission":  # of a permission the request has the call
             self.step = line_of(event) or ""
 
-    def _running(self) -> None:
+    def _running(self, event: AnyEvent) -> None:
         self.status = "running"
+        if event.type == "turn_started":
+            self.turn = event.turn
         if self.started is None:
             self.started = time.monotonic()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from .text import count, shortened
 
@@ -64,8 +64,9 @@ def line_of(event: AnyEvent, at: datetime | None = None) -> str | None:
             return event.message
         case "error":
             return event.message if event.kind == "rate" else f"{event.kind}: {event.message}"
-        case _:
+        case "text_delta" | "thinking_delta" | "step_updated" | "heartbeat":
             return None
+    assert_never(event)
 
 
 def _run(event: RunQueued | RunStarted | RunResumed | RunRetried | RunFinished) -> str:
@@ -79,8 +80,9 @@ def _run(event: RunQueued | RunStarted | RunResumed | RunRetried | RunFinished) 
         case "run_retried":
             again = f"done again from the start in {seconds(event.delay_seconds)} (retry {event.retry} of {event.of})"
             return f"{again}, after {event.reason}: {event.error}"
-        case _:
+        case "run_finished":
             return outcome(event.result)
+    assert_never(event)
 
 
 def _turn(event: TurnStarted | Replied | ModelRetried) -> str:
@@ -90,8 +92,9 @@ def _turn(event: TurnStarted | Replied | ModelRetried) -> str:
         case "replied":  # `I look at it first. → read_file, bash`
             calls = ", ".join(call.name for call in event.tool_calls)
             return " → ".join(part for part in (cut(event.text, MAX_TEXT), calls) if part)
-        case _:
+        case "model_retried":
             return f"turn {event.turn}  the model is asked again in {seconds(event.delay_seconds)}: {event.error}"
+    assert_never(event)
 
 
 def _wait(event: Waiting | ResumedWaiting) -> str:
