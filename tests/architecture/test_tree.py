@@ -17,7 +17,8 @@ SHORT = {
     "shared/workspaces.py": "where both sides find files, without a client of Redis",
 }
 """Files below the floor that are neither a package's face nor a program, with their reasons. Only ever fewer."""
-SHORT_ROOF = 10
+SHORT_ROOF = 8
+"""As many as there are now."""
 FILE_ROOF = 450
 FUNCTION_ROOF = 40
 LOOP_FUNCTION_ROOF = 25
@@ -29,12 +30,13 @@ ROOFS = {
     "worker/tools/*.py": 150,
 }
 NOT_ONE_OF_MANY = {
-    "worker/tools/__init__.py",
-    "worker/tools/artifacts.py",
-    "worker/tools/call_subagent.py",
-    "worker/tools/pages.py",
-    "worker/tools/skills.py",
+    "worker/tools/__init__.py": "the list of the tools",
+    "worker/tools/artifacts.py": "four tools on one store of versions",
+    "worker/tools/call_subagent.py": "half of it is the answer to the model: what a child did, and its patch",
+    "worker/tools/pages.py": "no tool: what several tools read files with",
+    "worker/tools/skills.py": "a tool, and the format and the loader of skills",
 }
+"""Files of tools that may be as long as any other, with their reasons."""
 LOOSE_FILES = 20
 
 Graph = Mapping[str, Set[str]]
@@ -110,7 +112,7 @@ def test_a_file_below_the_floor_has_its_reason() -> None:
     short = {name(path) for path in python_files(*PACKAGES) if is_short(path)}
     assert short - SHORT.keys() == set(), "what needs so few lines belongs to its only reader"
     assert SHORT.keys() - short == set(), "this reason is not needed any more"
-    assert len(SHORT) <= SHORT_ROOF
+    assert len(SHORT) == SHORT_ROOF
 
 
 def test_no_function_is_longer_than_its_roof() -> None:
