@@ -1,7 +1,7 @@
 """The conversation of a run: its messages, what they were billed, and when they are too many for the model.
 
 Append-only; each message is encoded once, when it is added. Provider signatures bind to the exact prefix, so nothing
-that was sent is ever edited: a conversation that is too long is replaced by a new one (``compaction``).
+that was sent is ever edited: a conversation that is too long is replaced by a new one (``model_calls.compact``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Model calls: the maximum cost of each is reserved before it is made, its actual cost is counted after."""
+"""Model calls of a run: prompt, reservation of the cost, reply, retries and compaction; the cost is counted after."""
 
 from __future__ import annotations
 

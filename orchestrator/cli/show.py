@@ -1,4 +1,4 @@
-"""A delegation's events as a conversation: the task, what the model wrote, its calls and their results."""
+"""`show` and `list`: the record of a delegation, its events as a conversation, the usage of its calls, and tables."""
 
 from __future__ import annotations
 

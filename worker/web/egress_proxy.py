@@ -1,4 +1,4 @@
-"""One connection of a command to its proxy: one request, either CONNECT with a tunnel or a whole ``http://`` URL."""
+"""The proxy of a run's commands, and its connections: one request each, CONNECT or a whole ``http://`` URL."""
 
 from __future__ import annotations
 
