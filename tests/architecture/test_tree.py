@@ -17,7 +17,7 @@ SHORT = {
     "shared/workspaces.py": "where both sides find files, without a client of Redis",
 }
 """Files below the floor that are neither a package's face nor a program, with their reasons. Only ever fewer."""
-SHORT_ROOF = 8
+SHORT_ROOF = 3
 """As many as there are now."""
 FILE_ROOF = 450
 FUNCTION_ROOF = 40
