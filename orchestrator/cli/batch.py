@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import hashlib
 import json
@@ -21,7 +22,7 @@ from ...shared.lines import cut
 from ...shared.text import count
 from . import output
 from .batch_input import FORMATS, BatchInput, RequestLine
-from .connect import asynchronous, connect, load_settings, needs_model_endpoint, note_before_work
+from .connect import connect, load_settings, needs_model_endpoint, note_before_work
 from .errors import Exit, exit_code_of_results
 from .request_options import given_options, note_if_empty, request_options, workspace_here
 from .values import TEXT, StrictCommand, denied_option, stdin_once, stream_option, wait_option
@@ -203,8 +204,7 @@ CHUNK_SIZE = 1000
 @denied_option
 @stream_option
 @click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line.")
-@asynchronous
-async def batch(
+def batch(
     file: BinaryIO,
     format: str | None,
     out: Path | None,
@@ -234,8 +234,9 @@ async def batch(
     if not lines:
         raise click.UsageError(f"{name} holds no request")
     note_if_empty([line.request for line in lines], given)
+    # What reads stdin is over: in an event loop the first Ctrl-C would not interrupt it.
     with nullcontext(Results()) if out is None else open_results(out, file, resume=resume) as results:
-        return await _run(settings, source, lines, results, wait=wait, stream=stream, as_json=as_json)
+        return asyncio.run(_run(settings, source, lines, results, wait=wait, stream=stream, as_json=as_json))
 
 
 async def _run(settings: Settings, source: BatchInput, lines: list[RequestLine], results: Results, **how: Any) -> Exit:
@@ -243,10 +244,10 @@ async def _run(settings: Settings, source: BatchInput, lines: list[RequestLine],
     left = [line for line in lines if line.number not in results.done]
     if results.done:
         output.note(f"{len(results.done)} done before, {count(len(left), 'request')} left")
-    cut = await _run_lines(settings, source, left, results, **how) if left else None
+    ended_by = await _run_lines(settings, source, left, results, **how) if left else None
     if len(results.done) >= len(lines):
         results.complete()
-    return exit_code_of_results(results.done.values()) if cut is None else cut
+    return exit_code_of_results(results.done.values()) if ended_by is None else ended_by
 
 
 async def _run_lines(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,6 @@ from . import output
 from .apply import take_over_or_hint
 from .connect import (
     Service,
-    asynchronous,
     connect,
     connect_permanent,
     load_settings,
@@ -56,8 +56,7 @@ if TYPE_CHECKING:
 @denied_option
 @stream_option
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
-@asynchronous
-async def run(
+def run(
     request: tuple[str, dict[str, Any]] | None,
     wait: float | None,
     detach: bool,
@@ -87,14 +86,10 @@ async def run(
     if apply:
         _check_apply(whole, detach=detach)
     note_if_empty([whole], given)
+    # What reads stdin is over: in an event loop the first Ctrl-C would not interrupt it.
     if detach:
-        await _run_detached(settings, whole, options, as_json)
-        return Exit.SUCCEEDED
-    async with connect(settings, workers=1, needs_model=needs_model_endpoint([whole], settings)) as service:
-        await note_before_work(service, [whole], output.note, asks=True)
-        with in_options(options.place):
-            delegation = (await service.client.create(whole)).delegation
-        return await follow_to_end(settings, service, [delegation], wait, as_json, stream=stream, apply=apply)
+        return asyncio.run(_run_detached(settings, whole, options, as_json))
+    return asyncio.run(_run_and_watch(settings, whole, options, wait, as_json, stream=stream, apply=apply))
 
 
 def _check_apply(request: DelegationRequest, *, detach: bool) -> None:
@@ -111,7 +106,7 @@ def _check_apply(request: DelegationRequest, *, detach: bool) -> None:
         )
 
 
-async def _run_detached(settings: Settings, request: DelegationRequest, options: RequestOptions, as_json: bool) -> None:
+async def _run_detached(settings: Settings, request: DelegationRequest, options: RequestOptions, as_json: bool) -> Exit:
     async with connect_permanent(settings) as service:
         with in_options(options.place):
             delegation = (await service.client.create(request)).delegation
@@ -121,6 +116,22 @@ async def _run_detached(settings: Settings, request: DelegationRequest, options:
         output.json_line(delegation.to_json())
     else:
         output.line(delegation.id)
+    return Exit.SUCCEEDED
+
+
+async def _run_and_watch(
+    settings: Settings,
+    request: DelegationRequest,
+    options: RequestOptions,
+    wait: float | None,
+    as_json: bool,
+    **how: bool,
+) -> Exit:
+    async with connect(settings, workers=1, needs_model=needs_model_endpoint([request], settings)) as service:
+        await note_before_work(service, [request], output.note, asks=True)
+        with in_options(options.place):
+            delegation = (await service.client.create(request)).delegation
+        return await follow_to_end(settings, service, [delegation], wait, as_json, **how)
 
 
 async def follow_to_end(

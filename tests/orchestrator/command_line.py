@@ -70,16 +70,17 @@ class Running:
 
 @asynccontextmanager
 async def started(
-    *arguments: str, stdin: str | None = None, cwd: Path | None = None, stderr: int = PIPE, **variables: str
+    *arguments: str, stdin: str | int | None = None, cwd: Path | None = None, stderr: int = PIPE, **variables: str
 ) -> AsyncIterator[Running]:
+    """``stdin`` is a text, or a descriptor that stays open."""
     (out, out_end), (err, err_end), (given, given_end) = os.pipe(), os.pipe(), os.pipe()
-    os.write(given_end, (stdin or "").encode())  # less than a pipe holds
+    os.write(given_end, stdin.encode() if isinstance(stdin, str) else b"")  # less than a pipe holds
     os.close(given_end)
     process = Forked(
         PROGRAM,
         arguments,
         environment(**variables),
-        stdin=DEVNULL if stdin is None else given,
+        stdin=given if isinstance(stdin, str) else DEVNULL if stdin is None else stdin,
         stdout=out_end,
         stderr=err_end if stderr == PIPE else stderr,
         cwd=cwd,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import pty
 import re
 import subprocess
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,35 @@ async def test_when_the_wait_is_over_the_work_goes_on(url: str, service: FakeSer
     assert (done.code, done.out) == (124, "")
     assert f"deputize watch {id}" in done.err
     assert not service.runs[id].status.finished
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["run", "-"], ["run", "--request", "-"], ["batch", "-"]], ids=" ".join)
+async def test_an_interrupt_ends_a_command_that_reads_standard_input(
+    url: str, service: FakeService, arguments: list[str]
+) -> None:
+    ours, theirs = os.pipe()
+    try:
+        async with started(*arguments, stdin=ours, DEPUTIZE_URL=url) as command:
+            os.write(theirs, b"a")
+            await until(lambda: fcntl.ioctl(ours, termios.FIONREAD, bytes(4)) == bytes(4), 60)  # it waits for more
+            command.interrupt()
+            done = await command.done(20)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (done.code, done.out, service.runs) == (130, "", {})
+
+
+async def test_the_first_interrupt_detaches_and_says_how_to_come_back(url: str, service: FakeService) -> None:
+    async with started("run", "x", DEPUTIZE_URL=url) as command:
+        await until(lambda: service.following, 60)
+        command.interrupt()
+        done = await command.done()
+    (id,) = service.runs
+    assert (done.code, done.out) == (130, "")
+    assert f"deputize watch {id}" in done.err
+    assert not service.runs[id].status.finished
+    assert "Traceback" not in done.err
 
 
 async def test_the_second_interrupt_cancels(url: str, service: FakeService) -> None:
