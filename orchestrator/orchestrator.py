@@ -21,12 +21,12 @@ from typing import Any, Concatenate, Literal, NotRequired, ParamSpec, Self, Type
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pydantic import ValidationError
 
-from ..shared.connection import reach
 from ..shared.delegation import Delegation, ToolAgentResult
 from ..shared.errors import DeputizeError, Invalid, Misconfigured
 from ..shared.events import Envelope, RunFinished
 from ..shared.facts import VerifyItem
 from ..shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
+from ..shared.redis_access import reached
 from ..shared.request import ApprovalMode, AutomaticRetry, DelegationRequest, Limits, RetryReason, WorkspaceSpec
 from ..shared.settings import Settings
 from ..shared.wire import explain
@@ -131,7 +131,7 @@ class Orchestrator:
             return self
         async with AsyncExitStack() as opening:
             if settings.redis_url is not None:
-                await asyncio.to_thread(reach, settings.redis_url)
+                await reached(settings.redis_url)
             else:
                 stack = await opening.enter_async_context(stack_in_use(settings, workers=self._workers))
                 settings = settings.model_copy(

@@ -14,10 +14,10 @@ from functools import partial
 
 import uvicorn
 
-from ..shared.connection import reach
 from ..shared.errors import DeputizeError, Misconfigured
 from ..shared.libc import keep_memory_private
 from ..shared.log import log, log_uncaught, set_up
+from ..shared.redis_access import REDIS_SECONDS, reach
 from ..shared.settings import Settings
 from ..shared.text import visible
 from .app import create_app
@@ -35,7 +35,7 @@ def serve(settings: Settings, listening: socket.socket | None = None) -> None:
     if settings.redis_url is None:
         raise Misconfigured("the service needs DEPUTIZE_REDIS_URL; `deputize up` starts one with a Redis and workers")
     if not settings.local:  # else the supervisor checks it: a service that waits could not report an outage
-        reach(settings.redis_url)
+        reach(settings.redis_url, REDIS_SECONDS)
     app = create_app(partial(open_service, settings, settings.redis_url), settings)
     with listening or listen(settings.host, settings.port) as bound:
         log.info("listening on %s", bound_url(bound))

@@ -114,9 +114,9 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
         if needs_model and not settings.has_model_endpoint:
             raise Misconfigured(NO_MODEL)
         if settings.redis_url is not None:
-            from ...shared.connection import reach
+            from ...shared.redis_access import reached
 
-            await asyncio.to_thread(reach, settings.redis_url)
+            await reached(settings.redis_url)
         if workers:
             output.note("no service runs here; starting one for this command")
     # Meanwhile: it takes a third of this command's own time, and begins once the stack is being started.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import shutil
 import sys
@@ -47,26 +46,26 @@ async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenera
         yield Finding("✗", "redis", f"does not answer: {error}", "start it, or correct DEPUTIZE_REDIS_URL")
         return
     yield Finding("✓", "redis", f"{_server(info)}, answers in {took * 1000:.1f} ms")
-    yield await asyncio.to_thread(_permissions, url)
+    yield await _permissions(url)
     yield _eviction(info)
     yield _persistence(info)
     yield _clock(clock)
 
 
-def _permissions(url: str) -> Finding:
-    import redis
-    from redis.exceptions import NoPermissionError
+async def _permissions(url: str) -> Finding:
+    from redis.exceptions import NoPermissionError, RedisError
 
-    from ...shared.connection import NEEDED, check_access
+    from ...shared.connection import connect
+    from ...shared.redis_access import NEEDED, check_access
 
     try:
-        with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as client:
-            check_access(client)
+        async with connect(url, timeout=2) as client:
+            await check_access(client)
             try:
-                client.exists("other:deputize-doctor")
+                await client.exists("other:deputize-doctor")
             except NoPermissionError:
                 return Finding("✓", "acl", "Redis lets us run scripts and subscribe, and reach no foreign key")
-    except redis.RedisError as error:
+    except RedisError as error:
         return Finding("✗", "acl", f"Redis refuses what the fleet does: {error}", NEEDED)
     return Finding("✓", "acl", "Redis lets us run scripts and subscribe; its user reaches every other key, too")
 

@@ -36,8 +36,8 @@ def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no
     """
     settings = load_settings(port=port, no_token=no_token or None)
     stack_here(settings)  # raises if the home is unusable
-    from ...shared.connection import reach
     from ...shared.log import set_up
+    from ...shared.redis_access import reach
     from ..stack import StackOptions
     from ..supervisor import run_foreground
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import suppress
 
 import pytest
 import redis
 from redis.exceptions import NoPermissionError, ResponseError
 
-from deputize.shared.connection import explained, reach
-from deputize.shared.errors import Misconfigured, Unavailable
+from deputize.shared.errors import DeputizeError, Misconfigured, Unavailable
+from deputize.shared.redis_access import explained, reach, reached
 from tests.processes.redis_server import RedisProcess
 
 
@@ -41,7 +43,7 @@ def test_a_redis_that_answers_is_reached(redis_url: str) -> None:
 def test_a_start_waits_for_redis_as_long_as_it_may(redis_process: RedisProcess) -> None:
     redis_process.kill()
     begun = time.monotonic()
-    with pytest.raises(Unavailable, match=r"[^.]\. Is DEPUTIZE_REDIS_URL correct\?$"):
+    with pytest.raises(Unavailable, match=r"[^.]; start it, or correct DEPUTIZE_REDIS_URL$"):
         reach(redis_process.url, 0.3)
     assert time.monotonic() - begun > 0.3
 
@@ -56,3 +58,54 @@ def test_a_refusal_is_not_waited_for(redis_process: RedisProcess) -> None:
 def test_an_address_that_is_none_is_a_mistake_of_the_settings() -> None:
     with pytest.raises(Misconfigured, match="redis_url: "):
         reach("amqp://host")
+
+
+def test_a_host_that_is_no_name_is_a_mistake_of_the_settings() -> None:
+    with pytest.raises(Misconfigured, match=r"redis://redis\.\.example/0.* correct DEPUTIZE_REDIS_URL$") as caught:
+        reach("redis://:secret@redis..example/0")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [(None, Unavailable), (b"", Unavailable), (b"-NOAUTH Authentication required.\r\n", Misconfigured)],
+    ids=["silent", "closing", "NOAUTH"],
+)
+async def test_a_first_contact_that_fails_names_the_address_and_the_remedy_in_time(
+    answer: bytes | None, error: type[DeputizeError]
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            if answer is None:
+                await reader.read()
+            elif await reader.read(1000):
+                writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+        begun = time.monotonic()
+        with pytest.raises(error) as caught:
+            await reached(f"redis://:secret@{address}", 0.5)
+        assert time.monotonic() - begun < 5
+    assert f"redis://{address}" in str(caught.value)
+    assert "DEPUTIZE_REDIS_URL" in str(caught.value)
+    assert ("; start it, or correct" in str(caught.value)) == (error is Unavailable)
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_first_contact_can_be_cancelled_at_once() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        came.set()
+        await reader.read()
+        writer.close()
+
+    came = asyncio.Event()
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        waiting = asyncio.create_task(reached(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}", 60))
+        await came.wait()
+        waiting.cancel()
+        async with asyncio.timeout(5):
+            await asyncio.wait({waiting})
+    assert waiting.cancelled()

@@ -17,9 +17,10 @@ import pytest
 from redis.exceptions import RedisError
 
 from deputize.shared.bus import Bus
-from deputize.shared.connection import connect, reach
+from deputize.shared.connection import connect
 from deputize.shared.errors import Misconfigured, Unavailable
 from deputize.shared.queue import Ticket, create_app, send_tickets
+from deputize.shared.redis_access import reach, reached
 from deputize.shared.settings import Settings
 from deputize.worker.standby import program
 from tests.network.certificates import Authority
@@ -82,8 +83,8 @@ def by_standby(chosen: Settings) -> None:
         raise Unavailable(done.stderr)
 
 
-def by_start(chosen: Settings) -> None:
-    reach(url_of(chosen), 1)
+async def by_start(chosen: Settings) -> None:
+    await reached(url_of(chosen), 1)
 
 
 CLIENTS: dict[str, Callable[[Settings], object]] = {

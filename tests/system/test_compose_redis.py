@@ -12,7 +12,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from deputize.orchestrator.redis_server import find_program
-from deputize.shared.connection import reach
+from deputize.shared.redis_access import reach
 from tests.system.compose import ROOT, service, shell
 from tests.waiting import until_sync
 
