@@ -88,9 +88,15 @@ class Client(Service):
         self.url = url.rstrip("/")
         self._patience = patience
         try:
+            headers = {b"Authorization": b"Bearer " + token.encode()} if token else None
+        except UnicodeEncodeError:
+            raise Misconfigured(
+                "DEPUTIZE_TOKEN holds characters that no header can carry; see how it was set"
+            ) from None
+        try:
             self._http = httpx2.AsyncClient(
                 base_url=self.url,
-                headers={b"Authorization": b"Bearer " + token.encode()} if token else None,
+                headers=headers,
                 timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
                 limits=httpx2.Limits(max_connections=None),
                 event_hooks={"response": [self._note_version]},
@@ -98,10 +104,6 @@ class Client(Service):
                 # A proxy of the environment cannot reach this machine's loopback.
                 trust_env=host not in ("127.0.0.1", "localhost", "::1"),
             )
-        except UnicodeEncodeError:
-            raise Misconfigured(
-                "DEPUTIZE_TOKEN holds characters that no header can carry; see how it was set"
-            ) from None
         except (ImportError, ValueError):
             raise Misconfigured(
                 f"{_proxies()} does not name an HTTP proxy, and other kinds are not supported. Set it to "

@@ -163,6 +163,7 @@ async def test_where_nobody_answers_the_error_names_the_address_and_the_way_out(
         ),
         ("socks5://127.0.0.1:9", Misconfigured, "ALL_PROXY does not name an HTTP proxy"),
         ("socks4://127.0.0.1:9", Misconfigured, "ALL_PROXY does not name an HTTP proxy"),
+        ("http://\udc80@host:1", Misconfigured, "ALL_PROXY does not name an HTTP proxy"),
     ],
 )
 async def test_a_proxy_of_the_environment_is_used_or_refused_by_name(
