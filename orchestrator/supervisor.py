@@ -118,7 +118,7 @@ class Supervisor:
             programs.append(program)
         self._children = [Child(program, home) for program in programs]
         self._others = self._children[1:] if self._embedded else self._children[:]
-        """Than Redis, which stops after them: they write to it while they stop."""
+        """All but Redis, which stops after them: they write to it while they stop."""
         self.ready = asyncio.Event()
         """Whether the stack was ready for work once."""
         self._running: set[asyncio.Task[None]] = set()

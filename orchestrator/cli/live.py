@@ -1,4 +1,4 @@
-"""What commands show on stderr while they follow delegations: a line per event, and on a terminal a live table."""
+"""What commands show on stderr while they follow delegations: a line per event, or the live table of `table.py`."""
 
 from __future__ import annotations
 
