@@ -57,6 +57,8 @@ class Dispatcher:
 
     async def send(self, tickets: Sequence[Ticket]) -> None:
         """Sends the tickets. A failure is only logged: the records exist, and a janitor sends the tickets again."""
+        if not tickets:
+            return  # a repeated request does not wait behind others
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, send_tickets, self._app, tickets)
         except Unavailable as error:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from typing import Any
 
 import httpx2
 import pytest
 
+from deputize.orchestrator.delegations import Dispatcher
 from deputize.orchestrator.dependencies import check_shape
 from deputize.orchestrator.request_checks import MAX_SUGGESTIONS
 from deputize.shared.connection import connect
 from deputize.shared.errors import TooLarge
 from deputize.shared.fleet import Fleet
+from deputize.shared.settings import Settings
 from deputize.shared.wire import MAX_MISTAKES
 from tests.orchestrator.fake_service import READ_FILE, worker_card
 
@@ -121,3 +124,15 @@ async def test_queries_are_bounded_too(http: httpx2.AsyncClient) -> None:
         answer = await http.get("/v1/delegations", params=params)
         assert answer.status_code == 422
         assert 1 <= len(answer.json()["errors"]) <= MAX_MISTAKES
+
+
+async def test_what_has_no_ticket_does_not_wait_behind_other_dispatches(redis_url: str) -> None:
+    let_go = threading.Event()
+    async with Dispatcher(Settings(), redis_url) as dispatcher:
+        busy = dispatcher._thread.submit(let_go.wait, 60)
+        try:
+            async with asyncio.timeout(5):
+                await dispatcher.send([])
+            assert not busy.done()
+        finally:
+            let_go.set()
