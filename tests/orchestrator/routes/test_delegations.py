@@ -224,3 +224,9 @@ async def test_a_request_of_the_largest_size_is_accepted(real: httpx2.AsyncClien
     answer = await real.post("/v1/delegations", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 202, answer.text[:500]
     assert answer.json()["request"]["context"] == context
+
+
+async def test_a_repeated_cancel_is_accepted_again(real: httpx2.AsyncClient) -> None:
+    id = (await real.post("/v1/delegations", json={"task": "t"})).json()["id"]
+    answers = [await real.post(f"/v1/delegations/{id}/cancel") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [202, 202]
