@@ -27,12 +27,6 @@ from redis.exceptions import (
 )
 
 from .background import Backoff, RepeatedCause, essential
-from .redis_access import (  # noqa: F401 - worker processes import them from here
-    REDIS_SECONDS,  # pyright: ignore[reportUnusedImport]
-    STARTING_SECONDS,  # pyright: ignore[reportUnusedImport]
-    explained,  # pyright: ignore[reportUnusedImport]
-    reach,  # pyright: ignore[reportUnusedImport]
-)
 
 T = TypeVar("T")
 

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 
 from ..shared import log
-from ..shared.connection import REDIS_SECONDS, STARTING_SECONDS, reach
 from ..shared.errors import DeputizeError, Misconfigured
 from ..shared.libc import keep_memory_private
 from ..shared.queue import create_app
+from ..shared.redis_access import REDIS_SECONDS, STARTING_SECONDS, reach
 from ..shared.settings import Settings
 from ..shared.text import visible
 from . import task

@@ -24,9 +24,9 @@ from kombu.exceptions import KombuError
 from kombu.utils.functional import maybe_list
 from redis.exceptions import RedisError
 
-from ...shared.connection import explained
 from ...shared.errors import DeputizeError
 from ...shared.log import log
+from ...shared.redis_access import explained
 from .pool import CLEANUP_SECONDS, AsyncPool
 
 SECONDS = 1.0
