@@ -22,12 +22,15 @@ MAX_PARAMETERS = 100
 _UNKNOWN_NAME = "tool_call"
 _TAG_NAME = r"[^\W\d][\w.-]*+"
 _OPENING_TAG = r"<tool_call(?=[\s>])[^<>]*+>"
-_BEGINNING = rf"(?P<indent>^[^\S\n]*+)?(?P<open>{_OPENING_TAG})(?(indent)|(?=\s*+(?:<[A-Za-z]|\{{|<?\Z)))"
+_BEGINNING = (
+    rf"(?P<indent>^[^\S\n]*+)?(?P<open>{_OPENING_TAG})"
+    r"(?(indent)|(?=\s*+(?:<[A-Za-z]|\{|<?\Z)))"  # where it is not first on its line, only before a call's content
+)
 """A tag that begins a call rather than being mentioned in a sentence."""
 _MARK = r"(?P<mark>`{3,}+|~{3,}+)"
 _FENCE_END = rf"(?P<fence>^[ \t]*+{_MARK}[ \t]*+$)"
-_INLINE_CODE = r"(?P<ticks>`++)(?:[^\n]*?(?<!`)(?P=ticks)(?!`))?"
-_OUTSIDE = re.compile(rf"(?P<fence>^[ \t]*+{_MARK}[^`\n]*+$)|{_INLINE_CODE}|{_BEGINNING}", re.MULTILINE)
+_OUTSIDE = re.compile(rf"(?P<fence>^[ \t]*+{_MARK}[^`\n]*+$)|(?P<ticks>`++)|{_BEGINNING}", re.MULTILINE)
+_TICKS = re.compile(r"`++|\n")
 _IN_FENCE = re.compile(rf"{_BEGINNING}|{_FENCE_END}", re.MULTILINE)
 _VALUE_IN_CDATA = r"\s*+<!\[CDATA\[(?s:(?P<section>.*?))\]\]>\s*+</(?P=tag)\s*+>"
 """It ends at the ``]]>`` before its closing tag, so it may contain others."""
@@ -44,7 +47,9 @@ _OPEN_PARAMS = re.compile(r"\s*+<params\s*+(/?)>")
 _CLOSE_PARAMS = re.compile(r"\s*+</params\s*+>")
 _PARAMETER = re.compile(
     rf"\s*+<(?P<tag>{_TAG_NAME})(?P<attributes>[^<>]*+)>"
-    rf"(?P<rest>(?<=/>)|{_VALUE_IN_CDATA}|(?s:(?P<text>.*?))</(?P=tag)\s*+>)?"
+    r"(?P<rest>(?<=/>)"  # <tag/>: nothing follows
+    rf"|{_VALUE_IN_CDATA}"
+    r"|(?s:(?P<text>.*?))</(?P=tag)\s*+>)?"  # without this group the tag is not closed
 )
 _REFERENCE = re.compile(r"&(?:lt|gt|amp|quot|apos|#\d++|#x[0-9a-fA-F]++);")
 _UNESCAPED = re.compile(rf"<|&(?!{_REFERENCE.pattern[1:]})")
@@ -280,6 +285,9 @@ class CallElement:
 
 def find_call_elements(text: str) -> list[CallElement]:
     """Returns the tool calls of a text, in order, without those in inline code or in a fence with other content."""
+    if "<tool_call" not in text:
+        return []
+    code_ends = _code_ends(text)
     found: list[CallElement] = []
     at = 0
     while token := _OUTSIDE.search(text, at):
@@ -287,10 +295,26 @@ def find_call_elements(text: str) -> list[CallElement]:
         if token.lastgroup == "fence":
             fenced, at = _scan_fence(text, at, token["mark"])
             found += fenced
+        elif token.lastgroup == "ticks":
+            at = code_ends.get(at, at)
         elif token.lastgroup == "open":
             at, missing = _call_end(text, at)
             found.append(CallElement(token.start("open"), at, missing))
     return found
+
+
+def _code_ends(text: str) -> dict[int, int]:
+    """Returns where inline code ends, by the end of its first backticks: after as many more on the same line."""
+    ends: dict[int, int] = {}
+    last: dict[str, int] = {}
+    for token in _TICKS.finditer(text):
+        if token[0] == "\n":
+            last.clear()
+            continue
+        if token[0] in last:
+            ends[last[token[0]]] = token.end()
+        last[token[0]] = token.end()
+    return ends
 
 
 def _call_end(text: str, at: int, fence: str = "") -> tuple[int, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from deputize.worker.models.base import ToolSpec
@@ -97,3 +99,12 @@ def test_a_long_text_takes_no_longer_than_its_length(frame: str, piece: str) -> 
     text = frame.replace("{}", piece * (MANY // len(piece)))
     assert all(0 <= element.start < element.end <= len(text) for element in find_call_elements(text))
     assert len(XMLToolCallParser([TOOL]).parse_reply(text).text) <= len(text)
+
+
+@pytest.mark.parametrize(("end", "calls"), [("", 0), (f"\n{PROPER}", 1)])
+def test_a_line_of_backticks_none_of_which_pair_takes_no_longer_than_its_length(end: str, calls: int) -> None:
+    """Looked for one by one, the other end of each would take seconds, in which the worker does nothing else."""
+    line = " ".join("`" * length for length in range(1, 633))
+    begun = time.process_time()
+    assert len(find_call_elements(line + end)) == calls
+    assert time.process_time() - begun < 0.5
