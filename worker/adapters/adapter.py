@@ -82,7 +82,7 @@ class ToolAdapter(SchemaTool):
             if task.cancelled() and not (current and current.cancelling()):
                 message = f"{self.name} cancelled itself. Try again, or do without it."
                 raise ToolError(ErrorType.CANCELLED, message) from None
-            signal.set()
+            signal.abort()
             task.cancel()
             await _wait_cancelled(task)
             raise
@@ -152,16 +152,12 @@ def get_field(value: Any, name: str, default: Any = None) -> Any:
 class PlainAdapter(ToolAdapter):
     """Adapts a plain object. The result is ``content``, or ``error`` where ``success`` is false."""
 
-    content = "content"
-    """The field of a result that the model reads."""
-
     async def call(self, ctx: ToolContext, params: Any, signal: AbortSignal) -> ToolResult:
         answer = await call_function(self.tool.execute, **params)
-        content = as_text(get_field(answer, self.content))
-        data, metadata = get_field(answer, "data"), dict(get_field(answer, "metadata") or {})
+        content = as_text(get_field(answer, "content"))
         if get_field(answer, "success"):
-            return ToolResult(content, data=data, metadata=metadata)
-        return failure_result(get_field(answer, "error"), content, data=data, metadata=metadata)
+            return ToolResult(content)
+        return failure_result(get_field(answer, "error"), content)
 
 
 class TableAdapter(ToolAdapter):
@@ -212,7 +208,7 @@ class ToolInfoAdapter(ToolAdapter):
         return ToolResult(output, get_field(answer, "title") or "", metadata=metadata)
 
 
-class AsyncToolInfoAdapter(ToolInfoAdapter):
+class AsyncToolInfoAdapter(ToolAdapter):
     """Adapts an async tool of ``Tool.define``: ``ready`` returns a static one for each run, which is then called."""
 
     def __init__(self, tool: Any, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
@@ -223,6 +219,9 @@ class AsyncToolInfoAdapter(ToolInfoAdapter):
     @staticmethod
     def declaration(tool: Any) -> tuple[str, str, Parameters]:
         return tool.id, f"{tool.name}. Its description is determined when a run begins.", {}
+
+    def configured(self, settings: Settings) -> AnyTool | None:
+        return self if self.tool.enabled else None
 
     async def ready(self, ctx: InitContext) -> AnyTool:
         """Returns the initialized tool. Raises Misconfigured where ``init`` fails."""
@@ -235,11 +234,12 @@ class AsyncToolInfoAdapter(ToolInfoAdapter):
                 self._initialized = dict(ctx.skills), ToolInfoAdapter(info, self.kind, self.effect)
             return self._initialized[1]
 
+    async def call(self, ctx: ToolContext, params: Any, signal: AbortSignal) -> ToolResult:
+        raise ToolError(ErrorType.EXECUTION_FAILED, f"{self.name} was not initialized for this run")
 
-class BaseToolAdapter(PlainAdapter):
+
+class BaseToolAdapter(ToolAdapter):
     """Adapts a ``BaseTool``. AUTO: no call needs approval. CONFIRM: every call does, whatever it touches."""
-
-    content = "data"
 
     def __init__(self, tool: Any, kind: Kind = Kind.OTHER, effect: Effect | None = None) -> None:
         super().__init__(tool, kind, effect)
@@ -258,6 +258,13 @@ class BaseToolAdapter(PlainAdapter):
             if error := self.tool.validate_params(valid):
                 raise ToolError(ErrorType.INVALID_TOOL_PARAMS, error)
         return valid
+
+    async def call(self, ctx: ToolContext, params: Any, signal: AbortSignal) -> ToolResult:
+        answer = await call_function(self.tool.execute, **params)
+        data, metadata = get_field(answer, "data"), dict(get_field(answer, "metadata") or {})
+        if get_field(answer, "success"):
+            return ToolResult(as_text(data), data=data, metadata=metadata)
+        return failure_result(get_field(answer, "error"), as_text(data), data=data, metadata=metadata)
 
 
 class PreparedInvocation(NamedTuple):

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Generic, Literal, TypedDict, TypeVar, cast
+from typing import Any, Generic, Literal, TypedDict, TypeVar, cast, overload
 
 from pydantic import BaseModel
 
@@ -62,6 +62,9 @@ class AbortSignal(asyncio.Event):
     @property
     def aborted(self) -> bool:
         return self.is_set()
+
+    def abort(self) -> None:
+        self.set()
 
 
 def _mistake(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
@@ -202,6 +205,12 @@ class ToolDefinition(_Declared):
 class Tool:
     """The namespace of ``define``."""
 
+    @overload
+    @staticmethod
+    def define(id: str, info: Mapping[str, Any]) -> ToolInfo: ...
+    @overload
+    @staticmethod
+    def define(id: str, info: Mapping[str, Any], init: Init) -> ToolInfoAsync: ...
     @staticmethod
     def define(id: str, info: Mapping[str, Any], init: Init | None = None) -> ToolInfo | ToolInfoAsync:
         """Returns a static tool, or with ``init`` an async one. Raises Misconfigured for unknown or missing fields."""
@@ -338,9 +347,13 @@ class BaseDeclarativeTool(DeclarativeTool[P]):
     """A builder that validates the arguments against the schema."""
 
     def build(self, params: P) -> ToolInvocation[P]:
-        if error := _mistake(self.name, self.parameter_schema, params) or self.validate_tool_param_values(params):
+        if error := self.validate_tool_params(params):
             raise ValueError(error)
         return self.create_invocation(params)
+
+    def validate_tool_params(self, params: P) -> str | None:
+        """Returns the error message for invalid arguments, or None."""
+        return _mistake(self.name, self.parameter_schema, params) or self.validate_tool_param_values(params)
 
     def validate_tool_param_values(self, params: P) -> str | None:
         """Returns the error of a check that a schema cannot express, or None."""

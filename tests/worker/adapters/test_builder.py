@@ -138,6 +138,15 @@ async def test_a_call_that_wants_a_confirmation_its_kind_does_not_lead_to_is_ref
     assert play.steps[0].error.startswith("denied: my_tool requires confirmation of this call")
 
 
+async def test_a_builder_may_replace_the_validation_as_a_whole(theatre: Theatre) -> None:
+    class Picky(MyTool):
+        def validate_tool_params(self, params: MyParams) -> str | None:
+            return super().validate_tool_params(params) or ("not that one" if params["input"] == "that" else None)
+
+    play = await theatre.play([adapt(Picky())], {"input": "that"}, {"input": "this"})
+    assert [step.error for step in play.steps] == ["invalid arguments for my_tool: not that one", None]
+
+
 @pytest.mark.parametrize("where", ["create_invocation", "get_description", "tool_locations"])
 async def test_whatever_goes_wrong_before_a_call_is_an_answer(theatre: Theatre, where: str) -> None:
     def fail(*_: Any) -> Any:
@@ -177,6 +186,12 @@ class Waiting(MyToolInvocation):
 class WaitingTool(MyTool):
     def create_invocation(self, params: MyParams) -> ToolInvocation[MyParams]:
         return Waiting(params)
+
+
+def test_a_signal_can_be_given_by_whoever_calls_an_invocation() -> None:
+    signal = AbortSignal()
+    signal.abort()
+    assert signal.aborted
 
 
 @pytest.mark.requirement("S004-040", "P-15")

@@ -115,6 +115,16 @@ async def test_what_counts_is_the_four_members_and_not_the_class(desk: Toolbench
     assert result.content == '{"place": "elsewhere"}'
 
 
+@pytest.mark.parametrize("success", [True, False])
+async def test_what_a_plain_result_holds_besides_is_left_alone(desk: Toolbench, success: bool) -> None:
+    class Talkative(Elsewhere):
+        async def execute(self) -> dict[str, Any]:
+            return {"success": success, "content": "there", "error": "no", "metadata": "none of ours", "data": [1]}
+
+    result = await adapt(Talkative()).run(desk.context(), {})
+    assert (result.success, result.content, result.data, result.metadata) == (success, "there", None, {})
+
+
 async def test_a_tool_that_fails_inside_costs_only_its_call(theatre: Theatre) -> None:
     class Broken(WordCountTool):
         async def execute(self, *_: Any, **__: Any) -> PlainResult:

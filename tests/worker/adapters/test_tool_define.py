@@ -142,6 +142,18 @@ async def test_an_async_tool_that_cannot_say_what_it_is_is_asked_again_by_the_ne
     assert await tool.ready(InitContext("b"))
 
 
+async def test_an_async_tool_that_was_not_made_ready_is_in_no_default_kit_and_answers_an_error(desk: Toolbench) -> None:
+    tool = adapt(Tool.define("load_skill", {"name": "Load", "category": "mcp"}, Librarian()))
+    assert Registry([tool]).kit(None) == {}
+    with pytest.raises(ToolError, match="load_skill was not initialized for this run"):
+        await tool.run(desk.context(), {})
+    with pytest.raises(ToolError, match="invalid arguments"):
+        tool.parse({"waht": 1})
+    ready = await tool.ready(InitContext("a", {"pdf": ""}))
+    assert ready is not None
+    assert [*Registry([ready]).kit(None)] == ["load_skill"]
+
+
 @pytest.mark.requirement("S002-042")
 async def test_an_async_tool_runs_in_the_loop(theatre: Theatre) -> None:
     async def init(ctx: InitContext) -> dict[str, Any]:
