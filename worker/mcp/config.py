@@ -108,9 +108,9 @@ class Server(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_own_forms(cls, written: dict[str, Any]) -> dict[str, Any]:
-        for key in filter(_LIMITING.fullmatch, written.keys() - _LISTS):
-            raise ValueError(f"its key {key} is not known, and would limit its tools; use tools.allow or tools.deny")
         given = {key: value for key, value in written.items() if value is not None}
+        for key in filter(_LIMITING.fullmatch, given.keys() - _LISTS):
+            raise ValueError(f"its key {key} is not known, and would limit its tools; use tools.allow or tools.deny")
         url = given.get("url") or given.get("httpUrl") or ""
         ends_so = isinstance(url, str) and urlsplit(url).path.rstrip("/").endswith("/sse")
         named = given.get("type") or ("stdio" if given.get("command") else "sse" if ends_so else "http")

@@ -157,6 +157,10 @@ def test_a_server_with_an_unknown_key_that_would_limit_its_tools_is_left_out(tmp
     assert f"its key {key} is not known, and would limit its tools" in config.problems["one"]
 
 
+def test_an_unknown_key_that_limits_nothing_leaves_no_server_out(tmp_path: Path) -> None:
+    assert one(tmp_path, {"command": "x", "allowedTools": None}).tools.lets("any")
+
+
 @pytest.mark.parametrize("entry", [{"disabled": "true"}, {"disabled": 1}, {"enabled": False}])
 def test_a_server_can_be_switched_off_in_several_forms(tmp_path: Path, entry: dict[str, Any]) -> None:
     assert not read(tmp_path, {"mcpServers": {"one": {"command": "x", **entry}}}).servers
