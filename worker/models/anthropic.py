@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.resources import files
 from typing import Any, Self
@@ -235,14 +235,18 @@ def price_of(model: str, day: date | None = None) -> Price | None:
     return _price_on(day or datetime.now(UTC).date(), model)
 
 
+@cache  # the package may be upgraded under a running worker
+def _price_table() -> dict[str, list[dict[str, Any]]]:
+    return json.loads(files(__package__ or "").joinpath("prices.json").read_text("utf-8"))["models"]
+
+
 @lru_cache(maxsize=64)
 def _price_on(day: date, model: str) -> Price | None:
-    table = json.loads(files(__package__ or "").joinpath("prices.json").read_text("utf-8"))["models"]
-    rows: list[dict[str, Any]] = table.get(_DATE.sub("", model), [])
+    rows = _price_table().get(_DATE.sub("", model), [])
     current = [row for row in rows if date.fromisoformat(row["since"]) <= day]
     if not current:
         return None
-    fields = max(current, key=lambda row: row["since"])
+    fields = {**max(current, key=lambda row: row["since"])}
     del fields["since"]
     if "above" in fields:
         fields["above"] = Price(**fields["above"])

@@ -12,6 +12,7 @@ import resource
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import ClassVar, Literal, NoReturn, Self
 
@@ -363,14 +364,14 @@ def isolation_options(limits: SandboxSettings, fds: list[int]) -> list[str]:
     for name, content in environment.ETC.items():
         options += ["--perms", "0444", "--ro-bind-data", str(memfd("etc", content.encode(), fds)), f"/etc/{name}"]
     # Unreadable, so that commands cannot inspect or change its process, even with the same owner.
-    shell = str(memfd("guard", Path("/bin/sh").read_bytes(), fds))
+    shell = str(memfd("guard", _read(Path("/bin/sh")), fds))
     options += ["--perms", "0111", "--ro-bind-data", shell, GUARD_SHELL]
     return [*options, *_DEVICES, "--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", SCRATCH]
 
 
 def reading_options(fds: list[int]) -> list[str]:
     """Returns the options for what takes the place of programs that would start others. Adds to ``fds``."""
-    git = str(memfd("git", Path(__file__).with_name("reading_git.sh").read_bytes(), fds))
+    git = str(memfd("git", _read(Path(__file__).with_name("reading_git.sh")), fds))
     folder = ["--perms", "0755", "--dir", READING_PROGRAMS]
     return [*folder, "--perms", "0555", "--ro-bind-data", git, f"{READING_PROGRAMS}/git"]
 
@@ -405,6 +406,11 @@ def without_script(argv: Sequence[str], fds: list[int]) -> Sequence[str]:
     if argv[0] not in SHELL_SCRIPTS or argv[-2:-1] != ["-c"]:
         return argv
     return [*argv[:-1], SHELL_SCRIPTS[argv[0]].format(memfd("script", os.fsencode(argv[-1]), fds))]
+
+
+@cache  # either may be upgraded under a running worker
+def _read(path: Path) -> bytes:
+    return path.read_bytes()
 
 
 def memfd(name: str, data: bytes, fds: list[int]) -> int:

@@ -290,6 +290,14 @@ def test_caching_saved_what_the_tokens_would_have_cost_more_without_it(
     assert price.cost(plain) - price.cost(usage) == pytest.approx(dollars)
 
 
+def test_the_table_is_read_once_so_that_an_upgrade_does_not_reach_a_running_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert price_of("claude-haiku-5-5", date(2030, 1, 1))
+    monkeypatch.setattr("deputize.worker.models.anthropic.files", None)
+    assert price_of("claude-haiku-5-5", date(2030, 1, 2)) == price_of("claude-haiku-5-5", date(2030, 1, 1))
+
+
 def test_the_default_model_has_a_price() -> None:
     assert price_of(Settings().model) is not None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from deputize.shared.errors import ErrorType, ToolError
-from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from deputize.shared.settings import SandboxSettings
+from deputize.worker.sandbox.bubblewrap import Bubblewrap, isolation_options, reading_options
 from deputize.worker.sandbox.environment import BindMount
 from deputize.worker.sandbox.namespaces import writable_mount_refusal
 from deputize.worker.sandbox.project_tools import ProjectTools
@@ -80,3 +82,18 @@ async def test_every_writable_mount_has_to_be_expected(sandbox: Bubblewrap) -> N
     assert "/workspace is writable" in str(writable_mount_refusal(process.init_pid, ["/tmp"]))
     await process.end()
     assert "cannot be read" in str(writable_mount_refusal(process.init_pid, ["/tmp", "/workspace"]))
+
+
+def test_what_a_sandbox_is_made_of_is_read_once_so_that_an_upgrade_does_not_reach_a_running_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fds: list[int] = []
+    try:
+        isolation_options(SandboxSettings(), fds)
+        reading_options(fds)
+        monkeypatch.setattr(Path, "read_bytes", None)
+        isolation_options(SandboxSettings(), fds)
+        reading_options(fds)
+    finally:
+        for fd in fds:
+            os.close(fd)
