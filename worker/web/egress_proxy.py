@@ -228,10 +228,11 @@ def reach_of(
     """
     own, private = settings.sandbox, settings.tools.private_hosts
     hosts = own.allowed_hosts if name == "allowed_hosts" else [*own.setup_hosts, *own.allowed_hosts]
-    proxy = EgressProxy(
+    if not hosts:
+        return None
+    return EgressProxy(
         f"sandbox.{name}", hosts, own.network_bytes, private_hosts=private, on_refused=on_refused, network=network
     )
-    return proxy if hosts else None
 
 
 class _SpentError(Exception):

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from deputize.shared.settings import Settings
 from deputize.worker.web.dial import Network
-from deputize.worker.web.egress_proxy import MAX_CONNECTIONS, MAX_REPORTED, EgressProxy
+from deputize.worker.web.egress_proxy import MAX_CONNECTIONS, MAX_REPORTED, EgressProxy, reach_of
 from tests.network.internet import PUBLIC, Internet, response
 from tests.waiting import until
 from tests.worker.web.servers import Loopback, Talk, falling_silent, saying, saying_for_ever, serving
@@ -268,3 +269,8 @@ async def test_a_server_that_is_cut_off_leaves_the_others_alone() -> None:
         asked = f"GET http://{name}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode()
         assert (await opened.answer(asked)).endswith(b"half")
         assert (await opened.answer(b"CONNECT other.test:443 HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 403")
+
+
+def test_where_no_host_is_allowed_the_private_ones_are_not_even_read() -> None:
+    settings = Settings.model_validate({"tools": {"private_hosts": ["no name at all:x"]}})
+    assert reach_of(settings, "allowed_hosts") is None
