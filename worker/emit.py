@@ -158,15 +158,18 @@ class Emitter:
         event: Event,
         fields: Mapping[str, str],
         *,
-        retention: int = 0,
+        retention: int | None = None,
         artifacts: Mapping[str, str] = {},
         retry_ms: int | None = None,
     ) -> None:
-        """Writes the last event of the run, or of a try that is followed by another one, and releases the lease."""
+        """Writes the last event of the run (``retention``) or of a try before another one (``retry_ms``), and releases
+        the lease. Raises ValueError unless there is exactly one of the two."""
+        if (retention is None) == (retry_ms is None):
+            raise ValueError("give either retention or retry_ms")
         self.emit(event)
         self._update.fields |= fields
         self._update.artifacts |= artifacts
-        self._update.retention, self._update.retry_ms = retention, retry_ms
+        self._update.retention, self._update.retry_ms = retention or 0, retry_ms
         await self.settled()
 
     def hand_over(self) -> None:
