@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...shared.errors import DeputizeError
+from ...shared.errors import DeputizeError, ToolError
 from ...shared.libc import is_memory_private, keep_memory_private
 from ...shared.promises import PROMISES, Finding, Promise
 from ...shared.request import ApprovalMode
@@ -275,7 +275,13 @@ def _programs(directory: Path, tools: ProjectTools, versions: Mapping[str, str |
 async def _versions(sandbox: Bubblewrap) -> dict[str, str | None]:
     """Returns the first line that each program prints about its version; None if it is not there or does not work."""
     shells = [["bash", "--noprofile", "--norc", "-c", line] for line in _PROGRAMS.values()]
-    done = await asyncio.gather(*(sandbox.run(Command(each, _PROJECT_SECONDS, merged=True)) for each in shells))
+    try:
+        async with asyncio.TaskGroup() as together:  # none goes on when the sandbox is closed since another failed
+            runs = (sandbox.run(Command(each, _PROJECT_SECONDS, merged=True)) for each in shells)
+            tasks = [together.create_task(run) for run in runs]
+    except* ToolError as group:
+        raise group.exceptions[0] from None
+    done = [task.result() for task in tasks]
     printed = (each.stdout.decode("utf-8", "replace").partition("\n")[0].strip() for each in done)
     found = (line if each.exit_code == 0 else None for line, each in zip(printed, done, strict=True))
     return dict(zip(_PROGRAMS, found, strict=True))
