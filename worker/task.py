@@ -120,8 +120,10 @@ async def _prepared(settings: Settings, redis_url: str) -> AsyncGenerator[Worker
         async with connect(redis_url) as redis:
             await pause_unfinished(redis, settings.stack_since, temporary=settings.temporary)
     bounds = await run_in_thread(WorkerBounds.of_process, settings.sandbox)
-    yield bounds
-    await run_in_thread(bounds.close)
+    try:
+        yield bounds
+    finally:
+        await run_in_thread(bounds.close)
 
 
 def _warm_up(settings: Settings) -> None:
