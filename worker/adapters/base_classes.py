@@ -169,7 +169,7 @@ class _Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolInfo(_Declared):
-    """A static tool."""
+    """A static tool. The result of ``execute`` has ``title``, ``output`` and ``metadata``."""
 
     description: str
     parameters: Parameters

@@ -117,11 +117,11 @@ class Process(Program):
         opening = asyncio.ensure_future(asyncio.to_thread(open_descendants, self.init_pid, fds))
         try:
             await asyncio.shield(opening)
-            guard, *others = [*fds.values()] or [-1]
+            first, *others = [*fds.values()] or [-1]
             if others:
-                send_signal(guard, signal.SIGSTOP)
+                send_signal(first, signal.SIGSTOP)
                 if await asked_to_end(others, grace):
-                    send_signal(guard, signal.SIGCONT)
+                    send_signal(first, signal.SIGCONT)
                     await asyncio.wait([self.ended], timeout=grace)
         finally:
             opening.add_done_callback(lambda _: close_all(fds))

@@ -63,7 +63,7 @@ def file_not_found_error(files: Files, path: str) -> ToolError:
 
 
 class FileLines:
-    """Lines of a file from ``first`` on, each clipped: as many as ``most`` and ``max_chars`` allow, or a few more.
+    """Lines of a file from ``first`` on, each clipped: at most ``most``; no further piece after ``max_chars``.
 
     ``total`` is the number of all lines, None if the file is too large to count them.
     """
