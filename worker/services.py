@@ -121,16 +121,15 @@ class Services:
         """
         root, spec, parent = self.settings.workspaces, claim.request.workspace, claim.request.parent_id
         source = spec.path if isinstance(spec, DirectoryWorkspace) else claim.id
-        if not (root / claim.id).exists():
+        copied = parent and isinstance(spec, DirectoryWorkspace) and Path(spec.path).parent.name == parent
+        if (claim.touched_files or copied) and not (root / claim.id).exists():
             where = f"not on this machine ({self.name}). Put DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share"
             if claim.touched_files:
                 raise WorkspaceLost(
                     f"the files of attempt {claim.attempt - 1} are {where}, and hand the task over again"
                 )
-            if parent and Path(source).parent.name == parent:  # its worker made the copy
-                raise WorkspaceLost(
-                    f"the copy of the files of {parent} is {where}, or hand the task over without a copy"
-                )
+            # made by the parent's worker
+            raise WorkspaceLost(f"the copy of the files of {parent} is {where}, or hand the task over without a copy")
         sources = self.settings.workspace_sources
         if sources is None and not self.settings.local:
             sources = []
