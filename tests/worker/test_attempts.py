@@ -308,7 +308,11 @@ async def test_what_a_worker_had_prepared_is_closed_when_it_fails(
     tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[WorkerBounds] = []
-    monkeypatch.setattr(WorkerBounds, "close", lambda bounds: closed.append(bounds))
+
+    def close(bounds: WorkerBounds) -> None:
+        closed.append(bounds)
+
+    monkeypatch.setattr(WorkerBounds, "close", close)
     prepared = task._prepared(Settings(home=tmp_path), redis_url)  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(RuntimeError, match="no service"):
         async with prepared:
