@@ -108,7 +108,8 @@ class Standby:
         return True
 
     def _evaluate(self, script: str, keys: list[str], arguments: dict[str, Any]) -> Any:
-        """Runs a Lua script; None where Redis or its client (removed under the running worker) cannot be used now."""
+        """Runs a Lua script, which must not return nil; None where Redis or its client (removed under the running
+        worker) cannot be used now."""
         try:
             from redis import Redis, RedisError
         except ImportError:

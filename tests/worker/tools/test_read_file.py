@@ -59,10 +59,18 @@ async def test_a_misspelt_file_is_answered_with_its_neighbours(desk: Toolbench) 
 
 @pytest.mark.requirement("S000-044", "S000-045", "S001-018", "S001-020")
 async def test_a_long_file_comes_in_pages_that_fit_together(desk: Toolbench) -> None:
-    desk.write("long.txt", "x\n" * 4500)
+    lines = [f"{number % 10}" for number in range(1, 4501)]
+    desk.write("long.txt", "\n".join(lines) + "\n")
     first = await desk.call("read_file", path="long.txt")
     assert '<system_hint type="tool_output_omitted" tool="read_file" reason="too_long"' in first.content
     assert "Lines 1 to 2000 of 4500 are shown. Go on with offset=2001." in first.content
+    seen, offset = [], 1
+    while offset <= 4500:
+        page = await desk.call("read_file", path="long.txt", offset=offset)
+        shown = [line for line in page.content.splitlines() if line[6:7] == "|"]
+        seen += [line[7:] for line in shown]
+        offset = page.metadata["lastLine"] + 1
+    assert seen == lines
 
 
 @pytest.mark.requirement("S000-044")
