@@ -16,9 +16,6 @@ from redis.asyncio import Redis
 from deputize.shared.events import RunResumed, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES, history_key, ledger_key, record_key
-from deputize.shared.settings import Settings
-from deputize.worker import task
-from deputize.worker.sandbox.bounds import WorkerBounds
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
@@ -302,19 +299,3 @@ async def test_a_run_whose_writes_redis_has_lost_stops_and_the_next_attempt_sett
     assert (result.termination_reason, result.attempts) == ("completed", 2)
     assert (files.with_name("files.2") / "log").read_text() == "1\n2\n"
     assert "outcome unknown: this call had begun before Redis lost what it had recorded" in result.details
-
-
-async def test_what_a_worker_had_prepared_is_closed_when_it_fails(
-    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed: list[WorkerBounds] = []
-
-    def close(bounds: WorkerBounds) -> None:
-        closed.append(bounds)
-
-    monkeypatch.setattr(WorkerBounds, "close", close)
-    prepared = task._prepared(Settings(home=tmp_path), redis_url)  # pyright: ignore[reportPrivateUsage]
-    with pytest.raises(RuntimeError, match="no service"):
-        async with prepared:
-            raise RuntimeError("no service")
-    assert len(closed) == 1

@@ -294,7 +294,7 @@ def test_the_table_is_read_once_so_that_an_upgrade_does_not_reach_a_running_work
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert price_of("claude-haiku-5-5", date(2030, 1, 1))
-    monkeypatch.setattr("deputize.worker.models.anthropic.files", None)
+    monkeypatch.setattr(json, "loads", None)
     assert price_of("claude-haiku-5-5", date(2030, 1, 2)) == price_of("claude-haiku-5-5", date(2030, 1, 1))
 
 

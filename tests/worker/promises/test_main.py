@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.errors import ErrorType, Misconfigured, ToolError
+from deputize.shared.errors import Misconfigured
 from deputize.shared.promises import PROMISES, Finding
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import SandboxSettings, Settings
 from deputize.worker.policy.explanation import Explainer
-from deputize.worker.promises import __main__ as main_module
 from deputize.worker.promises.__main__ import Report, find, memory_rows, project_rows, sandbox_row
 from deputize.worker.promises.calls import ASKS, FORBIDDEN, plant, try_decisions, try_file_tools, try_planted
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
@@ -182,22 +181,3 @@ async def test_what_is_missing_and_what_stays_hidden_has_a_remedy(tmp_path: Path
     assert hidden.state == "!"
     assert f"is {tmp_path}/own, " in hidden.detail
     assert "sandbox.show" in hidden.detail
-
-
-async def test_no_program_is_asked_any_more_when_the_sandbox_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-    ended: list[object] = []
-
-    async def run(sandbox: object, command: object) -> None:
-        asked.append(command)
-        try:
-            if len(asked) == len(main_module._PROGRAMS):  # pyright: ignore[reportPrivateUsage]
-                raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, "it broke")
-            await asyncio.sleep(60)
-        finally:
-            ended.append(command)
-
-    monkeypatch.setattr(Bubblewrap, "run", run)
-    with pytest.raises(ToolError, match="it broke"):
-        await main_module._versions(Bubblewrap.__new__(Bubblewrap))  # pyright: ignore[reportPrivateUsage]
-    assert len(ended) == len(asked)
