@@ -378,7 +378,7 @@ async def test_an_answer_that_is_an_error_or_never_comes_is_no_loss_of_the_lease
 
 @pytest.mark.parametrize("ways", [{}, {"retention": 1, "retry_ms": 1}])
 async def test_a_last_event_either_ends_the_run_or_is_followed_by_another_try(
-    voice: Voice, ways: dict[str, int]
+    voice: Voice, ways: dict[str, Any]
 ) -> None:
     with pytest.raises(ValueError, match="either retention or retry_ms"):
         await voice.emitter.end(replied("."), {}, **ways)
