@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..shared.lines import dollars, line_of, seconds, step_line
+from ..shared.wording import dollars, line_of, seconds, step_line
 
 if TYPE_CHECKING:
     from ..shared.delegation import Delegation

@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from ..shared.errors import Unavailable
 from ..shared.events import Envelope
-from ..shared.lines import line_of
 from ..shared.log import log
+from ..shared.wording import line_of
 from . import problems
 from .service import with_silences
 from .tokens import name_of_caller

@@ -16,11 +16,11 @@ from ..shared.delegation import MAX_CALL_ERRORS, Progress, Status, Step, StepSta
 from ..shared.errors import ErrorType
 from ..shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated
 from ..shared.facts import Trust
-from ..shared.lines import line_of
 from ..shared.runs.cost import SPENT
 from ..shared.runs.record import FILE_TURNS, TRUST, Claim
 from ..shared.text import clip
 from ..shared.wire import now
+from ..shared.wording import line_of
 from .emit import Emitter
 from .limits import Meter
 from .models.base import Call, Reply

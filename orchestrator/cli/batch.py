@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from ...shared.errors import Invalid, Misconfigured, Refused
-from ...shared.lines import cut
 from ...shared.text import count
+from ...shared.wording import cut
 from . import output
 from .batch_input import FORMATS, BatchInput, RequestLine
 from .connect import connect, load_settings, needs_model_endpoint, note_before_work

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...shared.lines import outcome
+from ...shared.wording import outcome
 from . import output
 from .connect import asynchronous, connect, load_settings
 from .errors import Exit

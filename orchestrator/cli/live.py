@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from ...shared.lines import cut, line_of, step_line
 from ...shared.text import terminal_text
+from ...shared.wording import cut, line_of, step_line
 from ..run_states import RunStates
 from . import output
 

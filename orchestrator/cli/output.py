@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from ...shared.errors import Misconfigured
-from ...shared.lines import SIGNS, dollars, ending, seconds
 from ...shared.text import count, visible, visible_block, visible_json
+from ...shared.wording import SIGNS, dollars, ending, seconds
 
 if TYPE_CHECKING:
     from ...shared.delegation import FileChange, ToolAgentResult

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...shared.errors import DeputizeError, Invalid, NotFound
-from ...shared.lines import SHORT_PERMISSION_ID, line_of, question_of, seconds, short_id
+from ...shared.wording import SHORT_PERMISSION_ID, line_of, question_of, seconds, short_id
 from . import output
 from .connect import NEWEST, asynchronous, connect, full_id, is_short_for, load_settings, unfinished
 from .values import Parsed

@@ -19,9 +19,9 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ...shared.errors import Invalid, Misconfigured, NotFound
-from ...shared.lines import cut
 from ...shared.request_options import ApprovalMode
 from ...shared.text import count
+from ...shared.wording import cut
 from . import output
 from .connect import asynchronous, connect, listed, load_settings
 from .errors import Exit

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...shared.lines import cut, dollars, share, short_id, tokens
 from ...shared.text import count
+from ...shared.wording import cut, dollars, share, short_id, tokens
 from . import output
 from .connect import ask
 from .values import Parsed

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ...shared.errors import Unavailable
-from ...shared.lines import cut
+from ...shared.wording import cut
 from ..scopes import Scope
 from . import output
 from .connect import load_settings, stack_here

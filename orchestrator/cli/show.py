@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...shared.lines import cut, dollars, line_of, outcome, seconds, share, short_id, step_line
 from ...shared.text import count
+from ...shared.wording import cut, dollars, line_of, outcome, seconds, share, short_id, step_line
 from . import output
 from .connect import NEWEST, asynchronous, connect, full_id, listed, load_settings
 from .values import LABEL

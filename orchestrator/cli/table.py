@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ...shared.lines import SHORT_ID, cut, dollars, outcome, seconds, short_id
 from ...shared.text import visible
+from ...shared.wording import SHORT_ID, cut, dollars, outcome, seconds, short_id
 from ..run_states import RunState
 from . import output
 from .live import MAX_TITLE, EventLines, Live

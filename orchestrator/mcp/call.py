@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...shared.errors import Conflict, NotFound, Refused, ScopeMissing
-from ...shared.lines import line_of
 from ...shared.permission import PermissionReply, PermissionRequest
 from ...shared.request import DelegationRequest
 from ...shared.runs.permissions import delegation_of
 from ...shared.text import clip, visible
 from ...shared.wire import Wire
+from ...shared.wording import line_of
 from ..run_states import RunStates
 from ..service import Service, follow_unless_paused, refuse_paused
 

@@ -13,10 +13,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ...shared.errors import Invalid
-from ...shared.lines import question_of
 from ...shared.markup import harmless
 from ...shared.permission import PermissionOutcome, PermissionReply, PermissionRequest
 from ...shared.text import clip, visible
+from ...shared.wording import question_of
 from .arguments import ID
 from .call import Ask, OpenQuestion, Round
 

@@ -17,7 +17,6 @@ from ..connection import Script
 from ..delegation import Delegation, Status
 from ..errors import Conflict, Invalid, NotFound
 from ..ids import new_id
-from ..lines import answer_words
 from ..permission import (
     PermissionAnswer,
     PermissionOutcome,
@@ -27,6 +26,7 @@ from ..permission import (
     grants_of,
 )
 from ..wire import now
+from ..wording import answer_words
 from .keys import PENDING, grants_key, permission_channel, permissions_key, record_key
 
 ANSWER = Script("answer")

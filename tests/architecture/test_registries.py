@@ -73,7 +73,7 @@ def test_every_model_is_in_the_list() -> None:
 
 
 def test_every_rule_is_in_the_list() -> None:
-    rules = importlib.import_module("deputize.worker.policy.rules")
+    rules = importlib.import_module("deputize.worker.policy.builtin_rules")
     public = [
         value
         for key, value in vars(rules).items()

@@ -8,7 +8,6 @@ from typing import Any
 from deputize.shared.delegation import Delegation, Step, StepStatus
 from deputize.shared.errors import Conflict, NotFound
 from deputize.shared.events import PermissionRequested
-from deputize.shared.lines import answer_words
 from deputize.shared.permission import (
     ExecuteDetails,
     PermissionAnswer,
@@ -16,6 +15,7 @@ from deputize.shared.permission import (
     PermissionRequest,
 )
 from deputize.shared.wire import now
+from deputize.shared.wording import answer_words
 from tests.orchestrator.fake_audit_log import FakeAuditLog
 
 STEP = Step(

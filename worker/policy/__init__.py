@@ -11,7 +11,7 @@ from dataclasses import replace
 from ...shared.request import DelegationRequest
 from ..threads import run_in_thread
 from .base import Decision, PolicyCall, PolicyContext, Rule, Verdict, apply_mode, denial
-from .rules import RULES, SAFETY
+from .builtin_rules import RULES, SAFETY
 from .shell import SubCommand, strictest
 
 __all__ = [

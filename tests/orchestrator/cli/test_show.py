@@ -11,9 +11,9 @@ import pytest
 
 from deputize.shared.delegation import Step, StepStatus, Usage
 from deputize.shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, TurnStarted
-from deputize.shared.lines import tokens
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
+from deputize.shared.wording import tokens
 from tests.orchestrator.cli.following import called
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService

@@ -10,7 +10,7 @@ from deputize.shared.errors import ErrorType
 from deputize.shared.request import ApprovalMode
 from deputize.worker.policy import RULES, decide, denial
 from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict
-from deputize.worker.policy.rules import ask_before_changes
+from deputize.worker.policy.builtin_rules import ask_before_changes
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import (
     AnyTool,

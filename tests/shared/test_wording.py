@@ -9,7 +9,6 @@ import pytest
 
 from deputize.shared.delegation import Usage
 from deputize.shared.events import AnyEvent, ErrorSeen, PermissionAnswered, Waiting
-from deputize.shared.lines import cut, dollars, line_of, question_of, seconds, share, step_line, tokens
 from deputize.shared.permission import (
     CommandDetails,
     EditDetails,
@@ -20,6 +19,7 @@ from deputize.shared.permission import (
     PermissionQuestion,
 )
 from deputize.shared.wire import now
+from deputize.shared.wording import cut, dollars, line_of, question_of, seconds, share, step_line, tokens
 from tests.wire.samples import EVENTS, STEP
 
 LINES = {
