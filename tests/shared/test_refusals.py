@@ -133,7 +133,7 @@ async def test_a_worker_that_may_not_subscribe_ends_with_one_line(
     monkeypatch.setenv("DEPUTIZE_REDIS_URL", redis_process.url)
     assert await asyncio.to_thread(main, []) == 3
     said = capsys.readouterr().err.strip()
-    assert said.startswith("worker: redis_url: Redis refuses what deputize does: ")
+    assert said.startswith(f"worker: redis_url ({redis_process.url}): Redis refuses what deputize does: ")
     assert "\n" not in said
 
 
@@ -159,4 +159,5 @@ async def test_a_worker_without_the_password_is_told_that_one_is_wanted(
     await operator.config_set("requirepass", "right")
     monkeypatch.setenv("DEPUTIZE_REDIS_URL", redis_process.url)
     assert await asyncio.to_thread(main, []) == 3
-    assert capsys.readouterr().err.startswith("worker: redis_url: Redis wants a password: put it into ")
+    wanted = f"worker: redis_url ({redis_process.url}): Redis wants a password: put it into "
+    assert capsys.readouterr().err.startswith(wanted)
