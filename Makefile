@@ -6,8 +6,8 @@ CODE := shared orchestrator worker
 export DEPUTIZE_HOME ?= $(CURDIR)/.deputize
 # Test processes would each compile all tests anew.
 unexport PYTHONDONTWRITEBYTECODE
-# Test processes at once: three per core, as most tests wait. `make test JOBS=0` runs all in one.
-JOBS := $(shell expr $$(nproc 2>/dev/null || echo 1) \* 3)
+# Test processes at once: two per core, as most tests wait. `make test JOBS=0` runs all in one.
+JOBS := $(shell expr $$(nproc 2>/dev/null || echo 1) \* 2)
 
 .PHONY: setup demo test coverage lint check bench chaos up lock clean
 
