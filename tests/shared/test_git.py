@@ -93,7 +93,7 @@ def test_variables_of_the_environment_and_a_relative_path_change_nothing(
 
 def test_git_that_does_not_end_is_ended(planted: Planted) -> None:
     blocked = "1" * 40
-    (planted.folder / ".git/objects/11").mkdir()
+    (planted.folder / ".git/objects/11").mkdir(exist_ok=True)  # objects have random names
     os.mkfifo(planted.folder / f".git/objects/11/{blocked[2:]}")
     with pytest.raises(TimeoutError, match="did not end within"):
         git("cat-file", "blob", blocked, repository=planted.folder, seconds=0.5)
