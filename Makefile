@@ -47,7 +47,7 @@ lint: .venv/.dev-installed
 
 # Traced are all tests that need no processes of their own: tracing makes them take twice as long.
 COMPLETE := shared/*,worker/loop.py,worker/tool_calls.py,worker/limits.py,worker/policy/*
-FLOOR := 75
+FLOOR := 88
 
 coverage: .venv/.dev-installed
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not system and not hypothesis" --cov --cov-report= \
