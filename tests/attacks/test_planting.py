@@ -41,7 +41,6 @@ GIT = """[core]
 """
 
 
-@pytest.mark.requirement("S002-073")
 async def test_no_file_that_the_operator_named_can_be_written(stage: Stage) -> None:
     """``attack`` compares all of them with what they were before."""
     operators = stage.folder / "files"

@@ -31,6 +31,14 @@ async def test_variables_given_on_purpose_arrive_unchanged(sandbox: Bubblewrap) 
     assert done.stdout.decode() == value
 
 
+@pytest.mark.requirement("S002-073")
+async def test_paths_beyond_the_workspace_are_refused_without_a_question(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    (tmp_path / "beside").write_text("not for commands")
+    tries = f"cat {tmp_path}/beside; cat /workspace/../{tmp_path}/beside; ln -s {tmp_path}/beside l; cat l"
+    assert "not for commands" not in await said(sandbox, f"{tries}; echo x >>{tmp_path}/beside; exit 0")
+    assert (tmp_path / "beside").read_text() == "not for commands"
+
+
 @pytest.mark.parametrize(
     "script",
     [
