@@ -219,6 +219,18 @@ async def test_silence_ends_a_call(desk: Toolbench) -> None:
 # nothing stays
 
 
+@pytest.mark.requirement("P-15")
+async def test_a_cancelled_call_is_cancelled_at_the_server(server: Opened) -> None:
+    call = asyncio.create_task(server.call("mcp__raw__wait"))
+    await until(lambda: server.desk.news)
+    assert server.desk.news == [(None, {"progress": 1.0, "total": 3.0, "message": "a third"})]
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await until(lambda: server.notes() == ["cancelled"])
+    assert (await server.call("mcp__raw__echo", text="next")).content == "next"
+
+
 async def test_a_server_ends_with_the_run_and_so_does_what_it_left(desk: Toolbench) -> None:
     async with opened(desk, {"raw": raw()}) as found:
         await found.call("mcp__raw__leave_a_child")
