@@ -197,7 +197,7 @@ class Process(Program):
         shell: list[str] = []
         for pid in descendants(self.init_pid):
             line = command_line(pid)
-            if line.startswith(SHELL_COMMAND_LINES):
+            if line.startswith(SHELL_COMMAND_LINES) or (not line and _has_program(pid)):
                 shell = [self.script[:MAX_LINE]]
             elif line and not line.startswith(GUARD_COMMAND_LINE):
                 self.reaped.append(line)
@@ -236,3 +236,10 @@ def set_niceness(session: int, processes: Iterable[int], niceness: int) -> None:
                 groups.add(group)
     with suppress(OSError):  # the kernel has no autogroups, or permits it only for root
         Path(f"/proc/{session}/autogroup").write_text(str(niceness), "ascii")
+
+
+def _has_program(pid: int) -> bool:
+    """Returns whether the process lives: in the middle of an exec it has a program, but no command line yet."""
+    with suppress(OSError):
+        return bool(Path(f"/proc/{pid}/exe").readlink())
+    return False
