@@ -170,7 +170,7 @@ def _described(pid: int) -> str:
         waits = [Path(f"/proc/{pid}/{name}").read_text().strip() for name in ("wchan", "syscall")]
     except OSError as error:
         kept, waits = [str(error)], []
-    return " | ".join([command_line(pid), *kept, *waits]).replace("\t", " ")
+    return " | ".join([command_line(pid) or "", *kept, *waits]).replace("\t", " ")
 
 
 def _is_gone(pid: int) -> bool:

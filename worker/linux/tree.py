@@ -78,9 +78,12 @@ async def asked_to_end(fds: Iterable[int], seconds: float) -> bool:
             loop.remove_reader(fd)
 
 
-def command_line(pid: int) -> str:
+def command_line(pid: int) -> str | None:
+    """Returns the beginning of a command line: "" in the middle of an exec, None for a process that has ended."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+        if not any(words):
+            Path(f"/proc/{pid}/exe").readlink()  # a zombie has no program
     except OSError:
-        return ""
+        return None
     return " ".join(words).strip()[:MAX_LINE]

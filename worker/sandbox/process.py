@@ -197,9 +197,11 @@ class Process(Program):
         shell: list[str] = []
         for pid in descendants(self.init_pid):
             line = command_line(pid)
-            if line.startswith(SHELL_COMMAND_LINES) or (not line and _has_program(pid)):
+            if line is None or line.startswith(GUARD_COMMAND_LINE):
+                continue
+            if not line or line.startswith(SHELL_COMMAND_LINES):  # a shell starts programs by exec
                 shell = [self.script[:MAX_LINE]]
-            elif line and not line.startswith(GUARD_COMMAND_LINE):
+            else:
                 self.reaped.append(line)
             if len(self.reaped) >= MAX_REAPED:
                 break
@@ -236,10 +238,3 @@ def set_niceness(session: int, processes: Iterable[int], niceness: int) -> None:
                 groups.add(group)
     with suppress(OSError):  # the kernel has no autogroups, or permits it only for root
         Path(f"/proc/{session}/autogroup").write_text(str(niceness), "ascii")
-
-
-def _has_program(pid: int) -> bool:
-    """Returns whether the process lives: in the middle of an exec it has a program, but no command line yet."""
-    with suppress(OSError):
-        return bool(Path(f"/proc/{pid}/exe").readlink())
-    return False

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from deputize.worker.linux import tree
 from deputize.worker.linux.tree import children, command_line
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.command import Command
@@ -140,6 +141,16 @@ def test_a_worker_killed_while_bubblewrap_lets_its_child_go_leaves_no_process(
     os.close(full)
 
 
+async def test_a_command_that_is_killed_while_it_has_no_command_line_yet_is_named(sandbox: Bubblewrap) -> None:
+    """As in the middle of an exec, for longer: ``cat`` gets not even its name."""
+    heard: list[bytes] = []
+    script = "mkfifo never; echo up; exec -a '' cat <>never"
+    process = await sandbox.start(bash(script), heard.append, unheard)
+    await until(lambda: heard and "" in map(command_line, tree.descendants(process.init_pid)))
+    await process.end()
+    assert process.reaped == [script]
+
+
 async def test_what_cannot_be_ended_gently_is_ended_hard(sandbox: Bubblewrap) -> None:
     process = await sandbox.start(bash("sleep 1000"), unheard, unheard)
     process.kill_hard()
@@ -149,7 +160,7 @@ async def test_what_cannot_be_ended_gently_is_ended_hard(sandbox: Bubblewrap) ->
 async def test_the_workers_own_timer_is_not_all_that_bounds_a_command(sandbox: Bubblewrap) -> None:
     """If we were stopped for ever, ``timeout`` would still end it."""
     process = await sandbox.start(bash("sleep 1000", timeout=20), unheard, unheard)
-    await until(lambda: "timeout --signal=KILL 30 " in command_line(process.pid))
+    await until(lambda: "timeout --signal=KILL 30 " in (command_line(process.pid) or ""))
     await process.end()
 
 

@@ -91,7 +91,7 @@ async def test_a_command_runs_in_the_foreground_unless_it_is_asked_otherwise(des
 async def test_a_background_command_outlives_the_timeout(desk: Toolbench) -> None:
     shell = shell_of(desk, await start(desk, "sleep 1000", timeout=1))
     assert shell.running
-    await until(lambda: "timeout --signal=KILL 86410 " in command_line(shell.process.pid))
+    await until(lambda: "timeout --signal=KILL 86410 " in (command_line(shell.process.pid) or ""))
 
 
 async def test_there_may_be_eight_and_a_read_one_that_ended_makes_room(desk: Toolbench) -> None:
