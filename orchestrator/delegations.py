@@ -297,7 +297,7 @@ async def open_service(settings: Settings, redis_url: str) -> AsyncGenerator[Del
     """Yields a service over one Redis, with its connections; closes them with the block."""
     async with (
         connect(redis_url) as redis,
-        connect(redis_url) as listening,
+        connect(redis_url, retries=0) as listening,
         bus.Bus(listening) as follower,
         Dispatcher(settings, redis_url) as dispatcher,
     ):

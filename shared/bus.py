@@ -24,7 +24,10 @@ RECHECK_SECONDS = 5.0
 
 
 class Bus:
-    """Shares one subscription connection among all listeners of a process and reconnects when it breaks."""
+    """Shares one subscription connection among all listeners of a process and reconnects when it breaks.
+
+    ``redis`` must have no retries of its own: redis-py would subscribe again without a word to the listeners.
+    """
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -88,7 +91,7 @@ class Bus:
                 trouble.failed(error)
             finally:
                 self._pubsub = None
-                with suppress(*REDIS_ERRORS, RuntimeError):  # uvloop raises RuntimeError on a closed transport
+                with suppress(*REDIS_ERRORS):
                     await asyncio.shield(pubsub.aclose())
             await backoff.wait()
 

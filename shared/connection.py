@@ -45,7 +45,7 @@ PACE_SECONDS = 0.004
 """Seconds between two round trips that have no waiting caller: commands queued in between are batched."""
 
 
-def connect(url: str, *, timeout: float | None = ANSWER_SECONDS) -> Redis:
+def connect(url: str, *, timeout: float | None = ANSWER_SECONDS, retries: int = 1) -> Redis:
     """Returns a client for ``redis://``, ``rediss://`` or ``unix://``; it connects on the first command.
 
     A ``timeout`` of None is for a ``Pipe``, which times its round trips itself at a lower cost.
@@ -58,7 +58,7 @@ def connect(url: str, *, timeout: float | None = ANSWER_SECONDS) -> Redis:
         socket_timeout=timeout,
         socket_connect_timeout=timeout,
         health_check_interval=0,
-        retry=Retry(NoBackoff(), 1),
+        retry=Retry(NoBackoff(), retries),
         max_connections=1000,
     )
     pool: Any = client.connection_pool

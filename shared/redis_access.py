@@ -7,11 +7,9 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
+from .connection import connect
 from .errors import Misconfigured, Unavailable
 from .runs.keys import BUS, INDEX, KEY_PREFIX
 
@@ -74,7 +72,7 @@ async def reached(redis_url: str, seconds: float = COMMAND_SECONDS) -> None:
     try:
         parts = urlsplit(redis_url)
         where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        client = Redis.from_url(redis_url, socket_timeout=seconds, retry=Retry(NoBackoff(), 0))
+        client = connect(redis_url, timeout=seconds, retries=0)
     except ValueError as error:
         raise Misconfigured(f"redis_url: {error}; correct DEPUTIZE_REDIS_URL") from None
     async with client:

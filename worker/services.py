@@ -221,7 +221,7 @@ async def _connected(
         connect(redis_url) as redis,
         connect(redis_url, timeout=None) as writing,
         connect(redis_url, timeout=None) as renewing,
-        connect(redis_url) as listening,
+        connect(redis_url, retries=0) as listening,
         Pipe(writing, WRITING) as pipe,
         Pipe(renewing, [RENEW]) as renewals,
         Bus(listening) as bus,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+import uvloop
 from fakeredis import FakeAsyncRedis, FakeServer
 
 from deputize.shared.bus import DEPTH, Bus, Inbox, follow, follow_all
@@ -185,3 +187,24 @@ async def test_who_waits_for_a_redis_that_is_away_can_leave() -> None:
         entering.cancel()
         await asyncio.wait_for(asyncio.wait({entering}), 30)
         assert entering.cancelled()
+
+
+def test_a_connection_that_breaks_on_uvloop_is_made_again_and_listeners_are_told(redis_url: str) -> None:
+    """uvloop has errors of its own for a transport that is closed; redis-py's own retry would tell nobody."""
+
+    async def hear_again() -> str | None:
+        async with connect(redis_url, retries=0) as redis, Bus(redis) as bus, asyncio.timeout(30):
+            await connected(bus)
+            async with bus.listen("deputize:test") as inbox:
+                pubsub: Any = bus._pubsub
+                pubsub.connection._writer.transport.abort()
+                assert await inbox.get() is None
+
+                async def is_heard() -> bool:
+                    await redis.publish("deputize:test", "heard")
+                    return not inbox.empty()
+
+                await until(is_heard)
+                return inbox.get_nowait()
+
+    assert uvloop.run(hear_again()) == "heard"
