@@ -35,6 +35,7 @@ from .policy.explanation import Known
 from .policy.rule_file import load_rules
 from .sandbox.bounds import WorkerBounds
 from .standby.process import Standby
+from .threads import run_in_thread
 from .toolkit.discovery import Discovery
 from .toolkit.offer import Offers, RunOffer, setup_cache
 from .toolkit.registry import available_tools, default_kit
@@ -122,7 +123,7 @@ class Services:
         root, spec, parent = self.settings.workspaces, claim.request.workspace, claim.request.parent_id
         source = spec.path if isinstance(spec, DirectoryWorkspace) else claim.id
         copied = parent and isinstance(spec, DirectoryWorkspace) and Path(spec.path).parent.name == parent
-        if (claim.touched_files or copied) and not (root / claim.id).exists():
+        if (claim.touched_files or copied) and not await run_in_thread((root / claim.id).exists):
             where = f"not on this machine ({self.name}). Put DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share"
             if claim.touched_files:
                 raise WorkspaceLost(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from asyncio import run_coroutine_threadsafe
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from typing import Any
@@ -19,7 +19,7 @@ from ..shared.errors import DeputizeError, Misconfigured, NotFound
 from ..shared.log import log
 from ..shared.queue import TASK, send_tickets
 from ..shared.runs.store import RunStore, pause_unfinished
-from ..shared.settings import Settings
+from ..shared.settings import SandboxSettings, Settings
 from .celery_pool.pool import AsyncPool, AsyncTask, set_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
 from .fleet.lease import StopSignal
@@ -112,14 +112,16 @@ async def _cancel(store: RunStore, ids: Sequence[str]) -> None:
 
 
 @asynccontextmanager
-async def _prepared(settings: Settings, redis_url: str) -> AsyncGenerator[WorkerBounds]:
+async def _prepared(
+    settings: Settings, redis_url: str, bounds_of: Callable[[SandboxSettings], WorkerBounds] = WorkerBounds.of_process
+) -> AsyncGenerator[WorkerBounds]:
     """Opens the bounds of all runs: what this process starts later is in its control group from the begin."""
     await run_in_thread(check_writable, settings.workspaces)
     await run_in_thread(_warm_up, settings)
     if settings.stack_since is not None:
         async with connect(redis_url) as redis:
             await pause_unfinished(redis, settings.stack_since, temporary=settings.temporary)
-    bounds = await run_in_thread(WorkerBounds.of_process, settings.sandbox)
+    bounds = await run_in_thread(bounds_of, settings.sandbox)
     try:
         yield bounds
     finally:

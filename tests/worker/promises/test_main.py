@@ -11,12 +11,20 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.errors import Misconfigured
+from deputize.shared.errors import ErrorType, Misconfigured, ToolError
 from deputize.shared.promises import PROMISES, Finding
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import SandboxSettings, Settings
 from deputize.worker.policy.explanation import Explainer
-from deputize.worker.promises.__main__ import Report, find, memory_rows, project_rows, sandbox_row
+from deputize.worker.promises.__main__ import (
+    _PROGRAMS,
+    Report,
+    _versions,
+    find,
+    memory_rows,
+    project_rows,
+    sandbox_row,
+)
 from deputize.worker.promises.calls import ASKS, FORBIDDEN, plant, try_decisions, try_file_tools, try_planted
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.project_tools import tools_for
@@ -181,3 +189,26 @@ async def test_what_is_missing_and_what_stays_hidden_has_a_remedy(tmp_path: Path
     assert hidden.state == "!"
     assert f"is {tmp_path}/own, " in hidden.detail
     assert "sandbox.show" in hidden.detail
+
+
+class Breaking:
+    """A sandbox that breaks with the last of the programs, while all others run."""
+
+    def __init__(self) -> None:
+        self.started = self.ended = 0
+
+    async def run(self, command: object) -> None:
+        self.started += 1
+        try:
+            if self.started == len(_PROGRAMS):
+                raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, "it broke")
+            await asyncio.Event().wait()
+        finally:
+            self.ended += 1
+
+
+async def test_a_program_that_cannot_be_asked_ends_the_others_and_its_error_is_reported() -> None:
+    sandbox: Any = Breaking()
+    with pytest.raises(ToolError, match="it broke"):
+        await _versions(sandbox)
+    assert sandbox.ended == sandbox.started == len(_PROGRAMS)

@@ -1,0 +1,75 @@
+"""What all runs of a worker share: a volume that stalls, and what a worker closes when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from pathlib import Path, PosixPath
+
+import pytest
+
+from deputize.shared.errors import WorkspaceLost
+from deputize.shared.request import DelegationRequest
+from deputize.shared.settings import SandboxSettings, Settings
+from deputize.worker.sandbox.bounds import WorkerBounds
+from deputize.worker.task import _prepared
+from tests.runs.bench import Bench
+from tests.waiting import until
+
+
+class Stalled(PosixPath):
+    """A directory on a volume that does not answer until it is released."""
+
+    asked = threading.Event()
+    released = threading.Event()
+
+    def exists(self, **more: bool) -> bool:
+        self.asked.set()
+        if not self.released.wait(10):
+            raise AssertionError("the event loop, which could release it, waits, too")
+        return super().exists(**more)
+
+
+async def test_a_volume_that_stalls_holds_up_a_run_and_not_the_event_loop(bench: Bench, tmp_path: Path) -> None:
+    settings = bench.settings.model_copy(update={"workspace_root": Stalled(tmp_path)})
+    claim = await bench.services.claim(await bench.accept(DelegationRequest(task="do it")))
+    assert claim is not None
+    later = replace(claim, history=[b"{}"] * 3)
+    assert later.touched_files
+    opening = asyncio.create_task(replace(bench.services, settings=settings).workspace(later, 1000, print))
+    await until(Stalled.asked.is_set)
+    Stalled.released.set()
+    with pytest.raises(WorkspaceLost, match="not on this machine"):
+        await opening
+
+
+class Closed(WorkerBounds):
+    """Bounds that note how often they were closed."""
+
+    times = 0
+
+    def close(self) -> None:
+        self.times += 1
+        super().close()
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("no service"), asyncio.CancelledError()])
+async def test_the_bounds_of_all_runs_are_closed_however_a_worker_ends(
+    error: BaseException | None, tmp_path: Path, redis_url: str
+) -> None:
+    made: list[Closed] = []
+
+    def bounds_of(limits: SandboxSettings) -> Closed:
+        made.append(Closed(limits))
+        return made[0]
+
+    async def work() -> None:
+        async with _prepared(Settings(home=tmp_path), redis_url, bounds_of) as bounds:
+            assert made == [bounds]
+            if error:
+                raise error
+
+    ended = await asyncio.gather(work(), return_exceptions=True)
+    assert [str(each) for each in ended if each] == [str(error)] * bool(error)
+    assert [bounds.times for bounds in made] == [1]
