@@ -9,8 +9,9 @@ import pytest
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.settings import SandboxSettings
+from deputize.worker.linux.tree import children
 from deputize.worker.sandbox.bubblewrap import Bubblewrap, isolation_options, reading_options
-from deputize.worker.sandbox.environment import BindMount
+from deputize.worker.sandbox.environment import OFFLINE, VARIABLES, BindMount
 from deputize.worker.sandbox.namespaces import writable_mount_refusal
 from deputize.worker.sandbox.project_tools import ProjectTools
 from tests.waiting import until
@@ -29,6 +30,25 @@ async def test_variables_given_on_purpose_arrive_unchanged(sandbox: Bubblewrap) 
     value = "a b'\"$HOME\n=é"
     done = await sandbox.run(bash('printf %s "$GIVEN"', env={"GIVEN": value}))
     assert done.stdout.decode() == value
+
+
+@pytest.mark.requirement("P-17")
+async def test_a_command_and_what_starts_it_have_no_variable_of_the_worker(
+    sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "canary")
+    monkeypatch.setenv("LANG", "canary")
+    heard: list[bytes] = []
+    process = await sandbox.start(
+        bash("cat /proc/[0-9]*/environ 2>/dev/null; env; echo up; sleep 1000"), heard.append, unheard
+    )
+    await until(lambda: heard and heard[-1].endswith(b"up\n"))
+    outside = [Path(f"/proc/{pid}/environ").read_bytes() for pid in (process.pid, *children(process.pid))]
+    assert (len(outside), set(outside)) == (2, {b""})
+    assert b"canary" not in b"".join(heard)
+    names = {line.partition("=")[0] for line in b"".join(heard).decode().rpartition("\0")[2].splitlines()}
+    assert names == {"PATH", "PWD", "SHLVL", "_", "up", *VARIABLES, *OFFLINE}
+    await process.end()
 
 
 @pytest.mark.requirement("S002-073")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import shlex
+import socket
 import ssl
 import zipfile
 from collections.abc import AsyncIterator
@@ -70,6 +73,55 @@ async def test_a_refused_host_is_named_in_the_output_and_to_the_caller(place: Pa
     assert "CONNECT tunnel failed, response 403" in merged
     assert "[network: other.test is not in the list]\n" in merged
     assert refused == ["other.test is not in the list"]
+
+
+WAYS = """
+import json, socket, sys
+for family, kind, address in json.loads(sys.argv[1]):
+    try:
+        with socket.socket(family, kind) as way:
+            way.connect(tuple(address) if isinstance(address, list) else address)
+            way.send(b"GET / HTTP/1.1\\r\\n\\r\\n")
+            print("sent to", address, kind)
+    except OSError:
+        pass
+"""
+
+
+async def test_no_way_leads_to_another_server_of_this_machine(place: Path) -> None:
+    """Not past the proxy, by any kind of socket, and not through it, under any name."""
+    came: list[bytes] = []
+
+    async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(b"a connection")
+        writer.close()
+
+    with socket.socket(socket.AF_UNIX) as abstract, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        abstract.bind(f"\0{place}")
+        abstract.listen()
+        udp.bind(("127.0.0.1", 0))
+        async with await asyncio.start_server(other, "127.0.0.1") as tcp, reaching(place) as (sandbox, name, _):
+            port = tcp.sockets[0].getsockname()[1]
+            stream, datagram = socket.SOCK_STREAM, socket.SOCK_DGRAM
+            ways: list[Any] = [
+                *((socket.AF_INET, stream, [host, port]) for host in ("127.0.0.1", "0.0.0.0", "10.0.0.1")),
+                (socket.AF_INET6, stream, ["::ffff:127.0.0.1", port]),
+                (socket.AF_UNIX, stream, f"\0{place}"),
+                (socket.AF_INET, datagram, ["10.0.0.1", 53]),
+            ]
+            (place / "ways.py").write_text(WAYS)
+            assert await said(sandbox, f"python3 - {shlex.quote(json.dumps(ways))} <ways.py") == ""
+            ask_udp = shlex.quote(json.dumps([(socket.AF_INET, datagram, udp.getsockname())]))
+            await said(sandbox, f"python3 - {ask_udp} <ways.py")  # arrives on the loopback of the sandbox alone
+            urls = [f"http://{host}:{port}/" for host in ("localhost", "127.0.0.1", "2130706433", "[::1]", NAME)]
+            for url in [*urls, f"http://{name}@localhost:{port}/"]:
+                assert "403" in await said(sandbox, f"curl -sS --noproxy '' -w '%{{http_connect}}' -p {url}"), url
+            assert await said(sandbox, f"curl -sS http://{name}/") == "hello"
+        for waiting, take in ((abstract, abstract.accept), (udp, lambda: udp.recv(100))):
+            waiting.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                take()
+    assert came == []
 
 
 async def test_pip_installs_from_an_index_that_is_allowed(place: Path, tmp_path: Path) -> None:
