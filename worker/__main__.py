@@ -34,7 +34,7 @@ def main(
     """
     parser = argparse.ArgumentParser(prog="python -m deputize.worker", description="One worker process.")
     parser.add_argument("--concurrency", type=int, metavar="N", help="delegations at the same time")
-    parser.add_argument("--queues", metavar="A,B", help="which queues to serve")
+    parser.add_argument("--queues", metavar="A,B", help="which queues to serve; another fleet needs another Redis")
     parser.add_argument("--name", default="1", metavar="N", help="worker-N@host is how it is known")
     options = parser.parse_args(arguments)
     keep_memory_private()

@@ -126,7 +126,7 @@ def serve(host: str | None, port: int | None, no_token: bool) -> None:
 
 @click.command()
 @click.option("--concurrency", type=click.IntRange(1), metavar="N", help="Delegations at once.")
-@click.option("--queues", metavar="A,B", help="Which queues to serve.")
+@click.option("--queues", metavar="A,B", help="Which queues to serve; another fleet needs another Redis.")
 @click.option("--name", metavar="N", help="worker-N@host is how it is known.")
 def worker(**given: Any) -> None:
     """Run one worker alone, over the Redis of DEPUTIZE_REDIS_URL or of this machine's stack."""

@@ -253,6 +253,7 @@ class SettingsFields(_Table):
     ended first lose theirs before their time. The last one keeps its files in any case."""
     concurrency: int = Field(default=200, ge=1, le=20000)
     queues: Annotated[list[str], COMMA_SEPARATED] = ["deputize"]
+    """What a worker serves. The service fills one queue: only another Redis server makes another fleet."""
     mcp_config: FilePath | None = None
     """Shorter for ``tools.mcp_config_path``."""
     skills_dir: FilePath | None = None
