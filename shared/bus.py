@@ -24,12 +24,10 @@ RECHECK_SECONDS = 5.0
 
 
 class Bus:
-    """Shares one subscription connection among all listeners of a process and reconnects when it breaks.
-
-    ``redis`` must have no retries of its own: redis-py would subscribe again without a word to the listeners.
-    """
+    """Shares one subscription connection among all listeners of a process and reconnects when it breaks."""
 
     def __init__(self, redis: Redis) -> None:
+        """``redis`` must not retry: it would subscribe again without a word to those who may have missed something."""
         self._redis = redis
         self._listeners: dict[str, set[Inbox]] = {}
         self._pubsub: PubSub | None = None
