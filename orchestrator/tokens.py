@@ -160,9 +160,8 @@ def _read_private(path: Path) -> bytes:
 def parse_tokens(data: bytes, path: Path) -> list[TokenEntry]:
     """Returns the entries of a file's contents. Raises Misconfigured, whose message quotes nothing of a digest."""
 
-    def wrong(line: int | tuple[str | int, ...], what: str) -> Misconfigured:
-        number = line_of(line_numbers(data.decode()), line) if isinstance(line, tuple) else line
-        return Misconfigured(f"the tokens file {path}, line {number}: {what}")
+    def wrong(line: int, what: str) -> Misconfigured:
+        return Misconfigured(f"the tokens file {path}, line {line}: {what}")
 
     try:
         tables = tomllib.loads(data.decode())
@@ -171,10 +170,11 @@ def parse_tokens(data: bytes, path: Path) -> list[TokenEntry]:
     except tomllib.TOMLDecodeError as error:
         line, what = syntax_error(error)
         raise wrong(line or len(data.splitlines()), f"it is not TOML ({what})") from None
+    lines = line_numbers(data.decode())
     given = tables.pop("token", [])
     if tables or not isinstance(given, list):
         key = next(iter(tables), "token")
-        raise wrong((key,), f"{key!r} is unknown; the file holds tables [[token]]")
+        raise wrong(line_of(lines, (key,)), f"{key!r} is unknown; the file holds tables [[token]]")
     entries: list[TokenEntry] = []
     for number, table in enumerate(given):
         try:
@@ -182,11 +182,11 @@ def parse_tokens(data: bytes, path: Path) -> list[TokenEntry]:
         except ValidationError as error:
             mistake = explain(error, TokenEntry)[0]
             key = mistake["pointer"].split("/")[1] if mistake["pointer"] else ""
-            raise wrong(("token", number, key), f"{key}: {mistake['detail']}") from None
+            raise wrong(line_of(lines, ("token", number, key)), f"{key}: {mistake['detail']}") from None
         for other in entries:
             if other.name == entry.name or other.sha256 == entry.sha256:
                 key = "name" if other.name == entry.name else "sha256"
-                raise wrong(("token", number, key), f"{key}: that of the token {other.name!r}, too")
+                raise wrong(line_of(lines, ("token", number, key)), f"{key}: that of the token {other.name!r}, too")
         entries.append(entry)
     return entries
 

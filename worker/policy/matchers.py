@@ -171,12 +171,11 @@ def _spelled(command: SubCommand, prefixes: Sequence[Sequence[str]]) -> Iterator
 
     `/usr/bin/git` is compared as `git`, too.
     """
-    yield command.words
     programs = {prefix[0] for prefix in prefixes}
     for words, at in ((command.words, 0), *((command.may_start, at) for at in range(len(command.may_start)))):
         for name in {words[at], name_of(words[at])} & programs:
-            yield [name, *words[at + 1 :]]
-            yield _without_options([name, *words[at + 1 :]])
+            yield (spelled := [name, *words[at + 1 :]])
+            yield _without_options(spelled)
 
 
 def _without_options(words: Sequence[str]) -> Sequence[str]:
