@@ -17,7 +17,7 @@ from ..shared.errors import ErrorType
 from ..shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated
 from ..shared.facts import Trust
 from ..shared.runs.cost import SPENT
-from ..shared.runs.record import FILE_TURNS, TRUST, Claim
+from ..shared.runs.record import FILE_TURNS, TRUST, Claim, FileTurns
 from ..shared.text import clip
 from ..shared.wire import now
 from ..shared.wording import line_of
@@ -167,6 +167,7 @@ class RunContext:
     meter: Meter
     steps: StepLog
     reading: ReadSources
+    file_turns: FileTurns
     free_slot: Callable[[], AbstractContextManager[None]] = nullcontext
     """Frees the run's slot for another run while its block runs."""
     errors: list[str] = field(default_factory=list[str])
@@ -187,14 +188,14 @@ class RunContext:
         ``report_step`` is called with one short line at the start of every step, for monitoring.
         """
         meter = Meter.restored(claim.limits, claim.checkpoint, claim.elapsed)
-        if claim.ledger:  # calls of the turn under way may have changed files unseen
-            claim.file_turns.note(meter.turns)
         return cls(
             claim=claim,
             emit=emit,
             meter=meter,
             steps=StepLog(emit, report_step),
             reading=ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust()),
+            # calls of the turn under way may have changed files unseen
+            file_turns=claim.file_turns.with_turn(meter.turns) if claim.ledger else claim.file_turns,
             free_slot=free_slot,
         )
 
@@ -231,7 +232,7 @@ class RunContext:
     async def note_files(self, workspace: Workspace, *, lasting: bool = False) -> None:
         """Notes that this turn changed files, if it did; ``lasting``: a command in the background may change more."""
         if await workspace.note_changes() or lasting:
-            self.claim.file_turns.note(self.meter.turns, lasting=lasting)
+            self.file_turns = self.file_turns.with_turn(self.meter.turns, lasting=lasting)
 
     def checkpoint(self, billed: tuple[int, ...]) -> None:
         """Stores, for the next attempt and for clients that poll, what was used so far.
@@ -254,7 +255,7 @@ class RunContext:
     @property
     def counts(self) -> dict[str, str]:
         spent = {"progress": self.progress.to_json(), SPENT: self.meter.own.to_json()}
-        return spent | {FILE_TURNS: self.claim.file_turns.to_json()}
+        return spent | {FILE_TURNS: self.file_turns.to_json()}
 
     @property
     def of_result(self) -> dict[str, Any]:

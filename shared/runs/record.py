@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, Self
 
@@ -26,17 +26,16 @@ ENDLESS = 1_000_000_000
 Get = Callable[[str], Awaitable[Delegation]]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FileTurns:
     """The first and the last turn in which files of the workspace changed; 0 where none did."""
 
     first: int = 0
     last: int = 0
 
-    def note(self, turn: int, *, lasting: bool = False) -> None:
-        """Notes that files changed in this turn; ``lasting``: and may change at any time until the run's end."""
-        self.first = self.first or turn
-        self.last = ENDLESS if lasting else max(self.last, turn)
+    def with_turn(self, turn: int, *, lasting: bool = False) -> FileTurns:
+        """Returns them with a later turn; ``lasting``: files may change at any time until the run's end."""
+        return FileTurns(self.first or turn, ENDLESS if lasting else max(self.last, turn))
 
     def before(self, turn: int) -> Literal["start", "end"] | None:
         """Returns when the files were as they were before this turn: at the run's start or end, or neither."""
@@ -162,7 +161,7 @@ class Claim:
     files_of: FilesOf | None = None
     """The files of another delegation that it begins with."""
 
-    file_turns: FileTurns = field(default_factory=FileTurns)
+    file_turns: FileTurns = FileTurns()
     """The turns of earlier attempts of this try in which files changed."""
 
     trust: Trust | None = None

@@ -16,7 +16,7 @@ from deputize.shared.wire import now
 def changed(*turns: int, lasting: bool = False) -> FileTurns:
     made = FileTurns()
     for turn in turns:
-        made.note(turn, lasting=lasting)
+        made = made.with_turn(turn, lasting=lasting)
     return made
 
 
