@@ -60,7 +60,6 @@ POOL = "deputize.worker.celery_pool.pool:AsyncPool"
 PRIORITIES = range(10)
 """Callers' priorities: higher first, 5 is the default."""
 
-LONGEST_RUN_SECONDS = 30 * 24 * 3600
 BATCH = 500
 EXIT_MISCONFIGURED = 3
 _WHILE_SENDING = {"max_retries": 2, "interval_start": 0.1, "interval_step": 0.2, "interval_max": 0.5}
@@ -101,8 +100,6 @@ _TRANSPORT_OPTIONS = {
     "global_keyprefix": KEY_PREFIX,
     # One list for each of our priorities instead of four, so that 6 really comes before 5.
     "priority_steps": list(PRIORITIES),
-    # Harmless with early acknowledgement, but never below the longest run: kombu sends the message again then.
-    "visibility_timeout": LONGEST_RUN_SECONDS,
     "unacked_restore_interval": 5,
     "unacked_restore_throttle": 1,
     # Detects a connection that died silently: the worker would hang in a read for ever.

@@ -330,7 +330,7 @@ class LoopBuilder:
             ),
             tools=tools.specs,
             conversation=conversation,
-            wait=EndpointWait(services.outages, run.emit.emit, run.emit.set, lambda: run.meter.time_for_summary),
+            wait=EndpointWait(services.outages, run.emit.emit, run.emit.set, run.meter.check_wait),
             shared=PrefixWait(services.prefixes, run.emit.emit, run.idle),
             count=services.status.count,
             spending=self.spending,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..shared.delegation import TerminationReason, Usage
-from ..shared.errors import DeputizeError, Refused
+from ..shared.errors import DeputizeError, ModelUnavailable, Refused
 from ..shared.request import Limits
 from ..shared.runs.spend import Cap
 from ..shared.text import plain_number
@@ -120,6 +120,15 @@ class Meter:
     def time_for_summary(self) -> float:
         """Returns the seconds left for the final turn, so that the run's total time is not exceeded."""
         return self.limits.timeout_seconds - self.elapsed
+
+    def check_wait(self, seconds: float, why: str) -> None:
+        """Raises ``ModelUnavailable`` where the whole time ends before a request that is possible in ``seconds``."""
+        if seconds >= (left := self.time_for_summary):
+            raise ModelUnavailable(
+                f"the next request is possible in {seconds:.0f} s, but the run has only {max(left, 0):.0f} s left: "
+                f"{why} Try again later, or with a longer timeoutSeconds.",
+                may_pass=True,
+            )
 
     def check_turn(self) -> None:
         if self.reached:

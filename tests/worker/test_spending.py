@@ -217,7 +217,7 @@ async def calls_of(fake: FakeModel, clock: Clock) -> AsyncGenerator[tuple[ModelC
             system="A rule of the system prompt. " * 200,
             tools=(),
             conversation=Conversation(task=first_message(TASK)),
-            wait=EndpointWait(Outages(pipe), emit.emit, emit.set, lambda: run.meter.time_for_summary),
+            wait=EndpointWait(Outages(pipe), emit.emit, emit.set, run.meter.check_wait),
             shared=PrefixWait(SharedPrefixes(pipe), emit.emit, nullcontext),
             count=counted.append,
             spending=Spending(run, pipe, ()),

@@ -24,7 +24,6 @@ from weakref import WeakValueDictionary
 
 from ...shared.connection import Pipe, Script
 from ...shared.delegation import Status, Usage
-from ...shared.errors import ModelUnavailable
 from ...shared.events import Event, ModelRetried, ResumedWaiting, Waiting
 from ...shared.runs.keys import outage_key, prefix_key
 from ...shared.runs.store import OUTAGE, PREFIX
@@ -173,13 +172,13 @@ class Admission(Gate):
 class EndpointWait:
     """Waits before requests that are sent again, and before the first one while the fleet knows of an outage.
 
-    The run's status is then ``waiting``, and its time goes on; ``time_left`` returns the seconds that it has.
+    The run's status is then ``waiting``, and its time goes on; ``check_wait`` is its meter's.
     """
 
     outages: Outages
     emit: Callable[[Event], None]
     set_fields: Callable[[Mapping[str, str]], None]
-    time_left: Callable[[], float]
+    check_wait: Callable[[float, str], None]
     error: str = ""
     """The last failure, until a reply begins: why the run waits, or waited when it was stopped."""
     _admission: Admission | None = None
@@ -220,7 +219,7 @@ class EndpointWait:
             outage = await admission.failed(failed.error, asked)
         delay = failed.delay if outage is None else outage
         self.emit(ModelRetried(turn=turn, error=failed.error, delay_seconds=delay))
-        self._check_time(delay)
+        self.check_wait(delay, with_full_stop(failed.error))  # else it would keep its slot in vain
         if outage is not None or (not begun and (self._failures > 1 or asked is not None)):
             self._wait(failed.error)
         if outage is None:
@@ -240,18 +239,9 @@ class EndpointWait:
         answer, seconds, error = await self._admission.ask()
         if answer == "wait":
             self.error = self.error or error
-            self._check_time(seconds)
+            self.check_wait(seconds, with_full_stop(self.error))
             self._wait(error)
             await self._admission.wait(most)
-
-    def _check_time(self, delay: float) -> None:
-        """Raises ``ModelUnavailable`` where the run would keep its slot until its time ends, in vain."""
-        if delay >= (left := self.time_left()):
-            raise ModelUnavailable(
-                f"the next request is possible in {delay:.0f} s, but the run has only {max(left, 0):.0f} s left: "
-                f"{with_full_stop(self.error)} Try again later, or with a longer timeoutSeconds.",
-                may_pass=True,
-            )
 
     def _wait(self, error: str) -> None:
         if self._since is None:

@@ -37,7 +37,6 @@ _PYTHON = ("lib/python3*",)
 _INSTALLED = (*_PYTHON, "lib/node_modules")
 GRACE_SECONDS = 0.5
 """How long a server may take to exit once its input has ended, before it is killed."""
-_LONGEST_RUN = 25 * 3600.0
 _GRACE = 1.0
 _PATIENCE = 5.0
 
@@ -155,7 +154,7 @@ async def _sandboxed(server: Server, caller: RunScope, words: BoundedBuffer) -> 
     beside = [str(Path(program).parent)] if program.startswith("/") else []
     command = Command(
         [program, *server.args],
-        timeout=_LONGEST_RUN,
+        timeout=None,
         cwd=_inside(server.cwd or "."),
         env={"PATH": ":".join([*beside, search_path(visible)]), **server.env},
     )

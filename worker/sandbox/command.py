@@ -24,10 +24,10 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command line. ``cwd`` is relative to the workspace; ``timeout`` is in seconds."""
+    """One command line. ``cwd`` is relative to the workspace; ``timeout`` is in seconds; None: it has none."""
 
     argv: Sequence[str]
-    timeout: float
+    timeout: float | None
     cwd: str = "."
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     stdin: bytes = b""

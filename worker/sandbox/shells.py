@@ -27,8 +27,6 @@ from .process import Process, Sink
 
 MAX_SHELLS = 8
 """Shells per run that are running or have unread output."""
-MAX_SECONDS = 24 * 3600
-"""A shell ends with its run at the latest; no run is longer than this."""
 GRACE_SECONDS = 2.0
 """Between SIGTERM and SIGKILL."""
 _PAUSE_SECONDS = 0.02
@@ -198,7 +196,7 @@ class BackgroundShellManager:
             if unread.full:
                 process.pause(_PAUSE_SECONDS)
 
-        process = await self._start(replace(command, timeout=MAX_SECONDS, merged=True), on_stdout, guard_stderr.add)
+        process = await self._start(replace(command, timeout=None, merged=True), on_stdout, guard_stderr.add)
         while (bash_id := uuid.uuid4().hex[:8]) in self._shells or bash_id in self._removed:
             pass
         shell = BackgroundShell(bash_id, line, process, unread=unread, guard_stderr=guard_stderr)

@@ -114,6 +114,10 @@ async def test_only_wanted_tools_are_there_and_only_wanted_servers_are_started(d
         assert (found.tools, found.warnings) == ({}, [])
 
 
+async def test_a_server_may_run_as_long_as_its_run(server: Opened) -> None:
+    assert any(b"timeout\0--signal=KILL\x000\0" in command_of(pid) for pid in started())
+
+
 async def test_arguments_are_checked_before_the_server_sees_them(server: Opened) -> None:
     result = await server.call("mcp__raw__echo", text=3)
     assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
