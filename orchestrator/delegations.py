@@ -149,7 +149,7 @@ class Delegations(Service):
 
     async def _accept(self, requests: Sequence[DelegationRequest], *, batch: bool = False) -> list[AcceptedDelegation]:
         """Checks the requests, writes the records, then sends the tickets. A written record is never lost."""
-        requests = [with_agent(request, self._settings.agents) for request in requests]
+        asked, requests = requests, [with_agent(request, self._settings.agents) for request in requests]
         async with _redis_guard(self._settings):
             tools = await self._fleet.tools() if any(request.tools for request in requests) else []
             # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
@@ -158,7 +158,9 @@ class Delegations(Service):
                 await check_continued(self.store, request, self._settings)
             await check_caps(self.store.redis, self._settings.spend, requests)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
-            answers = await self.store.accept(new, self._settings.claim_seconds, temporary=self._settings.temporary)
+            answers = await self.store.accept(
+                new, self._settings.claim_seconds, asked=asked, temporary=self._settings.temporary
+            )
             tickets = [
                 Ticket(id, request.title, request.priority)
                 for (id, request, _), answer in zip(new, answers, strict=True)

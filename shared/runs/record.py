@@ -225,9 +225,13 @@ def files_gone(id: str) -> str:
     )
 
 
-def acceptance(id: str, request: DelegationRequest, limits: Limits, *, temporary: bool = False) -> dict[str, Any]:
-    """Returns one delegation as the accept script's argument."""
+def acceptance(
+    id: str, request: DelegationRequest, limits: Limits, asked: DelegationRequest, *, temporary: bool = False
+) -> dict[str, Any]:
+    """Returns one delegation as the accept script's argument. ``asked`` is the request without its agent's part."""
     body = request.to_json()
+    # Only with an agent a default that was given differs from one that was left open.
+    sent = asked.given_json() if asked.agent else body
     event = Envelope(delegation_id=id, seq=1, at=now(), attempt=0, event=RunQueued(request=request))
     fields = {
         "request": body,
@@ -242,7 +246,7 @@ def acceptance(id: str, request: DelegationRequest, limits: Limits, *, temporary
     } | ({"temporary": "1"} if temporary else {})
     return {
         "id": id,
-        "hash": sha256(body.encode()).hexdigest(),
+        "hash": sha256(sent.encode()).hexdigest(),
         "event": capped(event.to_json()),
         "fields": fields,
     }

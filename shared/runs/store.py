@@ -94,12 +94,15 @@ class RunStore:
         claim_seconds: float,
         fence: str = "",
         *,
+        asked: Sequence[DelegationRequest] = (),
         temporary: bool = False,
     ) -> list[Accepted]:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
-        Raises ``KeyReused`` if an idempotency key already belongs to another body or a removed delegation, and
-        ``Fenced`` if ``fence`` is given and not that of the parent's current attempt.
+        ``asked`` are the requests as callers sent them, by which repeated ones are recognized: their agents' settings
+        may change. Without it they are those that are written. Raises ``KeyReused`` if an idempotency key already
+        belongs to another body or a removed delegation, and ``Fenced`` if ``fence`` is given and not that of the
+        parent's current attempt.
         """
         keys = [INDEX, LEASES]
         for id, request, _ in new:
@@ -112,7 +115,10 @@ class RunStore:
             "idempotency_seconds": IDEMPOTENCY_SECONDS,
             "channel": EVENTS,
             "fence": fence,
-            "delegations": [acceptance(*each, temporary=temporary) for each in new],
+            "delegations": [
+                acceptance(*each, sent, temporary=temporary)
+                for each, sent in zip(new, asked or [request for _, request, _ in new], strict=True)
+            ],
         }
         verdict, *answers = await ACCEPT.run(self.redis, keys, arguments)
         if verdict == "fenced":

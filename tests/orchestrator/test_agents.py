@@ -8,7 +8,7 @@ import pytest
 
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.delegations import open_service
-from deputize.shared.errors import Invalid
+from deputize.shared.errors import Invalid, KeyReused
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.settings import AgentSettings, Settings
 from tests.orchestrator.serving import served
@@ -26,3 +26,16 @@ async def test_a_client_names_an_agent_and_the_service_fills_it_in(redis_url: st
         with pytest.raises(Invalid, match=r"no agent 'revewer'; did you mean reviewer\?") as refused:
             await client.create_many([asked, DelegationRequest(task="t", agent="revewer")])
         assert [error["pointer"] for error in refused.value.errors] == ["/requests/1/agent"]
+
+
+async def test_a_repeated_request_is_recognized_after_its_agent_has_changed(redis_url: str, tmp_path: Path) -> None:
+    """What the caller sent is compared: the settings of agents are the operator's, and may change at any time."""
+    asked = DelegationRequest(task="t", agent="reviewer", idempotency_key="k")
+    for prompt, replayed in (("You review.", False), ("You review twice.", True)):
+        agents = {"reviewer": AgentSettings(system_prompt=prompt, limits={"max_turns": 7})}
+        settings = Settings(redis_url=redis_url, home=tmp_path, agents=agents)
+        async with open_service(settings, redis_url) as service:
+            accepted = await service.create(asked)
+            assert (accepted.replayed, accepted.delegation.request.system_prompt) == (replayed, "You review.")
+            with pytest.raises(KeyReused):  # what it left open its agent had filled in otherwise
+                await service.create(asked.model_copy(update={"limits": Limits(max_turns=30)}))
