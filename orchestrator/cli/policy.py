@@ -51,7 +51,7 @@ async def recordings(client: Client, number: int) -> AsyncGenerator[list[dict[st
         request = delegation.request
         depth = await _depth(client, request.parent_id, depths)
         run = {"id": delegation.id, "mode": request.approval_mode, "labels": request.labels, "depth": depth}
-        runs.append(run | _calls(events))
+        runs.append(run | recorded_calls(events))
         if len(runs) == PAGE:
             yield runs
             runs = []
@@ -74,7 +74,7 @@ async def _depth(client: Client, parent: str | None, known: dict[str, int | None
     return None if depth is None else depth + 1
 
 
-def _calls(events: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def recorded_calls(events: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Returns the calls of a recording with their turns and what tainted them, and the run's further tools."""
     calls: list[dict[str, Any]] = []
     further: list[dict[str, Any]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from deputize.orchestrator.cli.live import WITHOUT_LINE, EventLines
+from deputize.orchestrator.cli.policy import recorded_calls
 from deputize.orchestrator.cli.show import LEFT_OUT, transcript
 from deputize.orchestrator.mcp.call import NEWS, REPORTED
 from tests.wire.samples import EVENTS, STEP
@@ -10,14 +11,14 @@ from tests.wire.samples import EVENTS, STEP
 ALL = {"line", "transcript"}
 PLACES = {
     "run_queued": ALL,
-    "run_started": ALL | {"reported"},
+    "run_started": ALL | {"reported", "replay"},
     "run_resumed": ALL | {"reported", "news"},
     "run_retried": ALL | {"reported"},
     "run_finished": ALL,
-    "turn_started": {"transcript"},
+    "turn_started": {"transcript", "replay"},
     "text_delta": {"stream"},
     "thinking_delta": set[str](),
-    "replied": {"stream", "transcript"},
+    "replied": {"stream", "transcript", "replay"},
     "model_retried": ALL | {"reported"},
     "waiting": ALL | {"news"},
     "resumed_waiting": ALL | {"news"},
@@ -30,12 +31,15 @@ PLACES = {
     "error": ALL,
     "heartbeat": set[str](),
 }
-"""``line``: of commands that follow; ``stream``: with `--stream`; ``transcript``: of `show`; others: of MCP calls."""
+"""``line``: of commands that follow; ``stream``: with `--stream`; ``transcript``: of `show`; ``replay``: of `policy
+replay`; others: of MCP calls."""
 OUTPUT = {
     "step_updated": {"metadata": {"output": "a line\n"}},
     "step_completed": {"step": STEP.model_copy(update={"type": "bash", "result": "a line\n"})},
 }
 """Samples have no output of a command."""
+REPLIED = EVENTS["replied"].to_dict()
+"""A reply with a call, which is judged with what precedes it."""
 
 
 def places(type: str) -> set[str]:
@@ -48,6 +52,7 @@ def places(type: str) -> set[str]:
         "transcript": [*transcript([envelope])] != [],
         "reported": type in REPORTED,
         "news": type in NEWS,
+        "replay": recorded_calls([envelope.to_dict(), REPLIED]) != recorded_calls([REPLIED]),
     }
     return {place for place, shown in found.items() if shown}
 
