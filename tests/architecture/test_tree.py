@@ -23,21 +23,20 @@ FILE_ROOF = 450
 FUNCTION_ROOF = 40
 LOOP_FUNCTION_ROOF = 25
 LOOP = ("worker/loop.py", "worker/tool_calls.py")
-ROOFS = {
-    "worker/loop.py": 150,
-    "worker/tool_calls.py": 150,
-    "worker/tools/base.py": 220,
-    "worker/tools/*.py": 150,
+LOW_ROOF = 150
+"""For the loop and for files of tools."""
+LONGER = {
+    "worker/tools/artifacts.py": (220, "four tools on one store of versions"),
+    "worker/tools/base.py": (220, "no tool: the whole contract of tools, which is read in one piece"),
+    "worker/tools/call_subagent.py": (200, "half of it is the answer to the model: what a child did, and its patch"),
+    "worker/tools/pages.py": (300, "no tool: what several tools read files with"),
+    "worker/tools/skills.py": (340, "a tool, and the format and the loader of skills"),
 }
-NOT_ONE_OF_MANY = {
-    "worker/tools/__init__.py": "the list of the tools",
-    "worker/tools/artifacts.py": "four tools on one store of versions",
-    "worker/tools/call_subagent.py": "half of it is the answer to the model: what a child did, and its patch",
-    "worker/tools/pages.py": "no tool: what several tools read files with",
-    "worker/tools/skills.py": "a tool, and the format and the loader of skills",
-}
-"""Files of tools that may be as long as any other, with their reasons."""
-LOOSE_FILES = 20
+"""Files of tools that may be longer: how long, and why. Only ever fewer."""
+LONGER_ROOF = 5
+"""As many as there are now."""
+LOOSE_FILES = 19
+"""As many as there are now, and never more."""
 
 Graph = Mapping[str, Set[str]]
 AT_THE_TOP = {
@@ -75,16 +74,23 @@ def test_every_module_opens_with_a_sentence() -> None:
 
 
 def roof(path: str) -> int:
-    if path not in NOT_ONE_OF_MANY:
-        for pattern, lines in ROOFS.items():
-            if ROOT.joinpath(path).match(str(ROOT / pattern)):
-                return lines
-    return FILE_ROOF
+    if path in LONGER:
+        return LONGER[path][0]
+    return LOW_ROOF if path in LOOP or Path(path).parent == Path("worker/tools") else FILE_ROOF
+
+
+def sizes() -> Mapping[str, int]:
+    return {name(path): len(path.read_text("utf-8").splitlines()) for path in python_files(*PACKAGES, "tests")}
 
 
 def test_no_file_is_longer_than_its_roof() -> None:
-    sizes = {name(path): len(path.read_text("utf-8").splitlines()) for path in python_files(*PACKAGES, "tests")}
-    assert [f"{path}: {size} lines, at most {roof(path)}" for path, size in sizes.items() if size > roof(path)] == []
+    assert [f"{path}: {size}, at most {roof(path)}" for path, size in sizes().items() if size > roof(path)] == []
+
+
+def test_a_longer_file_of_tools_needs_its_reason() -> None:
+    lines = sizes()
+    assert [path for path in LONGER if lines[path] <= LOW_ROOF] == [], "these reasons are not needed any more"
+    assert len(LONGER) == LONGER_ROOF
 
 
 @pytest.mark.parametrize(
@@ -94,8 +100,8 @@ def test_no_file_is_longer_than_its_roof() -> None:
         ("worker/run.py", 450),
         ("worker/tools/grep.py", 150),
         ("worker/tools/base.py", 220),
-        ("worker/tools/pages.py", 450),
-        ("worker/tools/__init__.py", 450),
+        ("worker/tools/pages.py", 300),
+        ("worker/tools/__init__.py", 150),
         ("tests/worker/tools/test_grep.py", 450),
     ],
 )
@@ -197,4 +203,4 @@ def test_every_way_to_import_a_file_counts(text: str) -> None:
 def test_few_files_lie_loose_at_the_top_of_the_worker() -> None:
     loose = [name(path) for path in python_files("worker") if path.parent == ROOT / "worker"]
     assert "worker/loop.py" in loose
-    assert len(loose) <= LOOSE_FILES, "a file that is not the run itself belongs into a room"
+    assert len(loose) == LOOSE_FILES, "a file that is not the run itself belongs into a room"

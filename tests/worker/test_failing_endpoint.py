@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.errors import ModelUnavailable
 from deputize.shared.events import ResumedWaiting
-from deputize.shared.request import DelegationRequest
+from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.keys import record_key
 from deputize.shared.settings import Settings
+from deputize.worker.limits import Meter
 from deputize.worker.models.retry import SPEND_LIMIT_CODE
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Fault, Turn, cut, refuse, text
@@ -59,6 +61,14 @@ async def test_a_run_that_ends_before_its_next_request_gives_its_slot_back_at_on
     assert result.termination_reason == "model_unavailable"
     assert "the next request is possible in 60 s, but the run has only 50 s left: HTTP 429" in result.summary
     assert result.execution_time_ms < 10_000
+
+
+def test_a_request_that_is_possible_only_after_the_time_is_not_waited_for() -> None:
+    counter = Meter(Limits(timeout_seconds=100))
+    counter.begun = counter.paused_at = time.monotonic()
+    counter.check_wait(99.9, "It is busy.")
+    with pytest.raises(ModelUnavailable, match=r"in 100 s, .* only 100 s left: It is busy\. .* timeoutSeconds"):
+        counter.check_wait(100, "It is busy.")
 
 
 async def test_a_run_fails_when_the_endpoint_failed_for_as_long_as_the_setting_says(

@@ -13,7 +13,6 @@ import pytest
 from pydantic_core import to_json
 
 from deputize.shared.delegation import TerminationReason, Usage
-from deputize.shared.errors import ModelUnavailable
 from deputize.shared.events import Replied
 from deputize.shared.request import Limits
 from deputize.shared.runs.keys import ledger_key
@@ -132,14 +131,6 @@ def test_no_turn_begins_when_the_time_is_over() -> None:
     counter.begun = time.monotonic() - 20
     with pytest.raises(LimitReached, match="timeoutSeconds 10"):
         counter.begin_turn()
-
-
-def test_a_request_that_is_possible_only_after_the_time_is_not_waited_for() -> None:
-    counter = meter(timeout_seconds=100)
-    counter.begun = counter.paused_at = time.monotonic()
-    counter.check_wait(99.9, "It is busy.")
-    with pytest.raises(ModelUnavailable, match=r"in 100 s, .* only 100 s left: It is busy\. .* timeoutSeconds"):
-        counter.check_wait(100, "It is busy.")
 
 
 def test_pauses_may_overlap_and_the_time_goes_on_after_the_last_one() -> None:
