@@ -247,7 +247,7 @@ class Bubblewrap:
         refuse_nul(settings := self._options(command, fds))
         options = memfd("options", b"\0".join(map(os.fsencode, settings)), fds)
         script = guard(quiet=not interactive and not command.stdin, merged=command.merged)
-        # The worker ends it earlier, unless the worker itself is stopped; 0 is no time limit.
+        # The worker ends it earlier, unless the worker itself is stopped; 0: no limit.
         seconds = 0 if command.timeout is None else math.ceil(command.timeout) + 10
         outer += [system_program("setpriv"), *_PARENT_DEATH_SIGNAL]
         outer += [system_program("timeout"), "--signal=KILL", str(seconds)]
