@@ -25,7 +25,7 @@
     ├── WorkspaceLost            the caller and the operator: an earlier attempt's files are not on this machine
     └── Fenced                   the worker itself: it lost its lease and must stop at once
 
-Others cross files of the worker and become a result or one of the above there:
+Others cross files of the worker or the command line and become a result or one of the above there:
 
     Exception
     ├── Unsuccessful             Celery and Flower: a delegation failed or was cancelled
@@ -45,7 +45,7 @@ Others cross files of the worker and become a result or one of the above there:
     ConnectError
     └── ForbiddenTarget          ``web_fetch`` must not connect to that address
 
-Every message states what was wrong and what to do next.
+Messages state what was wrong and, where their reader can do something about it, what to do next.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from enum import StrEnum
 
 
 class DeputizeError(Exception):
-    """The root of every error this project raises on purpose."""
+    """The root of all errors but those that stay inside of the worker or the command line: see above."""
 
     delegation_id: str | None = None
     """The delegation that was waited for, if there is one: it goes on, and can be waited for again."""

@@ -1,4 +1,7 @@
-"""One atomic write of a run: additions to its events, history, ledger, fields and artifacts, for ``record.lua``."""
+"""What a run writes: its events, masked and numbered, live text in frames, and its record, for ``record.lua``.
+
+Each write is atomic, and a worker that has lost its lease can make none.
+"""
 
 from __future__ import annotations
 

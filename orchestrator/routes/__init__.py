@@ -1,4 +1,4 @@
-"""The routes, one file per resource. A new one is a file here and a line in the list."""
+"""The routes, in files by theme, one router per resource. A new router needs a line in the list."""
 
 from __future__ import annotations
 

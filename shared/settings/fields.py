@@ -1,4 +1,4 @@
-"""All settings, with their defaults. Adding a field here is all that a new setting needs.
+"""All settings, with their defaults. A new setting needs a field here and, where it is of a tool, a row in a README.
 
 ``DEPUTIZE_`` + name, or a key of ``deputize.toml``; the environment overrides the file, the file the default. The
 fields of ``ToolSettings`` are ``DEPUTIZE_TOOLS_`` + name, or keys of its ``[tools]`` table; those of

@@ -1,1 +1,1 @@
-"""Coordination of workers: leases, the janitor, presence, and the announcement of tools."""
+"""Coordination of workers: leases, the janitor, presence, announcements, and gates before a model's endpoint."""

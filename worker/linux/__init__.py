@@ -1,1 +1,1 @@
-"""Linux features that Python's modules lack: process trees and the pipes of child processes."""
+"""Linux features that Python's modules lack: process trees, pipes of children, control groups, facts of the system."""

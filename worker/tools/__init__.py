@@ -1,4 +1,4 @@
-"""The tools: one file each, and one line each in BUILTIN."""
+"""The tools: one line each in ``BUILTIN``, and one file each, or one for several that work on the same things."""
 
 from __future__ import annotations
 
