@@ -1,9 +1,15 @@
 """The contract of a tool. It needs five members: a name, a docstring that the model reads, a kind, params, and ``run``.
 
-Everything else has a default: ``Recoverable`` is for what a crash may have interrupted, ``Availability`` for which runs
-get it, ``DisplayOptions`` for how its calls and output are shown. A tool may also define ``configured`` and ``ready``,
-whether a worker and a run have it; ``title``, ``touches`` and ``preview``, what people and the policy see of a call.
-It does not register itself, ask permission, cut its output or publish events; the loop does that for all tools.
+Everything else has a default:
+
+- Who gets it: ``availability``; ``configured`` and ``ready``, whether a worker and a run have it; ``aliases``, further
+  names by which it is called; ``origin``, where it comes from.
+- How calls are run: ``effect`` and ``side_by_side``, which follow from the kind; ``delegates``, for a tool that starts
+  child delegations; ``Recoverable``, for what a crash may have interrupted.
+- What the policy judges by: ``touches``, ``trusted``, ``needs_approval``. What people see: ``title``, ``preview``,
+  ``display``.
+
+A tool does not register itself, ask permission, cut its output or publish events; the loop does that for all tools.
 """
 
 from __future__ import annotations
