@@ -148,6 +148,10 @@ class Meter:
         self.turns += 1
         return self.turns
 
+    def take_back_turn(self) -> None:
+        """Makes the last turn one that was not used."""
+        self.turns -= 1
+
     def take_call(self) -> bool:
         """Counts a tool call; returns False where none is left."""
         if self.tool_calls >= self.limits.max_tool_calls:

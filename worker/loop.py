@@ -67,7 +67,7 @@ class Loop:
         try:
             return await self.ask(self.run.meter.begin_turn())
         except ContextFull as full:
-            self.run.meter.turns -= 1  # it got no reply
+            self.run.meter.take_back_turn()  # it got no reply
             await compact(self.model_calls, str(full))
             return await self.ask(self.run.meter.begin_turn())
 
