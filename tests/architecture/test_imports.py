@@ -83,6 +83,11 @@ def test_only_the_settings_read_the_environment() -> None:
     assert readers == {"shared/settings/variables.py"}
 
 
+def test_only_what_connects_reads_the_proxies_of_the_environment() -> None:
+    readers = {name(path) for path in python_files(*PACKAGES) if "getproxies" in path.read_text("utf-8")}
+    assert readers == {"orchestrator/client.py", "worker/models/endpoint.py"}
+
+
 @pytest.mark.parametrize("line", ["os.environ['A']", "x = os.getenv('A')", "from os import environ as e"])
 def test_every_way_to_the_environment_is_seen(line: str) -> None:
     assert any(map(reads_environment, ast.walk(ast.parse(line))))
