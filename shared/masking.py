@@ -13,10 +13,11 @@ from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
 from urllib.parse import quote, quote_plus
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+from .text import mapped
 
 LONGEST = 4096
 """Characters of a token that are held back at most."""
@@ -129,7 +130,7 @@ class SecretMask:
         """Returns JSON text without any secret in its strings and keys; it stays valid JSON."""
         if not self._json_has_sign(text) and not self._has_shape(text):
             return text
-        return json.dumps(_mapped(json.loads(text), self.text), ensure_ascii=False)
+        return json.dumps(mapped(json.loads(text), self.text, keys=True), ensure_ascii=False)
 
     def open_end(self, text: str) -> int:
         """Returns how many characters at the text's end may be the beginning of a secret that goes on after it."""
@@ -222,18 +223,6 @@ def _base64(raw: bytes) -> Iterator[str]:
 def _escaped(text: str) -> str:
     """Returns the text as escaped inside a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return change(value)
-        case dict():
-            return {change(key): _mapped(part, change) for key, part in value.items()}
-        case list():
-            return [_mapped(part, change) for part in value]
-        case _:
-            return value
 
 
 def search_for_any(literals: Iterable[str]) -> Callable[[str], bool]:

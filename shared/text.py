@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 """A lone surrogate: from a name or a file in an old encoding, or from JSON; it cannot be encoded as UTF-8."""
@@ -36,6 +37,19 @@ _JSON_ESCAPES = r"(?i:\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|(?P<half>\\ud[89
 CUT_NOTE = "… [cut: "
 """The beginning of the note where a text, a list or an object was cut."""
 _NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def mapped(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:
+    """Returns a JSON value with every string changed, at any depth; those that are keys only with ``keys``."""
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [mapped(part, change, keys=keys) for part in value]
+        case dict():
+            return {change(key) if keys else key: mapped(part, change, keys=keys) for key, part in value.items()}
+        case _:
+            return value
 
 
 def valid(text: str) -> str:

@@ -1,4 +1,9 @@
-"""Strict parsing of JSON from a model, so that every encoder can write the value again."""
+"""Strict parsing of JSON from a model, so that every encoder can write the value again.
+
+Python's parser accepts more than that: NaN, numbers that become infinite, halves of surrogate pairs, and nesting at
+which encoders fail. Arguments that contain one of these could be neither stored in the history nor sent back to the
+model, so the run could not go on.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import json
 import math
 from typing import Any, NoReturn
 
-from ..shared.text import valid
+from ..shared.text import mapped, valid
 
 MAX_DEPTH = 64
 """More than any tool's arguments need; encoders have a depth limit of their own."""
@@ -40,19 +45,7 @@ def replace_lone_surrogates(value: Any, text: str) -> Any:
 
     Raises RecursionError where it is nested too deeply to traverse.
     """
-    return _mended(value) if "\\ud" in text or "\\uD" in text else value
-
-
-def _mended(value: Any) -> Any:
-    match value:
-        case str():
-            return valid(value)
-        case list():
-            return [_mended(part) for part in value]
-        case dict():
-            return {_mended(key): _mended(part) for key, part in value.items()}
-        case _:
-            return value
+    return mapped(value, valid, keys=True) if "\\ud" in text or "\\uD" in text else value
 
 
 def _too_deep() -> ValueError:

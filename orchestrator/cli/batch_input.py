@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ...shared.errors import Invalid, Refused
-from ...shared.text import count, did_you_mean
+from ...shared.text import count, did_you_mean, mapped
 from .errors import message, refusal
 from .request_options import RequestOptions, merged, read_json, read_request
 
@@ -227,11 +227,7 @@ def _placeholders(value: Any) -> list[str]:
 
 
 def _fill(value: Any, cells: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        return PLACEHOLDER.sub(lambda found: cells[found[1]], value)
-    if isinstance(value, dict):
-        return {name: _fill(each, cells) for name, each in value.items()}
-    return [_fill(each, cells) for each in value] if isinstance(value, list) else value
+    return mapped(value, lambda text: PLACEHOLDER.sub(lambda found: cells[found[1]], text))
 
 
 def _no_column(column: str, columns: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from ...shared.facts import Trust
 from ...shared.markup import harmless_value, note
 from ...shared.permission import PermissionOutcome, PermissionRequest
 from ...shared.request import Limits
-from ...shared.text import clip, count
+from ...shared.text import clip, count, mapped
 from ...shared.wire import Timestamp, Wire
 
 SCHEME = "deputize://delegations/"
@@ -208,18 +208,7 @@ def pending(found: list[PermissionRequest]) -> PendingPermissions:
     """Returns the first requests, with their texts cut and made harmless."""
     items, left_out = found[:MAX_PERMISSIONS], len(found[MAX_PERMISSIONS:])
     room = max(MIN_TEXT, MAX_TEXT_OF_ALL // max(1, len(items)))
-    shown, places = harmless_value([_clipped(request.to_dict(), room) for request in items])
+    texts = [request.to_dict() for request in items]
+    shown, places = harmless_value(mapped(texts, lambda text: clip(text, room)))
     notes = [note(places)] if places else []
     return PendingPermissions(items=shown, left_out=left_out, neutralized=places, notes=notes)
-
-
-def _clipped(value: Any, room: int) -> Any:
-    match value:
-        case str():
-            return clip(value, room)
-        case dict():
-            return {key: _clipped(part, room) for key, part in value.items()}
-        case list():
-            return [_clipped(part, room) for part in value]
-        case _:
-            return value

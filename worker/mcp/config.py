@@ -17,7 +17,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from ...shared.errors import Misconfigured
 from ...shared.fleet import MCP
 from ...shared.settings.files import regular_bytes
-from ...shared.text import did_you_mean
+from ...shared.text import did_you_mean, mapped
 from ..sandbox.environment import MOUNT
 
 MAX_NAME = 64
@@ -191,13 +191,7 @@ def expanded(value: Any, variables: Mapping[str, str], places: Mapping[str, str]
     ``places`` are names that are not variables, such as ``workspaceFolder``. Raises ``Misconfigured`` naming a
     variable that is not set: a server that got the literal text instead would fail in ways that are hard to diagnose.
     """
-    if isinstance(value, str):
-        return _REFERENCE.sub(lambda found: _meant(found[1], variables, places), value)
-    if isinstance(value, list):
-        return [expanded(part, variables, places) for part in value]
-    if isinstance(value, dict):
-        return {name: expanded(part, variables, places) for name, part in value.items()}
-    return value
+    return mapped(value, lambda text: _REFERENCE.sub(lambda found: _meant(found[1], variables, places), text))
 
 
 def _meant(inside: str, variables: Mapping[str, str], places: Mapping[str, str]) -> str:

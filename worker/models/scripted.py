@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from ...shared.delegation import Usage
 from ...shared.errors import ContextFull, Misconfigured, ModelUnavailable
 from ...shared.settings import Settings
+from ...shared.text import mapped
 from ...shared.wire import explain
 from ..threads import ComputeLimit
 from .base import Call, Part, Price, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, priced
@@ -68,15 +69,7 @@ class TemplateContext:
 
 def render(value: Any, context: TemplateContext) -> Any:
     """Returns the value with the templates in its strings replaced."""
-    match value:
-        case str():
-            return _TEMPLATE.sub(lambda template: _expand(template, context), value)
-        case list():
-            return [render(part, context) for part in value]
-        case dict():
-            return {key: render(part, context) for key, part in value.items()}
-        case _:
-            return value
+    return mapped(value, lambda text: _TEMPLATE.sub(lambda template: _expand(template, context), text))
 
 
 def _expand(template: re.Match[str], context: TemplateContext) -> str:
