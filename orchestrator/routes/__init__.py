@@ -7,11 +7,11 @@ from pydantic import BaseModel
 
 from ...shared.permission import PermissionReply
 from ...shared.request import Batch, DelegationRequest
-from . import delegations, operations, permissions, runs
+from . import delegations, operations, runs
 
 ROUTERS: list[APIRouter] = [
     delegations.router,
-    permissions.router,
+    runs.permissions_router,
     runs.events_router,
     runs.files_router,
     operations.cost_router,

@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
@@ -25,7 +25,6 @@ from ..tokens import RequestNote, name_of_caller
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_WAIT_SECONDS = 60.0
 MAX_PRUNE_BYTES = 4096
-ID = re.compile(r"dlg_[0-9a-z]{26}")
 
 WITHHELD = "withheld: the token lacks the scope read"
 STATE = ("id", "status", "created_at", "started_at", "finished_at", "attempt", "effective_limits", "paused")
@@ -35,30 +34,43 @@ REPLAYED: dict[int | str, dict[str, Any]] = {
     200: {"description": "Accepted before, with the same key and body", "model": Delegation}
 }
 
+KeyHeader = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
+
 router = APIRouter(prefix="/v1", tags=["delegations"])
 
 
 class Filter(Request):
-    """What to list, newest first."""
+    """Base class of query parameters: FastAPI reads their descriptions from their docstrings."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)  # FastAPI reads a parameter's description here
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+def spelled(pattern: re.Pattern[str], what: str) -> AfterValidator:
+    """Returns a validator for ``what``: texts that match the pattern as a whole."""
+
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError(f"is not {what}")
+        return text
+
+    return AfterValidator(check)
+
+
+_ID = re.compile("dlg_[0-9a-z]{26}")
+DelegationId = Annotated[str, Field(max_length=MAX_NAME), spelled(_ID, "the id of a delegation")]
+
+
+class DelegationFilter(Filter):
+    """What to list, newest first."""
 
     status: Status | None = None
     session: str | None = Field(default=None, max_length=MAX_NAME)
-    parent: str | None = Field(default=None, max_length=MAX_NAME)
+    parent: DelegationId | None = None
     """Only those that were submitted with this ``parentId``, as long as the record of that one is kept."""
     label: list[str] = Field(default_factory=list, max_length=MAX_ENTRIES)
     """``key:value``; given more than once, all must match."""
     limit: int = Field(default=50, ge=1, le=500)
-    cursor: str | None = Field(default=None, max_length=MAX_NAME)
-
-    @field_validator("cursor", "parent")
-    @classmethod
-    def _id(cls, id: str | None, info: ValidationInfo) -> str | None:
-        if id is not None and not ID.fullmatch(id):
-            what = "the nextCursor of a page" if info.field_name == "cursor" else "the id of a delegation"
-            raise ValueError(f"is not {what}")
-        return id
+    cursor: Annotated[str, Field(max_length=MAX_NAME), spelled(_ID, "the nextCursor of a page")] | None = None
 
     @field_validator("label")
     @classmethod
@@ -92,10 +104,10 @@ async def create_delegation(
     request: Annotated[DelegationRequest, Depends(body_of(DelegationRequest, MAX_REQUEST_BYTES))],
     response: Response,
     note: Note,
-    idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)] = None,
+    header: KeyHeader = None,
 ) -> Delegation:
     """Submits a task. The same Idempotency-Key with the same body returns the first delegation again."""
-    key = one_key(request.idempotency_key, idempotency_key)
+    key = one_key(request.idempotency_key, header)
     if key != request.idempotency_key:
         request = request.model_copy(update={"idempotency_key": key})
     return located(await service.create(request), response, note)
@@ -152,7 +164,7 @@ async def prune_delegations(
 
 
 @router.get("/delegations", responses=problem_responses(422))
-async def list_delegations(service: Service, wanted: Annotated[Filter, Query()]) -> PageOf:
+async def list_delegations(service: Service, wanted: Annotated[DelegationFilter, Query()]) -> PageOf:
     """Lists delegations, newest first, long texts cut. ``nextCursor`` is the next page's cursor, null on the last."""
     return await service.list(
         status=wanted.status,
@@ -217,8 +229,6 @@ async def get_artifact(
 
 
 MAX_RETRY_BYTES = 4096
-
-KeyHeader = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 
 
 class Continue(Request):

@@ -6,16 +6,17 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from ...shared.errors import Unavailable
 from ...shared.fleet import ToolCard, WorkerCard, own_version
 from ...shared.request import MAX_NAME
 from ...shared.runs.cost import CostReport, check_group
-from ...shared.wire import Request, Wire
+from ...shared.wire import Wire
 from ..audit_log import CURSOR, AuditPage
 from ..dependencies import Service
 from ..problems import problem_response, problem_responses
+from .delegations import Filter, spelled
 
 fleet_router = APIRouter(prefix="/v1", tags=["fleet"])
 
@@ -35,10 +36,8 @@ async def list_workers(service: Service) -> list[WorkerCard]:
 cost_router = APIRouter(prefix="/v1", tags=["cost"])
 
 
-class CostFilter(Request):
+class CostFilter(Filter):
     """Whose cost to add up, and how."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)  # FastAPI reads a parameter's description here
 
     by: str = Field(default="day", max_length=MAX_NAME)
     """``day``, ``model``, ``session``, ``label`` or ``label:KEY``."""
@@ -60,20 +59,11 @@ async def get_cost(service: Service, wanted: Annotated[CostFilter, Query()]) -> 
 audit_router = APIRouter(prefix="/v1", tags=["audit"])
 
 
-class AuditFilter(Request):
+class AuditFilter(Filter):
     """Which page of the log."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)  # FastAPI reads a parameter's description here
-
     limit: int = Field(default=50, ge=1, le=500)
-    cursor: str | None = Field(default=None, max_length=64)
-
-    @field_validator("cursor")
-    @classmethod
-    def _of_a_page(cls, cursor: str | None) -> str | None:
-        if cursor is not None and not CURSOR.fullmatch(cursor):
-            raise ValueError("is not the nextCursor of a page")
-        return cursor
+    cursor: Annotated[str, Field(max_length=64), spelled(CURSOR, "the nextCursor of a page")] | None = None
 
 
 @audit_router.get("/audit", responses=problem_responses(422))

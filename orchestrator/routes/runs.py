@@ -1,4 +1,4 @@
-"""What a run leaves as it goes: its events, resumable, and its files, for what a patch cannot hold."""
+"""Runs as they go: their events, resumable, what waits for permission, and files, for what a patch cannot hold."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import os
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response, StreamingResponse
 
 from ...shared.errors import Invalid
+from ...shared.permission import PermissionReply, PermissionRequest
 from ...shared.runs.disk import DiskUsage
-from ..dependencies import Service
+from ...shared.runs.permissions import delegation_of
+from ...shared.wire import Wire
+from ..dependencies import Note, Service, body_of, document
 from ..problems import problem_responses
 from ..sse import EventStream
 from ..workspace_files import FileList
+from .delegations import DelegationId, Filter
 
 events_router = APIRouter(prefix="/v1", tags=["events"])
 
@@ -72,6 +76,44 @@ async def stream_events(
 async def stream_all_events(service: Service, request: Request) -> Response:
     """Streams new events of all delegations, without ids: the stream cannot be resumed."""
     return EventStream(service.follow_all(), request.app.state.slots, numbered=False)
+
+
+permissions_router = APIRouter(prefix="/v1", tags=["permissions"])
+MAX_ANSWER_BYTES = 2 * 1024 * 1024
+
+
+class PermissionItems(Wire):
+    items: list[PermissionRequest]
+
+
+class PermissionFilter(Filter):
+    """Which requests to list."""
+
+    delegation: DelegationId | None = None
+    """Only those of this delegation and of those that it submitted itself."""
+
+
+@permissions_router.get("/permissions", responses=problem_responses(422))
+async def list_permissions(service: Service, wanted: Annotated[PermissionFilter, Query()]) -> PermissionItems:
+    """Lists the calls that wait for a person's answer, the oldest first."""
+    return PermissionItems(items=await service.permissions(wanted.delegation))
+
+
+@permissions_router.post(
+    "/permissions/{permissionId}",
+    status_code=204,
+    responses=problem_responses(400, 404, 408, 409, 413, 415, 422),
+    openapi_extra=document(PermissionReply),
+)
+async def answer_permission(
+    service: Service,
+    id: Annotated[str, Path(alias="permissionId")],
+    reply: Annotated[PermissionReply, Depends(body_of(PermissionReply, MAX_ANSWER_BYTES))],
+    note: Note,
+) -> None:
+    """Answers a call that waits for permission, once. 409 where it has an answer, or does not wait any more."""
+    note.ids += [asker] if (asker := delegation_of(id)) else []
+    await service.answer_permission(id, reply.outcome, reason=reply.reason, arguments=reply.arguments, by=note.token)
 
 
 files_router = APIRouter(prefix="/v1", tags=["files"])
