@@ -57,14 +57,8 @@ SILENCE_SECONDS = 45.0
 """Seconds without data, three missed keepalives, after which a stream's connection counts as dead."""
 REMEDY = "start one with `deputize up` or set DEPUTIZE_URL"
 
-ERRORS: dict[int, type[Refused]] = {
-    401: Unauthorized,
-    404: NotFound,
-    409: Conflict,
-    413: TooLarge,
-    422: Invalid,
-    429: SpendCapReached,
-}
+_KINDS: tuple[type[Refused], ...] = (Unauthorized, NotFound, Conflict, TooLarge, Invalid, SpendCapReached)
+ERRORS = {kind.status: kind for kind in _KINDS}
 NAMED: dict[str, type[Refused]] = {"key-reused": KeyReused, "scope-missing": ScopeMissing}
 """Errors whose status is that of another one, by the end of their type."""
 PATIENCE_SECONDS = 60.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
+from operator import add, sub
 from typing import Any, Literal, Self
 
 from pydantic import Field, computed_field, model_validator
@@ -82,11 +84,14 @@ class Usage(Wire):
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        sums: dict[str, Any] = {}
-        for name in Usage.model_fields:
-            both = getattr(self, name), getattr(other, name)
-            sums[name] = None if None in both else sum(both)
-        return Usage(**sums)
+        return self._with(other, add)
+
+    def __sub__(self, other: Usage) -> Usage:
+        return self._with(other, sub)
+
+    def _with(self, other: Usage, combine: Callable[[Any, Any], Any]) -> Usage:
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in Usage.model_fields}
+        return Usage(**{name: None if None in pair else combine(*pair) for name, pair in pairs.items()})
 
 
 class Artifact(Wire):

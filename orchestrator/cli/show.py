@@ -122,16 +122,8 @@ def usage_rows(
     known = sum((row.usage for row in rows), Usage())
     whole = delegation.result.usage if delegation.result else known
     if whole.total > known.total:
-        rows.insert(len(replies), UsageRow("other", _difference(whole, known)))
+        rows.insert(len(replies), UsageRow("other", whole - known))
     return (*rows, UsageRow("total", whole))
-
-
-def _difference(whole: Usage, part: Usage) -> Usage:
-    """Returns what the whole has besides the part; null amounts stay null."""
-    pairs = {name: (getattr(whole, name), getattr(part, name)) for name in type(whole).model_fields}
-    return type(whole).model_validate(
-        {name: None if None in pair else pair[0] - pair[1] for name, pair in pairs.items()}
-    )
 
 
 STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
