@@ -168,12 +168,6 @@ def broker_priority(priority: int) -> int:
     return PRIORITIES[-1] - priority
 
 
-def queue_keys(queue: str = QUEUE) -> list[str]:
-    """Returns the Redis lists of a queue in serving order; the sum of their lengths is the number of queued tickets."""
-    separator = kombu_redis.Channel.sep
-    return [KEY_PREFIX + queue + (f"{separator}{step}" if step else "") for step in PRIORITIES]
-
-
 def broker_url(redis_url: str) -> str:
     """Returns the address in Celery's form: ``unix:///x.sock?db=1`` is ``redis+socket:///x.sock?virtual_host=1``."""
     parts = urlsplit(redis_url)

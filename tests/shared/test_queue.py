@@ -22,11 +22,11 @@ from deputize.shared.queue import (
     broker_priority,
     broker_url,
     create_app,
-    queue_keys,
     send_tickets,
 )
 from deputize.shared.settings import Settings
 from tests.processes.redis_server import RedisProcess
+from tests.runs.tickets import queue_keys
 
 
 def app_for(url: str) -> Celery:

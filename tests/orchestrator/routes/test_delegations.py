@@ -10,10 +10,10 @@ import pytest
 from deputize.shared.connection import connect
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.ids import new_id
-from deputize.shared.queue import queue_keys
 from deputize.shared.request import DelegationRequest
 from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.fake_service import FakeService
+from tests.runs.tickets import queue_keys
 from tests.waiting import until
 
 
