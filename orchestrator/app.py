@@ -22,6 +22,7 @@ from ..shared.log import log
 from ..shared.settings import Settings
 from ..shared.wire import Timestamp, Wire
 from . import problems, web
+from .access_tokens import NOTE, RequestNote, Tokens
 from .audit_recorder import AuditRecorder
 from .auth import check_origin, require_token
 from .delegations import Delegations
@@ -32,7 +33,6 @@ from .routes import BODIES, OPEN, ROUTERS
 from .scopes import MCP_PATH, ROUTES
 from .sockets import check_binding
 from .sse import StreamSlots
-from .tokens import NOTE, RequestNote, Tokens
 
 OpenService = Callable[[], AbstractAsyncContextManager[Delegations]]
 

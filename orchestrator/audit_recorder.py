@@ -11,10 +11,10 @@ from starlette.types import Scope as AsgiScope
 from ..shared.background import RepeatedCause
 from ..shared.errors import Unavailable
 from ..shared.wire import now
+from .access_tokens import note_of
 from .audit_log import REFUSALS, AuditRecord
 from .auth import SAFE_METHODS
 from .scopes import MCP_PATH
-from .tokens import note_of
 
 LONGEST_PATH = 200
 LONGEST_ADDRESS = 64

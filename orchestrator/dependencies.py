@@ -15,9 +15,9 @@ from starlette.requests import Request
 
 from ..shared.errors import Invalid, Refused, TooLarge
 from ..shared.wire import explain, unique_keys
+from .access_tokens import RequestNote, note_of
 from .delegations import Delegations
 from .problems import summarize
-from .tokens import RequestNote, note_of
 
 MAX_VALUES = 20_000
 """Maximum values of one request, in all its lists and tables."""

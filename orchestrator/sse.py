@@ -18,8 +18,8 @@ from ..shared.events import Envelope
 from ..shared.log import log
 from ..shared.wording import line_of
 from . import problems
+from .access_tokens import name_of_caller
 from .service import with_silences
-from .tokens import name_of_caller
 
 KEEPALIVE_SECONDS = 15.0
 KEEPALIVE = b": keepalive\n\n"

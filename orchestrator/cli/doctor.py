@@ -32,7 +32,7 @@ from .errors import Exit
 
 if TYPE_CHECKING:
     from ...shared.settings import Settings
-    from ..tokens import Caller, Tokens
+    from ..access_tokens import Caller, Tokens
 
 SPACE_NEEDED = 100 * 1024**2
 SPACE_WANTED = 2 * 1024**3
@@ -141,7 +141,7 @@ def token_row(settings: Settings) -> Finding:
     from ..sockets import TRUSTED, check_binding, is_loopback
 
     if settings.tokens_file is not None:
-        from ..tokens import Tokens
+        from ..access_tokens import Tokens
 
         try:
             return Finding("✓", "token", f"{Tokens(settings).count()} accepted")
@@ -298,7 +298,7 @@ def masking_row(settings: Settings, mask: Callable[[str], str] | None = None) ->
 
 def scopes_row(settings: Settings) -> Finding:
     """Tries a new token of each scope with all routes, and each token of the file."""
-    from ..tokens import Caller, TokenFile
+    from ..access_tokens import Caller, TokenFile
 
     try:
         with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
@@ -314,8 +314,8 @@ def scopes_row(settings: Settings) -> Finding:
 
 
 def _of_new_tokens(settings: Settings, path: Path) -> Iterator[str]:
+    from ..access_tokens import RequestNote, Tokens, append_entry, caller_of, digest_of, written_entry
     from ..scopes import Scope
-    from ..tokens import RequestNote, Tokens, append_entry, caller_of, digest_of, written_entry
 
     valid = {f"doctor-{scope}": (scope, None) for scope in Scope}
     kinds = valid | {"doctor-expired": (Scope.READ, datetime.now(UTC) - timedelta(days=1))}
@@ -332,7 +332,7 @@ def _of_new_tokens(settings: Settings, path: Path) -> Iterator[str]:
 
 def is_accepted(tokens: Tokens, token: bytes) -> bool:
     """Whether the service would know a caller by this token."""
-    from ..tokens import RequestNote, caller_of
+    from ..access_tokens import RequestNote, caller_of
 
     try:
         caller_of(tokens, token, RequestNote("GET", "doctor"))

@@ -103,13 +103,15 @@ def new(name: str, scopes: tuple[list[str], ...], expires: float | None, path: P
     """
     import secrets
 
-    from .. import tokens
+    from .. import access_tokens
 
     made = secrets.token_urlsafe(32)
     until = None if expires is None else datetime.now(UTC) + timedelta(seconds=expires)
-    entry = tokens.written_entry(name, tokens.digest_of(made.encode()), [*dict.fromkeys(chain(*scopes))], until)
+    entry = access_tokens.written_entry(
+        name, access_tokens.digest_of(made.encode()), [*dict.fromkeys(chain(*scopes))], until
+    )
     if path is not None:
-        tokens.append_entry(path, entry)
+        access_tokens.append_entry(path, entry)
     output.line(made)
     if path is None:
         output.block(f"\n{entry.rstrip()}")

@@ -19,9 +19,9 @@ from starlette.types import Message, Receive, Scope, Send
 from ...shared.errors import Unavailable
 from ...shared.request import DelegationRequest
 from ...shared.settings import Settings
+from ..access_tokens import Caller, name_of_caller, note_of
 from ..service import Service
 from ..sse import StreamSlots
-from ..tokens import Caller, name_of_caller, note_of
 from .elicitation import Context
 from .server import McpServer
 

@@ -15,12 +15,12 @@ from ...shared.errors import Invalid, TooLarge
 from ...shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, Batch, DelegationRequest, Limits
 from ...shared.runs.disk import Pruned
 from ...shared.wire import Request
+from ..access_tokens import RequestNote, name_of_caller
 from ..dependencies import MAX_BATCH_VALUES, Note, Service, body_of, document, one_key
 from ..problems import problem_responses
 from ..scopes import Scope
 from ..service import AcceptedDelegation, Items, PageOf
 from ..sse import until_disconnect
-from ..tokens import RequestNote, name_of_caller
 
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_WAIT_SECONDS = 60.0

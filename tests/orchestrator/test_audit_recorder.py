@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from deputize.orchestrator import audit_recorder
+from deputize.orchestrator.access_tokens import NOTE, RequestNote
 from deputize.orchestrator.audit_log import AuditRecord
 from deputize.orchestrator.audit_recorder import AuditRecorder
-from deputize.orchestrator.tokens import NOTE, RequestNote
 from tests.waiting import until
 
 LONG = 600.0

@@ -13,9 +13,9 @@ from deputize.orchestrator.app import create_app
 from deputize.orchestrator.mcp.tools import TOOLS
 from deputize.orchestrator.scopes import MCP_PATH, MCP_TOOLS, OPEN_PATHS, ROUTES, Scope
 from deputize.shared.request import DelegationRequest
+from tests.orchestrator.access_tokens import MAIN, bearer, entry, one_for_each_scope, serving, write
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, settings
-from tests.orchestrator.tokens import MAIN, bearer, entry, one_for_each_scope, serving, write
 
 GUARDED = [(method, path, scopes) for (method, path), scopes in ROUTES.items() if path != MCP_PATH]
 

@@ -25,10 +25,10 @@ from deputize.shared.permission import (
     PermissionQuestion,
     PermissionRequest,
 )
+from tests.orchestrator.access_tokens import bearer, entry, secret_of, serving, write
 from tests.orchestrator.fake_permissions import STEP, asked
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.mcp.clients import WAYS, Heard, connected, content, delegate, message, texts
-from tests.orchestrator.tokens import bearer, entry, secret_of, serving, write
 from tests.waiting import until
 
 TASK = {"task": "x"}

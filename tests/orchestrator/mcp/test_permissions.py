@@ -10,10 +10,10 @@ import pytest
 from deputize.orchestrator.mcp.outcome import MAX_PERMISSIONS
 from deputize.shared.ids import new_id
 from deputize.shared.permission import InfoDetails, PermissionRequest
+from tests.orchestrator.access_tokens import entry, secret_of, serving, write
 from tests.orchestrator.fake_permissions import asked
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.mcp.clients import WAYS, connected, content, texts
-from tests.orchestrator.tokens import entry, secret_of, serving, write
 
 NO_ONE = f"prm_{'0' * 26}_00000000"
 

@@ -12,10 +12,10 @@ import pytest
 
 from deputize.orchestrator.scopes import MCP_TOOLS, Scope
 from deputize.shared.ids import new_id
+from tests.orchestrator.access_tokens import bearer, entry, secret_of, serving, write
 from tests.orchestrator.fake_permissions import asked
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.mcp.clients import connected, content, delegate, hello, message, texts
-from tests.orchestrator.tokens import bearer, entry, secret_of, serving, write
 from tests.waiting import until
 
 EVERY = ("read", "submit", "approve")

@@ -13,8 +13,8 @@ from deputize.orchestrator.scopes import MCP_PATH, ROUTES
 from deputize.shared.errors import Unavailable
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
+from tests.orchestrator.access_tokens import MAIN, bearer, entry, secret_of, serving, write
 from tests.orchestrator.fake_service import FakeService
-from tests.orchestrator.tokens import MAIN, bearer, entry, secret_of, serving, write
 
 ANSWER = "/v1/permissions/{permissionId}"
 """Needs a run that asks: ``test_permissions.py`` has its entry."""

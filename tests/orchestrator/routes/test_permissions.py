@@ -15,7 +15,7 @@ import pytest
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.events import PermissionAnswered
 from deputize.shared.wording import answer_words
-from tests.orchestrator.tokens import bearer, entry, serving, write
+from tests.orchestrator.access_tokens import bearer, entry, serving, write
 from tests.runs.asking import WRITE, asking_bench, begun, questions
 from tests.runs.bench import Bench, say, script
 from tests.waiting import until

@@ -20,10 +20,10 @@ from deputize.shared.permission import (
     PermissionOutcome,
 )
 from deputize.shared.wire import now
+from tests.orchestrator.access_tokens import entry, secret_of, serving, write
 from tests.orchestrator.fake_permissions import STEP
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
-from tests.orchestrator.tokens import entry, secret_of, serving, write
 from tests.orchestrator.web.browsing import Pages, ask, button, card, delegated
 from tests.waiting import until
 

@@ -11,9 +11,9 @@ from pydantic import SecretStr
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.events import PermissionAnswered
 from deputize.shared.permission import InfoDetails
+from tests.orchestrator.access_tokens import entry, secret_of, write
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
-from tests.orchestrator.tokens import entry, secret_of, write
 from tests.orchestrator.web.browsing import Pages, ask, button, card, delegated
 from tests.runs.asking import WRITE, asking_bench, begun
 from tests.runs.bench import say, script

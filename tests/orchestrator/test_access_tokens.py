@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from deputize.orchestrator.app import create_app
-from deputize.orchestrator.tokens import (
+from deputize.orchestrator.access_tokens import (
     TokenFile,
     Tokens,
     append_entry,
@@ -17,10 +16,11 @@ from deputize.orchestrator.tokens import (
     parse_tokens,
     written_entry,
 )
+from deputize.orchestrator.app import create_app
 from deputize.shared.errors import Invalid, Misconfigured
+from tests.orchestrator.access_tokens import MAIN, bearer, entry, secret_of, serving, statuses, write
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, settings
-from tests.orchestrator.tokens import MAIN, bearer, entry, secret_of, serving, statuses, write
 
 GOOD = entry("good", "read")
 SHA = f'sha256 = "{"a" * 64}"\n'

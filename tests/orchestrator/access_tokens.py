@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 from pydantic import SecretStr
 
+from deputize.orchestrator.access_tokens import digest_of, written_entry
 from deputize.orchestrator.scopes import Scope
-from deputize.orchestrator.tokens import digest_of, written_entry
 from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.serving import served, settings
 
