@@ -91,7 +91,7 @@ class Usage(Wire):
 
     def _with(self, other: Usage, combine: Callable[[Any, Any], Any]) -> Usage:
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in Usage.model_fields}
-        return Usage(**{name: None if None in pair else combine(*pair) for name, pair in pairs.items()})
+        return Usage.model_validate({name: None if None in pair else combine(*pair) for name, pair in pairs.items()})
 
 
 class Artifact(Wire):

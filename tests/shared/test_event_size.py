@@ -125,7 +125,7 @@ def test_a_result_with_very_many_files_ends_its_stream_all_the_same() -> None:
 )
 def test_the_first_event_is_capped_like_every_other_and_the_record_keeps_the_request(request_: dict[str, Any]) -> None:
     request = DelegationRequest.model_validate({"task": "do it"} | request_)
-    new = acceptance("dlg_x", request, request.limits)
+    new = acceptance("dlg_x", request, request.limits, request)
     first = Envelope.from_json(new["event"])
     assert len(new["event"].encode()) <= MAX_EVENT_BYTES
     assert isinstance(first.event, RunQueued)
