@@ -100,8 +100,10 @@ def test_a_stored_usage_is_read_back_also_one_of_an_earlier_version() -> None:
 
 def test_usages_are_added_and_an_amount_that_is_not_known_stays_unknown() -> None:
     double = USAGE + USAGE
+    assert double - USAGE == USAGE
     assert (double.total, double.cache_write_1h_tokens, double.cost_usd, double.cache_saved_usd) == (610, 40, 1, -0.5)
     for name, other in (("cost_usd", "cache_saved_usd"), ("cache_saved_usd", "cost_usd")):
         unknown = USAGE.model_copy(update={name: None})
         for summed in (USAGE + unknown, unknown + USAGE):
             assert (getattr(summed, name), getattr(summed, other)) == (None, getattr(double, other))
+        assert getattr(double - unknown, name) is None
