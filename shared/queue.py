@@ -1,4 +1,4 @@
-"""The Celery app: the queue of tickets, its options, and fixes of its messaging library."""
+"""The Celery app: the queue of tickets, its options, its events, and fixes of its messaging library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import kombu.exceptions
 import redis.exceptions
 from celery import Celery, signals
+from celery.app import events as celery_events
+from celery.events.dispatcher import EventDispatcher
 from kombu.transport import redis as kombu_redis
+from kombu.utils.json import dumps
 
 from .errors import DeputizeError, Misconfigured, Unavailable
 from .libc import keep_memory_private
@@ -25,6 +28,8 @@ from .settings import Settings
 class SafeChannel(kombu_redis.Channel):
     """Keeps a worker alive through Redis restarts and invalid queue entries, and reuses its client."""
 
+    receivers = 0
+    """How many subscribers the last message to all received."""
     _client: Any = None
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
@@ -52,6 +57,35 @@ class SafeChannel(kombu_redis.Channel):
         if self._client is None or self._client.connection_pool is not self.pool:
             self._client = super()._create_client()
         return self._client
+
+    def _put_fanout(self, exchange: str, message: Any, routing_key: str, **_: Any) -> None:
+        """Keeps the number of subscribers that Redis replies with, which kombu discards."""
+        with self.conn_or_acquire() as client:
+            self.receivers = client.publish(self._get_publish_topic(exchange, routing_key), dumps(message))
+
+
+class Dispatcher(EventDispatcher):
+    """Sends what happens to tasks only while the worker's heartbeat, sent every two seconds, has a receiver.
+
+    Only the reply to a message counts those who subscribed to a pattern that it matches, as Celery's listeners do.
+    """
+
+    app: Any
+
+    def send(self, type: str, *options: Any, **fields: Any) -> None:
+        events, of_worker = self.app.events, type.startswith("worker-")
+        if of_worker or events.received:
+            super().send(type, *options, **fields)
+        if of_worker and self.producer is not None:
+            events.received = self.producer.channel.receivers > 0
+
+
+class Events(celery_events.Events):
+    """Celery's events of one app: for Flower and `celery events`. They are lossy: monitoring only, never logic."""
+
+    dispatcher_cls = Dispatcher
+    received = False
+    """Whether someone received the last heartbeat of this process's worker."""
 
 
 TASK = "deputize.run"
@@ -90,7 +124,7 @@ _CONFIGURATION = {
     "broker_connection_max_retries": None,
     # A delegation outlives a broken connection; its lease decides, not the broker.
     "worker_cancel_long_running_tasks_on_connection_loss": False,
-    # For Flower, and for `celery events`. They are lossy: monitoring only, never logic.
+    # To `Dispatcher`, which sends them only while someone receives them.
     "worker_send_task_events": True,
     # Logging is set up once, by shared/log.py.
     "worker_hijack_root_logger": False,
@@ -126,7 +160,7 @@ class Ticket:
 def create_app(settings: Settings, redis_url: str) -> Celery:
     """Returns the Celery app of this process. It is configured here alone; nothing reads the environment."""
     kombu_redis.Transport.Channel = SafeChannel
-    app = Celery("deputize", broker=broker_url(redis_url), set_as_current=False)
+    app = Celery("deputize", broker=broker_url(redis_url), events=Events, set_as_current=False)
     app.conf.update(
         _CONFIGURATION,
         worker_concurrency=settings.concurrency,

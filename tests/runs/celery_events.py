@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +21,8 @@ class Events:
     def __enter__(self) -> Events:
         self._connection, *_ = self._listening.__enter__()
         self._drain()  # kombu subscribes when it first reads
+        self._receiver.wakeup_workers(self._receiver.channel)
+        self.wait_until(lambda event: event["type"].startswith("worker-"))  # from then on the worker sends them
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -34,10 +37,13 @@ class Events:
             self._connection.drain_events(timeout=0.1)
 
     def wait_for(self, type: str, id: str, timeout: float = 60) -> dict[str, Any]:
+        return self.wait_until(lambda event: (event["type"], event.get("uuid")) == (type, id), timeout)
+
+    def wait_until(self, wanted: Callable[[dict[str, Any]], bool], timeout: float = 60) -> dict[str, Any]:
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             for event in self._seen:
-                if (event["type"], event.get("uuid")) == (type, id):
+                if wanted(event):
                     return event
             self._drain()
-        raise AssertionError(f"no {type} of {id} within {timeout} s; there were {[e['type'] for e in self._seen]}")
+        raise AssertionError(f"not within {timeout} s; there were {self._seen}")

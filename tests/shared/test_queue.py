@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import pytest
 import redis
 from celery import Celery, signals
+from redis.client import PubSub
 
 import deputize.shared.queue
 from deputize.shared.errors import Misconfigured, Unavailable
@@ -114,6 +117,40 @@ def test_the_first_send_after_a_restart_of_redis_succeeds(redis_process: RedisPr
     send_tickets(app, [Ticket("after")])
     assert served(app)[-1] == "after"
     app.close()
+
+
+def test_events_of_tasks_are_sent_only_while_the_last_heartbeat_was_received(app: Celery, redis_url: str) -> None:
+    with (
+        redis.Redis.from_url(redis_url) as client,
+        client.pubsub() as listener,
+        app.connection_for_write() as connection,
+    ):
+        worker: Any = app.events.Dispatcher(connection, "worker-1")
+        worker.send("worker-heartbeat")
+        listener.subscribe("another channel")
+        listener.psubscribe("*/0.celeryev/*")
+        assert received(listener) == []
+        worker.send("task-received")  # no heartbeat since it listens
+        worker.send("worker-heartbeat")
+        worker.send("task-succeeded")
+        assert received(listener) == [b"worker.heartbeat", b"task.succeeded"]
+        listener.punsubscribe()
+        assert received(listener) == []
+        worker.send("worker-heartbeat")
+        listener.psubscribe("*/0.celeryev/*")
+        assert received(listener) == []
+        worker.send("task-failed")
+        worker.close()
+        worker.send("worker-offline")
+        assert received(listener) == []
+
+
+def received(listener: PubSub) -> list[bytes]:
+    """The kinds of the events that it has received, once all of its commands have replies."""
+    listener.ping()
+    messages: Iterator[Any] = iter(partial(listener.get_message, timeout=60), None)
+    until_reply = list(takewhile(lambda message: message["type"] != "pong", messages))
+    return [each["channel"].rpartition(b"/")[2] for each in until_reply if each["type"] == "pmessage"]
 
 
 @pytest.mark.parametrize(

@@ -110,11 +110,15 @@ async def run(self: AsyncTask, id: str) -> str:
     return await stay(self, 60)
 
 
+async def advance(self: AsyncTask, id: str, text: str) -> None:
+    progress.update(id, text)
+
+
 async def break_service(self: AsyncTask) -> None:
     breaking.set()
 
 
-TASKS = (break_service, answer, stay, hold, release, stubborn, wait, retry, child, fail, program, block)
+TASKS = (advance, break_service, answer, stay, hold, release, stubborn, wait, retry, child, fail, program, block)
 
 
 @asynccontextmanager
