@@ -10,6 +10,7 @@ import argparse
 import faulthandler
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..shared import log
 from ..shared.errors import DeputizeError, Misconfigured
@@ -20,17 +21,21 @@ from ..shared.settings import Settings
 from ..shared.text import visible
 from . import task
 from .celery_pool import process
-from .tools import BUILTIN
-from .tools.base import AnyTool
-from .web.dial import Network
+
+if TYPE_CHECKING:
+    from .tools.base import AnyTool
+    from .web.dial import Network
 
 
 def main(
-    arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] = BUILTIN, network: Network | None = None
+    arguments: Sequence[str] | None = None,
+    tools: Sequence[AnyTool] | None = None,
+    network: Network | None = None,
 ) -> int:
     """Runs the worker until it is stopped; returns the exit code.
 
-    ``tools`` are the tools that its runs may use, ``network`` is where their commands reach hosts.
+    ``tools`` are the tools that its runs may use, by default the built-in ones; ``network`` is where their commands
+    reach hosts.
     """
     parser = argparse.ArgumentParser(prog="python -m deputize.worker", description="One worker process.")
     parser.add_argument("--concurrency", type=int, metavar="N", help="delegations at the same time")

@@ -8,11 +8,11 @@ from asyncio import run_coroutine_threadsafe
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery
 
-from ..shared import tokens
 from ..shared.connection import REDIS_ERRORS, connect, shielded
 from ..shared.delegation import TerminationReason
 from ..shared.errors import DeputizeError, Misconfigured, NotFound
@@ -24,20 +24,26 @@ from .celery_pool.pool import AsyncPool, AsyncTask, set_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
 from .fleet.lease import StopSignal
 from .models import open_model
-from .run import Run
 from .sandbox.bounds import WorkerBounds
 from .sandbox.bubblewrap import Bubblewrap
 from .sandbox.project_tools import check_shown
-from .services import Services, checked_rules, offer_of, open_services
 from .standby.process import Standby
 from .threads import run_in_thread
-from .tools.base import AnyTool
-from .web.dial import Network
 from .workspace.workspace import check_writable
+
+if TYPE_CHECKING:
+    from .services import Services
+    from .tools.base import AnyTool
+    from .web.dial import Network
 
 
 def register(
-    app: Celery, settings: Settings, redis_url: str, name: str, tools: Sequence[AnyTool], network: Network | None
+    app: Celery,
+    settings: Settings,
+    redis_url: str,
+    name: str,
+    tools: Sequence[AnyTool] | None,
+    network: Network | None,
 ) -> None:
     """Registers ``deputize.run`` with the app, and the services that its runs share with the pool."""
     opened: list[Services] = []
@@ -46,13 +52,18 @@ def register(
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
         # Before the first sandbox: if the worker is killed while one is being set up, only the standby can end it.
         async with _prepared(settings, redis_url) as bounds, Standby(redis_url, settings.lease_seconds) as standby:
-            problem = await _sandbox_problem(settings)
+            # The self-test mostly waits for its commands; meanwhile a thread imports what only runs need.
+            problem, _ = await asyncio.gather(_sandbox_problem(settings), run_in_thread(_warm_up, settings))
+            from .services import checked_rules, offer_of, open_services
+            from .tools import BUILTIN
+
+            offered = BUILTIN if tools is None else tools
             parts = open_services(
                 redis_url,
-                offer_of(settings, sandbox_problem=problem, tools=tools, bounds=bounds, network=network),
+                offer_of(settings, sandbox_problem=problem, tools=offered, bounds=bounds, network=network),
                 name=name,
                 concurrency=pool.limit,
-                rules=await run_in_thread(checked_rules, settings, tools),
+                rules=await run_in_thread(checked_rules, settings, offered),
                 send=partial(send_tickets, app),
                 progress=ProgressEvents(app, name),
                 standby=standby,
@@ -117,7 +128,6 @@ async def _prepared(
 ) -> AsyncGenerator[WorkerBounds]:
     """Opens the bounds of all runs: what this process starts later is in its control group from the begin."""
     await run_in_thread(check_writable, settings.workspaces)
-    await run_in_thread(_warm_up, settings)
     if settings.stack_since is not None:
         async with connect(redis_url) as redis:
             await pause_unfinished(redis, settings.stack_since, temporary=settings.temporary)
@@ -129,8 +139,9 @@ async def _prepared(
 
 
 def _warm_up(settings: Settings) -> None:
-    """Imports the model's client and loads the token table, which takes seconds, before the first run needs them."""
-    tokens.count("")
+    """Imports what only runs need, and what Celery imports after the pool's start, and opens the model."""
+    import_module("celery.worker.consumer")
+    import_module(".run", __package__)
     with suppress(DeputizeError, ImportError, OSError):  # the run that needs it reports the error
         open_model(settings.model, settings)
 
@@ -151,6 +162,8 @@ async def carry_out(services: Services, id: str) -> str | None:
     Returns the termination reason, or None for a dropped ticket. Cancelled (the worker shuts down) it hands the run
     back, so that another worker takes it at once instead of waiting for the lease to lapse.
     """
+    from .run import Run
+
     claim = await services.claim(id)
     if claim is None:
         return None

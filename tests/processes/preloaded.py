@@ -34,6 +34,7 @@ POOL_WORKER = "tests.worker.celery_pool.pool_worker"
 """A worker with small tasks for tests of the pool."""
 PRELOADED = [
     WORKER,
+    "deputize.worker.run",  # a worker imports it beside the self-test of its sandbox
     "deputize.worker.models.anthropic",
     "celery.worker.consumer",  # Celery imports its parts by their names when it starts
     "kombu.transport.redis",

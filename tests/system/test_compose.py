@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import redis
 
+from deputize.shared.queue import Ticket, create_app, queue_keys, send_tickets
 from deputize.shared.settings import Settings
 from deputize.shared.settings.loading import VARIABLES
 from deputize.shared.settings.variables import warn_of_unknown
@@ -134,13 +135,19 @@ def _without_capabilities(*dropped: int) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be kept from namespaces so simply")
-def test_a_worker_whose_sandbox_does_not_work_ends_and_says_so(guarded_redis: str, tmp_path: Path) -> None:
+def test_a_worker_whose_sandbox_does_not_work_takes_no_work_ends_and_says_so(
+    guarded_redis: str, tmp_path: Path
+) -> None:
+    with create_app(Settings.load(environ={}), guarded_redis) as app:
+        send_tickets(app, [Ticket("dlg_1")])
     given = environment("worker", tmp_path, {"redis_url": guarded_redis, "anthropic_api_key": "key"})
     process = worker(given, tmp_path / "log", cwd="/", preexec_fn=partial(_without_capabilities, CAP_SYS_ADMIN))
     assert process.wait(60) == 3
     said = (tmp_path / "log").read_text()
     assert "DEPUTIZE_SANDBOX is 'required', and the sandbox does not work here: " in said
     assert "Traceback" not in said
+    with redis.Redis.from_url(guarded_redis) as client:
+        assert sum(client.llen(key) for key in queue_keys()) == 1
 
 
 def test_doctor_is_well_inside_the_containers(guarded_redis: str, tmp_path: Path) -> None:
