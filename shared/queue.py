@@ -7,13 +7,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import kombu.exceptions
 import redis.exceptions
 from celery import Celery, signals
-from celery.app import events as celery_events
 from celery.events.dispatcher import EventDispatcher
 from kombu.transport import redis as kombu_redis
 from kombu.utils.json import dumps
@@ -29,7 +28,6 @@ class SafeChannel(kombu_redis.Channel):
     """Keeps a worker alive through Redis restarts and invalid queue entries, and reuses its client."""
 
     receivers = 0
-    """How many subscribers the last message to all received."""
     _client: Any = None
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
@@ -58,34 +56,26 @@ class SafeChannel(kombu_redis.Channel):
             self._client = super()._create_client()
         return self._client
 
-    def _put_fanout(self, exchange: str, message: Any, routing_key: str, **_: Any) -> None:
-        """Keeps the number of subscribers that Redis replies with, which kombu discards."""
+    def _put_fanout(self, *arguments: Any, **_: Any) -> None:
+        """Keeps how many received the message, which kombu discards; nothing else counts subscribers to a pattern."""
+        name, message, key = arguments
         with self.conn_or_acquire() as client:
-            self.receivers = client.publish(self._get_publish_topic(exchange, routing_key), dumps(message))
+            self.receivers = client.publish(self._get_publish_topic(name, key), dumps(message))
 
 
 class Dispatcher(EventDispatcher):
-    """Sends what happens to tasks only while the worker's heartbeat, sent every two seconds, has a receiver.
-
-    Only the reply to a message counts those who subscribed to a pattern that it matches, as Celery's listeners do.
-    """
+    """Sends what happens to tasks only while the worker's heartbeat, sent every two seconds, has a receiver."""
 
     app: Any
+    received: ClassVar = False
+    """Whether someone received the last one. Celery makes a class of its own of this one for each app."""
 
     def send(self, type: str, *options: Any, **fields: Any) -> None:
-        events, of_worker = self.app.events, type.startswith("worker-")
-        if of_worker or events.received:
+        of_worker = type.startswith("worker-")
+        if of_worker or self.received:
             super().send(type, *options, **fields)
         if of_worker and self.producer is not None:
-            events.received = self.producer.channel.receivers > 0
-
-
-class Events(celery_events.Events):
-    """Celery's events of one app: for Flower and `celery events`. They are lossy: monitoring only, never logic."""
-
-    dispatcher_cls = Dispatcher
-    received = False
-    """Whether someone received the last heartbeat of this process's worker."""
+            self.__class__.received = self.producer.channel.receivers > 0
 
 
 TASK = "deputize.run"
@@ -124,7 +114,7 @@ _CONFIGURATION = {
     "broker_connection_max_retries": None,
     # A delegation outlives a broken connection; its lease decides, not the broker.
     "worker_cancel_long_running_tasks_on_connection_loss": False,
-    # To `Dispatcher`, which sends them only while someone receives them.
+    # For Flower, and for `celery events`. They are lossy: monitoring only, never logic.
     "worker_send_task_events": True,
     # Logging is set up once, by shared/log.py.
     "worker_hijack_root_logger": False,
@@ -160,7 +150,8 @@ class Ticket:
 def create_app(settings: Settings, redis_url: str) -> Celery:
     """Returns the Celery app of this process. It is configured here alone; nothing reads the environment."""
     kombu_redis.Transport.Channel = SafeChannel
-    app = Celery("deputize", broker=broker_url(redis_url), events=Events, set_as_current=False)
+    app = Celery("deputize", broker=broker_url(redis_url), set_as_current=False)
+    app.events.dispatcher_cls = Dispatcher
     app.conf.update(
         _CONFIGURATION,
         worker_concurrency=settings.concurrency,

@@ -28,14 +28,11 @@ if TYPE_CHECKING:
 
 
 def main(
-    arguments: Sequence[str] | None = None,
-    tools: Sequence[AnyTool] | None = None,
-    network: Network | None = None,
+    arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] | None = None, network: Network | None = None
 ) -> int:
     """Runs the worker until it is stopped; returns the exit code.
 
-    ``tools`` are the tools that its runs may use, by default the built-in ones; ``network`` is where their commands
-    reach hosts.
+    ``tools`` are those that its runs may use, by default the built-in ones; ``network`` is where commands reach hosts.
     """
     parser = argparse.ArgumentParser(prog="python -m deputize.worker", description="One worker process.")
     parser.add_argument("--concurrency", type=int, metavar="N", help="delegations at the same time")

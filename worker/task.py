@@ -32,38 +32,31 @@ from .threads import run_in_thread
 from .workspace.workspace import check_writable
 
 if TYPE_CHECKING:
+    from .policy import Rule
     from .services import Services
+    from .toolkit.offer import RunOffer
     from .tools.base import AnyTool
     from .web.dial import Network
 
 
 def register(
-    app: Celery,
-    settings: Settings,
-    redis_url: str,
-    name: str,
-    tools: Sequence[AnyTool] | None,
-    network: Network | None,
+    app: Celery, settings: Settings, redis_url: str, name: str, tools: Sequence[AnyTool] | None, network: Network | None
 ) -> None:
     """Registers ``deputize.run`` with the app, and the services that its runs share with the pool."""
     opened: list[Services] = []
 
     @asynccontextmanager
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
-        # Before the first sandbox: if the worker is killed while one is being set up, only the standby can end it.
         async with _prepared(settings, redis_url) as bounds, Standby(redis_url, settings.lease_seconds) as standby:
-            # The self-test mostly waits for its commands; meanwhile a thread imports what only runs need.
-            problem, _ = await asyncio.gather(_sandbox_problem(settings), run_in_thread(_warm_up, settings))
-            from .services import checked_rules, offer_of, open_services
-            from .tools import BUILTIN
+            offer, rules = await _offer(settings, tools, bounds, network)
+            from .services import open_services
 
-            offered = BUILTIN if tools is None else tools
             parts = open_services(
                 redis_url,
-                offer_of(settings, sandbox_problem=problem, tools=offered, bounds=bounds, network=network),
+                offer,
                 name=name,
                 concurrency=pool.limit,
-                rules=await run_in_thread(checked_rules, settings, offered),
+                rules=rules,
                 send=partial(send_tickets, app),
                 progress=ProgressEvents(app, name),
                 standby=standby,
@@ -100,6 +93,21 @@ class DelegationTask(AsyncTask):
     def on_failure(self, exc: BaseException, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
         if isinstance(exc, Unsuccessful):
             einfo.traceback = ""
+
+
+async def _offer(
+    settings: Settings, tools: Sequence[AnyTool] | None, bounds: WorkerBounds, network: Network | None
+) -> tuple[RunOffer, Sequence[Rule]]:
+    """Returns what runs may have, and the rules of the policy's files."""
+    # The standby is there: it alone ends a sandbox that is being set up when the worker is killed. The self-test mostly
+    # waits for its commands; meanwhile a thread imports what only runs need.
+    problem, _ = await asyncio.gather(_sandbox_problem(settings), run_in_thread(_warm_up, settings))
+    from .services import checked_rules, offer_of
+    from .tools import BUILTIN
+
+    offered = BUILTIN if tools is None else tools
+    offer = offer_of(settings, sandbox_problem=problem, tools=offered, bounds=bounds, network=network)
+    return offer, await run_in_thread(checked_rules, settings, offered)
 
 
 async def _sandbox_problem(settings: Settings) -> str | None:

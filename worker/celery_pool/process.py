@@ -52,7 +52,7 @@ class ProgressEvents:
         while True:
             await asyncio.sleep(SECONDS)
             news, self._latest = self._latest, {}
-            if news and self._app.events.received:
+            if news and self._app.events.Dispatcher.received:
                 await asyncio.to_thread(self._send, news)
 
     def _send(self, news: dict[str, str]) -> None:
