@@ -267,6 +267,7 @@ class Delegations(Service):
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
         async with _redis_guard(self._settings):
+            await disk.file_rest(self.store.redis)
             return await cost_report(self.store.redis, by, since)
 
     async def record(self, record: AuditRecord) -> None:

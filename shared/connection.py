@@ -117,9 +117,10 @@ async def retried(ask: Callable[[], Awaitable[T]]) -> T:
 class Script:
     """A Lua script of this package, called by its SHA-1. It takes its arguments by name."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.source = files("deputize.shared").joinpath("runs", "lua", f"{name}.lua").read_text("utf-8")
+    def __init__(self, *names: str) -> None:
+        """Reads the script: the last of these files, and before it those with functions that it calls."""
+        folder, self.name = files("deputize.shared").joinpath("runs", "lua"), names[-1]
+        self.source = "".join(folder.joinpath(f"{name}.lua").read_text("utf-8") for name in names)
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     async def run(self, client: Any, keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:

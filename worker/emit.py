@@ -16,7 +16,7 @@ from ..shared.connection import Pipe
 from ..shared.errors import Fenced
 from ..shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta, capped
 from ..shared.masking import SecretMask
-from ..shared.runs.keys import EVENTS, LEASES, PENDING, channel, keys_of
+from ..shared.runs.keys import EVENTS, INDEX, LEASES, PENDING, channel, keys_of
 from ..shared.runs.record import Claim
 from ..shared.runs.store import RECORD
 from ..shared.wire import now
@@ -52,6 +52,7 @@ class RunUpdate:
         """Returns keys, named arguments and values for the record script."""
         arguments = {
             "id": id,
+            "index": INDEX,
             "fence": fence,
             "channel": EVENTS,
             "retention_seconds": self.retention,

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import Field
+from pydantic_core import from_json
 
 from ..delegation import Usage
 from ..ids import first_id
 from ..wire import Timestamp, Wire
-from .keys import INDEX, record_key
+from .keys import BILLS, LEASES, record_key
 
 LABELS, SESSION, MODEL, SPENT = "labels", "session", "model", "spent"
 """Fields of the record that a report needs: requests and results may be megabytes."""
 GROUPS = "day, model, session, label or label:KEY"
 _GROUP = re.compile(r"day|model|session|label(:.+)?", re.DOTALL)
-_PAGE = 500
+PAGE = 200
+"""Entries of the index that are read at a time."""
+_COST = 5 + [*Usage.model_fields].index("cost_usd")
 
 
 class Cost(Wire):
@@ -43,23 +46,24 @@ class CostReport(Wire):
     total: Cost = Cost(key=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """What one delegation spent itself."""
+Bill = Sequence[Any]
+"""What one delegation spent itself: the second in which its record expires, day, model, session, labels (``file.lua``),
+and from 5 on the fields of ``Usage``."""
 
-    day: str
-    model: str | None
-    session: str | None
-    labels: Mapping[str, str]
-    usage: Usage
+
+def bill_of(day: str, model: str | None, session: str | None, labels: Mapping[str, str], usage: Usage) -> Bill:
+    return [0, day, model, session, labels, *dict(usage).values()]
 
 
 async def fields_of_records(redis: Any, ids: Sequence[str], *names: str) -> list[list[Any]]:
-    """Returns these fields of the record of each delegation, None for those that are not set, in one round trip."""
-    async with redis.pipeline(transaction=False) as pipeline:
-        for id in ids:
-            pipeline.hmget(record_key(id), names)
-        return await pipeline.execute()
+    """Returns these fields of the record of each delegation, None for those that are not set."""
+    found: list[list[Any]] = []
+    for start in range(0, len(ids), PAGE):
+        async with redis.pipeline(transaction=False) as pipeline:
+            for id in ids[start : start + PAGE]:
+                pipeline.hmget(record_key(id), names)
+            found += await pipeline.execute()
+    return found
 
 
 def check_group(by: str) -> str:
@@ -72,67 +76,55 @@ def check_group(by: str) -> str:
 def group_keys(by: str) -> Callable[[Bill], Iterable[str | None]]:
     """Returns a function that returns the groups of a bill; with ``label`` a delegation is in one for each label."""
     if by == "label":
-        return lambda bill: [f"{key}:{value}" for key, value in bill.labels.items()] or [None]
+        return lambda bill: [f"{key}:{value}" for key, value in bill[4].items()] or [None]
     if by.startswith("label:"):
         label = by.removeprefix("label:")
-        return lambda bill: [bill.labels.get(label)]
-    return lambda bill: [getattr(bill, by)]
+        return lambda bill: [bill[4].get(label)]
+    place = (None, "day", "model", "session").index(by)
+    return lambda bill: [bill[place] or None]
 
 
-@dataclass(slots=True)
-class CostTable:
-    """Adds up bills."""
-
-    by: str
-    since: datetime | None = None
-    _rows: dict[str | None, Cost] = field(default_factory=dict[str | None, Cost])
-    _total: Cost = field(default_factory=lambda: Cost(key=None))
-
-    def add(self, bill: Bill) -> None:
-        for key in group_keys(self.by)(bill):
-            self._rows[key] = _with(self._rows.get(key, Cost(key=key)), bill.usage)
-        self._total = _with(self._total, bill.usage)
-
-    def report(self) -> CostReport:
-        """Returns days in their order, everything else with the highest cost first."""
-        rows = sorted(self._rows.values(), key=lambda row: row.key or "")
-        if self.by != "day":
-            rows.sort(key=lambda row: (row.usage.cost_usd or 0, row.usage.total), reverse=True)
-        return CostReport(by=self.by, since=self.since, items=list(map(_shown, rows)), total=_shown(self._total))
+def added_up(bills: Sequence[Bill], by: str, since: datetime | None) -> CostReport:
+    """Returns days in their order, everything else with the highest cost first."""
+    groups, keys_of = defaultdict[str | None, list[Bill]](list), group_keys(by)
+    for bill in bills:
+        for key in keys_of(bill):
+            groups[key].append(bill)
+    rows = [_sum(key, groups[key]) for key in sorted(groups, key=lambda key: key or "")]
+    if by != "day":
+        rows.sort(key=lambda row: (row.usage.cost_usd or 0, row.usage.total), reverse=True)
+    return CostReport(by=by, since=since, items=rows, total=_sum(None, bills))
 
 
-def _with(row: Cost, usage: Usage) -> Cost:
-    money = {"cost_usd": usage.cost_usd or 0.0, "cache_saved_usd": usage.cache_saved_usd or 0.0}
-    return Cost(
-        key=row.key,
-        delegations=row.delegations + 1,
-        unpriced=row.unpriced + (usage.cost_usd is None),
-        usage=row.usage + usage.model_copy(update=money),
-    )
-
-
-def _shown(row: Cost) -> Cost:
-    if row.unpriced and not row.usage.cost_usd:
-        unknown = {"cost_usd": None, "cache_saved_usd": None}
-        return row.model_copy(update={"usage": row.usage.model_copy(update=unknown)})
-    return row
+def _sum(key: str | None, bills: Sequence[Bill]) -> Cost:
+    sums = dict[str, Any]()
+    for at, name in enumerate(Usage.model_fields, 5):
+        sums[name] = sum([bill[at] or 0 for bill in bills])
+    unpriced = sum([bill[_COST] is None for bill in bills])
+    if unpriced and not sums["cost_usd"]:
+        sums |= {"cost_usd": None, "cache_saved_usd": None}
+    return Cost(key=key, delegations=len(bills), unpriced=unpriced, usage=Usage(**sums))
 
 
 async def cost_report(redis: Any, by: str, since: datetime | None) -> CostReport:
-    """Returns what the delegations cost that were accepted since then and whose records exist."""
+    """Returns what the delegations cost that were accepted since then and whose records exist.
+
+    What an older version ended is to be filed before (``disk.file_rest``).
+    """
     since = since.replace(tzinfo=UTC) if since and since.tzinfo is None else since
-    table = CostTable(by, since)
-    async for bill in _bills(redis, since):
-        table.add(bill)
-    return table.report()
-
-
-async def _bills(redis: Any, since: datetime | None) -> AsyncGenerator[Bill]:
-    top, bottom = "+", f"[{first_id(since)}" if since else "-"
-    while ids := await redis.zrevrangebylex(INDEX, top, bottom, 0, _PAGE):
-        top = f"({ids[-1]}"
-        records = await fields_of_records(redis, ids, "created", MODEL, SESSION, LABELS, SPENT)
-        for created, model, session, labels, spent in records:
-            if created is not None:
-                usage = Usage.model_validate_json(spent) if spent else Usage()
-                yield Bill(created[:10], model or None, session or None, json.loads(labels or "{}"), usage)
+    first = first_id(since) if since else ""
+    # The unfinished ones first: a run that ends in between is found twice, and not missed.
+    ids = [id for id in await redis.zrange(LEASES, 0, -1) if id >= first]
+    records = await fields_of_records(redis, ids, "created", MODEL, SESSION, LABELS, SPENT)
+    bills = {
+        id: bill_of(created[:10], model, session, json.loads(labels or "{}"), Usage.model_validate_json(spent or "{}"))
+        for id, (created, model, session, labels, spent) in zip(ids, records, strict=True)
+        if created is not None
+    }
+    time, cursor = (await redis.time())[0], -1
+    while cursor:
+        cursor, texts = await redis.hscan(BILLS, max(cursor, 0), count=1000)
+        for id, bill in zip(texts, from_json(f"[{','.join(texts.values())}]"), strict=True):
+            if time < bill[0] and id >= first:
+                bills.setdefault(id, bill)
+    return added_up([*bills.values()], by, since)

@@ -13,17 +13,17 @@ from pydantic import Field
 from ..connection import Script
 from ..delegation import Status
 from ..wire import Wire, now
-from .cost import fields_of_records
-from .keys import INDEX, LEASES, PRUNE, keys_of, record_key
+from .cost import PAGE, fields_of_records
+from .keys import BILLS, INDEX, LEASES, PRUNE, keys_of, record_key
 
 DISK = "disk"
 """The field of a record with the bytes on disk of its workspace and artifacts."""
 CONTINUES = "continues"
 """The field of a record with the id of the delegation that it continues, or repeats in part, whose files it copies."""
-PAGE = 200
-"""Entries of the index that are read at a time."""
 MAX_IDS = 1000
-REMOVED = Script("removed")
+REMOVED, REFILE = Script("removed"), Script("file", "refile")
+RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
+"""A record's key before and after its id, for scripts that look up ids themselves."""
 
 
 class DiskUsage(Wire):
@@ -62,7 +62,7 @@ class Pruned(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An entry of the index: a finished delegation, or with an empty ``finished`` one without a record."""
+    """A finished delegation."""
 
     id: str
     finished: str
@@ -85,7 +85,7 @@ async def prune(redis: Any, older_than: float, keep_bytes: int | None = None, *,
     if not dry_run:
         # The janitors remove files by age, too, but for some of them only the ids of this choice are right.
         age = older_than if keep_bytes is None else inf
-        await _remove(redis, gone, [kept.id for kept in found if not kept.finished], age)
+        await _remove(redis, gone, age)
         if keep_bytes is None:
             await redis.publish(PRUNE, str(age))
     return Pruned.of(gone, dry_run=dry_run)
@@ -95,7 +95,7 @@ def chosen(found: Sequence[Kept], older_than: float, keep_bytes: int | None, hel
     """Returns what ``prune`` removes of the finished delegations, those that ended first at the beginning."""
     latest, sum_kept = now().timestamp() - older_than, sum(kept.disk for kept in found)
     chosen: list[Kept] = []
-    for kept in sorted((kept for kept in found if kept.finished), key=lambda kept: (kept.finished, kept.id)):
+    for kept in sorted(found, key=lambda kept: (kept.finished, kept.id)):
         if keep_bytes is not None and sum_kept <= keep_bytes:
             break
         if kept.id not in held and datetime.fromisoformat(kept.finished).timestamp() <= latest:
@@ -104,28 +104,35 @@ def chosen(found: Sequence[Kept], older_than: float, keep_bytes: int | None, hel
     return chosen
 
 
-async def _remove(redis: Any, gone: Sequence[Kept], unknown: Sequence[str], age: float) -> None:
-    for start in range(0, max(len(gone), len(unknown)), PAGE):
+async def _remove(redis: Any, gone: Sequence[Kept], age: float) -> None:
+    for start in range(0, len(gone), PAGE):
         ids = [kept.id for kept in gone[start : start + PAGE]]
-        async with redis.pipeline(transaction=False) as pipeline:
-            for id in ids:
-                pipeline.delete(*keys_of(id))
-            for id in (*ids, *unknown[start : start + PAGE]):
-                pipeline.zrem(INDEX, id)
-            # Their records are gone, so workers could not look up the age of the files: the ids are published.
-            if ids:
-                pipeline.publish(PRUNE, " ".join([str(age), *ids]))
-            await pipeline.execute()
+        await redis.delete(*(key for id in ids for key in keys_of(id)))
+        # Their records are gone, so workers could not look up the age of the files: the ids are published.
+        await redis.publish(PRUNE, " ".join([str(age), *ids]))
+        await forget(redis, ids)
+
+
+async def file_rest(redis: Any) -> None:
+    """Files what workers of an older version have ended, which file nothing (``file.lua``) themselves."""
+    before = "+"
+    while last := await REFILE.run(redis, [INDEX, LEASES, BILLS], {"before": before, "at_most": PAGE, **RECORD_PARTS}):
+        before = f"({last}"
+
+
+async def forget(redis: Any, ids: Sequence[str], sets: Sequence[str] = ()) -> None:
+    """Removes ids without a record from the index, from the bills and from these sets."""
+    async with redis.pipeline() as pipeline:
+        for key in (INDEX, LEASES, *sets):
+            pipeline.zrem(key, *ids)
+        pipeline.hdel(BILLS, *ids)
+        await pipeline.execute()
 
 
 async def held(redis: Any) -> set[str]:
     """Returns the ids whose files unfinished delegations need: those that they continue."""
-    ids: list[str] = await redis.zrange(LEASES, 0, -1)
-    found: set[str] = set()
-    for start in range(0, len(ids), PAGE):
-        records = await fields_of_records(redis, ids[start : start + PAGE], CONTINUES)
-        found.update(earlier for (earlier,) in records if earlier)
-    return found
+    records = await fields_of_records(redis, await redis.zrange(LEASES, 0, -1), CONTINUES)
+    return {earlier for (earlier,) in records if earlier}
 
 
 async def sizes_on_disk(redis: Any, ids: Sequence[str]) -> dict[str, int]:
@@ -145,6 +152,8 @@ async def _finished(redis: Any) -> AsyncGenerator[Kept]:
     while ids := await redis.zrevrangebylex(INDEX, top, "-", 0, PAGE):
         top = f"({ids[-1]}"
         records = await fields_of_records(redis, ids, "status", "finished", DISK)
+        if expired := [id for id, (status, *_) in zip(ids, records, strict=True) if status is None]:
+            await forget(redis, expired)
         for id, (status, finished, disk) in zip(ids, records, strict=True):
-            if status is None or Status(status).finished:
-                yield Kept(id, finished or "", int(disk or 0))
+            if status and Status(status).finished:
+                yield Kept(id, finished, int(disk or 0))

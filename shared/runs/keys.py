@@ -16,6 +16,8 @@ PENDING = "deputize:permissions"
 PRESENCE = "deputize:presence"
 """Worker processes that have not signed off, by owner."""
 INDEX = "deputize:runs"
+BILLS = f"{INDEX}:bills"
+"""What each finished delegation cost, by id."""
 LEASES = "deputize:leases"
 WORKERS = "deputize:workers"
 """Names of the workers that have announced themselves, by the expiry time of their announcement."""
@@ -59,6 +61,10 @@ def spend_key(day: str) -> str:
 
 def channel(id: str) -> str:
     return f"{EVENTS}:{id}"
+
+
+def filed_key(under: str) -> str:
+    return f"{INDEX}:{under}"
 
 
 def record_key(id: str) -> str:

@@ -21,7 +21,8 @@ from ..events import Envelope, RunFinished
 from ..ids import first_id
 from ..request import DelegationRequest, Limits
 from ..wire import now
-from .cost import fields_of_records
+from .cost import LABELS, PAGE, SESSION, fields_of_records
+from .disk import RECORD_PARTS, file_rest, forget
 from .keys import (
     CANCEL,
     EVENTS,
@@ -29,6 +30,7 @@ from .keys import (
     LEASES,
     children_key,
     events_key,
+    filed_key,
     history_key,
     idempotency_key,
     keys_of,
@@ -41,20 +43,27 @@ from .spend import SPEND
 IDEMPOTENCY_SECONDS = 24 * 3600
 LOOKED_THROUGH = 50
 """Complete records that are read at a time."""
+Wanted = tuple[Status | None, str | None, Mapping[str, str]]
+"""What a list is filtered by: status, session and labels."""
 
-ACCEPT, CLAIM, RECORD, RENEW, RELEASE, CANCELLING, LAPSE, REAP, STALLED, OUTAGE, PREFIX = map(
-    Script, ("accept", "claim", "record", "renew", "release", "cancel", "lapse", "reap", "stalled", "outage", "prefix")
+ACCEPT, CLAIM, RENEW, RELEASE, LAPSE, REAP, STALLED, OUTAGE, PREFIX = map(
+    Script, ("accept", "claim", "renew", "release", "lapse", "reap", "stalled", "outage", "prefix")
 )
+RECORD, CANCELLING = Script("file", "record"), Script("file", "cancel")
 
 REUSED = {
     "key_reused": "used before with another body",
     "record_gone": "used before, for a delegation whose record is gone",
 }
 """The accept script's codes for an idempotency key that cannot be used again, as text."""
-RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
-"""A record's key before and after its id, for scripts that look up ids themselves."""
 WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND, OUTAGE, PREFIX)
 """The scripts that a worker's pipe may run."""
+
+
+def sets_of(status: Status | None, session: str | None, labels: Mapping[str, str]) -> list[str]:
+    """Returns the keys of the sets (``file.lua``) whose common members are the finished delegations that match."""
+    names = [*filter(None, [status, session and f"session:{session}"])]
+    return [filed_key(name) for name in (*names, *(f"label:{name}:{value}" for name, value in labels.items()))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,32 +192,46 @@ class RunStore:
         """
         items: list[Delegation] = []
         children = None if parent is None else sorted(await self.redis.smembers(children_key(parent)), reverse=True)
-        some_match = status is not None or session is not None or bool(labels)
-        while len(items) <= limit:
+        wanted, count, ids = (status, session, labels), 1, [cursor or "~"]  # after every id
+        while len(items) <= limit and len(ids) == count:
             # A record may be megabytes in size: no more of them are read at a time than needed.
-            count = LOOKED_THROUGH if some_match else min(LOOKED_THROUGH, limit + 1 - len(items))
-            ids = await self._before(cursor, count, children)
-            if not ids:
-                break
-            cursor = ids[-1]
-            items += [brief(found) for found in await self.many(ids) if matches(found, status, session, labels)]
+            count = LOOKED_THROUGH if session == "" else min(LOOKED_THROUGH, limit + 1 - len(items))
+            ids = await self._matching(wanted, ids[-1], count, children)
+            items += [brief(each) for each in await self.many(ids, sets_of(*wanted)) if matches(each, *wanted)]
         more = len(items) > limit
         return Page(items[:limit], items[limit - 1].id if more else None)
 
-    async def _before(self, cursor: str | None, count: int, among: Sequence[str] | None) -> Sequence[str]:
-        """Returns the next ``count`` ids, newest first: of all delegations, or of those of ``among``."""
-        if among is not None:
-            return [id for id in among if cursor is None or id < cursor][:count]
-        return await self.redis.zrevrangebylex(INDEX, f"({cursor}" if cursor else "+", "-", 0, count)
+    async def _matching(self, wanted: Wanted, before: str, count: int, children: Sequence[str] | None) -> list[str]:
+        """Returns the next ``count`` ids, newest first: of all delegations that match, or of those of ``children``."""
+        (status, session, labels), sets, found = wanted, sets_of(*wanted), list[str]()
+        if children is None and not sets:
+            return await self.redis.zrevrangebylex(INDEX, f"({before}", "-", 0, count)
+        # The unfinished ones first: a run that ends in between is found twice, and not missed.
+        leased = [] if status and status.finished else await self.redis.zrange(LEASES, 0, -1)
+        rest = sorted((id for id in (leased if children is None else children) if id < before), reverse=True)
+        while rest and len(found) < count:
+            ids, rest = rest[:PAGE], rest[PAGE:]
+            records = await fields_of_records(self.redis, ids, "status", SESSION, LABELS)
+            for id, fields in zip(ids, records, strict=True):
+                fits = status in (None, fields[0]) and session in (None, fields[1])
+                if fits and labels.items() <= json.loads(fields[2] or "{}").items():
+                    found.append(id)
+        if children is None and (status is None or status.finished):
+            await file_rest(self.redis)
+            if len(sets) == 1:
+                found += await self.redis.zrevrangebylex(sets[0], f"({before}", "-", 0, count)
+            else:
+                found += [id for id in await self.redis.zinter(sets) if id < before]
+        return sorted({*found}, reverse=True)[:count]
 
-    async def many(self, ids: Sequence[str]) -> list[Delegation]:
-        """Returns those of ``ids`` whose records exist, in their order."""
+    async def many(self, ids: Sequence[str], sets: Sequence[str] = ()) -> list[Delegation]:
+        """Returns those of ``ids`` whose records exist, in their order; removes the others from ``sets``, too."""
         async with self.redis.pipeline(transaction=False) as pipeline:
             for id in ids:
                 pipeline.hgetall(record_key(id))
             records = await pipeline.execute()
         if expired := [id for id, fields in zip(ids, records, strict=True) if not fields]:
-            await self.redis.zrem(INDEX, *expired)
+            await forget(self.redis, expired, sets)
         return [resource(id, fields) for id, fields in zip(ids, records, strict=True) if fields]
 
     async def ended(self, ids: Sequence[str]) -> dict[str, str]:
@@ -275,6 +298,7 @@ class RunStore:
             keys = [LEASES, *keys_of(id)]
             arguments = {
                 "id": id,
+                "index": INDEX,
                 "channel": EVENTS,
                 "cancel_channel": CANCEL,
                 "seq": seq,

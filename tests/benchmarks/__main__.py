@@ -23,6 +23,7 @@ NUMBERS = (
     "startup",
     "searching",
     "dispatch",
+    "listing",
     "latency",
     "throughput",
     "carrying",

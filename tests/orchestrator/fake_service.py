@@ -31,7 +31,7 @@ from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQu
 from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
 from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
-from deputize.shared.runs.cost import Bill, CostReport, CostTable
+from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.record import brief, matches, not_found
 from deputize.shared.runs.store import REUSED
@@ -249,13 +249,13 @@ class FakeService(FakePermissions):
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
         self.check()
-        table = CostTable(by, since)
+        bills: list[Bill] = []
         for run in self.runs.values():
             if since is None or run.created_at >= since:
                 asked, usage = run.request, run.result.usage if run.result else Usage()
                 day = f"{run.created_at:%Y-%m-%d}"
-                table.add(Bill(day, asked.model, asked.session_id, asked.labels, usage))
-        return table.report()
+                bills.append(bill_of(day, asked.model, asked.session_id, asked.labels, usage))
+        return added_up(bills, by, since)
 
     async def workers(self) -> list[WorkerCard]:
         self.check()

@@ -13,6 +13,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from deputize.shared.delegation import Status
+from deputize.shared.runs.keys import BILLS
 from deputize.shared.settings import Settings
 from tests.architecture.sources import ROOT
 from tests.network.certificates import Authority
@@ -81,6 +82,11 @@ async def test_delegations_run_over_tls_with_the_least_rights(
             await fleet.until_event(hung, "step_started")
             await fleet.service.cancel(hung)
             assert (await fleet.result(hung)).status == Status.CANCELLED
+            client.hdel(BILLS, hung)  # as an older version leaves it
+            assert [item.id for item in (await fleet.service.list(status=Status.CANCELLED)).items] == [hung]
+            filed = await fleet.service.list(status=Status.SUCCEEDED, labels={"a": "b"})
+            assert [item.id for item in filed.items] == [id]
+            assert (await fleet.service.cost()).total.delegations == 2
             connected = [each for each in client.client_list() if each["id"] not in before]
             assert {each["user"] for each in connected} == {"deputize"}
             assert len(connected) > 5

@@ -1,7 +1,7 @@
 -- The only writer of a run: all that it writes joins the record in one step, and only for the holder of the fence.
 -- Writing the same again changes nothing (events by their number, history by its length), so a lost answer is retried.
 -- KEYS: leases, pending permissions, record, events, history, ledger, children, artifacts, permissions, grants
--- Arguments: id, fence, channel, retention_seconds (0: the run goes on), retry_ms (only where it is done again from the
+-- Arguments: id, index (its key), fence, channel, retention_seconds (0: the run goes on), retry_ms (only where it is done again from the
 --   start: the next claim is due after that time, and history, ledger and kit are dropped), before (the history's length), and how many
 --   values of each kind follow in ARGV, as they are and in this order: events (seq, event), history (entry), ledger
 --   (call, state; a call of '' empties the ledger: its turn is answered), fields (name, value), artifacts (name, content),
@@ -65,6 +65,7 @@ if ends then
   redis.call('HSET', record, 'fence', '', 'finisher', arguments.fence)
   redis.call('ZREM', leases, arguments.id)
   for i = 3, #KEYS do redis.call('EXPIRE', KEYS[i], arguments.retention_seconds) end
+  file(arguments.index, arguments.id, record)
 end
 if retry_ms then
   local clock = redis.call('TIME')

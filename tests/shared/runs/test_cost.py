@@ -8,11 +8,11 @@ from fakeredis import FakeAsyncRedis
 from deputize.shared.delegation import Usage
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.cost import Bill, CostTable, check_group, cost_report, group_keys
+from deputize.shared.runs.cost import added_up, bill_of, check_group, cost_report, group_keys
 from deputize.shared.runs.keys import INDEX
 from deputize.shared.runs.store import RunStore
 
-BILL = Bill("2026-11-23", None, "s", {"team": "docs", "kind": "x"}, Usage())
+BILL = bill_of("2026-11-23", None, "s", {"team": "docs", "kind": "x"}, Usage())
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,8 @@ def test_what_it_cannot_be_grouped_by_is_named() -> None:
 
 def test_what_caching_saved_is_the_sum_of_what_is_known() -> None:
     def total(*usages: Usage) -> tuple[float | None, float | None, int]:
-        table = CostTable("day")
-        for usage in usages:
-            table.add(Bill("2026-11-23", None, None, {}, usage))
-        whole = table.report().total
+        bills = [bill_of("2026-11-23", None, None, {}, usage) for usage in usages]
+        whole = added_up(bills, "day", None).total
         return whole.usage.cost_usd, whole.usage.cache_saved_usd, whole.unpriced
 
     priced = Usage(cache_read_tokens=10, cost_usd=1.0, cache_saved_usd=0.5)

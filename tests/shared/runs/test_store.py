@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from fakeredis import FakeAsyncRedis
 
+from deputize.shared.delegation import Status
 from deputize.shared.errors import NotFound
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.cost import cost_report
 from deputize.shared.runs.store import RunStore
 
 
@@ -28,3 +32,44 @@ async def test_what_is_removed_while_it_is_cancelled_is_not_found() -> None:
         id = (await store.accept([(new_id(), request, request.limits)], 60))[0].id
         with pytest.raises(NotFound):
             await store.cancel(id)
+
+
+class Late(FakeAsyncRedis):
+    """A run ends as soon as somebody has read one of the places where it may be found."""
+
+    ends: Callable[[], Awaitable[object]] | None = None
+
+    async def _read(self, found: Any) -> Any:
+        if self.ends is not None:
+            ends, self.ends = self.ends, None
+            await ends()
+        return found
+
+    async def zrange(self, *args: Any, **options: Any) -> Any:
+        return await self._read(await super().zrange(*args, **options))
+
+    async def zrevrangebylex(self, *args: Any, **options: Any) -> Any:
+        return await self._read(await super().zrevrangebylex(*args, **options))
+
+    async def hscan(self, *args: Any, **options: Any) -> Any:
+        return await self._read(await super().hscan(*args, **options))
+
+
+async def test_a_run_that_ends_while_it_is_looked_for_is_found_once() -> None:
+    async with Late(decode_responses=True) as redis:
+        store, request = RunStore(redis, 60), DelegationRequest(task="t", session_id="s")
+        ids = [(await store.accept([(new_id(), request, request.limits)], 60))[0].id for _ in range(2)]
+        redis.ends = partial(store.cancel, ids[0])
+        page = await store.list(status=None, session="s", labels={}, limit=10, cursor=None)
+        assert [(item.id, item.status) for item in page.items] == [(ids[1], "queued"), (ids[0], "cancelled")]
+        redis.ends = partial(store.cancel, ids[1])
+        assert (await cost_report(redis, "day", None)).total.delegations == 2
+        assert redis.ends is None
+
+
+async def test_a_list_of_waiting_ones_leaves_out_one_that_ends_while_it_is_looked_for() -> None:
+    async with Late(decode_responses=True) as redis:
+        store, request = RunStore(redis, 60), DelegationRequest(task="t")
+        id = (await store.accept([(new_id(), request, request.limits)], 60))[0].id
+        redis.ends = partial(store.cancel, id)
+        assert (await store.list(status=Status.QUEUED, session=None, labels={}, limit=10, cursor=None)).items == []
