@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -178,40 +178,28 @@ class Service(Protocol):
         ...
 
 
-async def with_silences(
-    events: AsyncGenerator[Envelope], seconds: float, first: float | None = None
-) -> AsyncGenerator[Envelope | None]:
-    """Yields the events, which it closes in the end, and None wherever none came for so many ``seconds``."""
-    silence = seconds if first is None else first
-    coming = asyncio.ensure_future(anext(events, None))
-    try:
-        while True:
-            if not (await asyncio.wait({coming}, timeout=silence))[0]:
-                silence = seconds
-                yield None
-            elif (envelope := coming.result()) is None:
-                return
-            else:
-                yield envelope
-                coming = asyncio.ensure_future(anext(events, None))
-    finally:
-        coming.cancel()
-        await asyncio.gather(coming, return_exceptions=True)
-        await events.aclose()
-
-
 async def follow_unless_paused(
     service: Service, id: str, on_pause: Callable[[str], Awaitable[object]]
 ) -> AsyncGenerator[Envelope]:
     """Yields a delegation's events; where they stay away because it is paused, calls ``on_pause``, which may raise."""
-    async with aclosing(with_silences(service.follow(id), SILENCE, FIRST_SILENCE)) as events:
-        async for envelope in events:
-            if envelope is not None:
+    events, silence = service.follow(id), FIRST_SILENCE
+    coming = asyncio.ensure_future(anext(events, None))
+    try:
+        while True:
+            if (await asyncio.wait({coming}, timeout=silence))[0]:
+                if (envelope := coming.result()) is None:
+                    return
                 yield envelope
+                coming = asyncio.ensure_future(anext(events, None))
                 continue
+            silence = SILENCE
             with suppress(Unavailable):  # the stream's own policy decides when to give up
                 if (await service.get(id)).paused:
                     await on_pause(id)
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+        await events.aclose()
 
 
 async def refuse_paused(id: str) -> NoReturn:

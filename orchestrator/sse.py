@@ -7,19 +7,20 @@ import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Generator
 from contextlib import aclosing, contextmanager
+from functools import lru_cache
 from typing import TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ..shared.bus import SHARED
 from ..shared.errors import Unavailable
 from ..shared.events import Envelope
 from ..shared.log import log
 from ..shared.wording import line_of
 from . import problems
 from .access_tokens import name_of_caller
-from .service import with_silences
 
 KEEPALIVE_SECONDS = 15.0
 KEEPALIVE = b": keepalive\n\n"
@@ -94,23 +95,43 @@ class EventStream(Response):
             pass  # the server shuts down: clients get the end of the stream and reconnect
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _frame(self, envelope: Envelope) -> bytes:
-        # Transient events have no id, because they cannot be resumed from.
-        id = f"id: {envelope.seq}\n" if self._numbered and envelope.seq is not None else ""
-        data = envelope.to_json()
-        if self._lines and (line := line_of(envelope.event, envelope.at)) is not None:
-            data = f'{data[:-1]},"line":{json.dumps(line)}}}'
-        return f"{id}event: {envelope.event.type}\ndata: {data}\n\n".encode()
-
     async def _write(self, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._keepalive
+
+        async def write(chunk: bytes) -> None:
+            nonlocal due
+            due = loop.time() + self._keepalive
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+        async def fill_silences() -> None:
+            while True:
+                await asyncio.sleep(due - loop.time())
+                if loop.time() >= due:
+                    await write(KEEPALIVE)
+
+        filling = asyncio.create_task(fill_silences())
         try:
-            async with aclosing(with_silences(self._follower, self._keepalive)) as events:
-                async for envelope in events:
-                    chunk = KEEPALIVE if envelope is None else self._frame(envelope)
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            async with aclosing(self._follower):
+                async for envelope in self._follower:
+                    await write(_frame(envelope, self._numbered, self._lines))
         except Unavailable as error:
             # The headers are sent, so the error cannot be reported: an early end makes every client resume.
             log.warning("event stream ended early", extra={"cause": str(error)})
+        finally:
+            filling.cancel()
+            await asyncio.wait({filling})
+
+
+@lru_cache(SHARED)
+def _frame(envelope: Envelope, numbered: bool, lines: bool) -> bytes:
+    """Returns the frame of an event, made once for all followers of this process."""
+    # Transient events have no id, because they cannot be resumed from.
+    id = f"id: {envelope.seq}\n" if numbered and envelope.seq is not None else ""
+    data = envelope.to_json()
+    if lines and (line := line_of(envelope.event, envelope.at)) is not None:
+        data = f'{data[:-1]},"line":{json.dumps(line)}}}'
+    return f"{id}event: {envelope.event.type}\ndata: {data}\n\n".encode()
 
 
 async def until_disconnect(receive: Receive, work: Awaitable[T]) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
 from typing import Any, Self
 
 from redis.asyncio import Redis
@@ -20,7 +21,11 @@ Inbox = asyncio.Queue["str | None"]
 """A listener's queue: messages in order, and None where some may have been missed."""
 
 DEPTH = 2000
+SHARED = 128
+"""The events that are kept in their parsed form, for the other followers in this process."""
 RECHECK_SECONDS = 5.0
+
+_parsed = lru_cache(SHARED)(Envelope.from_json)
 
 
 class Bus:
@@ -141,7 +146,7 @@ async def _news(inbox: Inbox, store: RunStore, id: str, seq: int, recheck: float
         message = None  # the last message may have been lost, so the stored events are read
     if message is None:
         return await store.events(id, seq)
-    envelope = Envelope.from_json(message)
+    envelope = _parsed(message)
     if envelope.seq is None or envelope.seq == seq + 1:
         return [envelope]
     return await store.events(id, seq) if envelope.seq > seq else []
@@ -152,4 +157,4 @@ async def follow_all(bus: Bus) -> AsyncGenerator[Envelope]:
     async with bus.listen(EVENTS) as inbox:
         while True:
             if (message := await inbox.get()) is not None:
-                yield Envelope.from_json(message)
+                yield _parsed(message)

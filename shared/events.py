@@ -239,6 +239,9 @@ class Envelope(_Head):
 
     event: AnyEvent
 
+    def __hash__(self) -> int:
+        return id(self)  # not all values of events have a hash
+
     def to_json(self) -> str:
         """Returns the flat wire form: the envelope's keys, then the event's own."""
         head = self.model_dump_json(by_alias=True, exclude={"event"}, exclude_none=True)

@@ -115,6 +115,36 @@ async def test_the_last_event_is_found_even_if_its_message_was_lost(desk: Desk) 
     await asyncio.wait({following})
 
 
+async def test_an_event_is_parsed_once_for_all_its_followers(desk: Desk) -> None:
+    await desk.accept()
+    followers = [follow(desk.bus, desk.store, desk.id, recheck=NEVER) for _ in range(2)]
+    for follower in followers:
+        await anext(follower)
+    coming = asyncio.gather(*map(anext, followers))
+    await until(lambda: desk.publish(None))
+    one, other = await asyncio.wait_for(coming, 30)
+    assert one is other
+    assert isinstance(one.event, Heartbeat)
+    for follower in followers:
+        await follower.aclose()
+
+
+@pytest.mark.requirement("P-13")
+async def test_a_follower_that_does_not_keep_up_gets_every_event_once(desk: Desk) -> None:
+    await desk.accept()
+    slow = follow(desk.bus, desk.store, desk.id, recheck=NEVER)
+    assert (await anext(slow)).seq == 1
+    last = DEPTH + 10
+    async with desk.store.redis.pipeline(transaction=False) as pipeline:
+        for seq in range(2, last + 1):
+            pipeline.xadd(events_key(desk.id), {"e": desk.envelope(seq)}, id=f"{seq}-0")
+            pipeline.publish(channel(desk.id), desk.envelope(seq))
+        await pipeline.hset(record_key(desk.id), "seq", last).execute()
+    await desk.store.cancel(desk.id)
+    async with asyncio.timeout(30):
+        assert [envelope.seq async for envelope in slow] == [*range(2, last + 2)]
+
+
 async def heard(inbox: Inbox) -> str:
     while (message := await asyncio.wait_for(inbox.get(), 30)) is None:
         pass  # says only that something may have been missed

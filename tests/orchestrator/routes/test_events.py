@@ -228,6 +228,25 @@ async def test_silence_is_filled_with_comments(service: FakeService, id: str) ->
     assert caller.got[-1]["more_body"] is False
 
 
+async def test_a_frame_is_made_once_for_all_streams_of_its_kind(service: FakeService, id: str) -> None:
+    service.finish(id)
+
+    async def chunks(**kind: bool) -> list[bytes]:
+        caller = Caller()
+        await EventStream(service.follow(id), StreamSlots(1), **kind)({"type": "http"}, caller.receive, caller.send)
+        return [message["body"] for message in caller.got[1:-1]]
+
+    one, with_lines, without_ids, other = (
+        await chunks(),
+        await chunks(lines=True),
+        await chunks(numbered=False),
+        await chunks(),
+    )
+    assert all(first is second for first, second in zip(one, other, strict=True))
+    assert [b"id: " in chunk for chunk in one + without_ids] == [True, True, False, False]
+    assert [b'"line":' in chunk for chunk in one + with_lines] == [False, False, True, True]
+
+
 async def test_a_stream_that_redis_left_ends_early_so_that_callers_resume(service: FakeService, id: str) -> None:
     async def broken() -> AsyncGenerator[Envelope]:
         yield service.kept[id][0]
