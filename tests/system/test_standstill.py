@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.runs.keys import LEASES, record_key
+from deputize.shared.runs.store import RENEW, STALLED
+from deputize.worker.standby import program
 from tests.runs.bench import call, say, script
 from tests.runs.fleet import Fleet, open_fleet
 from tests.waiting import until
@@ -95,6 +102,63 @@ async def test_a_standby_that_is_killed_is_replaced_and_ends_with_its_worker(pat
     assert (await patient.run(model=model, tools=["hold"])).attempts == 1
     await patient.kill("1")
     await until(lambda: not Path(f"/proc/{second}").exists() or standby_of(worker.pid) is None)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_the_standby_of_a_killed_worker_ends_its_leases(
+    redis_url: str, tmp_path: Path, *, replaced: bool
+) -> None:
+    """No other worker is there, whose janitor could do it. One that was started anew knows what is held."""
+    async with open_fleet(redis_url, tmp_path / "home", lease_seconds=600) as fleet:
+        worker = await fleet.start("1", program=STANDING)
+        id = await fleet.hand_over(model=script(tmp_path, [call("bash", command="sleep 1000")]))
+        await fleet.until_event(id, "step_started")
+        assert await lease_left(fleet, id) > 300
+        if replaced:
+            first = await until(lambda: standby_of(worker.pid))
+            os.kill(first, signal.SIGKILL)
+            second = await until(lambda: (standby_of(worker.pid) or first) != first and standby_of(worker.pid))
+            await until(lambda: watches(second))
+        await fleet.kill("1")
+        await until(lambda: has_lapsed(fleet, id))
+        assert (await fleet.service.get(id)).status == "running"  # until a janitor comes, which counts a lost worker
+
+
+async def test_a_standby_that_loses_its_worker_out_of_sight_leaves_the_leases_alone(
+    redis_url: str, tmp_path: Path
+) -> None:
+    """Its pipe is closed, and the worker lives."""
+    async with open_fleet(redis_url, tmp_path / "home", lease_seconds=600) as fleet:
+        id = await fleet.hand_over()
+        claim = await fleet.service.store.claim(id, "token", "worker-1", 600)
+        assert claim is not None
+        times = {"lease": 600, "bound": 900, "tick": 0.1}
+        scripts = {"renew": RENEW.source, "stalled": STALLED.source, "leases": LEASES}
+        settings = json.dumps({"url": redis_url, "pid": os.getpid(), **times, **scripts})
+        command = [sys.executable, "-I", program.__file__]
+        standby = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        await standby.communicate(f"{settings}\n+ {id} {record_key(id)} {claim.fence}\n".encode())
+        assert standby.returncode == 0
+        assert await lease_left(fleet, id) > 300
+
+
+async def lease_left(fleet: Fleet, id: str) -> float:
+    """Seconds by the server's clock."""
+    seconds, micros = await fleet.service.store.redis.time()
+    return await fleet.service.store.redis.zscore(LEASES, id) / 1000 - seconds - micros / 1e6
+
+
+def watches(standby: int) -> bool:
+    """Whether it has opened its worker."""
+    for fd in Path(f"/proc/{standby}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            if "pidfd" in str(fd.readlink()):
+                return True
+    return False
+
+
+async def has_lapsed(fleet: Fleet, id: str) -> bool:
+    return await lease_left(fleet, id) <= 0
 
 
 def standby_of(worker: int) -> int | None:

@@ -21,7 +21,7 @@ from typing import Any
 _PR_SET_DUMPABLE = 4
 _CHUNK = 1 << 16
 _GRACE_SECONDS = 2.0
-_LOOKS = (0.0, 0.2, 0.8)
+_FIRST_LOOKS, _LAST_LOOK = (0.0, 0.2), 0.8
 """Seconds before each look for half-built sandboxes: they may become so shortly after the worker's death."""
 _GUARD = b"/.guard/sh"
 """An argument that every sandbox has (``worker/sandbox/process.py``)."""
@@ -66,20 +66,23 @@ class Standby:
         if is_stopped(self.worker):
             self._silence = 0.0
         third = self._settings["lease"] / 3
-        if self._held and self._silence >= third and now - self._renewed >= third:
-            self._renew()
+        if self._silence >= third and now - self._renewed >= third:
+            self.renew(self._settings["lease"])
         return self._silence < self._settings["bound"]
 
-    def _renew(self) -> None:
+    def renew(self, seconds: float) -> None:
+        """Renews the leases for so long; 0 ends those that the worker still has."""
         sent, held = time.monotonic(), list(self._held.items())
+        if not held:
+            return
         keys = [self._settings["leases"], *(key for _, (key, _) in held)]
         runs = [{"id": id, "fence": fence} for id, (_, fence) in held]
-        arguments = {"lease_ms": int(self._settings["lease"] * 1000), "runs": runs}
+        arguments = {"lease_ms": int(seconds * 1000), "runs": runs}
         if (answers := self._evaluate("renew", keys, arguments)) is None:
             return
         self._renewed = sent
         lost = [id for (id, _), answer in zip(held, answers, strict=True) if answer == b"fenced"]
-        with suppress(BlockingIOError):
+        with suppress(BlockingIOError, BrokenPipeError):
             os.write(sys.stdout.fileno(), json.dumps([sent, self._lines, lost]).encode() + b"\n")
 
     def give_up(self, pidfd: int) -> None:
@@ -140,13 +143,13 @@ def is_stopped(pid: int) -> bool:
         return False
 
 
-def end_half_built_sandboxes() -> None:
+def end_half_built_sandboxes(*looks: float) -> None:
     """Kills what is left of sandboxes that were being set up when the worker died.
 
     ``timeout`` leads a sandbox's process group and kills the group when the worker dies. At the moment at which it has
     just started bubblewrap it only ends itself: then bubblewrap dies alone, and its child waits for it for ever.
     """
-    for seconds in _LOOKS:
+    for seconds in looks:
         time.sleep(seconds)
         for pid in [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]:
             with suppress(OSError):
@@ -174,38 +177,43 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def accompany() -> None:
-    """Stands by until the worker has ended."""
+def accompany() -> Standby | None:
+    """Stands by until the worker has ended. Returns the standby of one that died, with the leases that it held."""
     incoming = sys.stdin.fileno()
-    standby = Standby(json.loads(sys.stdin.buffer.readline()))
+    with os.fdopen(incoming, "rb", 0, closefd=False) as unbuffered:  # what follows the line stays in the pipe
+        standby = Standby(json.loads(unbuffered.readline()))
     try:
         pidfd = os.pidfd_open(standby.worker)
     except ProcessLookupError:
-        return
+        return None
     if os.getppid() != standby.worker:  # it ended before this check, and its pid may be reused
-        return
+        return None
     os.set_blocking(sys.stdout.fileno(), False)
     while True:
         ready = select.select([incoming, pidfd], [], [], standby.tick)[0]
-        if pidfd in ready:
-            return
         if incoming in ready:
             if not (data := os.read(incoming, _CHUNK)):
-                select.select([pidfd], [], [], _GRACE_SECONDS)  # a dying worker closes its descriptors first
-                return
+                # A dying worker closes its descriptors first.
+                return standby if select.select([pidfd], [], [], _GRACE_SECONDS)[0] else None
             standby.receive(data)
+        elif pidfd in ready:
+            return standby
         if not standby.watch():
             standby.give_up(pidfd)
-            return
+            return None
 
 
 def main() -> None:
-    """Where a worker ends in good order, it ends this process, too: then nothing is half built."""
+    """Where a worker ends in good order, it ends this process, too: then nothing is half built, and nothing held."""
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # its memory holds Redis's password
+    lost = None
     try:
-        accompany()
+        lost = accompany()
     finally:
-        end_half_built_sandboxes()
+        end_half_built_sandboxes(*_FIRST_LOOKS)
+        if lost:  # by now its commands and servers have died, too
+            lost.renew(0)
+        end_half_built_sandboxes(_LAST_LOOK)
 
 
 if __name__ == "__main__":
