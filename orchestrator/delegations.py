@@ -213,10 +213,8 @@ class Delegations(Service):
             async for envelope in events:
                 yield envelope
 
-    async def follow_all(self) -> AsyncGenerator[Envelope]:
-        async with aclosing(bus.follow_all(self._bus)) as events:
-            async for envelope in events:
-                yield envelope
+    def follow_all(self) -> AsyncGenerator[Envelope]:
+        return bus.follow_all(self._bus)
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
         async with _redis_guard(self._settings):

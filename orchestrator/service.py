@@ -186,16 +186,16 @@ async def follow_unless_paused(
     coming = asyncio.ensure_future(anext(events, None))
     try:
         while True:
-            if (await asyncio.wait({coming}, timeout=silence))[0]:
-                if (envelope := coming.result()) is None:
-                    return
+            if not (await asyncio.wait({coming}, timeout=silence))[0]:
+                silence = SILENCE
+                with suppress(Unavailable):  # the stream's own policy decides when to give up
+                    if (await service.get(id)).paused:
+                        await on_pause(id)
+            elif (envelope := coming.result()) is None:
+                return
+            else:
                 yield envelope
                 coming = asyncio.ensure_future(anext(events, None))
-                continue
-            silence = SILENCE
-            with suppress(Unavailable):  # the stream's own policy decides when to give up
-                if (await service.get(id)).paused:
-                    await on_pause(id)
     finally:
         coming.cancel()
         await asyncio.gather(coming, return_exceptions=True)

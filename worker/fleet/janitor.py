@@ -1,10 +1,9 @@
 """The janitor of a worker: it requeues what lost workers left, and deletes files that are not needed any more.
 
-The standby of a killed worker ends its leases. Where it was killed, too, presence detects that within seconds, long
-before the leases lapse. Every worker process holds a subscription of its own; the kernel ends it with the process. A
-janitor that sees no subscriber for ABSENT_SECONDS lets the leases of that process lapse. A frozen worker keeps its
-subscription, and one whose connection is cut may be alive: leases and fences guarantee correctness, presence only
-speeds up detection.
+The standby of a killed worker ends its leases. Where it was killed, too, presence detects that within seconds: every
+worker process holds a subscription, which the kernel ends with the process. A janitor that sees no subscriber for
+ABSENT_SECONDS lets the leases of that process lapse. A frozen worker keeps its subscription, and one whose connection
+is cut may be alive: leases and fences guarantee correctness, presence only speeds up detection.
 """
 
 from __future__ import annotations

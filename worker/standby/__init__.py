@@ -12,9 +12,8 @@ So every worker process starts one *standby*, which shares neither the loop nor 
   other workers take them over.
 - For a stopped process (SIGSTOP, a debugger) the standby neither renews nor ends it: its leases lapse, and the fence
   rejects its writes when it continues. The standby's own sleep (a suspended machine) does not count as a missed beat.
-- When the worker has died, the standby kills the sandboxes that were being set up; all others die with the worker. So
-  it is started before the first sandbox, the self-test's. Then it ends the worker's leases, so that other workers take
-  its runs over; the kernel reports the death by the process's descriptor, and only when no thread runs any more.
+- When no thread of the worker runs any more, the standby kills sandboxes that were being set up (it starts before the
+  first one; all others die with the worker) and ends the leases, so that other workers take the runs over.
 - The standby ends with its worker. One that crashes is restarted with the next heartbeat; without a standby, leases are
   renewed by the loop alone.
 

@@ -73,12 +73,10 @@ class Standby:
     def renew(self, seconds: float) -> None:
         """Renews the leases for so long; 0 ends those that the worker still has."""
         sent, held = time.monotonic(), list(self._held.items())
-        if not held:
-            return
         keys = [self._settings["leases"], *(key for _, (key, _) in held)]
         runs = [{"id": id, "fence": fence} for id, (_, fence) in held]
         arguments = {"lease_ms": int(seconds * 1000), "runs": runs}
-        if (answers := self._evaluate("renew", keys, arguments)) is None:
+        if not held or (answers := self._evaluate("renew", keys, arguments)) is None:
             return
         self._renewed = sent
         lost = [id for (id, _), answer in zip(held, answers, strict=True) if answer == b"fenced"]
@@ -192,8 +190,7 @@ def accompany() -> Standby | None:
     while True:
         ready = select.select([incoming, pidfd], [], [], standby.tick)[0]
         if incoming in ready:
-            if not (data := os.read(incoming, _CHUNK)):
-                # A dying worker closes its descriptors first.
+            if not (data := os.read(incoming, _CHUNK)):  # a dying worker closes its descriptors first
                 return standby if select.select([pidfd], [], [], _GRACE_SECONDS)[0] else None
             standby.receive(data)
         elif pidfd in ready:
