@@ -23,7 +23,7 @@ def loads(text: str) -> Any:
     Raises ValueError for text that is not valid JSON (NaN included), non-finite numbers, and deep nesting.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = _STRICT.decode(text)
     except RecursionError:
         raise _too_deep() from None
     return replace_lone_surrogates(check_depth(value), text)
@@ -59,3 +59,6 @@ def _refuse(constant: str) -> NoReturn:
 def _finite(digits: str) -> float:
     number = float(digits)
     return number if math.isfinite(number) else _refuse(digits)
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)

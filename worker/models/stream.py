@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import from_json
+
 from ...shared.delegation import Usage
 from ...shared.text import clip
 from ..strict_json import check_depth, loads, replace_lone_surrogates
@@ -19,6 +21,8 @@ MAX_EVENT_BYTES = 32 * 1024 * 1024
 """Cap on an incomplete event, so that a peer that never ends one cannot exhaust the memory."""
 APPENDED_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 """Delta types whose text is appended to the block's, with its key."""
+PARTS: dict[str, type[TextPart] | type[ThinkingPart]] = {"text": TextPart, "thinking": ThinkingPart}
+"""What the text under a key is shown as."""
 BLOCK_TYPES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
 """The type of the blocks that a type of deltas belongs to, where gateways confuse them."""
 TAGGED_THINKING = re.compile(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
@@ -45,7 +49,7 @@ class BrokenStream(Failure):
 
 
 class EventDecoder:
-    """Incremental decoder: reads each byte once, and calls ``json.loads`` once per event.
+    """Incremental decoder: reads each byte once, and parses each event once.
 
     The data holds the ``type`` of an event, so ``event:`` lines are ignored.
     """
@@ -97,12 +101,19 @@ def _payload(block: str) -> str | None:
 
 def _parse_event(payload: str) -> dict[str, Any]:
     try:
-        event = replace_lone_surrogates(json.loads(payload), payload)
-    except (ValueError, RecursionError):
-        raise BrokenStream(f"an event is not JSON: {payload[:80]!r}") from None
+        event = from_json(payload)
+    except ValueError:  # or half a character, or many levels, which only the slower parser reads
+        event = _parse_leniently(payload)
     if not isinstance(event, dict):
         raise BrokenStream(f"an event is not a JSON object: {payload[:80]!r}")
     return event
+
+
+def _parse_leniently(payload: str) -> Any:
+    try:
+        return replace_lone_surrogates(json.loads(payload), payload)
+    except (ValueError, RecursionError):
+        raise BrokenStream(f"an event is not JSON: {payload[:80]!r}") from None
 
 
 _Delta = tuple[type[TextPart] | type[ThinkingPart] | None, str]
@@ -219,7 +230,8 @@ class ReplyAssembler:
             if not (blank or (kind == "thinking" and block.misplaced and not finished.get("signature"))):
                 content.append(finished)
             calls += [call] if call else []
-        self._size = len(str(content)) + sum(map(len, thoughts)) if content or thoughts else 0
+        if (content or thoughts) and not self._counted_output:
+            self._size = len(str(content)) + sum(map(len, thoughts))
         return Reply(
             content=content,
             stop_reason=self.stop_reason,
@@ -266,7 +278,8 @@ class ReplyAssembler:
         self._open[index, None] = _Block(start)
         self._blocks.append(self._open[index, None])
         self._begun = True
-        return _to_delta(start)
+        key = str(start.get("type"))
+        return PARTS.get(key), start.get(key) or ""
 
     def _receiver(self, index: int, delta_type: str) -> _Block:
         """Returns the block of a delta; those of another type, as gateways send them, have a block of their own."""
@@ -287,8 +300,8 @@ class ReplyAssembler:
         kind = delta.get("type", "")
         block = self._receiver(event.get("index", -1), kind)
         if key := APPENDED_DELTAS.get(kind):
-            block.pieces.append(delta.get(key) or "")
-            return _to_delta(delta)
+            block.pieces.append(text := delta.get(key) or "")
+            return PARTS.get(key), text
         if kind == "citations_delta":
             block.start["citations"] = [*(block.start.get("citations") or []), delta.get("citation")]
             return None, ""
@@ -320,16 +333,6 @@ def _text_at(value: Any, *path: str) -> str | None:
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, str) else None
-
-
-def _to_delta(piece: dict[str, Any]) -> _Delta:
-    match piece.get("type"):
-        case "text_delta" | "text":
-            return TextPart, piece.get("text") or ""
-        case "thinking_delta" | "thinking":
-            return ThinkingPart, piece.get("thinking") or ""
-        case _:
-            return None, ""
 
 
 def _finish_block(block: _Block, *, cut: bool) -> tuple[dict[str, Any], Call | None]:

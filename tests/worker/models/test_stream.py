@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ JSON = st.recursive(
 )
 EVENTS = st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=6)
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
+LEVELS: Any = reduce(lambda inner, _: {"a": inner}, range(300), 1)
 DEEP = b'{"a": ' + b"[" * 800 + rb'["\ud83d"]' + b"]" * 800 + b"}"
 """Read by ``json``, and too deep to be gone through by a function that calls itself."""
 
@@ -71,6 +74,8 @@ FORMS = {
     "a byte order mark": ('\ufeffdata: {"a": 1}\n\n', [{"a": 1}]),
     "no data": (": hello\n\nevent: ping\n\nid: 4\n\n\n\ndata:\n\ndata: [DONE]\n\n", []),
     "an unfinished event": ('data: {"a": 1}\n', []),
+    "many levels": ("data: " + '{"a": ' * 300 + "1" + "}" * 300 + "\n\n", [LEVELS]),
+    "numbers that are none": ('data: {"a": [Infinity, 1e999]}\n\n', [{"a": [math.inf, math.inf]}]),
     "half a character": ('data: {"text":"a\\ud83d b \\ud83d\\ude00"}\n\n', [{"text": "a\ufffd b \U0001f600"}]),
 }
 
