@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -22,7 +21,7 @@ from ...shared.errors import ContextFull, ModelUnavailable
 from ...shared.settings import ModelPrice, Settings
 from ...shared.text import visible
 from ..web.dial import trust_store
-from .base import Part, Price, Prompt, Retrying, ToolSpec
+from .base import Part, Price, Prompt, Retrying
 from .caching import encode_prefix, with_breakpoints
 from .endpoint import CHUNK_BYTES, Credentials, Endpoint, drain, endpoint_of
 from .retry import (
@@ -40,8 +39,6 @@ from .stream import BYTES_PER_TOKEN, EventDecoder, ReplyAssembler
 ADAPTIVE_THINKING = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but omit it from the reply unless it is requested, with the text between calls."""
 _DATE = re.compile(r"(?<=.)-\d{8}\Z")
-MAX_PREFIXES = 512
-"""Encoded prefixes in the cache, one per active run."""
 _WINDOWS = (
     (re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5(-|$)"), 1_000_000),
     (re.compile(r"claude-"), 200_000),
@@ -73,7 +70,6 @@ class AnthropicModel:
         self._retry_policy = retry_policy or RetryPolicy()
         self._credentials = Credentials(variables)
         self.endpoint_id = self._credentials.digest(name)
-        self._prefixes: OrderedDict[tuple[int, int, bool], tuple[str, tuple[ToolSpec, ...], bytes]] = OrderedDict()
 
     @classmethod
     def open(cls, name: str, settings: Settings) -> Self:
@@ -182,24 +178,9 @@ class AnthropicModel:
             previous = json.dumps(prompt.previous_reply).encode()
             options += b'"diagnostics":{"previous_message_id":%b},' % previous
         head = b'"max_tokens":%d,%b"messages":[' % (prompt.max_output_tokens, options)
-        prefix = self._prefix(prompt)
+        thinks, for_an_hour = ADAPTIVE_THINKING.match(self.name) is not None, prompt.cached_for_an_hour
+        prefix = encode_prefix(self.name, prompt.system, prompt.tools, thinks=thinks, for_an_hour=for_an_hour)
         return b"".join((prefix, head, b",".join(with_breakpoints(self.name, prompt, prefix)), b"]}"))
-
-    def _prefix(self, prompt: Prompt) -> bytes:
-        """Returns the encoded model, system and tools, cached by identity: a run's prompts share the two objects."""
-        key = (id(prompt.system), id(prompt.tools), prompt.cached_for_an_hour)
-        entry = self._prefixes.get(key)
-        if entry is None:
-            # The entry references both objects, so that their ids are not reused while it exists.
-            thinks = ADAPTIVE_THINKING.match(self.name)
-            thinking = {"thinking": {"type": "adaptive", "display": "summarized"}} if thinks else {}
-            encoded = encode_prefix(self.name, {"model": self.name, "stream": True} | thinking, prompt)
-            entry = self._prefixes[key] = (prompt.system, prompt.tools, encoded)
-            if len(self._prefixes) > MAX_PREFIXES:
-                self._prefixes.popitem(last=False)
-        else:
-            self._prefixes.move_to_end(key)
-        return entry[2]
 
 
 async def _check_response(response: aiohttp.ClientResponse, model: str, url: str) -> None:

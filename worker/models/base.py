@@ -19,9 +19,12 @@ MAX_ID = 60
 """Characters of a call's name and id that every endpoint accepts, a number behind the id included."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ToolSpec:
-    """A tool as it is described to the model; ``schema`` is the JSON Schema of its arguments."""
+    """A tool as it is described to the model; ``schema`` is the JSON Schema of its arguments.
+
+    Equal only to itself, so that what is encoded of tools can be cached by them: runs share the objects.
+    """
 
     name: str
     description: str

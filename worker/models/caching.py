@@ -14,9 +14,10 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from .base import Prompt
+from .base import Prompt, ToolSpec
 
 FIVE_MINUTES = 300.0
 HOUR = 3600.0
@@ -30,6 +31,8 @@ _MINIMUM_TOKENS = (
 )
 _MINIMUM = 1024
 _BLOCK = b'"type":'
+MAX_PREFIXES = 512
+"""Encoded prefixes in a cache: runs with the same tools and the same system prompt share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +68,26 @@ class Retention:
         self._answered = self._clock()
 
 
-def cache_control(prompt: Prompt) -> dict[str, str]:
+def cache_control(for_an_hour: bool) -> dict[str, str]:
     """Returns the value of ``cache_control`` for every breakpoint of the request."""
-    return {"type": "ephemeral", "ttl": "1h"} if prompt.cached_for_an_hour else {"type": "ephemeral"}
+    return {"type": "ephemeral", "ttl": "1h"} if for_an_hour else {"type": "ephemeral"}
 
 
-def encode_prefix(model: str, fields: dict[str, Any], prompt: Prompt) -> bytes:
-    """Returns the encoded ``fields``, tools and system, with a breakpoint at their end, up to the next field."""
-    control, system = cache_control(prompt), prompt.system
-    tools: list[dict[str, Any]] = [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in prompt.tools
-    ]
-    fields = fields | {"cache_control": control, "system": system, "tools": tools}
-    if _tokens(len(_encoded(system)) + len(_encoded(tools))) >= _minimum(model):
+@lru_cache(maxsize=MAX_PREFIXES)
+def encode_prefix(
+    model: str, system: str, tools: tuple[ToolSpec, ...], *, thinks: bool = False, for_an_hour: bool = False
+) -> bytes:
+    """Returns the encoded model, tools and system, with a breakpoint at their end, up to the next field."""
+    control = cache_control(for_an_hour)
+    declared = [{"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in tools]
+    thinking = {"type": "adaptive", "display": "summarized"} if thinks else None
+    fields: dict[str, Any] = {"model": model, "stream": True, "thinking": thinking, "cache_control": control}
+    fields |= {"system": system, "tools": declared}
+    if _tokens(len(_encoded(system)) + len(_encoded(declared))) >= _minimum(model):
         if system:
             fields["system"] = [{"type": "text", "text": system, "cache_control": control}]
         else:
-            tools[-1]["cache_control"] = control
+            declared[-1]["cache_control"] = control
     fields = {name: value for name, value in fields.items() if value}
     return _encoded(fields)[:-1] + b","
 
@@ -90,7 +96,8 @@ def with_breakpoints(model: str, prompt: Prompt, prefix: bytes) -> Sequence[byte
     """Returns the messages with their breakpoints; ``prefix`` is what precedes them."""
     if not prompt.messages:
         return prompt.messages
-    messages, control = list(prompt.messages), b',"cache_control":' + _encoded(cache_control(prompt))
+    control = b',"cache_control":' + _encoded(cache_control(prompt.cached_for_an_hour))
+    messages = list(prompt.messages)
     if _tokens(len(prefix) + prompt.shared_end) >= _minimum(model):
         messages[0] = _inserted(messages[0], prompt.shared_end, control)
     if prompt.sent and sum(message.count(_BLOCK) for message in messages[prompt.sent :]) > LOOK_BACK:
@@ -101,8 +108,7 @@ def with_breakpoints(model: str, prompt: Prompt, prefix: bytes) -> Sequence[byte
 
 def shared_prefixes(endpoint: str, model: str, prompt: Prompt) -> list[Prefix]:
     """Returns the prefixes that other delegations may share, the shortest first, without those below the minimum."""
-    head = _encoded([prompt.system, [[tool.name, tool.description, tool.schema] for tool in prompt.tools]])
-    parts = [head] if prompt.system or prompt.tools else []
+    parts = [_head(prompt.system, prompt.tools)] if prompt.system or prompt.tools else []
     parts += [prompt.messages[0][: prompt.shared_end]] if prompt.shared_end else []
     digest, size, found = hashlib.sha256(endpoint.encode()), 0, list[Prefix]()
     for part in parts:
@@ -111,6 +117,11 @@ def shared_prefixes(endpoint: str, model: str, prompt: Prompt) -> list[Prefix]:
         if _tokens(size) >= _minimum(model):
             found.append(Prefix(digest.hexdigest()[:32], _tokens(size)))
     return found
+
+
+@lru_cache(maxsize=64)
+def _head(system: str, tools: tuple[ToolSpec, ...]) -> bytes:
+    return _encoded([system, [[tool.name, tool.description, tool.schema] for tool in tools]])
 
 
 def _inserted(message: bytes, at: int, control: bytes) -> bytes:

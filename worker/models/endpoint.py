@@ -50,6 +50,7 @@ class Credentials:
         self._variables = {name: variables[name] for name in VARIABLES if variables.get(name)}
         if "ANTHROPIC_API_KEY" in self._variables:
             self._variables.pop("ANTHROPIC_AUTH_TOKEN", None)
+        self.id = self.digest("")
 
     def get(self, name: str) -> str | None:
         return self._variables[name].get_secret_value() if name in self._variables else None
@@ -128,6 +129,8 @@ class Endpoint:
 
 async def drain(response: aiohttp.ClientResponse) -> None:
     """Reads to the end of the body; after DRAIN_SECONDS the connection is closed instead of reused."""
+    if response.content.at_eof():
+        return
     with suppress(TimeoutError, aiohttp.ClientError):
         async with asyncio.timeout(DRAIN_SECONDS):
             while await response.content.readany():
@@ -173,7 +176,7 @@ _endpoints: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, RetryPo
 
 def endpoint_of(credentials: Credentials, retry_policy: RetryPolicy) -> Endpoint:
     """Returns the running event loop's client of this endpoint, because connections belong to an event loop."""
-    of_loop, key = _endpoints.setdefault(asyncio.get_running_loop(), {}), (credentials.digest(""), retry_policy)
+    of_loop, key = _endpoints.setdefault(asyncio.get_running_loop(), {}), (credentials.id, retry_policy)
     if key not in of_loop:
         of_loop[key] = Endpoint(credentials, retry_policy)
     return of_loop[key]

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from ...shared.ids import new_id
@@ -33,7 +34,6 @@ class XmlCalls:
         self.name, self.endpoint_id = model.name, model.endpoint_id
         self.price, self.window = model.price, model.window
         self._sent: dict[bytes, tuple[bytes, _Calls]] = {}
-        self._system_cache: tuple[str, tuple[ToolSpec, ...], str] | None = None
 
     def translate(self, prompt: Prompt) -> Prompt:
         """Returns the prompt with tools, calls and results as text; the number of messages stays the same.
@@ -48,7 +48,8 @@ class XmlCalls:
                 messages[-1] = _encode(last | {"content": [*blocks, _text(_NO_TOOLS)]})
         # A first message that had to change is sent in another form, without the shared block.
         shared_end = prompt.shared_end if messages and messages[0] == prompt.messages[0] else 0
-        return replace(prompt, system=self._system(prompt), tools=(), messages=messages, shared_end=shared_end)
+        system = _with_instruction(prompt.system, prompt.tools)
+        return replace(prompt, system=system, tools=(), messages=messages, shared_end=shared_end)
 
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part]:
         """Yields deltas without the XML of calls, then the reply with its calls. Raises ModelUnavailable."""
@@ -69,14 +70,6 @@ class XmlCalls:
                             deltas = _DeltaFilter()
                         yield part
 
-    def _system(self, prompt: Prompt) -> str:
-        """Returns the same object for the same prompt, because models cache the encoded prefix by identity."""
-        entry = self._system_cache
-        if entry is None or entry[0] is not prompt.system or entry[1] is not prompt.tools:
-            parts = (prompt.system, generate_tool_instruction(prompt.tools))
-            entry = self._system_cache = (prompt.system, prompt.tools, "\n\n".join(filter(None, parts)))
-        return entry[2]
-
     def _messages(self, messages: Sequence[bytes]) -> Iterator[bytes]:
         """Yields the translated messages; each is translated once, so that the same bytes are sent every time."""
         earlier, self._sent = self._sent, {}
@@ -85,6 +78,11 @@ class XmlCalls:
             encoded, own_calls = self._sent[message] = earlier.get(message) or _translate(message, calls)
             calls.update(own_calls)
             yield encoded
+
+
+@lru_cache(maxsize=64)
+def _with_instruction(system: str, tools: tuple[ToolSpec, ...]) -> str:
+    return "\n\n".join(filter(None, (system, generate_tool_instruction(tools))))
 
 
 class _DeltaFilter:

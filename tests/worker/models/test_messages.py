@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+from collections.abc import Callable, ItemsView
 from contextlib import aclosing
 from typing import Any
 
@@ -15,8 +16,10 @@ from deputize.shared.delegation import Usage
 from deputize.worker.conversation import Conversation
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
-from deputize.worker.models.base import Call, Prompt, ReplyStarted, TextPart, ToolSpec
+from deputize.worker.models.base import Call, Model, Prompt, ReplyStarted, TextPart, ToolSpec
+from deputize.worker.models.caching import shared_prefixes
 from deputize.worker.tools.base import ToolResult
+from deputize.worker.xml_calls.model import XmlCalls
 from tests.fake_model import FakeModel, Turn, call, stall, text, thinking
 from tests.worker.models.asking import IMPATIENT, MANY, READ, model_of, prompt_of, reply_of
 
@@ -66,15 +69,44 @@ async def test_half_a_character_in_a_description_is_replaced(fake: FakeModel) ->
 
 
 async def test_a_run_never_gets_the_prefix_of_another(fake: FakeModel) -> None:
-    """Prefixes are found by the identity of their objects, and identities are given again after their death."""
+    """Prefixes are found by the identity of the tools, and identities are given again after their death."""
     model = model_of(fake)
     for number in range(50):
-        tools = (ToolSpec(f"tool_{number}", "", {"type": "object"}),)
-        await reply_of(model, prompt_of("hello", tools=tools, system=f"run {number}"))
+        tools = (ToolSpec("tool", "", {"type": "object", "description": f"of run {number}"}),)
+        await reply_of(model, prompt_of("hello", tools=tools, system="the same"))
         del tools
         gc.collect(0)
-    sent = [(asked.body["system"], asked.body["tools"][0]["name"]) for asked in fake.journal]
-    assert sent == [(f"run {number}", f"tool_{number}") for number in range(50)]
+    sent = [asked.body["tools"][0]["input_schema"]["description"] for asked in fake.journal]
+    assert sent == [f"of run {number}" for number in range(50)]
+
+
+class Parameters(dict[str, Any]):
+    """The parameters of a tool, which count how often they are encoded."""
+
+    encoded = 0
+
+    def items(self) -> ItemsView[str, Any]:
+        self.encoded += 1
+        return super().items()
+
+
+@pytest.mark.parametrize("style", [lambda model: model, XmlCalls], ids=["native", "xml"])
+async def test_what_many_runs_declare_is_encoded_for_the_first_one_only(
+    fake: FakeModel, style: Callable[[AnthropicModel], Model]
+) -> None:
+    parameters = Parameters(path={"type": "string"})
+    tools = (ToolSpec("tool", "", {"type": "object", "properties": parameters}),)
+    counts: list[int] = []
+    for task in ("one", "two", "three"):
+        model = style(model_of(fake))  # each run has a model of its own in this style
+        prompt = prompt_of(task, tools=tools, system="".join(("the", " same")))
+        shared_prefixes("endpoint", model.name, prompt)
+        await reply_of(model, prompt)
+        counts.append(parameters.encoded)
+    assert counts[0] > 0
+    assert counts == [counts[0]] * 3
+    first, *others = (asked.raw.partition(b'"messages"')[0] for asked in fake.journal)
+    assert others == [first] * 2
 
 
 async def test_headers_of_the_operator_are_sent(fake: FakeModel) -> None:
