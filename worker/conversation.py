@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pydantic_core import to_json
 
 from ..shared.text import valid
 from ..shared.tokens import count, tokens_at_most
-from .models.base import NO_WORDS, Call, Prompt, Reply, with_call_keys
+from .models.base import NO_WORDS, Call, Prompt, Reply, ToolSpec, with_call_keys
 from .models.endings import Ending
 from .threads import run_in_thread
 from .tools.base import ToolResult
@@ -176,15 +177,18 @@ class Conversation:
 
     def _tokens_at_most(self, prompt: Prompt) -> int:
         prompt = self._translate(prompt) if self._translate else prompt
-        new = b"".join(prompt.messages[self._sent :]).decode("utf-8", "replace")
-        if self._sent:
-            return self.billed[0] + tokens_at_most(new)
-        tools = "".join(f"{tool.name}{tool.description}{tool.schema}" for tool in prompt.tools)
-        return tokens_at_most(new + prompt.system + tools)
+        new = tokens_at_most(b"".join(prompt.messages[self._sent :]).decode("utf-8", "replace"))
+        return new + (self.billed[0] if self._sent else _tokens_before(prompt.system, prompt.tools))
 
     def _append(self, entry: bytes) -> None:
         self.messages.append(entry)
         self._store(entry)
+
+
+@lru_cache(maxsize=64)
+def _tokens_before(system: str, tools: tuple[ToolSpec, ...]) -> int:
+    """Returns an upper bound of the tokens that precede the messages, counted once for the runs that share them."""
+    return tokens_at_most(system + "".join(f"{tool.name}{tool.description}{tool.schema}" for tool in tools))
 
 
 def current_entries(kept: Sequence[bytes]) -> Sequence[bytes]:

@@ -17,7 +17,7 @@ from deputize.shared.events import ProgressMade
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import history_key, ledger_key, record_key
 from deputize.worker.conversation import RESTART, Conversation
-from deputize.worker.models.base import Call, Prompt, Reply, with_call_keys
+from deputize.worker.models.base import Call, Prompt, Reply, ToolSpec, with_call_keys
 from deputize.worker.task import carry_out
 from deputize.worker.tools.base import ToolResult
 from tests.fake_model import Turn, text
@@ -172,6 +172,25 @@ async def test_the_bound_of_a_prompt_is_what_was_billed_and_a_bound_of_what_is_n
     assert 520 < await conversation.tokens_at_most(prompt_of(conversation)) < 580
     conversation.restart("some words")
     assert 0 < await conversation.tokens_at_most(prompt_of(conversation)) < 60
+
+
+class Shown(dict[str, Any]):
+    """A schema that counts how often it is made a text."""
+
+    times = 0
+
+    def __repr__(self) -> str:
+        self.times += 1
+        return super().__repr__()
+
+
+async def test_the_tokens_of_tools_are_counted_once_for_all_runs_that_share_them() -> None:
+    schema = Shown(description="word " * 1000)
+    tools = (ToolSpec("tool", "", schema),)
+    counts = {await Conversation().tokens_at_most(Prompt("", tools, [], 0)) for _ in range(3)}
+    assert 1000 < counts.pop() < 3000
+    assert (counts, schema.times) == (set(), 1)
+    assert await Conversation().tokens_at_most(Prompt("", (replace(tools[0], schema={}),), [], 0)) < 20
 
 
 @pytest.mark.requirement("P-07")

@@ -21,10 +21,7 @@ MAX_ID = 60
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolSpec:
-    """A tool as it is described to the model; ``schema`` is the JSON Schema of its arguments.
-
-    Equal only to itself, so that what is encoded of tools can be cached by them: runs share the objects.
-    """
+    """A tool as it is described to the model, with the JSON Schema of its arguments. As a key, equal only to itself."""
 
     name: str
     description: str

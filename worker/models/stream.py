@@ -101,19 +101,15 @@ def _payload(block: str) -> str | None:
 
 def _parse_event(payload: str) -> dict[str, Any]:
     try:
-        event = from_json(payload)
-    except ValueError:  # or half a character, or many levels, which only the slower parser reads
-        event = _parse_leniently(payload)
+        try:
+            event = from_json(payload)
+        except ValueError:  # also for half a character or many levels, which only the slower parser reads
+            event = replace_lone_surrogates(json.loads(payload), payload)
+    except (ValueError, RecursionError):
+        raise BrokenStream(f"an event is not JSON: {payload[:80]!r}") from None
     if not isinstance(event, dict):
         raise BrokenStream(f"an event is not a JSON object: {payload[:80]!r}")
     return event
-
-
-def _parse_leniently(payload: str) -> Any:
-    try:
-        return replace_lone_surrogates(json.loads(payload), payload)
-    except (ValueError, RecursionError):
-        raise BrokenStream(f"an event is not JSON: {payload[:80]!r}") from None
 
 
 _Delta = tuple[type[TextPart] | type[ThinkingPart] | None, str]

@@ -44,6 +44,19 @@ async def test_the_request_is_what_the_api_wants(fake: FakeModel) -> None:
     assert asked.headers["content-type"] == "application/json"
 
 
+async def test_the_bytes_of_a_request_stay_as_they_are(fake: FakeModel) -> None:
+    """Prompt caches compare them, and signatures of thinking cover them, also where a fleet is being upgraded."""
+    prompt = prompt_of("Say ü", max_output_tokens=77, allow_tools=False, cached_for_an_hour=True)
+    await reply_of(model_of(fake), prompt)
+    assert fake.journal[0].raw.decode() == (
+        '{"model":"claude-sonnet-5-5","stream":true,"thinking":{"type":"adaptive","display":"summarized"},'
+        '"cache_control":{"type":"ephemeral","ttl":"1h"},"system":"You are a worker.",'
+        '"tools":[{"name":"read_file","description":"Reads a file.","input_schema":{"type":"object","properties":'
+        '{"path":{"type":"string"}}}}],"max_tokens":77,"tool_choice":{"type":"none"},'
+        '"messages":[{"role":"user","content":[{"type":"text","text":"Say ü"}]}]}'
+    )
+
+
 async def test_forbidding_tools_leaves_the_prefix_as_it_was(fake: FakeModel) -> None:
     model, prompt = model_of(fake), prompt_of("hello")
     await reply_of(model, prompt)
