@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-from collections.abc import Callable, ItemsView
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -98,7 +98,7 @@ class Parameters(dict[str, Any]):
 
     encoded = 0
 
-    def items(self) -> ItemsView[str, Any]:
+    def items(self) -> Any:
         self.encoded += 1
         return super().items()
 
