@@ -132,11 +132,24 @@ class Script:
             return await client.eval(self.source, len(keys), *args)
 
 
+ScriptCall = tuple[Sequence[str], Mapping[str, Any], Sequence[Any]]
+"""Keys, named arguments, and values that follow these as they are."""
+
+
+Command = tuple[Any, ...]
+
+
 @dataclass(slots=True)
 class _Job:
-    command: tuple[Any, ...]
+    _command: Command | Callable[[], Command]
     transient: bool
     done: asyncio.Future[Any]
+
+    def command(self) -> Command:
+        """Returns the command, which is made once, when it is first sent."""
+        if callable(self._command):
+            self._command = self._command()
+        return self._command
 
 
 class Pipe:
@@ -184,8 +197,16 @@ class Pipe:
 
         ``values`` follow the named arguments as they are, so that large ones are not encoded twice.
         """
+        return self.deferred(script, lambda: (keys, arguments, values))
+
+    def deferred(self, script: Script, call: Callable[[], ScriptCall]) -> asyncio.Future[Any]:
+        """Queues a script with what ``call`` returns; it is called once, when the script is sent."""
         assert script in self._scripts, f"{script.name} is not one of this pipe's scripts"
-        command = ("EVALSHA", script.sha, len(keys), *keys, to_json(arguments), *values)
+
+        def command() -> Command:
+            keys, arguments, values = call()
+            return ("EVALSHA", script.sha, len(keys), *keys, to_json(arguments), *values)
+
         return self._ask(command, transient=False)
 
     def flush(self) -> None:
@@ -197,7 +218,7 @@ class Pipe:
         if not self.away:
             self._ask(("PUBLISH", channel, message), transient=True)
 
-    def _ask(self, command: tuple[Any, ...], *, transient: bool) -> asyncio.Future[Any]:
+    def _ask(self, command: Command | Callable[[], Command], *, transient: bool) -> asyncio.Future[Any]:
         job = _Job(command, transient, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
         self._wake.set()
@@ -246,7 +267,7 @@ class Pipe:
                 if refusal := next((answer for answer in loaded if isinstance(answer, ResponseError)), None):
                     raise refusal
                 self._loaded = True
-            answers = await self._say([job.command for job in batch])
+            answers = await self._say([job.command() for job in batch])
         if not fresh and any(isinstance(answer, NoScriptError) for answer in answers):
             # The server was restarted in between: none of the refused commands has taken effect.
             self._loaded = False

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from ..shared.connection import Pipe
+from ..shared.connection import Pipe, ScriptCall
 from ..shared.errors import Fenced
 from ..shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta, capped
 from ..shared.masking import SecretMask
@@ -29,7 +29,7 @@ class RunUpdate:
     events: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     before: int = 0
     history: list[str] = field(default_factory=list[str])
-    ledger: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    ledger: dict[str, str] = field(default_factory=dict[str, str])
     """Ledger entries by call id, in order; the call id "" clears the ledger."""
     fields: dict[str, str] = field(default_factory=dict[str, str])
     artifacts: dict[str, str] = field(default_factory=dict[str, str])
@@ -43,12 +43,7 @@ class RunUpdate:
     retention: int = 0
     """Seconds every key of the run is kept; above 0 the write ends the run and releases the fence."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to write: all other changes come with an event."""
-        return not (self.events or self.history or self.ledger or self.fields)
-
-    def call(self, id: str, fence: str) -> tuple[list[str], dict[str, Any], list[Any]]:
+    def call(self, id: str, fence: str) -> ScriptCall:
         """Returns keys, named arguments and values for the record script."""
         arguments = {
             "id": id,
@@ -67,7 +62,7 @@ class RunUpdate:
         }
         if self.retry_ms is not None:
             arguments["retry_ms"] = self.retry_ms
-        pairs = chain(self.ledger, self.fields.items(), self.artifacts.items(), self.permissions.items())
+        pairs = chain(self.ledger.items(), self.fields.items(), self.artifacts.items(), self.permissions.items())
         values = [*chain.from_iterable(self.events), *self.history, *chain.from_iterable(pairs)]
         return [LEASES, PENDING, *keys_of(id)], arguments, values
 
@@ -87,7 +82,7 @@ class Emitter:
         self._on_fenced = on_fenced
         self._seq = claim.seq
         self._update = RunUpdate(before=len(claim.history), path=" ".join(claim.path))
-        self._flushing: asyncio.Handle | None = None
+        self._queued = False
         self._last: asyncio.Future[Any] | None = None
         self._delta: tuple[type[TextDelta | ThinkingDelta], int, list[str]] | None = None
         self._frame: asyncio.TimerHandle | None = None
@@ -101,7 +96,7 @@ class Emitter:
         if event.durable:
             self._seq += 1
             self._update.events.append((self._seq, self._encode(event, self._seq)))
-            self._schedule()
+            self._queue()
         else:
             self._publish(event)
 
@@ -132,21 +127,22 @@ class Emitter:
     def store_message(self, entry: bytes) -> None:
         """Appends a message to the stored history."""
         self._update.history.append(entry.decode())
-        self._schedule()
+        self._queue()
 
     def set_call_state(self, call: str, state: str) -> None:
-        """Writes the state of a call to the ledger; the call "" clears the ledger."""
-        self._update.ledger.append((call, state))
-        self._schedule()
+        """Writes the state of a call to the ledger; the call "" clears the ledger, with what it would only delete."""
+        if not call:
+            self._update.ledger.clear()
+        self._update.ledger[call] = state
+        self._queue()
 
     def set(self, fields: Mapping[str, str]) -> None:
-        """Sets fields of the record, in the same write as the other changes of this tick."""
+        """Sets fields of the record, in the same write as the other changes that wait to be sent."""
         self._update.fields |= fields
-        self._schedule()
+        self._queue()
 
     def flush(self) -> None:
         """Sends what is to be written without waiting for more, because somebody waits for it."""
-        self._flush()
         self._pipe.flush()
 
     async def settled(self) -> None:
@@ -177,33 +173,35 @@ class Emitter:
         await self.settled()
 
     def hand_over(self) -> None:
-        """Flushes what is pending and writes nothing more: the run is handed over.
+        """Writes nothing more than what is queued: the run is handed over.
 
         Output of calls that are being stopped could be taken for their results. So the next attempt finds these calls
         as after a crash, and settles them.
         """
-        self._flush()
+        self._seal()
         self.handed_over = True
 
     def close(self) -> None:
-        for handle in filter(None, (self._flushing, self._frame)):
-            handle.cancel()
+        if self._frame is not None:
+            self._frame.cancel()
         self._delta = None
 
-    def _schedule(self) -> None:
-        if self._flushing is None:
-            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
+    def _queue(self) -> None:
+        """Queues the write of what changed; until it is sent, further changes join it."""
+        if not (self._queued or self._fenced or self.handed_over):
+            self._queued = True
+            self._last = self._pipe.deferred(RECORD, partial(self._call, self._update))
+            self._last.add_done_callback(self._written)
 
-    def _flush(self) -> None:
-        if self._flushing is not None:
-            self._flushing.cancel()
-            self._flushing = None
-        if self._fenced or self.handed_over or self._update.is_empty:
-            return
-        update = self._update
-        self._update = RunUpdate(before=update.before + len(update.history), path=update.path)
-        self._last = self._pipe.script(RECORD, *update.call(self._claim.id, self._claim.fence))
-        self._last.add_done_callback(self._written)
+    def _call(self, update: RunUpdate) -> ScriptCall:
+        if update is self._update:
+            self._seal()
+        return update.call(self._claim.id, self._claim.fence)
+
+    def _seal(self) -> None:
+        """Lets further changes be another write."""
+        self._update = RunUpdate(before=self._update.before + len(self._update.history), path=self._update.path)
+        self._queued = False
 
     def _written(self, done: asyncio.Future[Any]) -> None:
         if not done.cancelled() and done.exception() is None and done.result() == "fenced" and not self._fenced:
@@ -230,7 +228,7 @@ class Emitter:
 
     def _publish(self, event: Event) -> None:
         """Publishes a transient frame, after all durable events emitted before it."""
-        self._flush()
+        self._seal()
         if not (self._fenced or self.handed_over):
             self._pipe.publish(channel(self._claim.id), self._encode(event, None))
 

@@ -6,13 +6,14 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
 import uvloop
 from redis.exceptions import ConnectionError, ResponseError
 
-from deputize.shared.connection import PACE_SECONDS, Pipe, _Job, _settle, connect, retried
+from deputize.shared.connection import PACE_SECONDS, Pipe, ScriptCall, _Job, _settle, connect, retried
 from deputize.shared.runs.keys import LEASES
 from deputize.shared.runs.store import RENEW
 from tests.waiting import until
@@ -107,6 +108,30 @@ async def test_while_redis_is_away_commands_wait_and_frames_are_dropped() -> Non
         pipe.publish("deputize:test", "again")
         await until(lambda: b"again" in redis.sent)
     assert redis.sent.count(b"PUBLISH") == 1
+
+
+async def test_what_a_deferred_script_writes_can_grow_until_it_is_first_sent() -> None:
+    redis: Any = Answering("OK")
+    asked: list[str] = []
+
+    def call(name: str) -> ScriptCall:
+        asked.append(name)
+        return [LEASES], {}, list(growing)
+
+    growing = ["first"]
+    async with Pipe(redis, [RENEW]) as pipe:
+        await ask(pipe)
+        redis.answer = ConnectionError("away")
+        waiting = [pipe.deferred(RENEW, partial(call, "sent twice"))]
+        growing.append("second")
+        await until(lambda: pipe.away)
+        growing.append("third")
+        waiting.append(pipe.deferred(RENEW, partial(call, "sent once")))
+        redis.answer = "OK"
+        assert await asyncio.gather(*waiting) == ["OK", "OK"]
+    assert asked == ["sent twice", "sent once"]
+    _, sent_twice, sent_once = redis.sent.rsplit(b"EVALSHA", 2)
+    assert (b"second" in sent_twice, b"third" in sent_twice, b"third" in sent_once) == (True, False, True)
 
 
 async def test_a_pipe_that_ends_while_redis_is_away_lets_nobody_wait() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
-from deputize.shared.connection import Pipe
+from deputize.shared.connection import Pipe, ScriptCall
 from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.errors import Fenced
 from deputize.shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
@@ -255,18 +255,23 @@ async def test_a_run_that_is_handed_over_says_what_it_had_to_say_and_nothing_mor
 
 
 class Withheld:
-    """Stands for the pipe: what is written stays unanswered until a test answers."""
+    """Stands for the pipe: what is written is sent when a test sends it, and unanswered until a test answers."""
 
     def __init__(self) -> None:
-        self.written: list[tuple[Any, Any, Any]] = []
+        self.queued: list[Callable[[], ScriptCall]] = []
+        self.written: list[ScriptCall] = []
         self.answers: list[asyncio.Future[str]] = []
         self.published: list[str] = []
         self.flushed = 0
 
-    def script(self, script: object, keys: Any, arguments: Any, values: Any) -> asyncio.Future[str]:
-        self.written.append((keys, arguments, values))
+    def deferred(self, script: object, call: Callable[[], ScriptCall]) -> asyncio.Future[str]:
+        self.queued.append(call)
         self.answers.append(asyncio.get_running_loop().create_future())
         return self.answers[-1]
+
+    def send(self) -> None:
+        self.written += [call() for call in self.queued]
+        self.queued.clear()
 
     def publish(self, channel: str, message: str) -> None:
         self.published.append(message)
@@ -295,15 +300,14 @@ async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier
         emitter.set_call_state("call", "state")
         emitter.set({entry.decode(): "value"})
         emitter.emit(TurnStarted(turn=1))
-        emitter.hand_over()
-        emitter.handed_over = False
+        pipe.send()
     events = [values[:2] for _, _, values in pipe.written]
     expected = [
         RunUpdate(
             events=[(seq, event)],
             before=before,
             history=[entry],
-            ledger=[("call", "state")],
+            ledger={"call": "state"},
             fields={entry: "value"},
         ).call("a", "2:token")
         for (seq, event), before, entry in zip(events, (1, 2), ('"one"', '"two"'), strict=True)
@@ -312,27 +316,62 @@ async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier
     assert [(seq, json.loads(event)["attempt"]) for seq, event in events] == [(2, 2), (3, 2)]
 
 
-async def test_what_is_flushed_is_sent_at_once_and_only_once(withheld: Held) -> None:
+async def test_what_somebody_waits_for_is_sent_at_once_and_only_once(withheld: Held) -> None:
     pipe, emitter, _ = withheld
     emitter.emit(TurnStarted(turn=1))
-    assert (pipe.written, pipe.flushed) == ([], 0)
+    assert (len(pipe.queued), pipe.flushed) == (1, 0)
     emitter.flush()
-    assert (len(pipe.written), pipe.flushed) == (1, 1)
+    assert (len(pipe.queued), pipe.flushed) == (1, 1)
+    pipe.send()
+    emitter.flush()
+    assert (pipe.queued, len(pipe.written)) == ([], 1)
+
+
+async def test_what_follows_joins_a_write_until_that_is_sent(withheld: Held) -> None:
+    pipe, emitter, _ = withheld
+    emitter.emit(TurnStarted(turn=1))
     await asyncio.sleep(0)
-    assert len(pipe.written) == 1
+    emitter.store_message(b'"one"')
+    emitter.set({"progress": "{}"})
+    pipe.send()
+    emitter.emit(TurnStarted(turn=2))
+    emitter.store_message(b'"two"')
+    pipe.send()
+    of_first, of_second = [arguments for _, arguments, _ in pipe.written]
+    assert [of_first[name] for name in ("events", "before", "history", "fields")] == [1, 1, 1, 1]
+    assert [of_second[name] for name in ("events", "before", "history", "fields")] == [1, 2, 1, 0]
+
+
+async def test_what_follows_live_text_is_no_part_of_the_write_before_it(withheld: Held) -> None:
+    pipe, emitter, _ = withheld
+    emitter.emit(TurnStarted(turn=1))
+    emitter.delta(TextDelta, 1, "words")
+    emitter.emit(replied("words"))
+    pipe.send()
+    assert ([arguments["events"] for _, arguments, _ in pipe.written], len(pipe.published)) == ([1, 1], 1)
+
+
+async def test_what_the_ledger_would_only_lose_again_is_not_written(withheld: Held) -> None:
+    pipe, emitter, _ = withheld
+    emitter.set_call_state("first", "started")
+    pipe.send()
+    for call, state in (("first", "finished"), ("second", "finished"), ("", ""), ("third", "started")):
+        emitter.set_call_state(call, state)
+    pipe.send()
+    assert [values for _, _, values in pipe.written] == [["first", "started"], ["", "", "third", "started"]]
 
 
 async def test_who_waits_until_all_is_kept_may_be_stopped_without_harm_to_the_others(withheld: Held) -> None:
     pipe, emitter, _ = withheld
     emitter.emit(TurnStarted(turn=1))
     stopped, other = (asyncio.create_task(emitter.settled()) for _ in range(2))
-    await until(lambda: pipe.written)
+    await until(lambda: pipe.flushed == 2)
     stopped.cancel()
     await asyncio.wait({stopped})
     assert not pipe.answers[0].cancelled()
     pipe.answers[0].set_result("written")
     await other
-    assert len(pipe.written) == 1
+    assert len(pipe.queued) == 1
 
 
 async def test_a_lost_lease_is_told_once_and_nothing_is_sent_after_it(withheld: Held) -> None:
@@ -347,18 +386,17 @@ async def test_a_lost_lease_is_told_once_and_nothing_is_sent_after_it(withheld: 
     emitter.emit(Heartbeat(turn=3, tool_calls=0, elapsed_ms=5))
     with pytest.raises(Fenced):
         await emitter.settled()
-    assert (fenced, len(pipe.written), len(pipe.published)) == (["fenced"], 2, 2)
+    assert (fenced, len(pipe.queued), len(pipe.published)) == (["fenced"], 2, 2)
 
 
 async def test_nothing_is_sent_where_nothing_was_said_or_after_the_end(withheld: Held) -> None:
     pipe, emitter, _ = withheld
     await emitter.settled()
-    emitter.emit(TurnStarted(turn=1))
     emitter.delta(TextDelta, 1, "words")
     emitter.close()
     end = time.monotonic() + 2 * FRAME_SECONDS
     await until(lambda: time.monotonic() > end)
-    assert (pipe.written, pipe.published) == ([], [])
+    assert (pipe.queued, pipe.published) == ([], [])
 
 
 async def test_an_answer_that_is_an_error_or_never_comes_is_no_loss_of_the_lease(withheld: Held) -> None:

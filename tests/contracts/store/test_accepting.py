@@ -51,7 +51,7 @@ async def test_what_finished_is_pruned_with_every_key_and_nothing_else_is_touche
 ) -> None:
     queued, running, done = await accepted(store), await claimed(store), await claimed(store)
     kept = {"artifacts": {"a": "1"}, "permissions": {"prm_1": "{}"}, "path": done.id}
-    await write(pipe, done, RunUpdate(history=['{"role":"user"}'], ledger=[("call", "asked")], **kept))
+    await write(pipe, done, RunUpdate(history=['{"role":"user"}'], ledger={"call": "asked"}, **kept))
     await store.redis.hset(grants_key(done.id), "grant", "{}")
     await accepted(store, parent_id=done.id)
     await write(pipe, done, ending(done, 2))

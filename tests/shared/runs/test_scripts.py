@@ -255,7 +255,7 @@ async def test_a_run_that_is_done_again_keeps_nothing_of_its_failed_try_but_what
     store: RunStore, clients: list[Any]
 ) -> None:
     claim = await claimed(store)
-    begun = RunUpdate(history=["{}"], ledger=[("call_1_1", "{}")], fields={"tools": "[]", "lost": "1"})
+    begun = RunUpdate(history=["{}"], ledger={"call_1_1": "{}"}, fields={"tools": "[]", "lost": "1"})
     again = RunUpdate(events=[(2, "{}")], fields={"checkpoint": "{}"}, retry_ms=5_000_000)
     async with Pipe(clients[1], WRITING) as pipe:
         assert await pipe.script(RECORD, *begun.call(claim.id, claim.fence)) == "written"
