@@ -29,6 +29,8 @@ from redis.exceptions import (
 from .background import Backoff, RepeatedCause, essential
 
 T = TypeVar("T")
+ScriptCall = tuple[Sequence[str], Mapping[str, Any], Sequence[Any]]
+"""Keys, named arguments, and values that follow these as they are, so that large ones are not encoded twice."""
 
 REDIS_DOWN = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OSError)
 """Errors of an unreachable Redis: a later retry is right, and every script is idempotent."""
@@ -132,24 +134,12 @@ class Script:
             return await client.eval(self.source, len(keys), *args)
 
 
-ScriptCall = tuple[Sequence[str], Mapping[str, Any], Sequence[Any]]
-"""Keys, named arguments, and values that follow these as they are."""
-
-
-Command = tuple[Any, ...]
-
-
 @dataclass(slots=True)
 class _Job:
-    _command: Command | Callable[[], Command]
+    command: Any
+    """Or a function that makes it, once, when it is sent."""
     transient: bool
     done: asyncio.Future[Any]
-
-    def command(self) -> Command:
-        """Returns the command, which is made once, when it is first sent."""
-        if callable(self._command):
-            self._command = self._command()
-        return self._command
 
 
 class Pipe:
@@ -193,17 +183,14 @@ class Pipe:
     def script(
         self, script: Script, keys: Sequence[str], arguments: Mapping[str, Any], values: Sequence[Any] = ()
     ) -> asyncio.Future[Any]:
-        """Queues a script and returns a future of its reply. Callers that wait for it call ``flush``.
-
-        ``values`` follow the named arguments as they are, so that large ones are not encoded twice.
-        """
+        """Queues a script and returns a future of its reply. Callers that wait for it call ``flush``."""
         return self.deferred(script, lambda: (keys, arguments, values))
 
     def deferred(self, script: Script, call: Callable[[], ScriptCall]) -> asyncio.Future[Any]:
-        """Queues a script with what ``call`` returns; it is called once, when the script is sent."""
+        """The same with what ``call`` returns when the script is sent: until then, it can grow."""
         assert script in self._scripts, f"{script.name} is not one of this pipe's scripts"
 
-        def command() -> Command:
+        def command() -> tuple[Any, ...]:
             keys, arguments, values = call()
             return ("EVALSHA", script.sha, len(keys), *keys, to_json(arguments), *values)
 
@@ -218,7 +205,7 @@ class Pipe:
         if not self.away:
             self._ask(("PUBLISH", channel, message), transient=True)
 
-    def _ask(self, command: Command | Callable[[], Command], *, transient: bool) -> asyncio.Future[Any]:
+    def _ask(self, command: Any, *, transient: bool) -> asyncio.Future[Any]:
         job = _Job(command, transient, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
         self._wake.set()
@@ -238,6 +225,8 @@ class Pipe:
             self._hurried.clear()
             next_time = loop.time() + PACE_SECONDS
             batch = [self._jobs[i] for i in range(min(len(self._jobs), self.BATCH))]
+            for job in batch:
+                job.command = job.command() if callable(job.command) else job.command
             try:
                 answers = await self._send(batch)
                 self.away = False
@@ -267,7 +256,7 @@ class Pipe:
                 if refusal := next((answer for answer in loaded if isinstance(answer, ResponseError)), None):
                     raise refusal
                 self._loaded = True
-            answers = await self._say([job.command() for job in batch])
+            answers = await self._say([job.command for job in batch])
         if not fresh and any(isinstance(answer, NoScriptError) for answer in answers):
             # The server was restarted in between: none of the refused commands has taken effect.
             self._loaded = False

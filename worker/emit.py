@@ -17,16 +17,17 @@ from ..shared.errors import Fenced
 from ..shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta, capped
 from ..shared.masking import SecretMask
 from ..shared.runs.keys import EVENTS, INDEX, LEASES, PENDING, channel, keys_of
-from ..shared.runs.record import Claim
+from ..shared.runs.record import Claim, compressed, reference
 from ..shared.runs.store import RECORD
 from ..shared.wire import now
 
 
 @dataclass(slots=True)
 class RunUpdate:
-    """One write: collected change by change, then sent. ``before`` is the history's length before ``history``."""
+    """One write, collected step by step; before it, ``after`` is the last event, ``before`` the history's length."""
 
     events: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    after: int = 0
     before: int = 0
     history: list[str] = field(default_factory=list[str])
     ledger: dict[str, str] = field(default_factory=dict[str, str])
@@ -51,6 +52,7 @@ class RunUpdate:
             "fence": fence,
             "channel": EVENTS,
             "retention_seconds": self.retention,
+            "after": self.after,
             "before": self.before,
             "events": len(self.events),
             "history": len(self.history),
@@ -63,7 +65,8 @@ class RunUpdate:
         if self.retry_ms is not None:
             arguments["retry_ms"] = self.retry_ms
         pairs = chain(self.ledger.items(), self.fields.items(), self.artifacts.items(), self.permissions.items())
-        values = [*chain.from_iterable(self.events), *self.history, *chain.from_iterable(pairs)]
+        events = ((seq, event, compressed(event)) for seq, event in self.events)
+        values = [*chain.from_iterable(events), *self.history, *chain.from_iterable(pairs)]
         return [LEASES, PENDING, *keys_of(id)], arguments, values
 
 
@@ -81,7 +84,8 @@ class Emitter:
         """Masks every known secret value in what leaves the run."""
         self._on_fenced = on_fenced
         self._seq = claim.seq
-        self._update = RunUpdate(before=len(claim.history), path=" ".join(claim.path))
+        self._update = RunUpdate(after=claim.seq, before=len(claim.history), path=" ".join(claim.path))
+        self._references: dict[str, str] = {}  # what stands for long texts of the turn's events
         self._queued = False
         self._last: asyncio.Future[Any] | None = None
         self._delta: tuple[type[TextDelta | ThinkingDelta], int, list[str]] | None = None
@@ -90,12 +94,14 @@ class Emitter:
         self.handed_over = False
         """Whether the run was handed over: nothing more is written."""
 
-    def emit(self, event: Event) -> None:
-        """Publishes an event; a durable one is stored and numbered."""
+    def emit(self, event: Event, text: str = "") -> None:
+        """Publishes an event; a durable one is stored and numbered. What repeats ``text`` in its turn refers to it."""
         self._send_delta()
         if event.durable:
             self._seq += 1
-            self._update.events.append((self._seq, self._encode(event, self._seq)))
+            encoded = self._encode(event, self._seq)
+            self._update.events.append((self._seq, encoded))
+            self._references |= reference(self._seq, encoded, text)
             self._queue()
         else:
             self._publish(event)
@@ -126,14 +132,15 @@ class Emitter:
 
     def store_message(self, entry: bytes) -> None:
         """Appends a message to the stored history."""
-        self._update.history.append(entry.decode())
+        self._update.history.append(self._referred(entry.decode()))
         self._queue()
 
     def set_call_state(self, call: str, state: str) -> None:
         """Writes the state of a call to the ledger; the call "" clears the ledger, with what it would only delete."""
         if not call:
             self._update.ledger.clear()
-        self._update.ledger[call] = state
+            self._references.clear()
+        self._update.ledger[call] = self._referred(state)
         self._queue()
 
     def set(self, fields: Mapping[str, str]) -> None:
@@ -194,14 +201,19 @@ class Emitter:
             self._last.add_done_callback(self._written)
 
     def _call(self, update: RunUpdate) -> ScriptCall:
-        if update is self._update:
-            self._seal()
+        self._seal()
         return update.call(self._claim.id, self._claim.fence)
 
     def _seal(self) -> None:
         """Lets further changes be another write."""
-        self._update = RunUpdate(before=self._update.before + len(self._update.history), path=self._update.path)
+        before = self._update.before + len(self._update.history)
+        self._update = RunUpdate(after=self._seq, before=before, path=self._update.path)
         self._queued = False
+
+    def _referred(self, entry: str) -> str:
+        for text, stands_for_it in self._references.items():
+            entry = entry.replace(text, stands_for_it)
+        return entry
 
     def _written(self, done: asyncio.Future[Any]) -> None:
         if not done.cancelled() and done.exception() is None and done.result() == "fenced" and not self._fenced:

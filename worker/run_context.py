@@ -86,7 +86,7 @@ class StepLog:
             }
         )
         self.ended.append(done)
-        self.emit.emit(StepCompleted(step=done))
+        self.emit.emit(StepCompleted(step=done), done.result or "")
 
     def refuse(self, call: Call, result: ToolResult) -> None:
         """Records a step for a call that was not executed: started and ended at once, in one attempt only."""

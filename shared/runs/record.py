@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, Self
+
+from pydantic_core import to_json
 
 from ..delegation import Artifact, Delegation, Progress, Status
 from ..errors import Conflict, Invalid, NotFound
@@ -17,7 +22,7 @@ from ..text import shortened
 from ..wire import now
 from .cost import LABELS, MODEL, SESSION
 from .disk import CONTINUES, DISK
-from .keys import artifacts_key, record_key
+from .keys import artifacts_key, events_key, history_key, ledger_key, record_key
 
 TRUST = "trust"
 FILE_TURNS = "file_turns"
@@ -111,8 +116,49 @@ async def trust_of(redis: Any, id: str) -> Trust:
     return Trust.model_validate_json(text) if text else Trust()
 
 
+LONG = 1000
+"""Characters of a text from which it is stored once, and of an event from which it is stored compressed."""
+_REFERENCE = re.compile("\x01([0-9]+):([0-9]+):([0-9]+)\x01")
+"""An event's number, and where a piece of it begins and ends. JSON has no such character: it is escaped in texts."""
+
+
+def compressed(event: str) -> str:
+    """Returns a long event as it is stored; "" for a short one, which is stored as it is published."""
+    if len(event) < LONG:
+        return ""
+    deflate = zlib.compressobj(1, zlib.DEFLATED, 13, 7)  # clearing the memory of larger windows would take longest
+    return b64encode(deflate.compress(event.encode()) + deflate.flush()).decode()
+
+
+def published(stored: str) -> str:
+    """Returns a stored event as it was published."""
+    return stored if stored.startswith("{") else zlib.decompress(b64decode(stored)).decode()
+
+
+def reference(seq: int, event: str, text: str) -> dict[str, str]:
+    """Returns what stands for a long text of this event, by its JSON form; {} where it was masked or cut there."""
+    text = to_json(text).decode()[1:-1]
+    begin = event.find(text)
+    return {text: f"\x01{seq}:{begin}:{begin + len(text)}\x01"} if len(text) >= LONG and begin >= 0 else {}
+
+
 KeptRun = tuple[list[str], dict[str, str], str | None, str | None]
 """What earlier attempts wrote: history, ledger, kit; and the last one whose worker's event loop stalled."""
+
+
+async def kept_run(redis: Any, id: str) -> KeptRun:
+    """Reads what earlier attempts wrote, with the texts to which history and ledger refer."""
+    async with redis.pipeline() as pipeline:  # a transaction: nothing expires in between
+        pipeline.lrange(history_key(id), 0, -1).hgetall(ledger_key(id)).hmget(record_key(id), ["tools", "stalled"])
+        history, ledger, kept, entries = await pipeline.xrange(events_key(id)).execute()
+    events = {number.partition("-")[0]: published(entry["e"]) for number, entry in entries}
+
+    def restored(entry: str) -> str:
+        return _REFERENCE.sub(lambda of: events[of[1]][int(of[2]) : int(of[3])], entry)
+
+    return [*map(restored, history)], {call: restored(state) for call, state in ledger.items()}, *kept
+
+
 LISTED_CHARACTERS = 2000
 """Characters of each text of a request that a list contains; the delegation itself has all of it."""
 

@@ -31,13 +31,11 @@ from .keys import (
     children_key,
     events_key,
     filed_key,
-    history_key,
     idempotency_key,
     keys_of,
-    ledger_key,
     record_key,
 )
-from .record import Claim, KeptRun, acceptance, brief, kept_artifact, matches, not_found, resource
+from .record import Claim, acceptance, brief, kept_artifact, kept_run, matches, not_found, published, resource
 from .spend import SPEND
 
 IDEMPOTENCY_SECONDS = 24 * 3600
@@ -162,11 +160,7 @@ class RunStore:
         if verdict != "claimed":
             return None
         fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        kept: KeptRun = [], {}, None, None
-        if int(fields["attempt"]) > 1:
-            history = await self.redis.lrange(history_key(id), 0, -1)
-            ledger = await self.redis.hgetall(ledger_key(id))
-            kept = history, ledger, *await self.redis.hmget(record_key(id), ["tools", "stalled"])
+        kept = await kept_run(self.redis, id) if int(fields["attempt"]) > 1 else ([], {}, None, None)
         return Claim.of(id, fields, kept)
 
     async def get(self, id: str) -> Delegation:
@@ -248,11 +242,12 @@ class RunStore:
         if not await self.redis.exists(record_key(id)):
             raise not_found(id)
         entries = await self.redis.xrange(events_key(id), min=f"({after}-0")
-        return [Envelope.from_json(entry["e"]) for _, entry in entries]
+        return [Envelope.from_json(published(entry["e"])) for _, entry in entries]
 
     async def conversation(self, id: str) -> tuple[list[str], str | None]:
         """Returns the stored messages and the kit of a run; nothing where it never began or is gone."""
-        return await self.redis.lrange(history_key(id), 0, -1), await self.redis.hget(record_key(id), "tools")
+        history, _, tools, _ = await kept_run(self.redis, id)
+        return history, tools
 
     async def patch(self, id: str) -> str:
         """Returns the unified diff of the run as of its last write. Raises ``NotFound``."""

@@ -23,7 +23,8 @@ import redis
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.delegation import Step, ToolAgentResult
 from deputize.shared.events import AnyEvent, StepCompleted
-from deputize.shared.runs.keys import artifacts_key, children_key, history_key, record_key
+from deputize.shared.runs.keys import artifacts_key, children_key, events_key, history_key, record_key
+from deputize.shared.runs.record import published
 from deputize.shared.settings import Settings
 from tests.processes.ordinary_user import ORDINARY_UID, need_ordinary_user
 from tests.processes.preloaded import WORKER
@@ -160,6 +161,8 @@ class Stage:
         with redis.Redis.from_url(self.url) as client:
             said = [*client.lrange(history_key(id), 0, -1), *client.hgetall(record_key(id)).values()]
             said += client.hgetall(artifacts_key(id)).values()
+            entries: Any = client.xrange(events_key(id))
+            said += [published(fields[b"e"].decode()).encode() for _, fields in entries]
             of_subagents = [self._left_by(os.fsdecode(child)) for child in client.smembers(children_key(id))]
         paths = [path for path in self.files_of(id).rglob("*") if stat.S_ISREG(path.lstat().st_mode)]
         return b"\n".join([*map(os.fsencode, said), *of_subagents, *(path.read_bytes() for path in paths)])

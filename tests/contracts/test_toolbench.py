@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from deputize.shared.runs.keys import history_key
 from tests.runs.bench import Bench, call, say, script
 from tests.runs.nesting import begin, by_task, carrying_out
 from tests.runs.toolbench import Toolbench
@@ -31,7 +30,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 async def answers(bench: Bench, id: str) -> list[str]:
     """What the tool calls of a run were answered, in order."""
-    messages = [json.loads(entry) for entry in await bench.store.redis.lrange(history_key(id), 0, -1)]
+    messages = [json.loads(entry) for entry in (await bench.store.conversation(id))[0]]
     blocks = [block for message in messages if message["role"] == "user" for block in message["content"]]
     return [block["content"] for block in blocks if block["type"] == "tool_result"]
 

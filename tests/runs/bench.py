@@ -17,7 +17,6 @@ from deputize.shared.events import Envelope, StepCompleted
 from deputize.shared.ids import new_id
 from deputize.shared.queue import Ticket, create_app
 from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.runs.keys import history_key
 from deputize.shared.runs.store import RunStore
 from deputize.shared.settings import Settings
 from deputize.worker.celery_pool.process import ProgressEvents
@@ -93,7 +92,7 @@ class Bench:
 
     async def answers(self, id: str) -> list[str]:
         """What the model was told of its calls."""
-        history = [json.loads(entry) for entry in await self.store.redis.lrange(history_key(id), 0, -1)]
+        history = [json.loads(entry) for entry in (await self.store.conversation(id))[0]]
         blocks = [block for entry in history if entry["role"] == "user" for block in entry["content"]]
         return [block["content"] for block in blocks if block["type"] == "tool_result"]
 

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.delegation import Step, ToolAgentResult
+from deputize.shared.events import StepCompleted
 from deputize.shared.ids import new_id
 from deputize.shared.queue import Ticket, create_app, send_tickets
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import history_key
 from deputize.shared.runs.store import RunStore
 from deputize.worker.workspace.generation import Generation
 from tests.runs.bench import call, say, script
@@ -53,12 +53,15 @@ class Counting:
             yield counting
 
 
+LONG = "".join(f"{number}: naïve\n" for number in range(200))
+
+
 def append(number: int) -> dict[str, Any]:
     return call("bash", command=f"echo line-{number} >> log.txt")
 
 
 def effects(folder: Path, counting: Counting, name: str) -> str:
-    """Twelve steps: appending through bash, writing, editing, counting; some of them in one turn."""
+    """Thirteen steps: appending through bash, writing, editing, reading, counting; some of them in one turn."""
 
     def count(number: int) -> dict[str, Any]:
         return call("count", url=f"http://127.0.0.1:{counting.port}/{name}-{number}")
@@ -70,7 +73,8 @@ def effects(folder: Path, counting: Counting, name: str) -> str:
         [append(2), call("edit_file", path="a.txt", old_string="alpha", new_string="alpha alpha")],
         [call("read_file", path="a.txt"), count(2), append(3)],
         [call("edit_file", path="a.txt", old_string="beta", new_string="beta beta")],
-        [call("write_file", path="b.txt", content="b\n"), append(4), count(3)],
+        [call("write_file", path="b.txt", content=LONG), count(3)],
+        [call("read_file", path="b.txt"), append(4)],
         [say("All is done.")],
     )
 
@@ -95,9 +99,7 @@ async def check(fleet: Fleet, counting: Counting, result: ToolAgentResult, name:
     wrong: list[str] = []
     if result.termination_reason != "completed":
         wrong.append(f"ended as {result.termination_reason}: {result.summary}")
-    history = [
-        json.loads(entry) for entry in await fleet.service.store.redis.lrange(history_key(result.delegation_id), 0, -1)
-    ]
+    history = [json.loads(entry) for entry in (await fleet.service.store.conversation(result.delegation_id))[0]]
     doubts = _doubts(history)
     folder = fleet.settings.workspaces / result.delegation_id
     lines = Counter(_text(folder, "log.txt").split())
@@ -107,7 +109,9 @@ async def check(fleet: Fleet, counting: Counting, result: ToolAgentResult, name:
         wrong += _counted(f"count {number}", counting.seen[f"{name}-{number}"], doubts, f"/{name}-{number}")
     if _text(folder, "a.txt") != "alpha alpha\nbeta beta\n" and not any("a.txt" in doubt for doubt in doubts):
         wrong.append(f"a.txt is {_text(folder, 'a.txt')!r}")
-    numbers = [envelope.seq for envelope in await fleet.service.events(result.delegation_id)]
+    events = await fleet.service.events(result.delegation_id)
+    wrong += _otherwise_read(history, [each.event.step for each in events if isinstance(each.event, StepCompleted)])
+    numbers = [envelope.seq for envelope in events]
     if numbers != list(range(1, len(numbers) + 1)):
         wrong.append(f"events are numbered {numbers}")
     return wrong + _unanswered(history)
@@ -133,6 +137,17 @@ def _doubts(history: list[dict[str, Any]]) -> list[str]:
         for block in message["content"]
         if block["type"] == "tool_result" and "outcome unknown" in block["content"]
     ]
+
+
+def _otherwise_read(history: list[dict[str, Any]], steps: list[Step]) -> list[str]:
+    """What the model has got of files is what the events show: a long result is stored in one of them only."""
+    blocks = [block for message in history for block in message["content"]]
+    calls = {block["id"] for block in blocks if block["type"] == "tool_use" and block["name"] == "read_file"}
+    got = [block["content"] for block in blocks if block["type"] == "tool_result" and block["tool_use_id"] in calls]
+    shown = [step.result for step in steps if step.tool_name == "read_file"]
+    if got == shown and len(got) == 2 and all(line in got[1] for line in LONG.splitlines()):
+        return []
+    return [f"of files the model got {got}, and the events show {shown}"]
 
 
 def _unanswered(history: list[dict[str, Any]]) -> list[str]:

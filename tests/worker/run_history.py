@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from deputize.shared.delegation import ToolAgentResult
-from deputize.shared.runs.keys import history_key
 from tests.runs.bench import Bench, call
 
 READ = call("read_file", path="a.txt")
@@ -14,7 +13,7 @@ WRITE = call("write_file", path="a.txt", content="one\n")
 
 
 async def history_of(bench: Bench, result: ToolAgentResult) -> list[dict[str, Any]]:
-    return [json.loads(entry) for entry in await bench.store.redis.lrange(history_key(result.delegation_id), 0, -1)]
+    return [json.loads(entry) for entry in (await bench.store.conversation(result.delegation_id))[0]]
 
 
 def answered_once(history: list[dict[str, Any]]) -> bool:

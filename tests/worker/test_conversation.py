@@ -238,7 +238,7 @@ def long_script(folder: Path, *after: Any, summary: str = "NOTES: a.txt was writ
 
 
 async def kept(bench: Bench, id: str) -> list[Any]:
-    return [json.loads(entry) for entry in await bench.store.redis.lrange(history_key(id), 0, -1)]
+    return [json.loads(entry) for entry in (await bench.store.conversation(id))[0]]
 
 
 @pytest.mark.requirement("P-21")

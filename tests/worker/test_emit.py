@@ -13,7 +13,16 @@ import pytest
 from deputize.shared.connection import Pipe, ScriptCall
 from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.errors import Fenced
-from deputize.shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
+from deputize.shared.events import (
+    MAX_EVENT_BYTES,
+    AskedCall,
+    Heartbeat,
+    Replied,
+    StepCompleted,
+    TextDelta,
+    ThinkingDelta,
+    TurnStarted,
+)
 from deputize.shared.permission import McpDetails
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.keys import channel, history_key, ledger_key, permissions_key, record_key
@@ -305,6 +314,7 @@ async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier
     expected = [
         RunUpdate(
             events=[(seq, event)],
+            after=seq - 1,
             before=before,
             history=[entry],
             ledger={"call": "state"},
@@ -420,3 +430,16 @@ async def test_a_last_event_either_ends_the_run_or_is_followed_by_another_try(
 ) -> None:
     with pytest.raises(ValueError, match="either retention or retry_ms"):
         await voice.emitter.end(replied("."), {}, **ways)
+
+
+async def test_a_text_is_referred_to_until_its_turn_is_answered(voice: Voice) -> None:
+    text = "a line of a file\n" * 100
+    message = json.dumps({"role": "user", "content": text})
+    voice.emitter.emit(StepCompleted(step=STEP.model_copy(update={"result": text})), text)
+    voice.emitter.store_message(message.encode())
+    voice.emitter.set_call_state("", "")
+    voice.emitter.store_message(message.encode())
+    await voice.emitter.settled()
+    first, second = await voice.store.redis.lrange(history_key(voice.claim.id), 0, -1)
+    assert (len(first) < 100, second) == (True, message)
+    assert (await voice.store.conversation(voice.claim.id))[0] == [message] * 2

@@ -32,7 +32,7 @@ HOLD = asked("bash", command="echo begun > a.txt; exec sleep 1000")
 
 
 async def answers(bench: Bench, id: str, message: int = 2) -> list[dict[str, Any]]:
-    entries = await bench.store.redis.lrange(history_key(id), 0, -1)
+    entries = (await bench.store.conversation(id))[0]
     return [block for block in json.loads(entries[message])["content"] if block["type"] == "tool_result"]
 
 
@@ -86,7 +86,7 @@ async def test_calls_of_the_turn_without_tools_are_neither_made_nor_left_open(re
         assert result.files_modified == ["a.txt"]
         kept = json.loads(await bench.store.redis.hget(record_key(result.delegation_id), "checkpoint"))
         assert (kept["turns"], kept["begunTurn"]) == (1, False)  # were it lost, no turn would be given back for it
-        entries = await bench.store.redis.lrange(history_key(result.delegation_id), 0, -1)
+        entries = (await bench.store.conversation(result.delegation_id))[0]
         assert json.loads(entries[-1])["content"] == [text("So far.")]
         said = [e.event for e in await bench.events(result.delegation_id) if isinstance(e.event, Replied)]
         assert [len(reply.tool_calls) for reply in said] == [1, 0]
@@ -128,7 +128,7 @@ async def test_what_was_sent_is_sent_again_as_it_was_in_every_turn(redis_url: st
     ]
     async with talking(redis_url, tmp_path / "home", *work, Turn([text("done")])) as (bench, fake):
         result = await bench.run()
-        kept = await bench.store.redis.lrange(history_key(result.delegation_id), 0, -1)
+        kept = (await bench.store.conversation(result.delegation_id))[0]
         bodies = [each.body for each in fake.journal]
     assert result.termination_reason == "completed"
     assert {body["max_tokens"] for body in bodies} == {16_000}
@@ -257,7 +257,7 @@ async def test_a_summary_that_the_budget_cannot_pay_is_made_from_the_log_and_the
     path.write_text(json.dumps({"rules": [fresh, *json.loads(path.read_text())["rules"]], "label": "", "window": 5000}))
     result = await bench.run(model=name, tools=["glob"], limits={"max_tokens": 90_000})
     assert (result.termination_reason, result.summary) == ("completed", "done from the log")
-    entries = await bench.store.redis.lrange(history_key(result.delegation_id), 0, -1)
+    entries = (await bench.store.conversation(result.delegation_id))[0]
     begun = json.loads(entries[-2])["content"][0]["text"]
     assert "The model wrote no summary: maxTokens 90000 reached" in begun
     assert "1. [turn 1] ✓ " in begun

@@ -10,7 +10,6 @@ import pytest
 
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import history_key
 from deputize.shared.settings import Settings
 from deputize.worker.models import close_models
 from deputize.worker.task import carry_out
@@ -165,7 +164,7 @@ async def test_the_report_of_a_subagent_is_whole(redis_url: str, tmp_path: Path)
         fake.script("the part", [Turn([text("One half, ")], stop="max_tokens"), Turn([text("the other.")])])
         async with carrying_out(bench):
             result = await bench.run("the parent's", tools=["call_subagent"])
-        entries = await bench.store.redis.lrange(history_key(result.delegation_id), 0, -1)
+        entries = (await bench.store.conversation(result.delegation_id))[0]
     (answer,) = [block for entry in entries for block in json.loads(entry)["content"] if block["type"] == "tool_result"]
     assert json.loads(answer["content"])["summary"] == "One half, the other."
 

@@ -14,7 +14,7 @@ import pytest
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import Envelope, Replied, RunFinished, StepCompleted, TextDelta
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import channel, history_key
+from deputize.shared.runs.keys import channel
 from deputize.worker.models import close_models
 from deputize.worker.task import carry_out
 from deputize.worker.xml_calls.instruction import format_tool_call
@@ -58,7 +58,7 @@ async def traces(bench: Bench, result: ToolAgentResult) -> dict[str, Any]:
 
 
 async def history_of(bench: Bench, id: str) -> list[dict[str, Any]]:
-    return [json.loads(entry) for entry in await bench.store.redis.lrange(history_key(id), 0, -1)]
+    return [json.loads(entry) for entry in (await bench.store.conversation(id))[0]]
 
 
 async def test_reading_writing_commands_and_errors_are_the_same(bench: Bench, tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 -- The only writer of a run: all that it writes joins the record in one step, and only for the holder of the fence.
 -- Writing the same again changes nothing (events by their number, history by its length), so a lost answer is retried.
 -- KEYS: leases, pending permissions, record, events, history, ledger, children, artifacts, permissions, grants
--- Arguments: id, index (its key), fence, channel, retention_seconds (0: the run goes on), retry_ms (only where it is done again from the
---   start: the next claim is due after that time, and history, ledger and kit are dropped), before (the history's length), and how many
---   values of each kind follow in ARGV, as they are and in this order: events (seq, event), history (entry), ledger
---   (call, state; a call of '' empties the ledger: its turn is answered), fields (name, value), artifacts (name, content),
---   permissions (name, value; a name without a colon is a request's id, and it is pending from then on), path (of the
---   run, for these)
+-- Arguments: id, index (its key), fence, channel, retention_seconds (0: the run goes on), retry_ms (only where it is done
+--   again from the start: the next claim is due after that time, and history, ledger and kit are dropped), after (the
+--   number of the last event), before (the history's length), and how many values of each kind follow in ARGV, as they are
+--   and in this order: events (seq, event, and how it is stored, '': as it is), history (entry), ledger (call, state; a
+--   call of '' empties the ledger: its turn is answered), fields (name, value), artifacts (name, content), permissions
+--   (name, value; a name without a colon is a request's id, and it is pending from then on), path (of the run, for these)
 -- Returns 'written', or 'fenced' where the fence is another's, or where earlier writes of this run are gone.
 local arguments = cjson.decode(ARGV[1])
 local leases, pending, record, events, history, ledger, _, artifacts, permissions = unpack(KEYS)
@@ -24,17 +24,16 @@ local function following()
 end
 
 local last = tonumber(seq)
-if (arguments.events > 0 and tonumber(ARGV[2]) > last + 1)
-    or (arguments.history > 0 and redis.call('LLEN', history) < arguments.before) then
+if arguments.after > last or (arguments.history > 0 and redis.call('LLEN', history) < arguments.before) then
   -- Redis has an older state than this run has written: it was restored, or a replica that lagged took over. The run
   -- stops, and the next attempt settles what is in doubt with the marks on the disk.
   redis.call('ZADD', leases, 0, arguments.id)
   return 'fenced'
 end
 for _ = 1, arguments.events do
-  local number, event = tonumber(following()), following()
+  local number, event, stored = tonumber(following()), following(), following()
   if number > last then
-    redis.call('XADD', events, number .. '-0', 'e', event)
+    redis.call('XADD', events, number .. '-0', 'e', stored == '' and event or stored)
     redis.call('PUBLISH', arguments.channel .. ':' .. arguments.id, event)
     redis.call('PUBLISH', arguments.channel, event)
     last = number

@@ -13,7 +13,7 @@ import pytest
 
 from deputize.shared.events import Envelope, Heartbeat, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import LEASES, channel, history_key, record_key
+from deputize.shared.runs.keys import LEASES, channel, record_key
 from deputize.shared.runs.record import Claim
 from deputize.worker.run import Run
 from deputize.worker.task import carry_out
@@ -181,7 +181,7 @@ async def test_an_attempt_that_finds_the_time_used_up_ends_the_run_and_settles_w
     started, ended = ([each.step for each in events if isinstance(each, kind)] for kind in (StepStarted, StepCompleted))
     assert [step.id for step in started] == [step.id for step in ended]
     assert ("outcome unknown" in (ended[1].error or ""), ended[0].error) == (True, None)
-    if history := [entry for entry in await bench.store.redis.lrange(history_key(id), 0, -1) if "tool_result" in entry]:
+    if history := [entry for entry in (await bench.store.conversation(id))[0] if "tool_result" in entry]:
         assert [word in history[0] for word in ("outcome unknown", "not executed")] == [True, True]
 
 

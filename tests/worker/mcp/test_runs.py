@@ -14,7 +14,7 @@ import pytest
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import ErrorSeen, RunStarted, StepCompleted
 from deputize.shared.request import ApprovalMode, DelegationRequest
-from deputize.shared.runs.keys import channel, history_key
+from deputize.shared.runs.keys import channel
 from deputize.worker.models.base import Model, Part, Price, Prompt, ToolSpec
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, say, script
@@ -64,7 +64,7 @@ async def interrupted(bench: Bench, id: str) -> None:
 
 
 async def answers(bench: Bench, result: ToolAgentResult) -> str:
-    return " ".join(await bench.store.redis.lrange(history_key(result.delegation_id), 0, -1))
+    return " ".join((await bench.store.conversation(result.delegation_id))[0])
 
 
 def dynamic(told: tuple[ToolSpec, ...]) -> list[str]:
