@@ -125,6 +125,9 @@ class Script:
         self.source = "".join(folder.joinpath(f"{name}.lua").read_text("utf-8") for name in names)
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
+    def command(self, keys: Sequence[str], arguments: Mapping[str, Any], values: Sequence[Any]) -> tuple[Any, ...]:
+        return ("EVALSHA", self.sha, len(keys), *keys, to_json(arguments), *values)
+
     async def run(self, client: Any, keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
         """Runs the script; loads it first if the server does not have it (after a restart)."""
         args = [*keys, to_json(arguments)]
@@ -189,12 +192,7 @@ class Pipe:
     def deferred(self, script: Script, call: Callable[[], ScriptCall]) -> asyncio.Future[Any]:
         """The same with what ``call`` returns when the script is sent: until then, it can grow."""
         assert script in self._scripts, f"{script.name} is not one of this pipe's scripts"
-
-        def command() -> tuple[Any, ...]:
-            keys, arguments, values = call()
-            return ("EVALSHA", script.sha, len(keys), *keys, to_json(arguments), *values)
-
-        return self._ask(command, transient=False)
+        return self._ask(lambda: script.command(*call()), transient=False)
 
     def flush(self) -> None:
         """Sends the queued commands without waiting for more."""

@@ -17,7 +17,7 @@ from ..shared.errors import Fenced
 from ..shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta, capped
 from ..shared.masking import SecretMask
 from ..shared.runs.keys import EVENTS, INDEX, LEASES, PENDING, channel, keys_of
-from ..shared.runs.record import Claim, compressed, reference
+from ..shared.runs.record import Claim, compressed, place_of, reference
 from ..shared.runs.store import RECORD
 from ..shared.wire import now
 
@@ -211,8 +211,9 @@ class Emitter:
         self._queued = False
 
     def _referred(self, entry: str) -> str:
-        for text, stands_for_it in self._references.items():
-            entry = entry.replace(text, stands_for_it)
+        for text, stands_for_it in sorted(self._references.items(), reverse=True):  # one may begin with another
+            while (begin := place_of(text, entry)) >= 0:
+                entry = entry[:begin] + stands_for_it + entry[begin + len(text) :]
         return entry
 
     def _written(self, done: asyncio.Future[Any]) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from deputize.shared.connection import Pipe, connect
+from deputize.shared.connection import Pipe, Script, ScriptCall, connect
 from deputize.shared.delegation import StepStatus
 from deputize.shared.events import StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import WRITING
+from deputize.worker.emit import RunUpdate
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, say, script
 from tests.worker.run_history import READ, WRITE, history_of
@@ -36,15 +40,21 @@ async def test_a_run_does_what_the_model_asks_and_reports_facts(bench: Bench, tm
 
 
 class NotedPipe(Pipe):
-    """A pipe that notes what is queued when it is flushed."""
+    """A pipe that notes which events of a run wait to be sent when it is flushed."""
 
     def __init__(self, redis: Redis) -> None:
         super().__init__(redis, WRITING)
-        self.queued: list[str] = []
+        self.updates: list[RunUpdate] = []
+        self.waiting: list[str] = []
 
     def flush(self) -> None:
-        self.queued.append(" ".join(str(job.command) for job in self._jobs))
+        self.waiting.append(" ".join(event for update in self.updates for _, event in update.events))
         super().flush()
+
+    def deferred(self, script: Script, call: Callable[[], ScriptCall]) -> asyncio.Future[Any]:
+        if isinstance(call, partial):
+            self.updates.append(call.args[0])
+        return super().deferred(script, call)
 
 
 async def test_the_start_of_a_run_is_sent_without_waiting_for_more(
@@ -54,7 +64,7 @@ async def test_the_start_of_a_run_is_sent_without_waiting_for_more(
     async with connect(redis_url, timeout=None) as redis, NotedPipe(redis) as pipe:
         id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [say("done")])))
         await carry_out(replace(bench.services, pipe=pipe), id)
-    first = next(queued for queued in pipe.queued if '"run_started"' in queued)
+    first = next(waiting for waiting in pipe.waiting if '"run_started"' in waiting)
     assert '"turn_started"' not in first
 
 

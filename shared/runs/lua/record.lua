@@ -39,7 +39,6 @@ for _ = 1, arguments.events do
     last = number
   end
 end
-redis.call('HSET', record, 'seq', last)
 local there = arguments.history > 0 and redis.call('LLEN', history) - arguments.before or 0
 for i = 1, arguments.history do
   local entry = following()
@@ -49,7 +48,8 @@ for _ = 1, arguments.ledger do
   local call, state = following(), following()
   if call == '' then redis.call('DEL', ledger) else redis.call('HSET', ledger, call, state) end
 end
-for _ = 1, arguments.fields do redis.call('HSET', record, following(), following()) end
+redis.call('HSET', record, 'seq', last, unpack(ARGV, at + 1, at + 2 * arguments.fields))
+at = at + 2 * arguments.fields
 for _ = 1, arguments.artifacts do redis.call('HSET', artifacts, following(), following()) end
 for _ = 1, arguments.permissions do
   local name, value = following(), following()
