@@ -456,3 +456,14 @@ async def test_a_long_event_is_read_later_as_it_was_heard_though_it_is_stored_in
         assert (await anext(followed)).to_dict() == frame
     stored = (await voice.store.redis.xrange(events_key(voice.claim.id)))[-1][1]["e"]
     assert len(stored) < len(text) / 3
+
+
+async def test_of_two_texts_that_begin_alike_the_whole_one_is_referred_to(voice: Voice) -> None:
+    text = "a line of a file\n" * 100
+    for each in (text, longer := f"{text}{'and more' * 200}"):
+        voice.emitter.emit(StepCompleted(step=STEP.model_copy(update={"result": each})), each)
+    voice.emitter.store_message(json.dumps([longer, text]).encode())
+    await voice.emitter.settled()
+    [stored] = await voice.store.redis.lrange(history_key(voice.claim.id), 0, -1)
+    assert len(stored) < 100
+    assert (await voice.store.conversation(voice.claim.id))[0] == [json.dumps([longer, text])]
