@@ -139,8 +139,7 @@ class Script:
 
 @dataclass(slots=True)
 class _Job:
-    command: Any
-    """Or a function that makes it, once, when it is sent."""
+    command: Any  # or a function that makes it, once, when it is sent
     transient: bool
     done: asyncio.Future[Any]
 

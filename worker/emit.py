@@ -27,6 +27,7 @@ class RunUpdate:
     """One write, collected step by step; before it, ``after`` is the last event, ``before`` the history's length."""
 
     events: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    stored: dict[int, str] = field(default_factory=dict[int, str])  # how an event is stored, if not as it is
     after: int = 0
     before: int = 0
     history: list[str] = field(default_factory=list[str])
@@ -65,7 +66,7 @@ class RunUpdate:
         if self.retry_ms is not None:
             arguments["retry_ms"] = self.retry_ms
         pairs = chain(self.ledger.items(), self.fields.items(), self.artifacts.items(), self.permissions.items())
-        events = ((seq, event, compressed(event)) for seq, event in self.events)
+        events = ((seq, event, self.stored.get(seq, "")) for seq, event in self.events)
         values = [*chain.from_iterable(events), *self.history, *chain.from_iterable(pairs)]
         return [LEASES, PENDING, *keys_of(id)], arguments, values
 
@@ -101,6 +102,7 @@ class Emitter:
             self._seq += 1
             encoded = self._encode(event, self._seq)
             self._update.events.append((self._seq, encoded))
+            self._update.stored[self._seq] = compressed(encoded)
             self._references |= reference(self._seq, encoded, text)
             self._queue()
         else:

@@ -119,8 +119,7 @@ async def trust_of(redis: Any, id: str) -> Trust:
 
 LONG = 1000
 """Characters of a text from which it is stored once, and of an event from which it is stored compressed."""
-_REFERENCE = re.compile("\x01([0-9]+):([0-9]+):([0-9]+)\x01")
-"""An event's number, and where a piece of it begins and ends. JSON has no such character: it is escaped in texts."""
+_REFERENCE = re.compile("\x01([0-9]+):([0-9]+):([0-9]+)\x01")  # event, begin, end; in JSON, \x01 is escaped
 
 
 def compressed(event: str) -> str:

@@ -6,28 +6,17 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing
 from typing import Any
 
 import pytest
 
-from deputize.shared.bus import Bus, follow
 from deputize.shared.connection import Pipe, ScriptCall
 from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.errors import Fenced
-from deputize.shared.events import (
-    MAX_EVENT_BYTES,
-    AskedCall,
-    Heartbeat,
-    Replied,
-    StepCompleted,
-    TextDelta,
-    ThinkingDelta,
-    TurnStarted,
-)
+from deputize.shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
 from deputize.shared.permission import McpDetails
 from deputize.shared.request import DelegationRequest, Limits
-from deputize.shared.runs.keys import channel, events_key, history_key, ledger_key, permissions_key, record_key
+from deputize.shared.runs.keys import channel, history_key, ledger_key, permissions_key, record_key
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RunStore
 from deputize.shared.text import CUT_NOTE
@@ -432,38 +421,3 @@ async def test_a_last_event_either_ends_the_run_or_is_followed_by_another_try(
 ) -> None:
     with pytest.raises(ValueError, match="either retention or retry_ms"):
         await voice.emitter.end(replied("."), {}, **ways)
-
-
-async def test_a_text_is_referred_to_until_its_turn_is_answered(voice: Voice) -> None:
-    text = "a line of a file\n" * 100
-    message = json.dumps({"role": "user", "content": text})
-    voice.emitter.emit(StepCompleted(step=STEP.model_copy(update={"result": text})), text)
-    voice.emitter.store_message(message.encode())
-    voice.emitter.set_call_state("", "")
-    voice.emitter.store_message(message.encode())
-    await voice.emitter.settled()
-    first, second = await voice.store.redis.lrange(history_key(voice.claim.id), 0, -1)
-    assert (len(first) < 100, second) == (True, message)
-    assert (await voice.store.conversation(voice.claim.id))[0] == [message] * 2
-
-
-async def test_a_long_event_is_read_later_as_it_was_heard_though_it_is_stored_in_less(voice: Voice) -> None:
-    text = "".join(f"{number}: naïve\n" for number in range(2000))
-    voice.emitter.emit(StepCompleted(step=STEP.model_copy(update={"result": text})), text)
-    frame = await voice.next_frame()
-    assert frame["step"]["result"] == text
-    async with Bus(voice.store.redis) as bus, aclosing(follow(bus, voice.store, voice.claim.id, after=1)) as followed:
-        assert (await anext(followed)).to_dict() == frame
-    stored = (await voice.store.redis.xrange(events_key(voice.claim.id)))[-1][1]["e"]
-    assert len(stored) < len(text) / 3
-
-
-async def test_of_two_texts_that_begin_alike_the_whole_one_is_referred_to(voice: Voice) -> None:
-    text = "a line of a file\n" * 100
-    for each in (text, longer := f"{text}{'and more' * 200}"):
-        voice.emitter.emit(StepCompleted(step=STEP.model_copy(update={"result": each})), each)
-    voice.emitter.store_message(json.dumps([longer, text]).encode())
-    await voice.emitter.settled()
-    [stored] = await voice.store.redis.lrange(history_key(voice.claim.id), 0, -1)
-    assert len(stored) < 100
-    assert (await voice.store.conversation(voice.claim.id))[0] == [json.dumps([longer, text])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 from pydantic_core import to_json
 
+from deputize.shared.bus import Bus, follow
 from deputize.shared.connection import Pipe, Script, ScriptCall
 from deputize.shared.delegation import Step, StepStatus, Usage
 from deputize.shared.errors import ErrorType
 from deputize.shared.events import Envelope, StepCompleted, TurnStarted
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import INDEX, LEASES, events_key, history_key, ledger_key, record_key
+from deputize.shared.runs.keys import INDEX, LEASES, channel, events_key, history_key, ledger_key, record_key
 from deputize.shared.runs.record import LONG, Claim, compressed, published, reference
 from deputize.shared.runs.store import RECORD, WRITING, RunStore
 from deputize.shared.wire import now
@@ -29,6 +30,7 @@ from deputize.worker.models.base import Call, Reply
 from deputize.worker.run_context import StepLog
 from deputize.worker.tools.base import ToolResult
 from tests.runs.bench import Bench, call, say, script
+from tests.waiting import until
 
 ID = "dlg_01m89y4tt504av9v7fgd150b1e"
 REQUEST = DelegationRequest(task="do it")
@@ -205,6 +207,44 @@ async def test_the_result_of_a_call_goes_into_redis_once_in_clear_and_a_secret_i
         texts = [published(fields["e"]) for _, fields in await store.redis.xrange(events_key(ID))]
         assert not any(SECRET in text for text in texts)
         assert [envelope.seq for envelope in await store.events(ID)] == [*range(1, len(texts) + 1)]
+
+
+async def test_a_text_is_referred_to_until_its_turn_is_answered() -> None:
+    async with fresh() as (store, pipe, claim):
+        emitter, message = Emitter(pipe, claim, [], lambda: None), answer(TEXT)
+        emitter.emit(StepCompleted(step=step_of("call_1_1", ToolResult(TEXT))), TEXT)
+        emitter.store_message(message.encode())
+        emitter.set_call_state("", "")
+        emitter.store_message(message.encode())
+        await emitter.settled()
+        first, second = await store.redis.lrange(history_key(ID), 0, -1)
+        assert (len(first) < 100, second) == (True, message)
+        assert (await store.conversation(ID))[0] == [message] * 2
+
+
+async def test_of_two_texts_that_begin_alike_the_whole_one_is_referred_to() -> None:
+    async with fresh() as (store, pipe, claim):
+        emitter, longer = Emitter(pipe, claim, [], lambda: None), f"{TEXT}{'and more' * 200}"
+        for text in (TEXT, longer):
+            emitter.emit(StepCompleted(step=step_of("call_1_1", ToolResult(text))), text)
+        emitter.store_message(answer(longer, TEXT).encode())
+        await emitter.settled()
+        [stored] = await store.redis.lrange(history_key(ID), 0, -1)
+        assert len(stored) < 150
+        assert (await store.conversation(ID))[0] == [answer(longer, TEXT)]
+
+
+async def test_a_long_event_is_read_later_as_it_was_heard_though_it_is_stored_in_less() -> None:
+    async with fresh() as (store, pipe, claim), store.redis.pubsub() as heard, Bus(store.redis) as bus:
+        await heard.subscribe(channel(ID))
+        emitter = Emitter(pipe, claim, [], lambda: None)
+        emitter.emit(StepCompleted(step=step_of("call_1_1", ToolResult(TEXT * 10))), TEXT * 10)
+        message = await until(lambda: heard.get_message(ignore_subscribe_messages=True, timeout=1))
+        assert json.loads(message["data"])["step"]["result"] == TEXT * 10
+        async with aclosing(follow(bus, store, ID, after=1)) as followed:
+            assert (await anext(followed)).to_json() == message["data"]
+        stored = (await store.redis.xrange(events_key(ID)))[-1][1]["e"]
+        assert len(stored) < len(TEXT * 10) / 3
 
 
 async def test_a_write_after_events_that_redis_has_lost_is_refused_even_if_it_has_none_itself() -> None:
