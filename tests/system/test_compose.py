@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 import redis
 
-from deputize.shared.queue import Ticket, create_app, queue_keys, send_tickets
+from deputize.shared.queue import Ticket, create_app, send_tickets
 from deputize.shared.settings import Settings
 from deputize.shared.settings.loading import VARIABLES
 from deputize.shared.settings.variables import warn_of_unknown
 from tests.fake_model import FakeModel, Turn, text
 from tests.processes.redis_server import RedisProcess
 from tests.runs.fleet import open_fleet
+from tests.runs.tickets import queue_keys
 from tests.system.compose import BIN, ROOT, service, shell
 
 pytestmark = pytest.mark.system

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ async def test_after_a_crash_the_model_is_told_of_the_very_same_tools(redis_url:
         result = await bench.result(id)
         assert (result.termination_reason, result.attempts) == ("completed", 2)
         assert dynamic(told) == ["mcp__gone__echo", "mcp__gone__die", "mcp__stays__echo"]
-        assert [again == told for again in watched.told] == [True] * 4
+        assert [list(map(astuple, again)) == list(map(astuple, told)) for again in watched.told] == [True] * 4
         said = await answers(bench, result)
         assert "mcp__gone__echo is no longer available: the MCP server 'gone' is not reachable" in said
         assert "still" in said
