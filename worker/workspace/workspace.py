@@ -178,17 +178,16 @@ def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")  # renamed when it is complete
     try:
-        for name in ("files", "base", "marks"):
-            (temporary / name).mkdir(mode=0o700, parents=True)
-        temporary.chmod(0o700)
+        for made in (temporary, *(temporary / name for name in ("files", "base", "marks"))):
+            made.mkdir(mode=0o700)
         _fill(temporary, spec, rules)
-        new = cls(Generation(temporary, 1))
-        new.close()
+        with open_folder(temporary / "files") as files, open_folder(temporary / "base") as base:
+            taken = Manifest(temporary, Generation(temporary, 1).start, files, base).taken
         temporary.rename(folder)
     finally:
         if temporary.exists():
             delete(temporary)
-    return cls(Generation(folder, 1), new.taken)
+    return cls(Generation(folder, 1), taken)
 
 
 def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
