@@ -21,7 +21,7 @@ from .file_entries import PRIVATE_DIR
 from .files import Files
 from .generation import Generation
 from .listed import KeptRules, Source, listed, outer_rules
-from .manifest import UNBOUNDED, Deadline, Manifest, StatEntry, scan
+from .manifest import UNBOUNDED, Deadline, Manifest, StatEntry, scan, scan_with_size
 from .patches import MAX_PATCH_BYTES, Comparison, Facts, printable_path
 from .removal import delete, disk_bytes
 from .source import (
@@ -41,6 +41,8 @@ from .tree_copy import CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
 Restore = Callable[[Path, Event], None]
 _NOT_COPIED = "not-copied.json"
 _MAX_NAMED = 20
+_MAX_SCANNED = 250
+"""Files up to which a scan costs less than a process that measures them."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -117,6 +119,10 @@ class Workspace:
 
     def disk_bytes(self) -> int | None:
         """Returns what everything of the delegation takes on disk; None where that is not known. Blocks."""
+        if len(self._manifest.now) <= _MAX_SCANNED:
+            with open_folder(self._folder) as folder:
+                if (size := scan_with_size(folder)[1]) is not None:
+                    return size
         return disk_bytes(self._folder)
 
     async def note_changes(self) -> bool:
