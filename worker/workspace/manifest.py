@@ -16,7 +16,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from ...shared.libc import beneath
-from ..threads import give_way
+from ..threads import give_way, leave_loop
 from .file_entries import PRIVATE_DIR, closing_fd, is_being_written
 
 MAX_ENTRIES = 1_000_000
@@ -305,7 +305,8 @@ class Manifest:
         """
         self.note()
         with self._lock:
-            differing = _differing(self._start, self.now)
+            if differing := _differing(self._start, self.now):
+                leave_loop()  # contents are read and compared
             folders = {folder for path in differing if (folder := git_folder(path))}
             found = [
                 Difference(

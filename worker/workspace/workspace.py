@@ -13,10 +13,10 @@ from pathlib import Path
 from threading import Event
 
 from ...shared.errors import Invalid, Misconfigured
-from ...shared.libc import beneath
+from ...shared.libc import beneath, is_on_local_disk
 from ...shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from ..sandbox.environment import MOUNT, owner
-from ..threads import run_in_thread
+from ..threads import leave_loop, run_in_thread
 from .file_entries import PRIVATE_DIR
 from .files import Files
 from .generation import Generation
@@ -61,6 +61,7 @@ class Workspace:
         self.origin = read_origin(self._folder)
         """The directory that the first of a chain of copies was made from; None for an empty workspace."""
         self._fds = [os.open(folder, _FOLDER) for folder in (generation.files, self._folder / "base")]
+        self.files.is_local = is_on_local_disk(self._fds[0])
         self._manifest = Manifest(self._folder, generation.start, *self._fds)
         self._private = self._scan_private()
         self.taken = taken if self._manifest.taken is None else self._manifest.taken
@@ -123,6 +124,7 @@ class Workspace:
             with open_folder(self._folder) as folder:
                 if (size := scan_with_size(folder)[1]) is not None:
                     return size
+        leave_loop()
         return disk_bytes(self._folder)
 
     async def note_changes(self) -> bool:
