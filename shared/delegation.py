@@ -145,10 +145,16 @@ class ToolAgentResult(Wire):
         return self.errors[: len(self.errors) - calls]
 
     @property
+    def refuted_claims(self) -> list[str]:
+        """Returns the words of the summary that the run's own steps or file changes refute."""
+        return [each.claim for each in self.verification.claims if each.verdict == "refuted"]
+
+    @property
     def notes(self) -> list[str]:
-        """Returns `3 calls denied` and `1 step failed, then recovered`, where that is so."""
+        """Returns `1 claim refuted`, `3 calls denied`, `1 step failed, then recovered`, where that is so."""
         denied, failed = self.denied_call_count, self.failed_call_count - self.denied_call_count
-        notes = [f"{count(denied, 'call')} denied"] if denied else []
+        notes = [f"{count(len(self.refuted_claims), 'claim')} refuted"] if self.refuted_claims else []
+        notes += [f"{count(denied, 'call')} denied"] if denied else []
         return [*notes, f"{count(failed, 'step')} failed, then recovered"] if self.success and failed > 0 else notes
 
     @model_validator(mode="after")

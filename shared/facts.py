@@ -63,10 +63,20 @@ class Check(Wire):
     output_tail: str = ""
 
 
+class SummaryClaim(Wire):
+    """What the summary states about files, commands or tests, judged by the run's steps and file changes."""
+
+    claim: str
+    evidence: str | None
+    """The id of the step that proves or refutes it; null where it is the lack of one, or is not known."""
+    verdict: Literal["proved", "refuted", "unproved"]
+
+
 class Verification(Wire):
     verdict: Literal["verified", "refuted", "unverified"] = "unverified"
     checks: list[Check] = Field(default_factory=list)
-    claims: list[dict[str, Any]] = Field(default_factory=list)
+    claims: list[SummaryClaim] = Field(default_factory=list)
+    """Those that were recognized, also where nothing was checked; none of them decides the verdict."""
 
 
 class Trust(Wire):

@@ -66,6 +66,8 @@ class RunOutcome:
     words: str = ""
     may_pass: bool = True
     """Whether the same run may end better at another time; wrong credentials do not."""
+    is_report: bool = False
+    """Whether the model wrote the words after its last call."""
 
     @property
     def status(self) -> FinalStatus:

@@ -13,6 +13,7 @@ from ..shared import log as logs
 from ..shared.delegation import Progress, TerminationReason, ToolAgentResult
 from ..shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
 from ..shared.events import Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
+from ..shared.facts import SummaryClaim, Verification
 from ..shared.log import log
 from ..shared.runs.cost import MODEL, SPENT
 from ..shared.runs.disk import DISK
@@ -32,6 +33,7 @@ from .attempts import (
     recall_steps,
     with_continued,
 )
+from .claims import Work, claims
 from .emit import Emitter
 from .fleet.lease import StopReason, StopSignal
 from .limits import LimitReached
@@ -44,6 +46,7 @@ from .services import Services
 from .subagents import Children
 from .threads import EXIT_EXCEPTIONS
 from .toolkit.offer import RunOffer
+from .workspace.patches import Facts
 from .workspace.workspace import Workspace
 
 HEARTBEAT_SECONDS = 10.0
@@ -203,7 +206,7 @@ class Run:
         """Runs the loop under its time limit and stop signals; a limit is followed by a final turn without tools."""
         try:
             await self._until_stopped(loop.work(), lambda: self.context.meter.time_left)
-            return RunOutcome(TerminationReason.COMPLETED, loop.conversation.last_words)
+            return RunOutcome(TerminationReason.COMPLETED, loop.conversation.last_words, is_report=True)
         except LimitReached as limit:
             return await self._summarize(loop, limit)
         except TimeoutError:
@@ -224,7 +227,7 @@ class Run:
         number = len(self.context.steps.ended)
         made = f"{count(number, 'step')} {'was' if number == 1 else 'were'} made."
         log_of_steps = f"Stopped: {limit}. {made} {earlier}".strip()
-        return RunOutcome(limit.reason, summary or log_of_steps)
+        return RunOutcome(limit.reason, summary or log_of_steps, is_report=bool(summary))
 
     async def _until_stopped(self, work: Coroutine[Any, Any, T], seconds_left: Callable[[], float]) -> T:
         """Awaits the work; cancels it at its time limit or on a stop signal, and waits until it has ended.
@@ -289,11 +292,16 @@ class Run:
             summary=outcome.summary,
             **self.context.of_result,
             **outputs.of_files,
+            verification=Verification(claims=self._claims(outcome, outputs.facts)),
             tool_call_count=self.context.meter.tool_calls,
             attempts=self.claim.attempt - self.given_up,
             artifacts=list(outputs.artifacts),
             reaped=self.loop.tool_calls.run_tools.context.sandbox.reaped if self.loop else [],
         )
+
+    def _claims(self, outcome: RunOutcome, facts: Facts | None) -> list[SummaryClaim]:
+        work = Work.of(self.claim.request, self.context.steps.ended, facts)
+        return claims(outcome.summary, work) if outcome.is_report else []
 
     async def _retry(self, event: RunRetried) -> None:
         """Releases the run to its next try, in one write, the last one of this try."""

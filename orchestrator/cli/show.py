@@ -257,6 +257,7 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
     lines += [f"changed    {output.change(changed)}" for changed in result.file_changes]
     if not result.file_changes and (unchanged := output.changes(result, delegation.request)):
         lines.append(f"changed    {unchanged}")
+    lines += [f"refuted    the summary: {claim}" for claim in result.refuted_claims]
     lines += [f"left out   {sentence}" for sentence in output.left_out(result)]
     if result.ignored_count:
         lines.append(f"ignored    {output.ignored(result.ignored_count, result.ignored_files)}")

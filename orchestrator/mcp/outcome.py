@@ -35,11 +35,12 @@ SAME = (
     "usage",
     "trust",
     "artifacts",
+    "refuted_claims",
 )
 """Fields that an outcome has as the result has them."""
 
 HOW_TO_ANSWER = "pending_permissions shows what is asked, answer_permission or `deputize approve` answers"
-WORDS = ("summary", "output", "errors", "files_modified", "left_out", "patch")
+WORDS = ("summary", "refuted_claims", "output", "errors", "files_modified", "left_out", "patch")
 """Fields with words and names that the agent chose."""
 
 
@@ -79,6 +80,8 @@ class Outcome(Wire):
     """How many places of these texts imitated control markup; each has a "~" after its "<" that the original lacks."""
     verdict: str | None = None
     """The verdict of the result's checks: verified, refuted or unverified."""
+    refuted_claims: list[str] = Field(default_factory=list)
+    """Words of the summary that the agent's own steps or file changes refute."""
     artifacts: list[Artifact] = Field(default_factory=list)
     """Texts that it produced for its caller; resources below this delegation's."""
     effective_limits: Limits

@@ -100,7 +100,7 @@ RESULT = ToolAgentResult.model_validate(
                     "outputTail": "OK",
                 }
             ],
-            "claims": [{"claim": "the tests pass", "supported": True}],
+            "claims": [{"claim": "The tests pass", "evidence": "call_1", "verdict": "proved"}],
         },
         "trust": {"sources": ["parent", "workspace", "mcp:git", "web"], "taintedBy": ["web"], "neutralized": 2},
         "artifacts": [{"name": "report.md", "version": 2, "size": 512}],

@@ -49,6 +49,7 @@ def report(outcome: Outcome, saved: str | None) -> str:
         "filesModifiedCount": len(result.files_modified),
         "patchFile": saved,
         "summary": clip(result.summary, MAX_SUMMARY_CHARS),
+        "refutedClaims": result.refuted_claims,
         "patch": clip(outcome.patch, MAX_PATCH_CHARS),
     }
     return json.dumps({key: value for key, value in parts.items() if value}, ensure_ascii=False, indent=1)
