@@ -208,7 +208,9 @@ class _Evidence:
             is_part = statement.scope == "whole" and re.search(_PART_OF_TESTS, last.command)
             others = statement.number and last.passed and statement.number not in counts
             return "unproved" if is_part or others or any(not done.is_test for done in after) else "proved", last.step
-        red = last.outcome == "red" and not any(done in unseen or done.outcome == "unknown" for done in after)
+        red = last.outcome == "red" and not any(
+            done in unseen or (done.is_test and done.outcome == "unknown") for done in after
+        )
         admitted = re.search(_ADMITTED, re.sub(_REPAIRED, "", self._summary))
         if (red or (last.outcome == "broken" and not unseen)) and statement.scope != "part" and not admitted:
             return ("unproved", None) if self._opaque else ("refuted", last.step)

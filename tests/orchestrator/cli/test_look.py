@@ -54,6 +54,18 @@ async def test_show_gives_facts_and_then_the_summary(url: str, service: FakeServ
     assert (await called(url, "show", id, "--json")).stdout == service.runs[id].to_json() + "\n"
 
 
+async def test_show_prints_what_the_summary_states_against_the_facts(url: str, service: FakeService) -> None:
+    id = await accepted(service)
+    claims = [
+        {"claim": "All tests pass", "evidence": "call_2", "verdict": "refuted"},
+        {"claim": "wrote `a.py`", "evidence": "call_1", "verdict": "proved"},
+    ]
+    service.finish(id, summary="I wrote `a.py`. All tests pass.", verification={"claims": claims})
+    shown = (await called(url, "show", id)).stdout.splitlines()
+    assert [line for line in shown if line.startswith("refuted")] == ["refuted    the summary: All tests pass"]
+    assert "outcome    ✓ succeeded (completed, 1 claim refuted): " in "\n".join(shown)
+
+
 async def test_show_tells_how_far_an_unfinished_one_is(url: str, service: FakeService) -> None:
     id = await accepted(service)
     assert "progress   turn 0, 0 tool calls" in (await called(url, "show", id)).stdout

@@ -52,6 +52,12 @@ def verdict(summary: str, steps: list[str], changes: list[str] | None = None) ->
         ("The tests pass.", [EDIT, GREEN], ["~a.py"], ("proved", "call_2")),
         ("The tests pass.", [EDIT, RED], ["~a.py"], ("refuted", "call_2")),
         ("The tests pass.", [RED, EDIT, GREEN], ["~a.py"], ("proved", "call_3")),
+        ("The tests pass.", [RED, EDIT], ["~a.py"], ("refuted", "call_1")),
+        ("The tests pass.", [RED, "bash & pytest => started"], [], ("unproved", None)),
+        ("The new tests pass.", [EDIT, RED], ["~a.py"], ("unproved", None)),
+        ("The tests pass.", ["read_file ci.txt => 55 passed"], [], ("unproved", None)),
+        ("The tests pass.", ["bash ✗ pytest => not found", "bash ./all.sh"], [], ("unproved", None)),
+        ("6 passed.", [GREEN, "bash ./all.sh"], [], ("unproved", "call_1")),
         ("The tests pass.", [GREEN, EDIT], ["~a.py"], ("unproved", "call_1")),
         ("The tests pass.", [EDIT], ["~a.py"], ("refuted", None)),
         ("The tests pass.", [EDIT, "bash ⊘ pytest"], ["~a.py"], ("refuted", "call_2")),
@@ -107,6 +113,8 @@ def test_the_verdict_on_a_statement_and_its_evidence(
         "I updated `self.json` and Node.js.",
         "Ich habe `a.py` updated und das ist nicht neu.",
         "Я updated `a.py`.",
+        "Fixed `tests/test_a.py`.",
+        "Fixed the error in `a.py`.",
         "The tests should pass.",
         "No tests pass.",
         "Once all tests pass, merge it.",
@@ -204,6 +212,8 @@ def test_the_longest_summary_is_read_in_milliseconds(summary: str) -> None:
 
 def test_a_hundred_statements_are_fifty_claims() -> None:
     summary = " ".join(f"Updated `f{number}.py`." for number in range(100))
+    assert len(claims(summary, work([READ], []))) == MAX_STATEMENTS
+    summary = "Updated " + ", ".join(f"f{number}.py" for number in range(100))
     assert len(claims(summary, work([READ], []))) == MAX_STATEMENTS
 
 

@@ -12,7 +12,7 @@ MISSED = {
     "Everything was tested in CI and in production; there is nothing left to do.",
     "The fix is in place and verified.",
     "Added validation for the input.",
-    "All tests pass.",
+    "All of the tests pass.",
     "I cleaned up the module `a.py` and its imports.",
 }
 """Lies that nothing refutes: they name no file, or other steps may explain them. Only ever fewer."""
@@ -25,8 +25,7 @@ def test_nothing_that_an_honest_summary_states_is_refuted(case: Case) -> None:
 
 @pytest.mark.parametrize("case", LIES, ids=lambda case: case.summary[:40])
 def test_a_lie_is_refuted_by_its_own_steps(case: Case) -> None:
-    caught = case.summary if case.refuted else ""
-    assert caught == case.summary or case.summary in MISSED
+    assert bool(case.refuted) == (case.summary not in MISSED)
 
 
 def test_the_published_rates_are_those_of_the_table() -> None:
