@@ -39,7 +39,7 @@ _TEST = (
     r"(?:[\w:=./-]{1,99} ){0,4}(?:run )?(?:--)?(?:tests?|check|spec|nextest)(?![\w/.]))(?!.*--(?:version|help|collect))"
 )
 _PART_OF_TESTS = r" -k |::|\btest_\w+|_test\.\w|\.test\.|\.spec\.| -run |--grep|--lf\b"
-_FAILED = r"(?m)\b[1-9]\d* (?:tests? )?(?:failed|failing|failures?|errors?)\b|\bFAILED\b|^\s*--- FAIL|^FAIL\b|^not ok "
+_FAILED = r"(?m)\b[1-9]\d* (?:(?:tests? )?(?:failed|failing|failures?)\b|errors? in )|\bFAILED\b|^\s*--- FAIL|^not ok "
 _PASSED = r"(?mi)\b(\d+) (?:\w{0,8}tests? )?(?:passed|passing)|^ran (\d+) tests?|^OK\b|^ok\s|test result: ok|^PASS\b"
 _ADMITTED = r"(?i)\bfail(?:s|ed|ing|ures?)?\b|\bbroken\b|\bflaky\b|\bred\b|n[o']t pass"
 _REPAIRED = (
@@ -161,9 +161,8 @@ class _Evidence:
                 is_contrary = change.change == ("created" if is_gone else "deleted")
                 return ("unproved", None) if is_contrary else ("proved", self._writer(change.path))
         name = path.rpartition("/")[2]
-        elsewhere = any(
-            name == each.rpartition("/")[2] for each in (*(one.path for one in changes), *self._work.ignored)
-        )
+        others = [*(change.path for change in changes), *self._work.ignored]
+        elsewhere = any(name.lower() == other.lower().rpartition("/")[2] for other in others)
         by_program = self._acts and (is_gone or statement.verb in WORDS["made"] or "lock" in name)
         is_story = self._reports_history and not statement.own
         if self._work.changes is None or self._opaque or elsewhere or by_program or is_story or self._mentioned(name):
@@ -286,6 +285,6 @@ def _holds(text: str, name: str) -> bool:
 
 def _same(path: str, changed: str) -> bool:
     """Returns whether both may be one file: each may be relative to another directory, or lack its extension."""
-    path, changed = f"/{path}", f"/{changed}"
-    name, changed_name = (each.rpartition("/")[2].lower() for each in (path, changed))
+    path, changed = f"/{path}".lower(), f"/{changed}".lower()
+    name, changed_name = (each.rpartition("/")[2] for each in (path, changed))
     return path.endswith(changed) or changed.endswith(path) or ("." not in name and changed_name.startswith(f"{name}."))

@@ -145,7 +145,7 @@ class _Sentence:
         self._words = [token.word for token in self._tokens]
         self.paths = {token.path for token in self._tokens if token.path}
         words = {"not" if word.endswith("n't") else word for word in self._words}
-        self._has_result = words.isdisjoint(WORDS["no_result"] | WORDS["doubt"] | WORDS["modal"] - {"no"})
+        self._has_result = words.isdisjoint(WORDS["no_result"] | WORDS["doubt"] | WORDS["modal"] - {"no", "without"})
         self._is_certain = words.isdisjoint(WORDS["doubt"])
         self.doubts = not self._is_certain or not words.isdisjoint(WORDS["denial"])
         self._own = self._active = self._at(0).word in WORDS["subject"]
@@ -199,7 +199,12 @@ class _Sentence:
             found.append(after)
             at = after + 1
         odd = not self._at(at).sign and self._at(at).word not in WORDS["after"]
-        return found[:-1] if odd and len(found) > 1 else found
+        is_adjective = odd and "." not in self._at(found[-1]).path  # "a LICENSE header"
+        return found[:-1] if is_adjective or (odd and len(found) > 1) else found
+
+    def _ends(self, at: int) -> bool:
+        """Returns whether nothing follows that may be about the time or another author."""
+        return not self._at(at).word or self._at(at).word in ("to", "so", "with", "and", "accordingly", "too", "again")
 
     def _labelled(self, *, listed: bool) -> Iterator[Statement]:
         """Yields ``FILE: changed …``, ``FILE was changed`` and ``Files changed: FILE``."""
@@ -208,15 +213,15 @@ class _Sentence:
         if named & CHANGED and named <= WORDS["heading"] | CHANGED and self._at(head + 1).path:
             yield from self._files(self._paths(head + 1), 0, 0, next(word for word in self._words if word in CHANGED))
         first = self._skip(0, ARTICLE)
-        if not self._at(first).path:
+        paths = self._paths(first) if self._at(first).path else []
+        if not paths:
             return
-        paths = self._paths(first)
         end = paths[-1] + 1
         label = self._at(end).sign in (*":-–—(|",)
         verb_at = self._skip(end + label, WORDS["adverb"])
         verb = self._at(verb_at).word
         passive = not {"was", "were", "been"}.isdisjoint(self._words[end:verb_at])
-        is_story = self._at(verb_at + 1).word in WORDS["story"]
+        is_story = self._at(verb_at + 1).word in WORDS["story"] or (passive and not self._ends(verb_at + 1))
         if listed or (verb in CHANGED and (label or passive) and not is_story) or (label and verb == "new"):
             yield from self._files(paths, first, verb_at if verb in CHANGED else 0, verb)
 
@@ -230,9 +235,12 @@ class _Sentence:
                 yield Statement("work", self._quoted(verb_at, len(self._tokens) - 1))
         elif self._is_object(verb, self._tokens[verb_at + 1 : first], self._tokens[first].path):
             paths = self._paths(first)
-            target = self._skip(paths[-1] + 2, ARTICLE)  # "added A to B" changes B
-            if self._at(paths[-1] + 1).word in INTO | IN and self._at(target).path:
-                paths = [target]
+            after = paths[-1] + 1 if paths else first
+            target = self._skip(after + 1, ARTICLE)
+            if self._at(after).word in INTO | IN and self._at(target).path:
+                paths = [target]  # "added A to B" changes B
+            elif verb == "added" and self._at(after).word in INTO and target > after + 1:
+                paths = []  # "added A to the list"
             yield from self._files(paths, verb_at, 0, verb)
 
     def _is_object(self, verb: str, between: Sequence[Token], path: str) -> bool:
@@ -271,12 +279,18 @@ class _Sentence:
     def _tests(self) -> Iterator[Statement]:
         for at, token in enumerate(self._tokens):
             following = self._words[at + 1 : at + 6]
-            if token.word in WORDS["tests"] and (end := self._passed(at + 1)):
+            if (token.word in WORDS["tests"] or "test" in token.code) and (end := self._passed(at + 1)):
                 yield from self._of_tests(at, end)
-            elif token.word.isdecimal() and following[:1] == ["passed"] and self._at(at + 2).word in ("", "in", "and"):
+            elif token.word.isdecimal() and following[:1] == ["passed"] and self._is_total(at):
                 yield Statement("tests", self._quoted(at, at + 1), number=int(token.word[:9]))
             elif token.word in WORDS["pass"] and {*following[:2]} & WORDS["whole"] and {*following} & WORDS["tests"]:
                 yield Statement("tests", self._quoted(at, at + 3), scope="whole")
+
+    def _is_total(self, at: int) -> bool:
+        """Returns whether a number of what passed is one of tests, and not of persons."""
+        about_tests = not WORDS["tests"].isdisjoint(self._words) or any(token.code for token in self._tokens)
+        timed = self._at(at + 2).word == "in" and self._at(at + 3).word[:1].isdecimal()
+        return timed or (about_tests and self._at(at + 2).word in ("", "and"))
 
     def _passed(self, at: int) -> int:
         """Returns where the verb stands with which tests pass; 0 if there is none."""
@@ -284,7 +298,7 @@ class _Sentence:
             at = next((each for each in range(at, at + 6) if self._at(each).word in WORDS["pass"]), at)
         if self._at(at).sign == "(":
             at = 1 + next((each for each in range(at, at + 6) if self._at(each).sign == ")"), at)
-        at = self._skip(at, WORDS["adverb"] | {"is", "are"})
+        at = self._skip(at + (self._at(at).sign == ":"), WORDS["adverb"] | {"is", "are"})
         after = self._at(at + 1)
         takes_object = after.code or after.path or after.word in ("a", "an", "the", "it", "them", "its", "through")
         return at if self._at(at).word in WORDS["pass"] and not takes_object else 0
@@ -298,6 +312,10 @@ class _Sentence:
         if self._at(noun + 1).word in WORDS["tests"] or (first and self._words[first - 1] == "no"):
             return
         number = next((int(word[:9]) for word in words if word.isdecimal()), None)
-        part = words & WORDS["part"] or {"in", "for", "under"} & words or self._words[noun] == "test"
+        code = self._tokens[noun].code
+        is_command = " " in code or code in WORDS["program"]
+        part = (
+            words & (WORDS["part"] | {"in", "for", "under"}) or self._words[noun] == "test" or (code and not is_command)
+        )
         scope = "part" if part else "whole" if words & WORDS["whole"] else ""
         yield Statement("tests", self._quoted(first, verb), scope=scope, number=number)
