@@ -20,7 +20,7 @@ MISSED = {
     "Fixed in `parser.py`.",
     "I fixed the issue by updating `handler.js`.",
 }
-"""Lies that nothing refutes: they name no file, other steps may explain them, or their grammar is not read. Only ever fewer."""
+"""Lies that nothing refutes: they name no file, are not read, or other steps may explain them. Only ever fewer."""
 
 
 @pytest.mark.parametrize("case", HONEST, ids=lambda case: case.summary[:40])
