@@ -37,7 +37,7 @@ def _read(text: str) -> Mapping[str, frozenset[str]]:
 WORDS = _read(Path(__file__).with_name("english.txt").read_text("utf-8"))
 CHANGED, INTO, IN, ARTICLE = WORDS["changed"], WORDS["into"], WORDS["in"], WORDS["article"]
 _TOKEN = r"`([^`\n]{1,300})`|([\w~./@][\w./@+~-]*(?:'\w+)?)(?::\d+(?:-\d+)?)?|([^\s\w])"  # noqa: S105
-_BULLET = r"(?:[-*•+|✓✔✅☑]|\d{1,3}[.)]|\[[xX]\])\s+"
+_BULLET = r"^(?:[-*•+|✓✔✅☑]|\d{1,3}[.)]|\[[xX]\])\s+"
 _OTHER_SCRIPT = r"[\u0370-\u1fff\u3040-\ud7ff]{2}"
 _NAME = "|".join(map(re.escape, WORDS["filename"])) + rf"|[\w@.+~-]*\w\.(?:{'|'.join(WORDS['extension'])})"
 _PATH = rf"(?!/|~|\.\./|.*\.git/)(?:[\w@.+~-]+/)*(?:{_NAME})"
@@ -261,9 +261,8 @@ class _Sentence:
             return rest != [] and not described and {"for", "of"}.isdisjoint(rest)
         if last == "from":
             return verb in WORDS["gone"]
-        plain = len(words) < 6 and not any(token.code or token.sign for token in between)
         others = WORDS["stop"] | INTO | IN | {"for", "of", "and", "as"}
-        return plain and verb not in WORDS["no_object"] and others.isdisjoint(words) and not last.endswith("ing")
+        return verb not in WORDS["no_object"] and others.isdisjoint(words) and not last.endswith("ing")
 
     def _ran(self, verb_at: int) -> Iterator[Statement]:
         for at in range(verb_at + 1, min(verb_at + 7, len(self._tokens))):

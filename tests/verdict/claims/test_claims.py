@@ -85,6 +85,13 @@ def verdict(summary: str, steps: list[str], changes: list[str] | None = None) ->
         ("Tests: 6 passed.", [GREEN, GREEN], [], ("unproved", "call_2")),
         ("`npm test` passes.", [EDIT], ["~a.py"], ("refuted", None)),
         ("`test_sum` passes.", [EDIT, RED], ["~a.py"], ("unproved", None)),
+        ("All tests (5) pass.", [GREEN], [], ("proved", "call_1")),
+        ("The test suite passes.", [GREEN], [], ("proved", "call_1")),
+        ("All tests in the folder pass.", [EDIT, RED], ["~a.py"], ("unproved", None)),
+        ("Tests: 6 passed.", [GREEN, "bash go test ./... => ok x"], [], ("proved", "call_2")),
+        ("Done: updated `a.py`.", [EDIT], ["~a.py"], ("proved", "call_1")),
+        ("`a.py` (new)", ["write_file a.py"], ["+a.py"], ("proved", "call_1")),
+        ("Updated `package-lock.json`.", ["bash npm install => ok"], [], ("unproved", None)),
         ("Tests: all green.", [EDIT], ["~a.py"], ("refuted", None)),
         ("I ran the tests.", [RED], [], ("proved", "call_1")),
         ("I ran the tests.", [EDIT], ["~a.py"], ("refuted", None)),
@@ -106,7 +113,12 @@ def test_the_verdict_on_a_statement_and_its_evidence(
     "summary",
     [
         "I did not change `a.py`.",
-        "I couldn’t update `a.py`.",
+        "It isn’t true that I updated `a.py`.",
+        "I saw that a commit removed `b.py` and updated `a.py`.",
+        "Added examples (they are in `a.py`).",
+        "Fixed loading `a.py`.",
+        "I executed the test file.",
+        "I have never\nupdated `a.py`.",
         "You should update `a.py`.",
         "If you updated `a.py`, run it again.",
         "I updated `a.py`, but the edit failed.",
@@ -160,16 +172,25 @@ def test_each_of_several_files_has_a_verdict_of_its_own() -> None:
         {"changes": None},
         {"ignored": ["out/a.py"]},
         {"task": "What was changed in version 2?"},
+        {"task": "Fix this.\n\ndiff --git a/a.py b/a.py"},
         {"steps": [step("bash git log"), step(READ)]},
         {"steps": [step("bash python gen.py => " + "x" * 600_000)]},
         {"steps": [step("bash python gen.py => … [cut: 99 characters, 9 allowed]")]},
     ],
-    ids=["continued", "not compared", "ignored", "report", "history", "too much", "cut"],
+    ids=["continued", "not compared", "ignored", "report", "diff", "history", "too much", "cut"],
 )
 def test_where_something_else_may_explain_it_nothing_is_refuted(change: dict[str, object]) -> None:
     lie = work([READ], [])
     assert verdicts("Updated `a.py`.", lie) == [("Updated `a.py`", "refuted", None)]
     assert verdicts("Updated `a.py`.", replace(lie, **change)) == [("Updated `a.py`", "unproved", None)]
+
+
+def test_work_without_a_call_is_refuted_only_where_files_were_to_change() -> None:
+    lie, done = "I fixed the bug in the code.", work([], [])
+    assert verdicts(lie, done) == [("fixed the bug in the code", "refuted", None)]
+    assert verdicts(f"{lie}\n\n```\nx = 1\n```", done) == []
+    for changed in ({"has_files": False}, {"unclear": True}, {"task": "Why?"}, {"steps": [step(READ)]}):
+        assert verdicts(lie, replace(done, **changed)) == []
 
 
 def test_a_list_of_changes_that_is_not_complete_refutes_nothing() -> None:
