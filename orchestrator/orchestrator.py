@@ -16,12 +16,12 @@ from functools import wraps
 from inspect import isawaitable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Concatenate, Literal, NotRequired, ParamSpec, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Concatenate, Literal, NotRequired, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pydantic import ValidationError
 
-from ..shared.delegation import Delegation, ToolAgentResult
+from ..shared.delegation import Data, Delegation, ToolAgentResult
 from ..shared.errors import DeputizeError, Invalid, Misconfigured
 from ..shared.events import Envelope, RunFinished
 from ..shared.facts import VerifyItem
@@ -74,7 +74,7 @@ class RequestFields(TypedDict, total=False):
     model: str | None
     tool_call_style: Literal["native", "xml"]
     workspace: str | Path | WorkspaceSpec | Mapping[str, Any]
-    output_schema: Mapping[str, Any] | None
+    output_schema: Mapping[str, Any] | type[Any] | None
     verify: Sequence[VerifyItem | Mapping[str, Any]]
     max_verify_rounds: int
     labels: Mapping[str, str]
@@ -87,7 +87,8 @@ class RequestFields(TypedDict, total=False):
     from_turn: int | None
 
 
-OnEvent = Callable[[Envelope], None] | Callable[[Envelope], Awaitable[None]]
+EventCallback = Callable[[Envelope], None]
+OnEvent = EventCallback | Callable[[Envelope], Awaitable[None]]
 """Called with every event of a delegation, text deltas, progress and errors included; it may be async."""
 
 
@@ -157,11 +158,33 @@ class Orchestrator:
         """Submits a task and returns at once. ``fields`` are those of ``DelegationRequest``."""
         return (await self.service.create(_request(task, fields))).delegation
 
+    @overload
     async def delegate(
         self, task: str | DelegationRequest, *, on_event: OnEvent | None = None, **fields: Unpack[RequestFields]
-    ) -> ToolAgentResult:
-        """Submits a task and returns its result. Cancelling the wait does not cancel the delegation."""
-        return await self.result((await self.start(task, **fields)).id, on_event)
+    ) -> ToolAgentResult: ...
+
+    @overload
+    async def delegate(
+        self, task: str, *, output: type[Data], on_event: OnEvent | None = None, **fields: Unpack[RequestFields]
+    ) -> Data: ...
+
+    async def delegate(
+        self,
+        task: str | DelegationRequest,
+        *,
+        output: type[Any] | None = None,
+        on_event: OnEvent | None = None,
+        **fields: Unpack[RequestFields],
+    ) -> Any:
+        """Submits a task and returns its result. Cancelling the wait does not cancel the delegation.
+
+        With an ``output`` type, such as a pydantic model, returns the data that was handed in as an instance of it, as
+        ``ToolAgentResult.output_as`` does: also where a limit ended the run before the work was done.
+        """
+        if output is not None:
+            fields["output_schema"] = output
+        result = await self.result((await self.start(task, **fields)).id, on_event)
+        return result if output is None else result.output_as(output)
 
     async def gather(
         self,
@@ -308,15 +331,22 @@ class SyncOrchestrator:
     answer_permission = _blocking(Orchestrator.answer_permission)
     cancel = _blocking(Orchestrator.cancel)
 
+    @overload
     def delegate(
-        self,
-        task: str | DelegationRequest,
-        *,
-        on_event: Callable[[Envelope], None] | None = None,
-        **fields: Unpack[RequestFields],
-    ) -> ToolAgentResult:
-        """Submits a task and returns its result."""
-        return self._with_events(lambda put: self._orchestrator.delegate(task, on_event=put, **fields), on_event)
+        self, task: str | DelegationRequest, *, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+    ) -> ToolAgentResult: ...
+
+    @overload
+    def delegate(
+        self, task: str, *, output: type[Data], on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+    ) -> Data: ...
+
+    def delegate(
+        self, task: Any, *, output: Any = None, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+    ) -> Any:
+        """Submits a task and returns its result, with an ``output`` type the data as an instance of it."""
+        given: Any = {**fields, "output": output}
+        return self._with_events(lambda put: self._orchestrator.delegate(task, on_event=put, **given), on_event)
 
     def gather(
         self,

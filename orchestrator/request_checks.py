@@ -47,6 +47,10 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
         raise Invalid(reason, [{"pointer": "/agent", "detail": reason}])
     _check_tools(request.tools, tools)
     _check_version(request)
+    if request.output_schema is not None:
+        from ..shared.output_schema import check_output_schema  # imported late: few requests have one
+
+        check_output_schema(request.output_schema)
     if reason := foreign_script(request.model, settings):
         raise Invalid(reason, [{"pointer": "/model", "detail": reason}])
     if isinstance(request.workspace, DirectoryWorkspace):
@@ -76,7 +80,6 @@ def _check_version(request: DelegationRequest) -> None:
     """Raises Invalid for valid fields that this version does not support."""
     missing = {
         "/workspace/kind": (request.workspace.kind in ("git", "archive"), "use 'empty' or 'directory'"),
-        "/outputSchema": (request.output_schema is not None, "ask for the form in words, in expectedOutcome"),
         "/verify": (bool(request.verify), "check fileChanges and the patch of the result"),
         "/maxVerifyRounds": (request.max_verify_rounds != VERIFY_ROUNDS, "leave it out; nothing is verified"),
     }

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from operator import add, sub
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
-from pydantic import Field, computed_field, model_validator
+from pydantic import Field, TypeAdapter, computed_field, model_validator
 
 from .errors import DeputizeError
 from .facts import FileChange, Trust, Verification
 from .request import DelegationRequest, Limits
 from .text import count
 from .wire import Timestamp, Wire
+
+Data = TypeVar("Data")
 
 MAX_CALL_ERRORS = 50
 """Maximum errors of calls in a result; one more line has the number of the others."""
@@ -128,6 +130,9 @@ class ToolAgentResult(Wire):
     attempts: int = 1
     usage: Usage = Usage()
     output: Any = None
+    """What was handed in by ``submit_result``, valid by the request's ``outputSchema``; null where there is none."""
+    output_status: Literal["valid", "missing", "invalid"] | None = None
+    """Null where no output was asked for. Missing: nothing was handed in; invalid: nothing of it was valid."""
     verification: Verification = Verification()
     trust: Trust = Trust()
     artifacts: list[Artifact] = Field(default_factory=list)
@@ -163,6 +168,16 @@ class ToolAgentResult(Wire):
             raise ValueError("status is succeeded exactly when the run completed and nothing refuted it")
         return self
 
+    def output_as(self, kind: type[Data]) -> Data:
+        """Returns the output as an instance of this type, whose schema was the request's ``output_schema``.
+
+        Raises ``DelegationFailed`` where there is none, and pydantic's ``ValidationError`` where the type has demands
+        that no schema states.
+        """
+        if self.output_status != "valid":
+            raise DelegationFailed(self)
+        return TypeAdapter(kind).validate_python(self.output)
+
     def raise_for_status(self) -> Self:
         """Returns the result itself. Raises ``DelegationFailed`` if it is not a success."""
         if not self.success:
@@ -175,6 +190,8 @@ class DelegationFailed(DeputizeError):
 
     def __init__(self, result: ToolAgentResult) -> None:
         reason = result.errors[-1] if result.errors else result.summary or "there is no summary"
+        if result.output_status not in (None, "valid"):
+            reason = f"its output is {result.output_status}; {reason}"
         super().__init__(f"{result.delegation_id} {result.status} ({result.termination_reason}): {reason}")
         self.result = result
         self.delegation_id = result.delegation_id

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, TypeAdapter, field_validator
 from pydantic_core import to_json
 
 from .facts import VerifyItem
@@ -169,7 +170,7 @@ class DelegationRequest(Request):
     workspace: WorkspaceSpec = EmptyWorkspace()
     """The files to work on. It gets a copy of its own; the original is never changed. A string is a directory."""
     output_schema: dict[str, Any] | None = None
-    """The JSON Schema of `output` in the result. This version refuses it."""
+    """The JSON Schema of `output` in the result, at most 64 KiB; references begin with #/. Formats are not checked."""
     verify: list[VerifyItem] = Field(default_factory=list, max_length=MAX_ENTRIES)
     """Checks of the result that the service makes itself. This version refuses them."""
     max_verify_rounds: int = Field(default=VERIFY_ROUNDS, ge=0, le=10)
@@ -200,6 +201,14 @@ class DelegationRequest(Request):
     def builds_on(self) -> str | None:
         """The id of the delegation whose conversation and files this one begins with."""
         return self.retry_of if self.from_turn else self.continues
+
+    @field_validator("output_schema", mode="before")
+    @classmethod
+    def _schema_of_type(cls, given: Any) -> Any:
+        """In Python it may be a type, as a pydantic model."""
+        kind: Any = given
+        is_json = given is None or isinstance(given, Mapping | list | str | int | float)
+        return given if is_json else TypeAdapter(kind).json_schema()
 
     @field_validator("workspace", mode="before")
     @classmethod

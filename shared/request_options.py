@@ -18,7 +18,7 @@ class ApprovalMode(StrEnum):
 
 
 ToolCallStyle = Literal["native", "xml"]
-Kind = Literal["word", "text", "names", "labels", "retry", "whole", "number"]
+Kind = Literal["word", "text", "names", "labels", "retry", "whole", "number", "json"]
 """How the value of an option is written; ``text`` may also be in a file, ``whole`` and ``number`` have bounds."""
 TEXT = "TEXT|@FILE|-"
 """The placeholder of a text that may also be in a file or on standard input."""
@@ -47,6 +47,9 @@ class Option:
 OPTIONS = {
     "context": Option("--context", TEXT, "Background the worker needs.", "Task", "text"),
     "expectedOutcome": Option("--expect", TEXT, "What must be true at the end.", "Task", "text"),
+    "outputSchema": Option(
+        "--output-schema", "FILE|-", "The JSON Schema of the data that the result has as its output.", "Task", "json"
+    ),
     "agent": Option("--agent", "NAME", "An agent of the settings; other options take precedence over it.", "Agent"),
     "systemPrompt": Option(
         "--system-prompt", TEXT, "Who the worker is and how it works, instead of ours.", "Agent", "text"

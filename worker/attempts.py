@@ -38,6 +38,7 @@ from .threads import run_in_thread, run_short
 from .tool_calls import ToolCalls
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
+from .tools.submit_result import SUBMIT
 from .workspace.artifacts import Artifacts
 from .workspace.manifest import Deadline
 from .workspace.patches import Facts
@@ -343,7 +344,8 @@ class LoopBuilder:
         run, services = self.run, self.services
         seconds = services.settings.permission_timeout_seconds
         requests = PermissionRequests(run, services.store.redis, services.leases.bus, seconds)
-        inheritance = Inheritance(run.claim, services.settings, tools.kit, self.workspace.path)
+        kit = {name: tool for name, tool in tools.kit.items() if name != SUBMIT}
+        inheritance = Inheritance(run.claim, services.settings, kit, self.workspace.path)
         subagents = SubagentRunner(run, services, self.children, inheritance, conversation.unanswered)
         return ToolCalls(
             run=run,

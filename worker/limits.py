@@ -142,6 +142,11 @@ class Meter:
         if self.time_left <= 0:
             raise self.out_of_time()
 
+    @property
+    def replied_turn(self) -> int:
+        """The number of the last reply: that of the final turn, where a limit was reached."""
+        return self.turns + (self.reached is not None)
+
     def begin_turn(self) -> int:
         """Counts a turn and returns its number, from 1. Raises ``LimitReached``."""
         self.check_turn()

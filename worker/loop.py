@@ -40,13 +40,13 @@ class Loop:
     repetition: Repetition | None
 
     async def work(self) -> None:
-        """Runs turns until the model is done.
+        """Runs turns until the model is done, or has handed in its output.
 
         Raises ``LimitReached``, ``ModelUnavailable``, ``Refused`` and ``Fenced``.
         """
-        if open_calls := self.conversation.unanswered(self.run.meter.turns):
+        if open_calls := self.conversation.unanswered(self.run.meter.replied_turn):
             await self.answer(open_calls)
-        while True:
+        while self.run.output is None:
             reply = await self.turn()
             match self.model_calls.ending(reply):
                 case Ending.CALLS:
@@ -58,6 +58,8 @@ class Loop:
                     return
                 case ending:
                     self.model_calls.ask(reply, ending)
+        if self.run.meter.reached:
+            raise self.run.meter.reached
 
     async def turn(self) -> Reply:
         """Runs the model call of the next turn; compacts a conversation that is too long for the model."""
@@ -92,15 +94,19 @@ class Loop:
             self.repetition.watch(calls, results)
 
     async def summarize(self, limit: LimitReached) -> str:
-        """Runs the final turn, without tools, and returns its text."""
+        """Runs the final turn, in which at most the output is handed in, and returns its text."""
+        if self.run.output is not None:
+            return ""
+        self.close_calls(str(limit), note=last_turn(limit, hands_in=self.run.lacks_output))
         self.run.meter.reached = limit
-        self.close_calls(str(limit), note=last_turn(limit))
-        text = (await self.ask(self.run.meter.turns + 1, final=True)).text
-        return "" if imitates_call(text, self.model_calls.tool_names) else text
+        reply = await self.ask(self.run.meter.replied_turn, final=True)
+        if reply.calls:
+            await self.answer(reply.calls)
+        return "" if imitates_call(reply.text, self.model_calls.tool_names) else reply.text
 
     def close_calls(self, why: str, note: str = "") -> None:
         """Adds a result for every open call, so that each call has exactly one; ``note`` is added for the model."""
-        if calls := self.conversation.unanswered(self.run.meter.turns):
+        if calls := self.conversation.unanswered(self.run.meter.replied_turn):
             results = [self.tool_calls.known(call.key) or not_executed(why) for call in calls]
             self.conversation.answer(zip(calls, results, strict=True), note)
         elif note:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import takewhile
 
 from ..shared.connection import Pipe
-from ..shared.delegation import Step, Usage
+from ..shared.delegation import Step, TerminationReason, Usage
 from ..shared.errors import ContextFull, Fenced, ModelUnavailable, Refused
 from ..shared.events import ProgressMade, TextDelta, ThinkingDelta
 from ..shared.log import log
@@ -24,6 +24,7 @@ from .models.caching import Retention, shared_prefixes
 from .models.endings import Ending, ending_of, is_known
 from .prompt import (
     ASK_FOR_CALL,
+    ASK_FOR_OUTPUT,
     ASK_FOR_REPORT,
     ASK_FOR_SUMMARY,
     CONTINUE_CUT_REPLY,
@@ -31,6 +32,7 @@ from .prompt import (
     continued_task,
 )
 from .run_context import RunContext
+from .tools.submit_result import SUBMIT
 
 SUMMARY_TOKENS = 8_000
 _NO_REPORT = (
@@ -41,7 +43,11 @@ _NO_CALL = (
     "the model announced tool calls or wrote them as text, and again when it was asked for real calls: they were not "
     "executed, and the task is not done. Use a model and an endpoint that support tool calls, or toolCallStyle xml"
 )
-QUESTIONS = {Ending.EMPTY: (ASK_FOR_REPORT, 1, _NO_REPORT), Ending.IMITATION: (ASK_FOR_CALL, 2, _NO_CALL)}
+QUESTIONS = {
+    Ending.EMPTY: (ASK_FOR_REPORT, 1, _NO_REPORT),
+    Ending.IMITATION: (ASK_FOR_CALL, 2, _NO_CALL),
+    Ending.NO_OUTPUT: (ASK_FOR_OUTPUT, 1, "requests for the output"),
+}
 """What the model is asked, how often in a row at most, and why the run fails after that."""
 FULL_SECONDS = 1.0
 """Seconds between two tries while other runs have reserved the rest of a cap."""
@@ -122,9 +128,10 @@ class ModelCalls:
         return reply.with_call_keys(turn, self.conversation.retries)
 
     async def final_reply(self, turn: int) -> Reply:
-        """Returns a reply without tool calls, which does not count as a turn."""
-        reply = await self._reply(self._prompt(allow_tools=False), turn, counted=False)
-        return reply.without_calls()
+        """Returns a reply which does not count as a turn, with no tool calls but those that hand in the output."""
+        tool = SUBMIT if self.run.lacks_output else None
+        reply = await self._reply(self._prompt(allow_tools=tool is not None, only_tool=tool), turn, counted=False)
+        return reply.without_calls(tool).with_call_keys(turn, self.conversation.retries)
 
     async def summary(self) -> str:
         """Returns the model's summary of the conversation, which itself stays as it is."""
@@ -137,12 +144,14 @@ class ModelCalls:
         return [tool.name for tool in self.tools]
 
     def ending(self, reply: Reply) -> Ending:
-        return ending_of(reply, self.tool_names)
+        ending = ending_of(reply, self.tool_names)
+        return Ending.NO_OUTPUT if self.run.lacks_output and ending in (Ending.DONE, Ending.EMPTY) else ending
 
     def ask(self, reply: Reply, ending: Ending) -> None:
-        """Asks the model for what its reply lacks: the rest, a report or a real call.
+        """Asks the model for what its reply lacks: the rest, a report, a real call or the output.
 
-        Raises ``ModelUnavailable`` where it was asked in vain before, and ``Refused`` for a refusal.
+        Where it was asked in vain before: raises ``ModelUnavailable``, and for the output ``LimitReached``, whose final
+        turn forces it. Raises ``Refused`` for a refusal.
         """
         match ending:
             case Ending.REFUSED:
@@ -161,6 +170,8 @@ class ModelCalls:
                 question, most, failure = QUESTIONS[ending]
                 ours = {user_message(each) for each, _, _ in QUESTIONS.values()}
                 if len(list(takewhile(ours.__contains__, self.conversation.messages[-2::-2]))) >= most:
+                    if ending is Ending.NO_OUTPUT:
+                        raise LimitReached(TerminationReason.COMPLETED, failure, most)
                     raise ModelUnavailable(failure, may_pass=True)
                 self.conversation.ask(question)
 
@@ -170,7 +181,7 @@ class ModelCalls:
             reason = f"the unknown stop reason {reply.stop_reason[:64]!r}" if reply.stop_reason else "no stop reason"
             self.run.report_error(f"the endpoint ended the last reply with {reason}: it may be incomplete", "model")
 
-    def _prompt(self, *further: bytes, allow_tools: bool = True) -> Prompt:
+    def _prompt(self, *further: bytes, allow_tools: bool = True, only_tool: str | None = None) -> Prompt:
         messages = [*self.conversation.messages, *further] if further else self.conversation.messages
         return Prompt(
             self.system,
@@ -182,6 +193,7 @@ class ModelCalls:
             shared_end=self.conversation.shared_end,
             sent=self.conversation.sent,
             cached_for_an_hour=self.retention.hour(),
+            only_tool=only_tool,
         )
 
     async def _reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:

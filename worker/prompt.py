@@ -47,6 +47,15 @@ CONTINUE_CUT_REPLY = (
 CONTINUE_PAUSED_REPLY = (
     '<system_hint type="reply_paused">Your reply was paused. Go on from there; repeat nothing.</system_hint>'
 )
+ASK_FOR_OUTPUT = (
+    '<system_hint type="no_output">Your reply ended the work without its result. Hand it in by a call of submit_result '
+    "now; if something is left to do first, do it.</system_hint>"
+)
+_HAND_IN = """\
+# Result
+
+A program reads the result of this work, and nothing else. When the work is done, or cannot be done, hand the result \
+in by calling submit_result, with your short report as text before the call, and not by words alone."""
 ASK_FOR_SUMMARY = (
     '<system_hint type="conversation_full">This conversation is nearly as long as it can be. It goes on as a new '
     "one that knows the task and nothing else but what you write now. Call no tools. Write down, for yourself: "
@@ -78,11 +87,18 @@ def first_message(request: DelegationRequest) -> tuple[str, ...]:
     parts = [rest, f"# Task\n\n{request.task.strip()}"]
     if request.expected_outcome.strip():
         parts.append(f"# Expected outcome\n\n{request.expected_outcome.strip()}")
+    if request.output_schema is not None:
+        parts.append(_HAND_IN)
     return (*([f"# Context\n\n{shared}"] if shared else []), "\n\n".join(filter(None, parts)))
 
 
-def last_turn(limit: LimitReached) -> str:
-    """Returns the request for a summary after a limit has ended the work."""
+def last_turn(limit: LimitReached, *, hands_in: bool = False) -> str:
+    """Returns the request for a summary, or for the output, after a limit has ended the work."""
+    if hands_in:
+        return (
+            f'<system_hint type="limit_reached" limit="{limit}">The work ends here. No tool but submit_result is '
+            "available. Hand in the result now by calling it, as far as it is known.</system_hint>"
+        )
     return (
         f'<system_hint type="limit_reached" limit="{limit}">The work ends here. Tools are no longer available. '
         "Report now in plain words: what was done, what was found, and what is still to do.</system_hint>"

@@ -17,7 +17,7 @@ from ..shared.facts import SummaryClaim, Verification
 from ..shared.log import log
 from ..shared.runs.cost import MODEL, SPENT
 from ..shared.runs.disk import DISK
-from ..shared.runs.record import Claim
+from ..shared.runs.record import OUTPUT, Claim
 from ..shared.runs.spend import caps_of
 from ..shared.text import count
 from ..shared.wire import now
@@ -203,7 +203,7 @@ class Run:
         await asyncio.sleep(0)  # sent before the first turn, else after what it computes
 
     async def _supervise(self, loop: Loop) -> RunOutcome:
-        """Runs the loop under its time limit and stop signals; a limit is followed by a final turn without tools."""
+        """Runs the loop under its time limit and stop signals; a limit is followed by a final turn."""
         try:
             await self._until_stopped(loop.work(), lambda: self.context.meter.time_left)
             return RunOutcome(TerminationReason.COMPLETED, loop.conversation.last_words, is_report=True)
@@ -224,6 +224,8 @@ class Run:
             summary = await self._until_stopped(loop.summarize(limit), lambda: self.context.meter.time_for_summary)
         except (TimeoutError, LimitReached, ModelUnavailable, _CancelledError) as error:
             log.info("no summary turn: %s", error)
+        if limit.reason is TerminationReason.COMPLETED:
+            return RunOutcome(limit.reason, summary or earlier)
         number = len(self.context.steps.ended)
         made = f"{count(number, 'step')} {'was' if number == 1 else 'were'} made."
         log_of_steps = f"Stopped: {limit}. {made} {earlier}".strip()
@@ -322,6 +324,8 @@ class Run:
             "finished": now().isoformat(),
             **self.context.counts,
         }
+        if self.context.output is not None:
+            fields[OUTPUT] = ""  # it is in the result now
         if outputs.disk_bytes is not None:
             fields[DISK] = str(outputs.disk_bytes)
         if outputs.facts is not None:

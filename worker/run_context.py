@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from ..shared.delegation import MAX_CALL_ERRORS, Progress, Status, Step, StepStatus, ToolAgentResult
 from ..shared.errors import ErrorType
 from ..shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated
 from ..shared.facts import Trust
 from ..shared.runs.cost import SPENT
-from ..shared.runs.record import FILE_TURNS, TRUST, Claim, FileTurns
+from ..shared.runs.record import FILE_TURNS, OUTPUT, TRUST, Claim, FileTurns
 from ..shared.text import clip
 from ..shared.wire import now
 from ..shared.wording import line_of
@@ -26,6 +26,7 @@ from .limits import Meter
 from .models.base import Call, Reply
 from .policy.trust import ReadSources
 from .tools.base import AnyTool, ToolResult
+from .tools.submit_result import SUBMIT, Output
 from .workspace.workspace import Workspace
 
 DENIED = "deniedCallCount"
@@ -171,6 +172,8 @@ class RunContext:
     free_slot: Callable[[], AbstractContextManager[None]] = nullcontext
     """Frees the run's slot for another run while its block runs."""
     errors: list[str] = field(default_factory=list[str])
+    output: str | None = None
+    """The valid output that was handed in, as JSON: the run ends with it."""
     _waits: int = 0
     _freed: ExitStack = field(default_factory=ExitStack)
 
@@ -197,6 +200,7 @@ class RunContext:
             # calls of the turn under way may have changed files unseen
             file_turns=claim.file_turns.with_turn(meter.turns) if claim.ledger else claim.file_turns,
             free_slot=free_slot,
+            output=claim.output,
         )
 
     @contextmanager
@@ -222,6 +226,17 @@ class RunContext:
         """Frees the run's slot and stops its clock while the block runs."""
         with self.waiting(), self.meter.paused():
             yield
+
+    @property
+    def lacks_output(self) -> bool:
+        """Whether a typed output was asked for that was not handed in yet."""
+        return self.claim.request.output_schema is not None and self.output is None
+
+    def note_output(self, result: ToolResult) -> None:
+        """Stores the output that this call has handed in, in the same write as its step's end."""
+        if isinstance(result.data, Output):
+            self.output = to_json(result.data.value).decode()
+            self.emit.set({OUTPUT: self.output})
 
     def report_error(self, message: str, kind: str) -> None:
         """Publishes an error that the result will list, once."""
@@ -268,4 +283,12 @@ class RunContext:
             "execution_time_ms": round(self.meter.elapsed * 1000),
             "usage": self.meter.usage,
             "trust": self.reading.trust,
+            **self._of_output,
         }
+
+    @property
+    def _of_output(self) -> dict[str, Any]:
+        if self.output is not None:
+            return {"output": from_json(self.output), "output_status": "valid"}
+        tried = any(step.tool_name == SUBMIT for step in self.steps.ended)
+        return {"output_status": "invalid" if tried else "missing"} if self.lacks_output else {}

@@ -22,6 +22,7 @@ from .toolkit.registry import find_tool, own_call
 from .toolkit.run_tools import RunTools
 from .tools.base import Effect, ToolContext, ToolResult
 from .tools.bounded_result import bounded
+from .tools.submit_result import SUBMIT
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ class ToolCalls:
 
     async def _check(self, call: Call) -> PolicyCall | ToolResult:
         """Returns the policy's input, or the result that states why the call is not executed."""
-        if not self.run.meter.take_call():
+        if not self.run.meter.take_call() and call.name != SUBMIT:
             return not_executed(f"limit reached (maxToolCalls {self.run.meter.limits.max_tool_calls})")
         try:
             self.ledger.check(call.key)
@@ -83,6 +84,8 @@ class ToolCalls:
 
     async def _process(self, call: Call, judged: Judged) -> None:
         """Executes one judged call, where it may be; records its result. Its step ends in every case."""
+        if self.run.output is not None and not self.ledger.finished(call.key):
+            judged = not_executed("the result was handed in before")
         if isinstance(judged, ToolResult):
             self.results[call.key] = judged
             self.run.steps.refuse(call, judged)
@@ -113,6 +116,7 @@ class ToolCalls:
 
     def _record(self, step: Step, result: ToolResult, *, executed: bool) -> None:
         self.results[step.id] = result
+        self.run.note_output(result)
         self.run.steps.end(step, result, executed=executed)
         self.ledger.finish(step.id, result)
 

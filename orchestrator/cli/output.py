@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -84,6 +85,14 @@ def block(text: str, *, err: bool = False) -> None:
 def json_line(text: str) -> None:
     """Writes one JSON value per line, escaped in case the output is a terminal."""
     _write(visible_json(text) + "\n", err=False)
+
+
+def data(result: ToolAgentResult) -> None:
+    """Writes the output that was asked for by a schema; a note on stderr where there is none."""
+    if result.output_status == "valid":
+        block(json.dumps(result.output, ensure_ascii=False, indent=2))
+    elif result.output_status:
+        note(f"  output: {result.output_status}")
 
 
 def json_lines(values: Iterable[Wire]) -> None:

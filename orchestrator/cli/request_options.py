@@ -68,6 +68,8 @@ def _type(option: Option) -> click.ParamType[Any]:
     match option.kind:
         case "text" | "names" | "labels" | "retry":
             return {"text": TEXT, "names": NAMES, "labels": LABEL, "retry": RETRY}[option.kind]
+        case "json":
+            return Parsed("file", lambda path: _object_in_file(path, "JSON Schema", '{"type": "object", …}'))
         case "whole":
             return click.IntRange(option.least, option.most)
         case "number":
@@ -173,7 +175,7 @@ def read_json(text: str) -> Any:
     return json.loads(text, object_pairs_hook=unique_keys)
 
 
-def _request_in_file(path: str) -> tuple[str, dict[str, Any]]:
+def _object_in_file(path: str, what: str, example: str) -> dict[str, Any]:
     try:
         fields = read_json(read_text(None if path == "-" else path))
     except OSError as error:
@@ -183,7 +185,12 @@ def _request_in_file(path: str) -> tuple[str, dict[str, Any]]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from None
     if not isinstance(fields, dict):
-        raise ValueError(f'{path} is not a JSON object; a request is, as {{"task": "…"}}')
+        raise ValueError(f"{path} is not a JSON object; a {what} is, as {example}")
+    return fields
+
+
+def _request_in_file(path: str) -> tuple[str, dict[str, Any]]:
+    fields = _object_in_file(path, "request", '{"task": "…"}')
     return "stdin" if path == "-" else path, fields
 
 

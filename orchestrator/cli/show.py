@@ -224,6 +224,7 @@ async def _show_result(client: Client, id: str, as_json: bool) -> None:
     if delegation.result is not None:
         output.line("")
         output.block(delegation.result.summary)
+        output.data(delegation.result)
 
 
 def _status(delegation: Delegation) -> str:

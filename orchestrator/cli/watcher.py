@@ -234,11 +234,12 @@ def note_lowered_limits(delegation: Delegation, note: Callable[[str], None]) -> 
 
 
 def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool) -> None:
-    """Prints the result to stdout; file changes and errors to stderr."""
+    """Prints the result to stdout, where data was asked for only that; file changes and errors to stderr."""
     if json:
         output.json_line(result.to_json())
         return
-    output.block(result.summary)
+    output.block(result.summary, err=result.output_status is not None)
+    output.data(result)
     output.lines((f"  {output.change(changed)}" for changed in result.file_changes[:SHOWN_CHANGES]), err=True)
     if (more := len(result.file_changes) - SHOWN_CHANGES) > 0:
         output.note(f"  and {more} more: deputize show {result.delegation_id}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -27,6 +27,7 @@ SAME = (
     "success",
     "termination_reason",
     "output",
+    "output_status",
     "left_out",
     "turn_count",
     "tool_call_count",
@@ -59,6 +60,9 @@ class Outcome(Wire):
     summary: str = ""
     """The last words of the agent that did the work."""
     output: Any = None
+    """The data that was asked for by `outputSchema`, valid by it; null where there is none."""
+    output_status: Literal["valid", "missing", "invalid"] | None = None
+    """Null where no output was asked for."""
     errors: list[str] = Field(default_factory=list)
     files_modified: list[str] = Field(default_factory=list)
     """Files that changed in its own copy of the workspace; the original is unchanged until the patch is applied."""

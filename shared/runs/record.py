@@ -27,6 +27,7 @@ from .keys import artifacts_key, events_key, history_key, ledger_key, record_key
 
 TRUST = "trust"
 FILE_TURNS = "file_turns"
+OUTPUT = "output"
 """Fields of the record."""
 ENDLESS = 1_000_000_000
 Get = Callable[[str], Awaitable[Delegation]]
@@ -213,6 +214,9 @@ class Claim:
     trust: Trust | None = None
     """What the conversation had read in earlier attempts of this try; None where it had not begun."""
 
+    output: str | None = None
+    """The output that an earlier attempt of this try handed in, as JSON."""
+
     @property
     def is_first(self) -> bool:
         """Returns whether no attempt of the same try precedes this one."""
@@ -247,6 +251,7 @@ class Claim:
             tools=tools,
             file_turns=FileTurns.from_json(fields.get(FILE_TURNS)) or FileTurns(),
             trust=Trust.model_validate_json(fields[TRUST]) if fields.get(TRUST) else None,
+            output=fields.get(OUTPUT),
             retries=int(fields.get("retries") or 0),
             retried_after=int(fields.get("retried_after") or 0),
             stalled=stalled is not None and int(stalled) == attempt - 1,

@@ -288,7 +288,7 @@ class RunStore:
 
     async def _cancel(self, id: str) -> Literal["finished", "asked", "cancelled"]:
         while True:
-            there = await self.redis.hmget(record_key(id), ["seq", "attempt", "created"])
+            there = await self.redis.hmget(record_key(id), ["seq", "attempt", "created", "request"])
             if there[0] is None:
                 raise not_found(id)
             result = ToolAgentResult(
@@ -297,6 +297,7 @@ class RunStore:
                 termination_reason=TerminationReason.CANCELLED,
                 summary="Cancelled before it was started.",
                 attempts=int(there[1]),
+                output_status=None if json.loads(there[3]).get("outputSchema") is None else "missing",
             )
             seq = int(there[0])
             event = Envelope(

@@ -49,6 +49,7 @@ def home(entry: Any) -> str:
 def test_every_tool_is_in_the_list() -> None:
     entries = listed("deputize.worker.tools", "BUILTIN")
     from deputize.worker.tools.base import Tool
+    from deputize.worker.tools.submit_result import SubmitResult  # offered only to runs with a schema, which it has
 
     tools = [
         found
@@ -58,7 +59,7 @@ def test_every_tool_is_in_the_list() -> None:
     ]
     offered = {entry if inspect.isclass(entry) else type(entry) for entry in entries}
     assert tools
-    assert [tool.__name__ for tool in tools if tool not in offered] == []
+    assert [tool.__name__ for tool in tools if tool not in offered] == [SubmitResult.__name__]
 
 
 def test_every_model_is_in_the_list() -> None:

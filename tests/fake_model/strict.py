@@ -62,9 +62,14 @@ def _tools(body: dict[str, Any]) -> Iterator[str]:
             yield f"tools: name {name!r} is not allowed"
         if tool.get("input_schema", {}).get("type") != "object":
             yield f"tools.{name}.input_schema.type: Field required"
-    choice = body.get("tool_choice", {}).get("type", "auto")
-    if choice not in ("auto", "none"):
-        yield f"tool_choice: {choice} is not supported by this model"
+    choice = body.get("tool_choice", {})
+    if choice.get("type", "auto") not in ("auto", "none", "tool"):
+        yield f"tool_choice: {choice['type']} is not supported by this model"
+    if choice.get("type") == "tool":
+        if choice.get("name") not in names:
+            yield f"tool_choice: tool {choice.get('name')!r} not found in provided tools"
+        if body.get("thinking", {}).get("type") != "disabled":  # left out, the models of today think
+            yield "Thinking may not be enabled when tool_choice forces tool use."
     if "tool_choice" in body and not names:
         yield "tool_choice may only be specified while providing tools"
 

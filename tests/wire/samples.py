@@ -90,6 +90,7 @@ RESULT = ToolAgentResult.model_validate(
             "cacheSavedUsd": 0.0014,
         },
         "output": {"fixed": True},
+        "outputStatus": "valid",
         "verification": {
             "verdict": "verified",
             "checks": [

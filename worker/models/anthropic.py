@@ -124,8 +124,8 @@ class AnthropicModel:
             if assembler.done or (assembler.stop_reason and not assembler.failure):
                 yield assembler.finish()
                 return
-            if shorter := self._with_shorter_reply(prompt, failure):
-                prompt = shorter
+            if other := self._with_other_options(prompt, failure):
+                prompt = other
                 continue
             delay = retries.next_delay(failure, replied=assembler.started)
             if delay is None:
@@ -133,11 +133,15 @@ class AnthropicModel:
             error = self._credentials.masked(str(failure))
             yield Retrying(error, delay, wasted=assembler.usage, retry_after=failure.retry_after, most=retries.left)
 
-    def _with_shorter_reply(self, prompt: Prompt, failure: Failure) -> Prompt | None:
-        """Returns the prompt with fewer output tokens, where it was refused because of them; notes the maximum."""
+    def _with_other_options(self, prompt: Prompt, failure: Failure) -> Prompt | None:
+        """Returns the prompt with fewer output tokens, where it was refused because of them; notes the maximum.
+
+        Where it forced a tool, returns it without: not every endpoint and model can.
+        """
         allowed = None if failure.retryable else output_maximum(failure.reason, prompt.max_output_tokens)
         if allowed is None:
-            return None
+            may_be_choice = prompt.only_tool and not (failure.retryable or failure.too_long)
+            return replace(prompt, only_tool=None) if may_be_choice else None
         most, lasting = allowed
         self._most_output = most if lasting else self._most_output
         return replace(prompt, max_output_tokens=most)
@@ -173,13 +177,18 @@ class AnthropicModel:
     def _body(self, prompt: Prompt, endpoint: Endpoint) -> bytes:
         """Returns the request body, joined from bytes that were each encoded once."""
         diagnosed = endpoint.is_anthropic if self._cache_diagnostics is None else self._cache_diagnostics
+        forced = prompt.only_tool if prompt.tools else None
         options = b"" if prompt.allow_tools or not prompt.tools else b'"tool_choice":{"type":"none"},'
+        if forced:
+            options = b'"tool_choice":{"type":"tool","name":%b},' % json.dumps(forced).encode()
         if diagnosed:
             previous = json.dumps(prompt.previous_reply).encode()
             options += b'"diagnostics":{"previous_message_id":%b},' % previous
         head = b'"max_tokens":%d,%b"messages":[' % (prompt.max_output_tokens, options)
         thinks, for_an_hour = ADAPTIVE_THINKING.match(self.name) is not None, prompt.cached_for_an_hour
-        prefix = encode_prefix(self.name, prompt.system, prompt.tools, thinks=thinks, for_an_hour=for_an_hour)
+        prefix = encode_prefix(
+            self.name, prompt.system, prompt.tools, thinks=thinks, for_an_hour=for_an_hour, forced=forced is not None
+        )
         return b"".join((prefix, head, b",".join(with_breakpoints(self.name, prompt, prefix)), b"]}"))
 
 

@@ -34,7 +34,8 @@ class Prompt:
 
     ``messages`` are JSON objects of the Messages API, each encoded once, when it was appended to the history.
     ``system`` and ``tools`` never change within a run: provider signatures cover the exact prefix. ``allow_tools``
-    false requests a reply without tool calls and leaves the prefix unchanged.
+    false requests a reply without tool calls, ``only_tool`` one that calls that tool, as far as the endpoint can; both
+    leave the prefix unchanged.
     """
 
     system: str
@@ -50,6 +51,7 @@ class Prompt:
     """How many of the messages the request before had; its end is in the prompt cache."""
     cached_for_an_hour: bool = False
     """Whether cache entries are kept for an hour instead of five minutes."""
+    only_tool: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +152,10 @@ class Reply:
         calls = [replace(call, id=id) for call, id in zip(self.calls, ids, strict=False)]
         return replace(self, content=content, calls=calls)
 
-    def without_calls(self) -> Reply:
-        """Returns a copy without tool calls, for the final turn, in which no tool is executed."""
-        content = [block for block in self.content if block.get("type") != "tool_use"]
-        return replace(self, content=content, calls=[])
+    def without_calls(self, tool: str | None = None) -> Reply:
+        """Returns a copy without tool calls, but for those of one tool: no other is executed in the final turn."""
+        content = [block for block in self.content if block.get("type") != "tool_use" or block["name"] == tool]
+        return replace(self, content=content, calls=[call for call in self.calls if call.name == tool])
 
 
 def with_call_keys(calls: Sequence[Call], turn: int, retries: int = 0) -> list[Call]:

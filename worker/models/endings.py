@@ -20,6 +20,7 @@ class Ending(StrEnum):
     REFUSED = "the run has failed, and no call is executed"
     IMITATION = "the model is asked for a real call"
     EMPTY = "the model is asked for a report"
+    NO_OUTPUT = "the model is asked to hand in the output"
 
 
 ENDINGS = {

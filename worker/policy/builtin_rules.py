@@ -9,6 +9,7 @@ from ...shared.errors import ErrorType
 from ...shared.request import ApprovalMode
 from ...shared.text import clip
 from ..tools.base import Kind
+from ..tools.submit_result import SubmitResult
 from .base import Decision, PolicyCall, PolicyContext, Rule, Verdict
 
 _INSTEAD = "it was blocked, and nothing ran. Do the task without it, or report in your answer what a person has to run"
@@ -35,6 +36,13 @@ def forbid_commands(call: PolicyCall, _: PolicyContext) -> Verdict | None:
     why = forbidden.reason if forbidden else found.reason
     reason = f"{what} is forbidden, because {why}; {_INSTEAD}"
     return Verdict(Decision.DENY, reason, "forbid_commands")
+
+
+def allow_output(call: PolicyCall, _: PolicyContext) -> Verdict | None:
+    """Handing in the output that the caller asked for changes nothing, like the last words; no rule forbids it."""
+    if isinstance(call.tool, SubmitResult):
+        return Verdict(Decision.ALLOW, "it hands in the output of the run", "allow_output")
+    return None
 
 
 def allow_reads(call: PolicyCall, _: PolicyContext) -> Verdict | None:
@@ -93,7 +101,7 @@ def _why(call: PolicyCall) -> str | None:
     return f"{call.tool.name} requires approval for every call" if call.tool.needs_approval else None
 
 
-SAFETY: tuple[Rule, ...] = (require_sandbox, forbid_commands)
+SAFETY: tuple[Rule, ...] = (require_sandbox, forbid_commands, allow_output)
 """Those that no rule of a file can override."""
 RULES: tuple[Rule, ...] = (
     *SAFETY,

@@ -23,6 +23,7 @@ from ..sandbox.environment import owner
 from ..sandbox.project_tools import ProjectTools
 from ..tools.base import AnyTool, Effect, InitContext, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult
 from ..tools.skills import skills_of
+from ..tools.submit_result import tools_for_output
 from ..workspace.files import ShownFiles
 from ..workspace.workspace import Workspace
 from .offer import RunOffer
@@ -67,8 +68,7 @@ async def open_tools(
     async with AsyncExitStack() as opened:
         read_only = claim.request.approval_mode is ApprovalMode.READ_ONLY
         opening = offer.sandbox(workspace, project, read_only=read_only, report=report)
-        sandbox = await opened.enter_async_context(opening)
-        opened.push_async_callback(sandbox.shells.end)
+        opened.push_async_callback((sandbox := await opened.enter_async_context(opening)).shells.end)
         pinned = None if claim.tools is None else [PinnedTool(**fields) for fields in json.loads(claim.tools)]
         patterns = claim.request.tools if pinned is None else [each.name for each in pinned]
         place = ToolSourceContext(claim.id, patterns, workspace.files, sandbox, warn, hide, read_only=read_only)
@@ -81,9 +81,10 @@ async def open_tools(
             place.add_missing(MCP)  # what was missing at the start stays so; the first attempt has warned
         chosen = registry.kit(claim.request.tools, offer.default_kit, place.may_be_missing)
         kit = await prepare_kit(chosen, InitContext(claim.id, skills_of(offer.tools), depth_left=depth_left), warn)
+        kit |= await tools_for_output(claim.request.output_schema)
         shown = [opened.enter_context(ShownFiles(root, owner())) for root in project.shown]
-        session, message = claim.request.session_id, claim.request.message_id
-        context = ToolContext(claim.id, "", workspace.files, sandbox, session, message, shown=shown)
+        caller = claim.request.session_id, claim.request.message_id
+        context = ToolContext(claim.id, "", workspace.files, sandbox, *caller, shown=shown)
         further = [PinnedTool.from_tool(tool) for tool in _further(kit)]
         kept = {"tools": json.dumps([asdict(each) for each in further])} if pinned is None else {}
         yield RunTools(kit, _specs_of(kit, pinned or further), context, kept)

@@ -12,9 +12,10 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from ...shared.errors import Misconfigured
+from ...shared.json_schema import CHOICES
 from ...shared.text import clip
 from ..sandbox.bubblewrap import Sandbox
-from ..schemas.arguments import CHOICES, Arguments, ArgumentSchema
+from ..schemas.arguments import Arguments, ArgumentSchema
 from ..tools.base import AnyTool, Effect, Kind, Params, Tool, ToolContext, ToolResult
 from ..workspace.files import Files
 

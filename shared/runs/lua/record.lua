@@ -71,7 +71,7 @@ if retry_ms then
   local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
   local attempt, cancel = unpack(redis.call('HMGET', record, 'attempt', 'cancel'))
   redis.call('DEL', history, ledger)
-  redis.call('HDEL', record, 'tools', 'stalled', 'file_turns', 'trust', 'elapsed_ms')
+  redis.call('HDEL', record, 'tools', 'stalled', 'file_turns', 'trust', 'elapsed_ms', 'output')
   redis.call('HINCRBY', record, 'retries', 1)
   redis.call('HSET', record, 'status', 'queued', 'fence', '', 'worker', '', 'finisher', arguments.fence,
     'ended', 'retried', 'retried_after', attempt, 'lost', 0)

@@ -19,11 +19,12 @@ from deputize.shared.request import DelegationRequest, Limits
 from tests.orchestrator.command_line import PROGRAM, deputize, environment
 from tests.orchestrator.fake_service import FakeService
 
-NOT_YET = {"outputSchema", "verify", "maxVerifyRounds"}
+NOT_YET = {"verify", "maxVerifyRounds"}
 """The service refuses them."""
 EVERY = {
     "--context": "@background.txt",
     "--expect": "e",
+    "--output-schema": "schema.json",
     "--tools": "read_file, grep*",
     "--approval": "readOnly",
     "--max-turns": "3",
@@ -63,6 +64,7 @@ def test_every_field_of_a_request_has_an_option(name: str) -> None:
 
 async def test_options_make_the_request(url: str, service: FakeService, tmp_path: Path) -> None:
     tmp_path.joinpath("background.txt").write_text("zażółć")
+    tmp_path.joinpath("schema.json").write_text('{"type": "array"}')
     tmp_path.joinpath("here").mkdir()
     given = [part for pair in EVERY.items() for part in pair]
     given += ["--workspace", "here", "--with-ignored", "--exclude", "*.csv", "--exclude", "/data"]
@@ -74,6 +76,7 @@ async def test_options_make_the_request(url: str, service: FakeService, tmp_path
         "context": "zażółć",
         "sharedContextLength": 1,
         "expectedOutcome": "e",
+        "outputSchema": {"type": "array"},
         "tools": ["read_file", "grep*"],
         "approvalMode": "readOnly",
         "limits": {"maxTurns": 3, "maxToolCalls": 0, "timeoutSeconds": 9.5, "maxTokens": 1000, "maxCostUsd": 0.5},

@@ -25,6 +25,7 @@ from deputize.worker.tools.base import (
     ToolResult,
     Touches,
 )
+from deputize.worker.tools.submit_result import SubmitResult
 
 MODES = list(ApprovalMode)
 INSIDE = [Kind.EDIT, Kind.DELETE, Kind.MOVE, Kind.EXECUTE]
@@ -181,6 +182,7 @@ def test_every_builtin_tool_may_do_its_work_by_default(tool: AnyTool) -> None:
 def test_every_rule_says_its_own_name() -> None:
     calls = [call_of(kind, needs_sandbox=True, hosts=hosts) for kind in Kind for hosts in ((), ("a.example",))]
     calls += [call_of(Kind.EXECUTE, command=line) for line in ("ls", "sudo id")]
+    calls.append(PolicyCall(SubmitResult({"type": "object"}), Touches()))
     situations = [PolicyContext(ApprovalMode.ASK, broken, ["a.*"]) for broken in (None, "broken")]
     for rule in RULES:
         verdicts = [rule(call, policy_context) for call in calls for policy_context in situations]

@@ -9,8 +9,10 @@ import pytest
 from deputize.shared.errors import ErrorType, Misconfigured
 from deputize.shared.request import ApprovalMode
 from deputize.worker.policy import PolicyContext, decide, denial, judge
-from deputize.worker.policy.base import Decision, Verdict
+from deputize.worker.policy.base import Decision, PolicyCall, Verdict
 from deputize.worker.policy.rule_file import load_rules, read_file
+from deputize.worker.tools.context import Touches
+from deputize.worker.tools.submit_result import SubmitResult
 from tests.worker.policy.rule_files import call_of, rules_of, verdict_of
 
 BASH = call_of("bash", command="make")
@@ -43,6 +45,12 @@ def test_what_no_rule_of_a_file_matches_is_left_to_the_built_in_ones(tmp_path: P
     text = rule("one", "deny", 'tool = "bash"')
     assert verdict_of(tmp_path, text, WRITE).rule == "ask_before_changes"
     assert verdict_of(tmp_path, text, call_of("read_file", path="a")).rule == "allow_reads"
+
+
+@pytest.mark.parametrize("mode", list(ApprovalMode))
+def test_no_file_forbids_a_run_to_hand_in_the_output_that_was_asked_for(tmp_path: Path, mode: ApprovalMode) -> None:
+    call = PolicyCall(SubmitResult({"type": "object"}), Touches())
+    assert verdict_of(tmp_path, rule("all", "deny"), call, mode).rule == "allow_output"
 
 
 @pytest.mark.parametrize("mode", list(ApprovalMode))
