@@ -1,0 +1,45 @@
+"""Typed output through crashes: killed between any two writes, a run ends with the same output and asks for it once."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.events import StepStarted
+from deputize.shared.request import DelegationRequest, Limits
+from tests.runs.bench import Bench, call, say, script
+from tests.runs.cut import carry_out_cut
+from tests.worker.run_history import answered_once, history_of
+from tests.worker.test_typed_output import HAND_IN, INVOICE, LOOK, VALID, facts
+
+WRONG = call("submit_result", total="?")
+RUNS: dict[str, tuple[list[Any], dict[str, int], str]] = {
+    "a call": ([[LOOK], [WRONG], [HAND_IN]], {}, "completed"),
+    "a call before others": ([[LOOK], [HAND_IN, LOOK, HAND_IN]], {}, "completed"),
+    "the last turn": ([[LOOK], [HAND_IN]], {"max_turns": 1}, "max_turns"),
+    "after words": ([[say("12.5")], [HAND_IN]], {}, "completed"),
+    "forced after words": ([[say("12.5")], [say("12.5")], [HAND_IN]], {}, "completed"),
+}
+
+
+@pytest.mark.parametrize(("turns", "limits", "reason"), RUNS.values(), ids=RUNS)
+async def test_a_run_killed_between_any_two_writes_hands_in_once(
+    bench: Bench, tmp_path: Path, turns: list[Any], limits: dict[str, int], reason: str
+) -> None:
+    model = script(tmp_path, *turns, [call("submit_result", total=-1)])
+    request = DelegationRequest(task="do it", model=model, output_schema=INVOICE, limits=Limits(**limits))
+    for writes in count(1):
+        id, was_cut = await carry_out_cut(bench, request, writes)
+        result = await bench.result(id)
+        assert facts(result) == (reason, VALID, "valid"), writes
+        steps = await bench.steps(id)
+        assert [step.id for step in steps] == [event.step.id for event in await bench.seen(id, StepStarted)], writes
+        assert len({step.id for step in steps}) == len(steps), writes
+        assert [step.error for step in steps if step.tool_name == "submit_result"].count(None) == 1, writes
+        assert answered_once(await history_of(bench, result)), writes
+        if not was_cut:
+            break
+    assert writes > len(turns)
