@@ -15,6 +15,8 @@ from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Turn, refuse, text
 from tests.fake_model import call as tool_use
 from tests.runs.bench import Bench, call, say, script, talking
+from tests.runs.nesting import by_task, children_of, delegate
+from tests.worker.parents import run
 from tests.worker.run_history import answered_once, history_of
 
 INVOICE = {
@@ -234,3 +236,15 @@ async def test_an_endpoint_that_cannot_force_a_tool_is_asked_in_words(redis_url:
     *_, last = (asked.body for asked in fake.journal)
     assert "tool_choice" not in last
     assert last["thinking"]["type"] == "adaptive"
+
+
+async def test_a_child_delegation_hands_in_nothing_for_its_parent(busy: Bench, tmp_path: Path) -> None:
+    wrong = delegate("child", tools=["submit_result"])
+    model = by_task(tmp_path, parent=[[wrong], [delegate("child")], [HAND_IN]], child=[[HAND_IN], [say("I looked.")]])
+    result = await busy.result(await run(busy, model=model, output_schema=INVOICE))
+    assert facts(result) == ("completed", VALID, "valid")
+    (child,) = await children_of(busy.store, result.delegation_id)
+    assert child.result is not None
+    assert "submit_result" not in (child.request.tools or [])
+    assert facts(child.result) == ("completed", None, None)
+    assert "'submit_result' is not a tool of this run" in result.errors[0]
