@@ -85,11 +85,13 @@ async def check_arguments(redis: Any, fleet: Fleet, id: str, arguments: Mapping[
 def _mistakes(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[dict[str, str]]:
     from jsonschema_rs import Draft202012Validator  # imported late: most services never need it
 
-    mistakes: list[dict[str, str]] = []
-    for error in islice(Draft202012Validator(dict(schema), offline=True).iter_errors(dict(arguments)), MAX_MISTAKES):
-        parts = (str(part).replace("~", "~0").replace("/", "~1") for part in ("arguments", *error.instance_path))
-        mistakes.append({"pointer": "".join(f"/{part}" for part in parts), "detail": error.message[:500]})
-    return mistakes
+    from ..shared.json_schema import pointer_to
+
+    errors = Draft202012Validator(dict(schema), offline=True).iter_errors(dict(arguments))
+    return [
+        {"pointer": pointer_to(("arguments", *error.instance_path)), "detail": error.message[:500]}
+        for error in islice(errors, MAX_MISTAKES)
+    ]
 
 
 LOCAL_RECHECK_SECONDS = 1.0

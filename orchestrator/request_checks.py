@@ -48,7 +48,7 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
     _check_tools(request.tools, tools)
     _check_version(request)
     if request.output_schema is not None:
-        from ..shared.output_schema import check_output_schema  # imported late: few requests have one
+        from ..shared.output_schema import check_output_schema
 
         check_output_schema(request.output_schema)
     if reason := foreign_script(request.model, settings):

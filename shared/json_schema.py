@@ -122,7 +122,8 @@ def _with_slow_patterns(slow: set[str], part: dict[str, Any]) -> dict[str, Any]:
 
 def detail_of(error: ValidationError) -> str:
     """Returns the message of a mistake, shortened, with the choices and alternatives that the library leaves out."""
-    return _shortened(_detail(error))
+    detail, half = _detail(error), _MAX_DETAIL // 2 - 1
+    return detail if len(detail) <= _MAX_DETAIL else f"{detail[:half]} … {detail[-half:]}"
 
 
 def _detail(error: ValidationError) -> str:
@@ -132,11 +133,6 @@ def _detail(error: ValidationError) -> str:
     if alternatives := [each[0] for each in getattr(error.kind, "context", []) if each]:
         return f"{error.message}: {', or '.join(dict.fromkeys(map(_detail, alternatives)))}"
     return error.message
-
-
-def _shortened(detail: str) -> str:
-    half = _MAX_DETAIL // 2 - 1
-    return detail if len(detail) <= _MAX_DETAIL else f"{detail[:half]} … {detail[-half:]}"
 
 
 def pointer_to(path: Iterable[object]) -> str:

@@ -17,7 +17,13 @@ from tests.architecture.sources import ROOT
 pytestmark = pytest.mark.system
 
 SCRIPT = """
+from pydantic import BaseModel
+
 from deputize import DelegationFailed, Envelope, Orchestrator, SyncOrchestrator
+
+
+class Size(BaseModel):
+    width: int
 
 
 def hear(envelope: Envelope) -> None:
@@ -27,8 +33,17 @@ def hear(envelope: Envelope) -> None:
 async def main() -> int:
     async with Orchestrator(url="http://127.0.0.1:1") as orchestrator:
         result = await orchestrator.delegate("x", workspace=".", limits={"max_turns": 5}, on_event=hear)
+        words: list[str] = await orchestrator.delegate("x", output=list[str], on_event=hear, priority=3)
+        size = await orchestrator.delegate("x", workspace=".", output=Size)
+        print(words[0].upper(), size.width + result.output_as(Size).width)
         both = await orchestrator.gather(["a", "b"], labels={"of": "both"}, tools=["read_file"], approval_mode="auto")
         return result.turn_count + sum(each.usage.total for each in both)
+
+
+def sized() -> int:
+    with SyncOrchestrator() as orchestrator:
+        orchestrator.start("x", output_schema=Size)
+        return orchestrator.delegate("x", output=Size).width
 
 
 def plain() -> str:

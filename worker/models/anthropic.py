@@ -185,10 +185,10 @@ class AnthropicModel:
             previous = json.dumps(prompt.previous_reply).encode()
             options += b'"diagnostics":{"previous_message_id":%b},' % previous
         head = b'"max_tokens":%d,%b"messages":[' % (prompt.max_output_tokens, options)
-        thinks, for_an_hour = ADAPTIVE_THINKING.match(self.name) is not None, prompt.cached_for_an_hour
-        prefix = encode_prefix(
-            self.name, prompt.system, prompt.tools, thinks=thinks, for_an_hour=for_an_hour, forced=forced is not None
-        )
+        # An endpoint refuses to force a tool where the model thinks.
+        thinking = ("disabled" if forced else "adaptive") if ADAPTIVE_THINKING.match(self.name) else ""
+        for_an_hour = prompt.cached_for_an_hour
+        prefix = encode_prefix(self.name, prompt.system, prompt.tools, thinking=thinking, for_an_hour=for_an_hour)
         return b"".join((prefix, head, b",".join(with_breakpoints(self.name, prompt, prefix)), b"]}"))
 
 

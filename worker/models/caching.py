@@ -75,22 +75,13 @@ def cache_control(for_an_hour: bool) -> dict[str, str]:
 
 @lru_cache(maxsize=MAX_PREFIXES)
 def encode_prefix(
-    model: str,
-    system: str,
-    tools: tuple[ToolSpec, ...],
-    *,
-    thinks: bool = False,
-    for_an_hour: bool = False,
-    forced: bool = False,
+    model: str, system: str, tools: tuple[ToolSpec, ...], *, thinking: str = "", for_an_hour: bool = False
 ) -> bytes:
-    """Returns the encoded model, tools and system, with a breakpoint at their end, up to the next field.
-
-    ``forced``: a tool is forced, which endpoints refuse to a model that thinks.
-    """
+    """Returns the encoded model, tools, system and kind of thinking, with a breakpoint, up to the next field."""
     control = cache_control(for_an_hour)
     declared = [{"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in tools]
-    thinking = ({"type": "disabled"} if forced else {"type": "adaptive", "display": "summarized"}) if thinks else None
-    fields: dict[str, Any] = {"model": model, "stream": True, "thinking": thinking, "cache_control": control}
+    thought = {"type": thinking} | ({"display": "summarized"} if thinking == "adaptive" else {}) if thinking else None
+    fields: dict[str, Any] = {"model": model, "stream": True, "thinking": thought, "cache_control": control}
     fields |= {"system": system, "tools": declared}
     if _tokens(len(_encoded(system)) + len(_encoded(declared))) >= _minimum(model):
         if system:
