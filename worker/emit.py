@@ -134,6 +134,7 @@ class Emitter:
 
     def store_message(self, entry: bytes) -> None:
         """Appends a message to the stored history."""
+        self._send_delta()  # it ends a write: the message is in one with the events and counts that follow it
         self._update.history.append(self._referred(entry.decode()))
         self._queue()
 

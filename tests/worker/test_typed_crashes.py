@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,25 +11,38 @@ import pytest
 
 from deputize.shared.events import StepStarted
 from deputize.shared.request import DelegationRequest, Limits
-from tests.runs.bench import Bench, call, say, script
+from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.runs.cut import carry_out_cut
 from tests.worker.run_history import answered_once, history_of
 from tests.worker.test_typed_output import HAND_IN, INVOICE, LOOK, VALID, facts
 
 WRONG = call("submit_result", total="?")
+WORDS = say("It is 12.5.")
+"""Words before a call are published, which divides the writes of its reply in two."""
 RUNS: dict[str, tuple[list[Any], dict[str, int], str]] = {
-    "a call": ([[LOOK], [WRONG], [HAND_IN]], {}, "completed"),
+    "a call": ([[LOOK], [WORDS, WRONG], [WORDS, HAND_IN]], {}, "completed"),
     "a call before others": ([[LOOK], [HAND_IN, LOOK, HAND_IN]], {}, "completed"),
-    "the last turn": ([[LOOK], [HAND_IN]], {"max_turns": 1}, "max_turns"),
-    "after words": ([[say("12.5")], [HAND_IN]], {}, "completed"),
-    "forced after words": ([[say("12.5")], [say("12.5")], [HAND_IN]], {}, "completed"),
+    "the last turn": ([[LOOK], [WORDS, HAND_IN]], {"max_turns": 1}, "max_turns"),
+    "the last turn after an error": ([[WORDS, WRONG], [WORDS, HAND_IN]], {"max_turns": 1}, "max_turns"),
+    "after words": ([[WORDS], [WORDS, HAND_IN]], {}, "completed"),
+    "forced after words": ([[WORDS], [WORDS], [WORDS, HAND_IN]], {}, "completed"),
 }
+
+
+@pytest.fixture(params=["", '[[rule]]\nname = "all"\ndecision = "allow"\nreason = "it may"\n'], ids=["", "with rules"])
+async def judging(redis_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    """A bench; where a thread judges calls by rules, a write ends between a reply and the results of its calls."""
+    rules = tmp_path / "rules.toml"
+    rules.write_text(request.param)
+    async with open_bench(redis_url, tmp_path / "home", policy=[rules] if request.param else ()) as bench:
+        yield bench
 
 
 @pytest.mark.parametrize(("turns", "limits", "reason"), RUNS.values(), ids=RUNS)
 async def test_a_run_killed_between_any_two_writes_hands_in_once(
-    bench: Bench, tmp_path: Path, turns: list[Any], limits: dict[str, int], reason: str
+    judging: Bench, tmp_path: Path, turns: list[Any], limits: dict[str, int], reason: str
 ) -> None:
+    bench = judging
     model = script(tmp_path, *turns, [call("submit_result", total=-1)])
     request = DelegationRequest(task="do it", model=model, output_schema=INVOICE, limits=Limits(**limits))
     for writes in count(1):
