@@ -37,6 +37,7 @@ class CutPipe(Pipe):
     def deferred(self, script: Script, call: Callable[[], ScriptCall]) -> asyncio.Future[Any]:
         self.left -= script is RECORD
         if not self.is_cut:
+            self.flush()  # so that writes are as small as they can be
             return super().deferred(script, call)
         lost: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         lost.cancel()

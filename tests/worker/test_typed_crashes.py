@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.events import StepStarted
+from deputize.shared.delegation import Step
+from deputize.shared.events import Envelope, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest, Limits
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.runs.cut import carry_out_cut
@@ -38,6 +39,16 @@ async def judging(redis_url: str, tmp_path: Path, request: pytest.FixtureRequest
         yield bench
 
 
+def after_handing_in(events: list[Envelope]) -> list[str]:
+    """The types of the events after the end of the valid call."""
+    ended = [isinstance(each.event, StepCompleted) and is_valid(each.event.step) for each in events]
+    return [each.event.type for each in events[ended.index(True) + 1 :]]
+
+
+def is_valid(step: Step) -> bool:
+    return step.tool_name == "submit_result" and not step.error
+
+
 @pytest.mark.parametrize(("turns", "limits", "reason"), RUNS.values(), ids=RUNS)
 async def test_a_run_killed_between_any_two_writes_hands_in_once(
     judging: Bench, tmp_path: Path, turns: list[Any], limits: dict[str, int], reason: str
@@ -52,8 +63,9 @@ async def test_a_run_killed_between_any_two_writes_hands_in_once(
         steps = await bench.steps(id)
         assert [step.id for step in steps] == [event.step.id for event in await bench.seen(id, StepStarted)], writes
         assert len({step.id for step in steps}) == len(steps), writes
-        assert [step.error for step in steps if step.tool_name == "submit_result"].count(None) == 1, writes
+        assert [*map(is_valid, steps)].count(True) == 1, writes
         assert answered_once(await history_of(bench, result)), writes
+        assert "turn_started" not in after_handing_in(await bench.events(id)), writes
         if not was_cut:
             break
     assert writes > len(turns)
