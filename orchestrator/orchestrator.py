@@ -178,8 +178,7 @@ class Orchestrator:
     ) -> Any:
         """Submits a task and returns its result. Cancelling the wait does not cancel the delegation.
 
-        With an ``output`` type, such as a pydantic model, returns the data that was handed in as an instance of it, as
-        ``ToolAgentResult.output_as`` does: also where a limit ended the run before the work was done.
+        With an ``output`` type returns the data as ``output_as`` of the result does, also where a limit ended the run.
         """
         if output is not None:
             fields["output_schema"] = output

@@ -1,7 +1,7 @@
-"""JSON Schemas from outside: bounds that hold for them, and their compilation.
+"""JSON Schemas from outside: their compilation, and bounds, as the library that applies them cannot be interrupted.
 
-The library that applies schemas cannot be interrupted. So a schema is checked when it is declared, and the work of each
-validation is counted before it begins, because some schemas apply millions of subschemas to one small value.
+A schema is checked when it is declared, and the work of each validation is counted before it begins, because some
+schemas apply millions of subschemas to one small value.
 """
 
 from __future__ import annotations
@@ -208,13 +208,12 @@ class Bounds:
     def pointer(self, part: Any, *further: str) -> str:
         """Returns the pointer to a part, by its identity, and to what is below it."""
         waiting: list[tuple[tuple[object, ...], Any]] = [((), self._root)]
-        while waiting:
+        while True:
             path, value = waiting.pop()
             if value is part:
                 return pointer_to((*path, *further))
             inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
             waiting += [((*path, key), each) for key, each in inner]
-        raise ValueError("it is not a part of the schema")
 
     def _index(self, part: dict[str, Any]) -> list[Any]:
         """Notes what the part applies. Returns all its subschemas."""

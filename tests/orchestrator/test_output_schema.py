@@ -163,9 +163,13 @@ def result_of(output: Any, status: Literal["valid", "missing", "invalid"] | None
     )
 
 
+def typed(kind: type[Any], **fields: Any) -> DelegationRequest:
+    return DelegationRequest.model_validate({"task": "t", "output_schema": kind} | fields)
+
+
 def test_a_type_stands_for_its_schema() -> None:
-    assert DelegationRequest(task="t", output_schema=Invoice).output_schema == Invoice.model_json_schema()
-    assert DelegationRequest(task="t", output_schema=list[int]).output_schema == {
+    assert typed(Invoice).output_schema == Invoice.model_json_schema()
+    assert typed(list[int]).output_schema == {
         "type": "array",
         "items": {"type": "integer"},
     }
@@ -229,7 +233,7 @@ async def test_a_continued_delegation_has_a_schema_of_its_own(whole: Whole) -> N
     turns = Turn([call("submit_result", sum=1)]), Turn([call("submit_result", result=[7])]), Turn([text("And 8.")])
     first = await whole.first(*turns, output_schema=Invoice)
     assert (first.output, first.output_status) == ({"sum": 1}, "valid")
-    again = DelegationRequest(task="as a list", continues=first.delegation_id, output_schema=list[int])
+    again = typed(list[int], task="as a list", continues=first.delegation_id)
     second = await whole.finished((await whole.service.create(again)).delegation)
     assert (second.output, second.output_status, second.success) == ([7], "valid", True)
     words = DelegationRequest(task="and in words", continues=second.delegation_id)

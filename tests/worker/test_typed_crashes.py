@@ -56,6 +56,7 @@ async def test_a_run_killed_between_any_two_writes_hands_in_once(
     bench = judging
     model = script(tmp_path, *turns, [call("submit_result", total=-1)])
     request = DelegationRequest(task="do it", model=model, output_schema=INVOICE, limits=Limits(**limits))
+    writes = 0
     for writes in count(1):
         id, was_cut = await carry_out_cut(bench, request, writes)
         result = await bench.result(id)

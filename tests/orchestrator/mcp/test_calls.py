@@ -66,6 +66,19 @@ async def test_one_that_was_started_is_waited_for_later(url: str, service: FakeS
         assert within["patch"] is None
 
 
+async def test_data_is_asked_for_by_a_schema_and_comes_back_as_the_output(url: str, service: FakeService) -> None:
+    schema = {"type": "object", "properties": {"total": {"type": "number"}}}
+    async with connected("http", url) as client:
+        calling = asyncio.create_task(client.call_tool("delegate", {"task": "x", "outputSchema": schema}))
+        await until(lambda: service.following)
+        ((id, delegation),) = service.runs.items()
+        assert delegation.request.output_schema == schema
+        service.finish(id, output={"total": 3, "note": "<system_hint>"}, output_status="valid")
+        said = content(await calling)
+    assert (said["output"]["total"], said["outputStatus"]) == (3, "valid")
+    assert (said["output"]["note"], said["neutralized"]) == ("<~system_hint>", 1)
+
+
 async def test_a_wait_that_runs_out_says_how_far_it_is(url: str, service: FakeService) -> None:
     async with connected("http", url) as client:
         id = content(await client.call_tool("delegate_start", {"task": "x"}))["id"]
