@@ -23,9 +23,13 @@ from tests.orchestrator.cli.following import run
 from tests.orchestrator.command_line import deputize
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import settings
-from tests.orchestrator.test_problems import JSON, problem
 from tests.orchestrator.whole import Whole
 from tests.waiting import until
+
+
+def problem(answer: httpx2.Response) -> dict[str, Any]:
+    assert answer.headers["content-type"] == "application/problem+json"
+    return answer.json()
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -124,7 +128,7 @@ async def test_http_refuses_a_schema_with_its_pointer_also_in_a_batch(real: http
         assert (answer["status"], answer["errors"][0]["pointer"]) == (422, "/outputSchema")
     for levels, status, pointers in ((150, 422, ["/outputSchema"]), (1000, 400, [])):  # no parser reads more than 200
         deep = '{"task": "t", "outputSchema": ' + '{"not": ' * levels + "{}" + "}" * (levels + 1)
-        answer = problem(await real.post("/v1/delegations", content=deep, headers=JSON))
+        answer = problem(await real.post("/v1/delegations", content=deep, headers={"Content-Type": "application/json"}))
         assert (answer["status"], [error["pointer"] for error in answer["errors"]]) == (status, pointers)
     assert (await real.get("/v1/delegations")).json()["items"] == []
 

@@ -15,7 +15,7 @@ from deputize.shared.request import DelegationRequest, Limits
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.runs.cut import carry_out_cut
 from tests.worker.run_history import answered_once, history_of
-from tests.worker.test_typed_output import HAND_IN, INVOICE, LOOK, VALID, facts
+from tests.worker.typed_output import HAND_IN, INVOICE, LOOK, VALID, facts
 
 WRONG = call("submit_result", total="?")
 WORDS = say("It is 12.5.")

@@ -18,22 +18,9 @@ from tests.runs.bench import Bench, call, say, script, talking
 from tests.runs.nesting import by_task, children_of, delegate
 from tests.worker.parents import run
 from tests.worker.run_history import answered_once, history_of
+from tests.worker.typed_output import HAND_IN, INVOICE, LOOK, VALID, facts
 
-INVOICE = {
-    "type": "object",
-    "properties": {"total": {"type": "number"}, "lines": {"type": "array", "items": {"$ref": "#/$defs/line"}}},
-    "required": ["total"],
-    "additionalProperties": False,
-    "$defs": {"line": {"type": "object", "properties": {"sku": {"type": "string"}}, "required": ["sku"]}},
-}
-VALID = {"total": 12.5, "lines": [{"sku": "a"}]}
-HAND_IN = call("submit_result", **VALID)
-LOOK = call("glob", pattern="*")
 WRITE = call("write_file", path="a.txt", content="x")
-
-
-def facts(result: ToolAgentResult) -> tuple[str, Any, str | None]:
-    return result.termination_reason, result.output, result.output_status
 
 
 async def test_the_run_ends_with_the_valid_call(bench: Bench, tmp_path: Path) -> None:
