@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from functools import partial
@@ -44,6 +44,7 @@ from ..shared.text import visible
 from ..shared.wire import LONGEST_SHOWN
 from .audit_log import AuditPage
 from .service import AcceptedDelegation, Items, PageOf, Service
+from .uploads import AcceptedUpload, Upload
 from .workspace_files import FileList
 
 if TYPE_CHECKING:
@@ -109,6 +110,11 @@ class Client(Service):
 
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
+
+    async def upload(self, content: AsyncIterable[bytes], sha256: str | None = None) -> AcceptedUpload:
+        params = {"sha256": sha256} if sha256 else {}
+        answer = await self._send("PUT", "/v1/uploads", content=content, params=params)
+        return AcceptedUpload(self._value(answer, Upload.model_validate), answer.status_code == 200)
 
     async def create(self, request: DelegationRequest) -> AcceptedDelegation:
         return await self._accepted("/v1/delegations", request.given_json())
@@ -316,7 +322,7 @@ class Client(Service):
 
     async def _send(self, method: str, path: str, **request: Any) -> httpx2.Response:
         """Returns a successful response; ``request`` holds further arguments of ``httpx2.AsyncClient.request``."""
-        if "content" in request:
+        if isinstance(request.get("content"), str):
             request["headers"] = {"Content-Type": "application/json"}
         try:
             answer = await self._http.request(method, path, **request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
@@ -38,6 +38,7 @@ from .home import is_full, no_space
 from .request_checks import check_requests
 from .service import AcceptedDelegation, PageOf, Service
 from .stack import NO_WORKER
+from .uploads import AcceptedUpload, receive
 from .workspace_files import FileList, OpenedFile, list_files, open_file
 
 
@@ -109,6 +110,9 @@ class Delegations(Service):
         self._bus = follower
         self._fleet = fleet
         self._dispatcher = dispatcher
+
+    async def upload(self, content: AsyncIterable[bytes], sha256: str | None = None) -> AcceptedUpload:
+        return await receive(content, self._settings, sha256)
 
     async def create(self, request: DelegationRequest) -> AcceptedDelegation:
         (accepted,) = await self._accept([request])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Annotated, Any, TypeVar
 
@@ -88,8 +88,6 @@ def body_of(
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and not kind.endswith("+json"):
             raise NotJson("send the body as JSON, with the header `Content-Type: application/json`")
-        if headers.get("content-encoding", "identity").strip().lower() != "identity":
-            raise NotJson("send the body uncompressed, without the header `Content-Encoding`")
         read = await read_body(request, cap)
         await check_shape(read, values)
         return await asyncio.to_thread(parse, model, read)
@@ -114,24 +112,39 @@ def one_key(field: str | None, header: str | None) -> str | None:
 
 
 async def read_body(request: Request, cap: int) -> bytes:
-    """Returns the body. Raises TooLarge, and TooSlow if it does not arrive in time."""
+    """Returns the body. Raises as ``body_chunks``."""
+    body = bytearray()
+    async with aclosing(body_chunks(request, cap)) as chunks:
+        async for chunk in chunks:
+            body += chunk
+    return bytes(body)
+
+
+async def body_chunks(request: Request, cap: int) -> AsyncGenerator[bytes]:
+    """Yields the body. Raises TooLarge, TooSlow if it does not arrive in time, and NotJson for a compressed one."""
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise NotJson("send the body uncompressed, without the header `Content-Encoding`")
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > cap:
         raise _too_large(int(declared), cap)
-    body = bytearray()
-    loop = asyncio.get_running_loop()
+    size, loop = 0, asyncio.get_running_loop()
     began = loop.time()
     patience: float = request.app.state.settings.body_seconds
-    try:
-        async with asyncio.timeout(patience) as limit, aclosing(request.stream()) as chunks:
-            async for chunk in chunks:
-                body += chunk
-                if len(body) > cap:
-                    raise _too_large(len(body), cap)
-                limit.reschedule(min(loop.time(), began + len(body) / BYTES_PER_SECOND) + patience)
-    except TimeoutError:
-        raise TooSlow("the body did not come in time; send it at once") from None
-    return bytes(body)
+    until = began + patience
+    async with aclosing(request.stream()) as chunks:
+        while True:
+            try:
+                async with asyncio.timeout_at(until):
+                    chunk = await anext(chunks, None)
+            except TimeoutError:
+                raise TooSlow("the body did not come in time; send it at once") from None
+            if chunk is None:
+                return
+            size += len(chunk)
+            if size > cap:
+                raise _too_large(size, cap)
+            yield chunk
+            until = min(loop.time(), began + size / BYTES_PER_SECOND) + patience
 
 
 def _too_large(size: int, cap: int) -> TooLarge:

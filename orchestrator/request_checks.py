@@ -9,11 +9,13 @@ from pathlib import Path
 
 from ..shared.errors import Invalid, Refused
 from ..shared.fleet import MCP, ToolCard
-from ..shared.request import VERIFY_ROUNDS, DelegationRequest, DirectoryWorkspace
+from ..shared.request import VERIFY_ROUNDS, ArchiveWorkspace, DelegationRequest, DirectoryWorkspace
 from ..shared.request_rules import check_sizes, foreign_script, unknown_agent
 from ..shared.settings import Settings
 from ..shared.text import did_you_mean
 from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES
+from ..shared.workspaces import use_upload
+from .service import UPLOAD_POINTER
 
 MAX_SUGGESTIONS = 5
 MAX_NAMED = 50
@@ -55,6 +57,8 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
         raise Invalid(reason, [{"pointer": "/model", "detail": reason}])
     if isinstance(request.workspace, DirectoryWorkspace):
         _check_directory(Path(request.workspace.path), settings)
+    if isinstance(request.workspace, ArchiveWorkspace) and not request.builds_on:  # which has files of its own
+        _check_upload(request.workspace.upload, settings)
 
 
 def _check_directory(path: Path, settings: Settings) -> None:
@@ -76,10 +80,17 @@ def _check_directory(path: Path, settings: Settings) -> None:
         raise Invalid(detail, [{"pointer": "/workspace/path", "detail": detail}])
 
 
+def _check_upload(upload: str, settings: Settings) -> None:
+    if use_upload(settings.workspaces, upload) is None:
+        kept = f"uploads are kept for {settings.upload_retention_seconds:,} s after their last use"
+        detail = f"there is no upload {upload} here ({kept}); send the archive by PUT /v1/uploads, then this again"
+        raise Invalid(detail, [{"pointer": UPLOAD_POINTER, "detail": detail}])
+
+
 def _check_version(request: DelegationRequest) -> None:
     """Raises Invalid for valid fields that this version does not support."""
     missing = {
-        "/workspace/kind": (request.workspace.kind in ("git", "archive"), "use 'empty' or 'directory'"),
+        "/workspace/kind": (request.workspace.kind == "git", "use 'archive' or 'directory'"),
         "/verify": (bool(request.verify), "check fileChanges and the patch of the result"),
         "/maxVerifyRounds": (request.max_verify_rounds != VERIFY_ROUNDS, "leave it out; nothing is verified"),
     }

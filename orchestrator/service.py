@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,11 +18,14 @@ from ..shared.request import DelegationRequest, Limits
 from ..shared.runs.cost import CostReport
 from ..shared.wire import Wire
 from .audit_log import AuditPage
+from .uploads import AcceptedUpload
 from .workspace_files import FileList
 
 if TYPE_CHECKING:  # it imports the Redis client, which most commands do not need
     from ..shared.runs.disk import DiskUsage, Pruned
 
+UPLOAD_POINTER = "/workspace/upload"
+"""Where a refusal points at whose remedy is to send the archive first."""
 FIRST_SILENCE, SILENCE = 1.0, 10.0
 """Seconds without an event after which it is asked whether the delegation is paused; one that runs has heartbeats."""
 
@@ -48,6 +51,10 @@ class Service(Protocol):
 
     ``Delegations`` is the service itself, ``Client`` one at an address.
     """
+
+    async def upload(self, content: AsyncIterable[bytes], sha256: str | None = None) -> AcceptedUpload:
+        """Stores an archive for workspaces. Raises Invalid where its digest is not ``sha256``."""
+        ...
 
     async def create(self, request: DelegationRequest) -> AcceptedDelegation:
         """Submits a task. The same idempotency key with the same body returns the first delegation again."""

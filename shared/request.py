@@ -13,6 +13,7 @@ from .facts import VerifyItem
 from .request_options import OPTIONS, ApprovalMode, ToolCallStyle
 from .text import plain_number, shortened
 from .wire import Request
+from .workspaces import UPLOAD
 
 MAX_TEXT_BYTES = 1024 * 1024
 """Cap on task + context, UTF-8 bytes."""
@@ -124,10 +125,11 @@ class GitWorkspace(Request):
 
 
 class ArchiveWorkspace(Request):
-    """This version refuses it."""
+    """The files of an archive that was sent by `PUT /v1/uploads`: zip, or tar (plain, gzip, bzip2 or xz)."""
 
     kind: Literal["archive"]
-    blob: str = Field(min_length=1)
+    upload: str = Field(pattern=UPLOAD)
+    """As the answer names it: sha256:…"""
 
 
 WorkspaceSpec = Annotated[

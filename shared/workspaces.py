@@ -1,13 +1,20 @@
-"""Where the files of a delegation are on disk: its worker writes them, a service on the same machine shows them."""
+"""Where the files of a delegation and uploaded archives are on disk: service and workers share the folder."""
 
 from __future__ import annotations
 
+import fcntl
+import os
+from contextlib import suppress
 from pathlib import Path
 
 BASE = "base"
 """The folder with a copy of the files from the run's start, without git's own."""
 PRIVATE_DIR = ".deputize"
 """The worker's own directory inside a workspace."""
+UPLOADS = "uploads"
+"""The folder of uploaded archives, each named by its digest. The time of its last use is that of its last change."""
+UPLOAD = "^sha256:[0-9a-f]{64}$"
+"""What an upload is called."""
 
 
 def generation_path(folder: Path, name: str, number: int) -> Path:
@@ -21,3 +28,27 @@ def latest_generation(folder: Path) -> int | None:
         return None
     numbers = (int(path.name.rpartition(".")[2]) for path in folder.glob("start.json.*") if path.suffix[1:].isdigit())
     return max(numbers, default=1)
+
+
+def upload_path(root: Path, upload: str) -> Path:
+    """Returns the path of an uploaded archive."""
+    return root / UPLOADS / upload.removeprefix("sha256:")
+
+
+def use_upload(root: Path, upload: str) -> os.stat_result | None:
+    """Begins the time anew that an upload is kept. Returns its status, or None where it is not within reach.
+
+    A janitor locks what it deletes, so that none is deleted that a caller was just answered for.
+    """
+    try:
+        fd = os.open(upload_path(root, upload), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_SH)
+        os.utime(fd)
+        found = os.fstat(fd)
+        return found if found.st_nlink else None
+    finally:
+        os.close(fd)

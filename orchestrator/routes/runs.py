@@ -1,8 +1,11 @@
-"""Runs as they go: their events, resumable, what waits for permission, and files, for what a patch cannot hold."""
+"""Runs as they go: their events, resumable, what waits for permission, and files, those that runs begin with, too."""
 
 from __future__ import annotations
 
 import os
+import re
+from base64 import b64decode
+from contextlib import aclosing
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
@@ -15,9 +18,10 @@ from ...shared.permission import PermissionReply, PermissionRequest
 from ...shared.runs.disk import DiskUsage
 from ...shared.runs.permissions import delegation_of
 from ...shared.wire import Wire
-from ..dependencies import Note, Service, body_of, document
+from ..dependencies import Note, Service, body_chunks, body_of, document
 from ..problems import problem_responses
 from ..sse import EventStream
+from ..uploads import Upload
 from ..workspace_files import FileList
 from .delegations import DelegationId, Filter
 
@@ -154,3 +158,42 @@ async def get_file(request: Request, service: Service, id: str, path: str, base:
         path = os.fsdecode(unquote_to_bytes(raw.partition(b"/files/")[2]))
     opened = await service.open_file(id, path, base=base)
     return FileResponse(opened.read(), headers={"Content-Length": str(opened.size)})
+
+
+_DIGEST = re.compile(r"\bsha-256=:([A-Za-z0-9+/]{43}=):")
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_KNOWN: dict[int | str, dict[str, Any]] = {200: {"description": "The same content was there", "model": Upload}}
+
+
+@files_router.put(
+    "/uploads",
+    status_code=201,
+    responses={**_KNOWN, **problem_responses(408, 413, 415, 422)},
+    openapi_extra=_BODY,
+)
+async def put_upload(
+    service: Service,
+    request: Request,
+    response: Response,
+    sha256: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$")] = None,
+    content_digest: Annotated[str | None, Header()] = None,
+) -> Upload:
+    """Stores the body, an archive (zip, or tar: plain, gzip, bzip2 or xz), for workspaces of the kind `archive`.
+
+    With ``sha256``, in hexadecimal digits, or the header Content-Digest a body that arrives damaged is refused.
+    """
+    for found in _DIGEST.findall(content_digest or ""):
+        if sha256 not in (None, given := b64decode(found).hex()):
+            raise Invalid("the parameter sha256 and the header Content-Digest differ; send one of them")
+        sha256 = given
+    most: int = request.app.state.settings.upload_max_bytes
+    async with aclosing(body_chunks(request, most)) as content:
+        accepted = await service.upload(content, sha256)
+    if accepted.replayed:
+        response.status_code = 200
+    return accepted.upload

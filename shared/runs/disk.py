@@ -20,6 +20,8 @@ DISK = "disk"
 """The field of a record with the bytes on disk of its workspace and artifacts."""
 CONTINUES = "continues"
 """The field of a record with the id of the delegation that it continues, or repeats in part, whose files it copies."""
+UPLOAD = "upload"
+"""The field of a record with the upload that its workspace is made of."""
 MAX_IDS = 1000
 REMOVED, REFILE = Script("removed"), Script("file", "refile")
 RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
@@ -129,10 +131,10 @@ async def forget(redis: Any, ids: Sequence[str], sets: Sequence[str] = ()) -> No
         await pipeline.execute()
 
 
-async def held(redis: Any) -> set[str]:
-    """Returns the ids whose files unfinished delegations need: those that they continue."""
-    records = await fields_of_records(redis, await redis.zrange(LEASES, 0, -1), CONTINUES)
-    return {earlier for (earlier,) in records if earlier}
+async def held(redis: Any, field: str = CONTINUES) -> set[str]:
+    """Returns what unfinished delegations need: the ids of those that they continue, or their uploads."""
+    records = await fields_of_records(redis, await redis.zrange(LEASES, 0, -1), field)
+    return {needed for (needed,) in records if needed}
 
 
 async def sizes_on_disk(redis: Any, ids: Sequence[str]) -> dict[str, int]:

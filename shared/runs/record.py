@@ -18,11 +18,11 @@ from ..delegation import Artifact, Delegation, Progress, Status
 from ..errors import Conflict, Invalid, NotFound
 from ..events import Envelope, RunQueued, capped
 from ..facts import Trust
-from ..request import DelegationRequest, Limits
+from ..request import ArchiveWorkspace, DelegationRequest, Limits
 from ..text import shortened
 from ..wire import now
 from .cost import LABELS, MODEL, SESSION
-from .disk import CONTINUES, DISK
+from .disk import CONTINUES, DISK, UPLOAD
 from .keys import artifacts_key, events_key, history_key, ledger_key, record_key
 
 TRUST = "trust"
@@ -295,6 +295,8 @@ def acceptance(
         MODEL: request.model or "",
         CONTINUES: request.builds_on or "",
     } | ({"temporary": "1"} if temporary else {})
+    if isinstance(request.workspace, ArchiveWorkspace):
+        fields[UPLOAD] = request.workspace.upload
     return {
         "id": id,
         "hash": sha256(sent.encode()).hexdigest(),

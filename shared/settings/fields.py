@@ -251,6 +251,10 @@ class SettingsFields(_Table):
     workspace_kept_bytes: int = Field(default=32 * 1024**3, ge=0)
     """How much the files of finished delegations may take below ``workspace_root``: more than that, and those that
     ended first lose theirs before their time. The last one keeps its files in any case."""
+    upload_max_bytes: int = Field(default=256 * 1024**2, ge=1)
+    """How large an archive may be that is sent by `PUT /v1/uploads`."""
+    upload_retention_seconds: int = Field(default=24 * 3600, ge=60)
+    """How long an upload is kept after a request named it or it was sent last; longer while a delegation needs it."""
     concurrency: int = Field(default=200, ge=1, le=20000)
     queues: Annotated[list[str], COMMA_SEPARATED] = ["deputize"]
     """What a worker serves. The service fills one queue: only another Redis server makes another fleet."""

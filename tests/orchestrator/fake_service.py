@@ -7,7 +7,7 @@ service's own business.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from deputize.orchestrator.continuation import continued_request, repeated_request
 from deputize.orchestrator.service import AcceptedDelegation, PageOf
 from deputize.orchestrator.stack import NO_WORKER
+from deputize.orchestrator.uploads import AcceptedUpload, receive
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared.delegation import (
     Delegation,
@@ -35,6 +36,7 @@ from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.record import brief, matches, not_found
 from deputize.shared.runs.store import REUSED
+from deputize.shared.settings import Settings
 from deputize.shared.wire import now
 from tests.orchestrator.fake_permissions import FakePermissions
 
@@ -90,6 +92,10 @@ class FakeService(FakePermissions):
         ended = {"status": status, "finished_at": now(), "result": result}
         self.runs[id] = self.runs[id].model_copy(update=ended)
         return self._say(id, RunFinished(result=result))
+
+    async def upload(self, content: AsyncIterable[bytes], sha256: str | None = None) -> AcceptedUpload:
+        self.check()
+        return await receive(content, Settings(workspace_root=self.workspaces), sha256)
 
     async def create(self, request: DelegationRequest) -> AcceptedDelegation:
         self.check()

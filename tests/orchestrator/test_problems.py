@@ -93,7 +93,6 @@ async def test_a_wrong_field_is_pointed_at(real: httpx2.AsyncClient, body: dict[
         ({"maxVerifyRounds": 3}, "/maxVerifyRounds"),
         ({"protect": ["tests"]}, "/protect"),
         ({"workspace": {"kind": "git", "url": "https://example.org/a.git"}}, "/workspace/kind"),
-        ({"workspace": {"kind": "archive", "blob": "sha256:0"}}, "/workspace/kind"),
     ],
 )
 async def test_what_this_version_cannot_do_is_refused_and_not_passed_over(

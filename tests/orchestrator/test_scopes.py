@@ -48,7 +48,7 @@ def test_what_removes_or_watches_is_for_admin_and_what_changes_is_for_submit() -
     assert by_scope[Scope.ADMIN] == {("POST", "/v1/delegations:prune"), ("GET", "/v1/audit")}
     assert by_scope[Scope.APPROVE] == {("POST", "/v1/permissions/{permissionId}")}
     assert {method for method, _ in by_scope[Scope.READ]} == {"GET"}
-    assert {method for method, _ in by_scope[Scope.SUBMIT]} == {"POST"}
+    assert {method for method, _ in by_scope[Scope.SUBMIT]} == {"POST", "PUT"}
 
 
 def called(path: str) -> str:

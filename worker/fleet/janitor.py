@@ -27,8 +27,9 @@ from ...shared.runs import disk
 from ...shared.runs.keys import PRESENCE, PRUNE, presence_channel
 from ...shared.runs.store import RunStore
 from ...shared.settings import Settings
+from ...shared.workspaces import UPLOADS, upload_path
 from ..threads import run_in_thread
-from ..workspace.removal import delete_unused, disk_bytes
+from ..workspace.removal import delete_unused, delete_unused_file, disk_bytes, unused_files
 
 ABSENT_SECONDS = 2.0
 """A subscription restored within this time, for example after a restart of Redis, does not count as absent."""
@@ -133,6 +134,7 @@ class Janitor:
         delegation continues stays, and what another process copies just now until a later sweep.
         """
         self._pruned.update(pruned)
+        await self._sweep_uploads()
         folders = await asyncio.to_thread(_folders, self.settings.workspaces)
         ended = await self.store.ended(list({id for id, _ in folders})) if folders else {}
         self._pruned.intersection_update(ended)
@@ -145,6 +147,14 @@ class Janitor:
         if removed:
             log.info("%d workspaces removed", len(removed))
         return len(removed)
+
+    async def _sweep_uploads(self) -> None:
+        """Deletes uploads whose time is over, but those of unfinished delegations."""
+        root, seconds = self.settings.workspaces, self.settings.upload_retention_seconds
+        if due := await asyncio.to_thread(unused_files, root / UPLOADS, seconds):
+            needed = {upload_path(root, upload) for upload in await disk.held(self.store.redis, disk.UPLOAD)}
+            for path in {*due} - needed:
+                await asyncio.to_thread(delete_unused_file, path, seconds)
 
     async def _over_limit(self, kept: list[tuple[str, str, Path]], gone: Collection[Path]) -> list[Path]:
         """Returns the folders to delete besides ``gone`` so that the rest is not too large; never the last one."""

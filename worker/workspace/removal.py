@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,15 +43,46 @@ def delete_unused(folder: Path) -> bool:
         delete(folder)
         return True
     try:
-        with suppress(OSError):  # a file system without locks
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
+        _lock(fd)
         delete(folder)
         return True
+    except BlockingIOError:
+        return False
     finally:
         os.close(fd)
+
+
+def unused_files(folder: Path, seconds: float) -> list[Path]:
+    """Returns the files in a directory that were not changed for so many seconds."""
+    try:
+        return [path for path in folder.iterdir() if _is_unused(path, seconds)]
+    except FileNotFoundError:
+        return []
+
+
+def delete_unused_file(path: Path, seconds: float) -> None:
+    """Deletes a file unless it was changed meanwhile, or another process has locked it."""
+    with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+        _lock(file.fileno())
+        if _is_unused(path, seconds):
+            path.unlink()
+
+
+def _is_unused(path: Path, seconds: float) -> bool:
+    try:
+        return path.lstat().st_mtime <= time.time() - seconds
+    except FileNotFoundError:
+        return False
+
+
+def _lock(fd: int) -> None:
+    """Raises BlockingIOError where another process has locked the file."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks
+        pass
 
 
 def delete(folder: Path) -> None:

@@ -14,9 +14,11 @@ from threading import Event
 
 from ...shared.errors import Invalid, Misconfigured
 from ...shared.libc import beneath, is_on_local_disk
-from ...shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
+from ...shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
+from ...shared.workspaces import UPLOADS, upload_path
 from ..sandbox.environment import MOUNT, owner
 from ..threads import leave_loop, run_in_thread
+from .archive import BadEntry, Extraction
 from .file_entries import PRIVATE_DIR
 from .files import Files
 from .generation import Generation
@@ -208,6 +210,9 @@ def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
         return
     if isinstance(spec, EmptyWorkspace):
         return
+    if isinstance(spec, ArchiveWorkspace):
+        _extract(spec.upload, folder, rules)
+        return
     if not isinstance(spec, DirectoryWorkspace):
         raise invalid(
             "/workspace/kind", f"workspaces of kind {spec.kind!r} are not supported yet; use directory or empty"
@@ -218,9 +223,36 @@ def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
         except SourceUnreadable as error:
             raise invalid("/workspace/path", f"{error.path} below {spec.path} cannot be read: {error.why}") from None
         except SourceTooLarge as error:
-            most = f"{(rules.max_bytes or 0) / (1 << 30):.3g} GiB (raise sandbox.disk_bytes for more)"
-            detail = f"{spec.path} is too large to be copied: with {error.path} it has more than {most}"
-            raise invalid("/workspace/path", detail) from None
+            raise _too_large("/workspace/path", f"{spec.path} is too large to be copied", error, rules) from None
+
+
+def _extract(upload: str, folder: Path, rules: _CopyRules) -> None:
+    root, pointer = folder.parent, "/workspace/upload"
+    try:
+        archive = upload_path(root, upload).open("rb")
+    except OSError as error:
+        raise invalid(
+            pointer,
+            f"there is no {upload} in {root / UPLOADS} of the worker ({error.strerror}): it expired, or the service "
+            "writes elsewhere. Put DEPUTIZE_WORKSPACE_ROOT of the service and of all workers on one volume",
+        ) from None
+    with archive, open_folder(folder / "files") as files, open_folder(folder / "base") as base:
+        try:
+            Extraction(archive, files, owner(), rules.stop, rules.max_bytes, rules.tally).run()
+        except BadEntry as error:
+            raise invalid(pointer, f"the archive is refused: {error}") from None
+        except SourceTooLarge as error:
+            raise _too_large(pointer, "the archive is too large to be extracted", error, rules) from None
+        _copy_base(files, base, rules)
+
+
+def _copy_base(files: int, base: int, rules: _CopyRules) -> None:
+    TreeCopy(files, base, lambda path, _: path.rpartition("/")[2] != ".git", stop=rules.stop).run()
+
+
+def _too_large(pointer: str, what: str, error: SourceTooLarge, rules: _CopyRules) -> Invalid:
+    most = f"{(rules.max_bytes or 0) / (1 << 30):.3g} GiB (raise sandbox.disk_bytes for more)"
+    return invalid(pointer, f"{what}: with {error.path} it has more than {most}")
 
 
 def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules) -> None:
@@ -236,7 +268,7 @@ def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules
             copy.left_out |= _copy_linked_state(real, files, rules)
         (folder / _NOT_COPIED).write_text(json.dumps([*without_git, *_not_copied_sentences(copy.left_out)]), "ascii")
         write_origin(folder, real)
-        TreeCopy(files, base, lambda path, _: path.rpartition("/")[2] != ".git", stop=rules.stop).run()
+        _copy_base(files, base, rules)
 
 
 def _copy_linked_state(folder: Path, files: int, rules: _CopyRules) -> Mapping[str, str]:

@@ -1,0 +1,104 @@
+"""Uploaded archives: hashed while they are written to the folder that the service shares with its workers."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import secrets
+from collections.abc import AsyncIterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..shared.errors import Invalid, OutOfSpace, Unavailable
+from ..shared.settings import Settings
+from ..shared.wire import Timestamp, Wire
+from ..shared.workspaces import UPLOADS, upload_path, use_upload
+from .home import FULL, open_private
+
+_PART = 1 << 20
+"""Bytes that are written at a time: what is sent comes in smaller chunks, and each write needs a thread."""
+
+
+class Upload(Wire):
+    """An archive that workspaces can be made of."""
+
+    upload: str
+    """What requests call it: `sha256:` and the digest of its bytes."""
+    bytes: int
+    expires_at: Timestamp
+    """When it is removed, unless a request names it before, or a delegation needs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedUpload:
+    """An upload, and whether the same content was there before."""
+
+    upload: Upload
+    replayed: bool
+
+
+async def receive(content: AsyncIterable[bytes], settings: Settings, sha256: str | None = None) -> AcceptedUpload:
+    """Stores an archive; nothing is left of one that breaks off.
+
+    Raises Invalid where its digest is not ``sha256``, OutOfSpace and Unavailable where it cannot be written.
+    """
+    root, waiting = settings.workspaces, bytearray()
+    file: _Incoming | None = None
+    try:
+        file = await asyncio.to_thread(_Incoming, root)
+        async for chunk in content:
+            waiting += chunk
+            if len(waiting) >= _PART:
+                await asyncio.to_thread(file.write, bytes(waiting))
+                waiting.clear()
+        await asyncio.to_thread(file.write, bytes(waiting))
+        return await asyncio.to_thread(file.keep, sha256, settings.upload_retention_seconds)
+    except OSError as error:
+        if error.errno in FULL:
+            raise OutOfSpace(f"no space left for an upload at {root}; free some there") from None
+        raise Unavailable(f"uploads cannot be written below {root}: {error.strerror or error}") from None
+    finally:
+        if file is not None:
+            await asyncio.to_thread(file.discard)
+
+
+class _Incoming:
+    """The file of an upload until it is complete; locked, so that no janitor removes it."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (root / UPLOADS).mkdir(mode=0o700, exist_ok=True)
+        self._root = root
+        self._path = root / UPLOADS / f"{secrets.token_hex(16)}.part"
+        self._file = open_private(self._path, "xb")
+        self._digest = hashlib.sha256()
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(self._file, fcntl.LOCK_SH)
+
+    def write(self, part: bytes) -> None:
+        self._digest.update(part)
+        self._file.write(part)
+
+    def keep(self, sha256: str | None, seconds: float) -> AcceptedUpload:
+        """Puts the file in its place, unless its content is there already. Raises Invalid where it is another one."""
+        if sha256 not in (None, digest := self._digest.hexdigest()):
+            detail = f"the body's SHA-256 digest is {digest}, not {sha256}; it was damaged on its way"
+            raise Invalid(detail, [{"pointer": "", "detail": detail}])
+        name = f"sha256:{digest}"
+        self._file.flush()
+        os.fsync(self._file)  # a name stands for a content, also after a crash of the machine
+        there = use_upload(self._root, name)
+        if there is None:
+            self._path.replace(upload_path(self._root, name))
+        found = there or os.fstat(self._file.fileno())
+        ends = datetime.fromtimestamp(found.st_mtime + seconds, UTC)
+        return AcceptedUpload(Upload(upload=name, bytes=found.st_size, expires_at=ends), there is not None)
+
+    def discard(self) -> None:
+        """Closes the file, and deletes it unless it is in its place."""
+        with suppress(OSError), self._file:  # what could not be written cannot be flushed
+            self._path.unlink(missing_ok=True)
