@@ -32,6 +32,7 @@ from ..shared.settings import Settings
 from ..shared.wire import explain
 from .client import Client
 from .delegations import open_service
+from .packing import pack
 from .service import Service, follow_unless_paused, refuse_paused
 from .stack import stack_in_use
 
@@ -153,6 +154,16 @@ class Orchestrator:
         if self._service is None:
             raise RuntimeError("it is not open; use it inside `async with Orchestrator() as orchestrator:`")
         return self._service
+
+    async def upload(self, path: str | Path, *, ignored: bool = False, exclude: Sequence[str] = ()) -> str:
+        """Sends an archive, or a directory as one, and returns the ``upload`` that a workspace names.
+
+        ``workspace={"kind": "archive", "upload": await orchestrator.upload("project")}``. Of a directory it holds what
+        a copy would: ``ignored`` and ``exclude`` are those of a workspace of the kind ``directory``.
+        """
+        archive = await asyncio.to_thread(pack, Path(path), ignored=ignored, exclude=exclude)
+        with archive.file:
+            return (await self.service.upload(archive.chunks(), archive.sha256)).upload.upload
 
     async def start(self, task: str | DelegationRequest, **fields: Unpack[RequestFields]) -> Delegation:
         """Submits a task and returns at once. ``fields`` are those of ``DelegationRequest``."""
@@ -322,6 +333,7 @@ class SyncOrchestrator:
         finally:
             self._portal = None
 
+    upload = _blocking(Orchestrator.upload)
     start = _blocking(Orchestrator.start)
     continue_ = _blocking(Orchestrator.continue_)
     retry = _blocking(Orchestrator.retry)

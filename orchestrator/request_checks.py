@@ -14,8 +14,7 @@ from ..shared.request_rules import check_sizes, foreign_script, unknown_agent
 from ..shared.settings import Settings
 from ..shared.text import did_you_mean
 from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES
-from ..shared.workspaces import use_upload
-from .service import UPLOAD_POINTER
+from ..shared.workspaces import UPLOAD_POINTER, use_upload
 
 MAX_SUGGESTIONS = 5
 MAX_NAMED = 50
@@ -58,7 +57,7 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
     if isinstance(request.workspace, DirectoryWorkspace):
         _check_directory(Path(request.workspace.path), settings)
     if isinstance(request.workspace, ArchiveWorkspace) and not request.builds_on:  # which has files of its own
-        _check_upload(request.workspace.upload, settings)
+        check_upload(request.workspace.upload, settings)
 
 
 def _check_directory(path: Path, settings: Settings) -> None:
@@ -80,7 +79,8 @@ def _check_directory(path: Path, settings: Settings) -> None:
         raise Invalid(detail, [{"pointer": "/workspace/path", "detail": detail}])
 
 
-def _check_upload(upload: str, settings: Settings) -> None:
+def check_upload(upload: str, settings: Settings) -> None:
+    """Raises Invalid where an upload is not there; else begins the time anew that it is kept."""
     if use_upload(settings.workspaces, upload) is None:
         kept = f"uploads are kept for {settings.upload_retention_seconds:,} s after their last use"
         detail = f"there is no upload {upload} here ({kept}); send the archive by PUT /v1/uploads, then this again"

@@ -24,8 +24,6 @@ from .workspace_files import FileList
 if TYPE_CHECKING:  # it imports the Redis client, which most commands do not need
     from ..shared.runs.disk import DiskUsage, Pruned
 
-UPLOAD_POINTER = "/workspace/upload"
-"""Where a refusal points at whose remedy is to send the archive first."""
 FIRST_SILENCE, SILENCE = 1.0, 10.0
 """Seconds without an event after which it is asked whether the delegation is paused; one that runs has heartbeats."""
 

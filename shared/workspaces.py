@@ -13,6 +13,10 @@ PRIVATE_DIR = ".deputize"
 """The worker's own directory inside a workspace."""
 UPLOADS = "uploads"
 """The folder of uploaded archives, each named by its digest. The time of its last use is that of its last change."""
+MAX_PATH_BYTES = 4000
+"""Of a path in an archive, and of what a link names."""
+UPLOAD_POINTER = "/workspace/upload"
+"""Where a refusal points whose remedy is to send the archive."""
 UPLOAD = "^sha256:[0-9a-f]{64}$"
 """What an upload is called."""
 
@@ -52,3 +56,13 @@ def use_upload(root: Path, upload: str) -> os.stat_result | None:
         return found if found.st_nlink else None
     finally:
         os.close(fd)
+
+
+def leads_out(path: str, target: str) -> bool:
+    """Whether a link at a path in a workspace leads out of it, also once what it names exists, or cannot be made."""
+    depth = path.count("/")
+    for name in target.split("/"):
+        depth += -1 if name == ".." else name not in ("", ".")
+        if depth < 0:
+            return True
+    return not target or target.startswith("/") or "\0" in target or len(os.fsencode(target)) > MAX_PATH_BYTES

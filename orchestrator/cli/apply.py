@@ -89,7 +89,7 @@ def target_directory(delegation: Delegation, into: Path | None) -> Path:
     workspace = delegation.request.workspace
     if into is None:
         if not isinstance(workspace, DirectoryWorkspace):
-            raise Invalid(f"{delegation.id} began in an empty directory; name one for its files with --into DIR")
+            raise Invalid(f"{delegation.id} began with no directory of here; name one for its files with --into DIR")
         into = Path(workspace.path)
         if into.parent.name.startswith("dlg_"):
             raise Invalid(
@@ -228,16 +228,15 @@ def not_in_patch(delegation: Delegation) -> list[str]:
 
 
 async def take_over_or_hint(
-    settings: Settings, client: Client, result: ToolAgentResult, *, apply: bool = False
+    settings: Settings, client: Client, result: ToolAgentResult, into: Path | None = None
 ) -> bool:
-    """Applies the changes to the directory that was copied, or prints how to. Returns whether that was refused."""
+    """Applies the changes to the directory, or prints how to. Returns whether that was refused."""
     delegation, note = await client.get(result.delegation_id), partial(output.line, err=True)
-    if apply and result.success and result.file_changes:
-        folder = target_directory(delegation, None)
-        plan = await take_over(client, delegation, folder)
-        print_plan(settings, plan, delegation, folder, note)
+    if into and result.success and result.file_changes:
+        plan = await take_over(client, delegation, into)
+        print_plan(settings, plan, delegation, into, note)
         return bool(plan.refused)
-    for line in _hints(settings, delegation, result, ", because the run did not succeed" if apply else ""):
+    for line in _hints(settings, delegation, result, ", because the run did not succeed" if into else ""):
         note(line)
     return False
 
@@ -249,7 +248,9 @@ def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, 
     workspace, command = delegation.request.workspace, partial(output.command, settings)
     if option := LIMIT_OPTIONS.get(result.termination_reason):
         yield f"  to go on: {command('continue', delegation.id, 'go on', option, 'N')}"
-    if not isinstance(workspace, DirectoryWorkspace) and result.file_changes:
+    if workspace.kind == "archive" and any(change.in_patch for change in result.file_changes):
+        yield f"  to take this over{why}: {command('apply', delegation.id, '--into', 'DIR')}"
+    elif not isinstance(workspace, DirectoryWorkspace) and result.file_changes:
         yield f"  to fetch its files: {command('pull', delegation.id)}"
         return
     if isinstance(workspace, DirectoryWorkspace) and any(change.in_patch for change in result.file_changes):

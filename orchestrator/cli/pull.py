@@ -90,7 +90,7 @@ async def _wanted(client: Client, delegation: Delegation, paths: Sequence[str]) 
     listed = [file for file in (await client.files(delegation.id)).items if file.kind == "file"]
     files = {file.name: _Fetch(file, changes.get(file.path)) for file in listed}
     if not paths:
-        is_copy = delegation.request.workspace.kind == "directory"
+        is_copy = delegation.request.workspace.kind != "empty"
         chosen = [each for each in files.values() if each.change and not (is_copy and each.change.in_patch)]
         if not chosen:
             holds = f"the patch holds every change; `deputize apply {delegation.id}` takes them over"

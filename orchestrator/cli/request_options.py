@@ -39,6 +39,7 @@ FLAGS = {
     "task": "TASK",
     **{pointer: option.flag for pointer, option in OPTIONS.items()},
     "workspace/exclude": "--exclude",
+    "workspace/upload": "--upload",
     "workspace": "--workspace",
 }
 """Pointers into a request, and what the command line calls them."""
@@ -136,7 +137,8 @@ def workspace_here(settings: Settings, given: Mapping[str, Any]) -> Path | None:
     A service elsewhere cannot see it, and a repository that begins at the home directory has more than a project.
     """
     named: Path | None = given["workspace"]
-    if named or given["no_workspace"] or given["continues"] or given["from_turn"] or settings.url:
+    elsewhere = settings.url or given.get("upload")
+    if named or given["no_workspace"] or given["continues"] or given["from_turn"] or elsewhere:
         return named
     from ...shared.git import repository_of
 
@@ -152,6 +154,8 @@ def note_if_empty(requests: Iterable[DelegationRequest], given: Mapping[str, Any
 
 def _workspace(given: Mapping[str, Any]) -> dict[str, Any] | None:
     workspace: Path | None = given["workspace"]
+    if upload := given.get("upload"):
+        return {"kind": "archive", "upload": upload}
     if given["no_workspace"]:
         if workspace or given["with_ignored"] or given["exclude"]:
             raise click.UsageError("--no-workspace excludes --workspace, --with-ignored and --exclude")

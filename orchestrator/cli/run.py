@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...shared.errors import Invalid
+from ...shared.workspaces import UPLOAD_POINTER
 from . import output
 from .apply import take_over_or_hint
 from .connect import (
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from ...shared.delegation import Delegation
     from ...shared.request import DelegationRequest
     from ...shared.settings import Settings
+    from ..client import Client
+    from ..packing import Packed
 
 
 @click.command(cls=StrictCommand)
@@ -50,6 +54,12 @@ if TYPE_CHECKING:
     help="The request as JSON; other options take precedence.",
 )
 @request_options
+@click.option(
+    "--upload",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="DIR|ARCHIVE",
+    help="Send this directory, or a zip or tar file, to a service elsewhere, to work on.",
+)
 @click.option("--apply", is_flag=True, help="Take the changes over into DIR if it succeeds.")
 @wait_option
 @click.option("--detach", is_flag=True, help="Print the id and leave; needs a service that stays.")
@@ -63,6 +73,7 @@ def run(
     stream: bool,
     as_json: bool,
     apply: bool,
+    upload: Path | None,
     **given: Any,
 ) -> Exit:
     """Hand over TASK and wait for its result. Without TASK it is read from standard input.
@@ -78,38 +89,68 @@ def run(
         given["task"] = stdin_text() or None
         if given["task"] is None:
             raise click.MissingParameter(param_hint="'[TASK|@FILE|-]'", param_type="argument")
+    archive = _packed(upload, given) if upload else None
     if "workspace" not in fields:
         given["workspace"] = workspace_here(settings, given)
     options = given_options(given, file=file)
     with in_options(options.place):
         whole = read_request(merged(fields, options.fields))
-    if apply:
-        _check_apply(whole, detach=detach)
+    into = _applied_to(whole, upload, detach=detach) if apply else None
     note_if_empty([whole], given)
     # What reads stdin is over: in an event loop the first Ctrl-C would not interrupt it.
     if detach:
-        return asyncio.run(_run_detached(settings, whole, options, as_json))
-    return asyncio.run(_run_and_watch(settings, whole, options, wait, as_json, stream=stream, apply=apply))
+        return asyncio.run(_run_detached(settings, whole, options, as_json, archive))
+    return asyncio.run(_run_and_watch(settings, whole, options, wait, as_json, archive, stream=stream, into=into))
 
 
-def _check_apply(request: DelegationRequest, *, detach: bool) -> None:
-    """Raises UsageError for changes that could not be applied once they are paid for."""
+def _packed(path: Path, given: dict[str, Any]) -> Packed:
+    """Opens or makes the archive, and puts its name among the options."""
+    from ..packing import pack
+
+    if given["workspace"] or given["no_workspace"]:
+        raise click.UsageError("--upload excludes --workspace and --no-workspace")
+    archive = pack(path, ignored=given["with_ignored"], exclude=given["exclude"])
+    given["upload"] = archive.name
+    output.lines((f"note: {path}/{each} is not sent: {why}" for each, why in archive.left_out.items()), err=True)
+    return archive
+
+
+def _applied_to(request: DelegationRequest, upload: Path | None, *, detach: bool) -> Path:
+    """Returns the directory to change. Raises UsageError for what could not be applied once it is paid for."""
     from ...shared.request import DirectoryWorkspace
 
     workspace = request.workspace
-    if detach or not isinstance(workspace, DirectoryWorkspace):
-        raise click.UsageError("--apply needs --workspace DIR, whose copy is changed, and no --detach")
-    if not os.access(workspace.path, os.W_OK | os.X_OK) or not Path(workspace.path).is_dir():
+    folder = Path(workspace.path) if isinstance(workspace, DirectoryWorkspace) else upload
+    if detach or folder is None:
+        raise click.UsageError("--apply needs --workspace DIR, whose copy is changed, or --upload DIR, and no --detach")
+    if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
         raise click.UsageError(
-            f"--apply changes {workspace.path}, which is not a directory here that can be written; without --apply, "
+            f"--apply changes {folder}, which is not a directory here that can be written; without --apply, "
             "`deputize apply ID --into DIR` takes the changes over"
         )
+    return folder
 
 
-async def _run_detached(settings: Settings, request: DelegationRequest, options: RequestOptions, as_json: bool) -> Exit:
+async def _submitted(
+    client: Client, request: DelegationRequest, options: RequestOptions, archive: Packed | None
+) -> Delegation:
+    """Submits the request, and sends its archive before where the service does not have it."""
+    with in_options(options.place):
+        try:
+            return (await client.create(request)).delegation
+        except Invalid as error:
+            if archive is None or error.errors[0]["pointer"] != UPLOAD_POINTER:
+                raise
+        with archive.file:
+            await client.upload(archive.chunks(), archive.sha256)
+        return (await client.create(request)).delegation
+
+
+async def _run_detached(
+    settings: Settings, request: DelegationRequest, options: RequestOptions, as_json: bool, archive: Packed | None
+) -> Exit:
     async with connect_permanent(settings) as service:
-        with in_options(options.place):
-            delegation = (await service.client.create(request)).delegation
+        delegation = await _submitted(service.client, request, options, archive)
         note_lowered_limits(delegation, output.note)
         await note_if_queued(service.client, output.note)
     if as_json:
@@ -125,12 +166,12 @@ async def _run_and_watch(
     options: RequestOptions,
     wait: float | None,
     as_json: bool,
-    **how: bool,
+    archive: Packed | None,
+    **how: Any,
 ) -> Exit:
     async with connect(settings, workers=1, needs_model=needs_model_endpoint([request], settings)) as service:
         await note_before_work(service, [request], output.note, asks=True)
-        with in_options(options.place):
-            delegation = (await service.client.create(request)).delegation
+        delegation = await _submitted(service.client, request, options, archive)
         return await follow_to_end(settings, service, [delegation], wait, as_json, **how)
 
 
@@ -142,9 +183,9 @@ async def follow_to_end(
     as_json: bool,
     *,
     stream: bool = False,
-    apply: bool = False,
+    into: Path | None = None,
 ) -> Exit:
-    """Shows new delegations until they are finished, then prints their results."""
+    """Shows new delegations until they are finished, prints their results, and applies their changes to ``into``."""
     with display(stream=stream) as shown:
         for delegation in delegations:
             shown.note(delegation.id)
@@ -157,6 +198,6 @@ async def follow_to_end(
         if (result := watcher.results.get(delegation.id)) is None:
             continue
         print_result(delegation, result, json=as_json)
-        if await take_over_or_hint(settings, service.client, result, apply=apply):
+        if await take_over_or_hint(settings, service.client, result, into):
             return Exit.FAILED
     return watcher.code

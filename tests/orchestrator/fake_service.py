@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from deputize.orchestrator.continuation import continued_request, repeated_request
+from deputize.orchestrator.request_checks import check_upload
 from deputize.orchestrator.service import AcceptedDelegation, PageOf
 from deputize.orchestrator.stack import NO_WORKER
 from deputize.orchestrator.uploads import AcceptedUpload, receive
@@ -31,7 +32,7 @@ from deputize.shared.errors import Conflict, KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
 from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
-from deputize.shared.request import MAX_BATCH, DelegationRequest, Limits
+from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Limits
 from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.record import brief, matches, not_found
@@ -99,6 +100,8 @@ class FakeService(FakePermissions):
 
     async def create(self, request: DelegationRequest) -> AcceptedDelegation:
         self.check()
+        if isinstance(request.workspace, ArchiveWorkspace):
+            check_upload(request.workspace.upload, Settings(workspace_root=self.workspaces))
         if (held := self._held(request)) is not None:
             return AcceptedDelegation(held, True)
         limits = request.limits.capped(self.caps)

@@ -29,7 +29,7 @@ from ...shared.runs.store import RunStore
 from ...shared.settings import Settings
 from ...shared.workspaces import UPLOADS, upload_path
 from ..threads import run_in_thread
-from ..workspace.removal import delete_unused, delete_unused_file, disk_bytes, unused_files
+from ..workspace.removal import delete_unused, delete_unused_files, disk_bytes
 
 ABSENT_SECONDS = 2.0
 """A subscription restored within this time, for example after a restart of Redis, does not count as absent."""
@@ -149,12 +149,12 @@ class Janitor:
         return len(removed)
 
     async def _sweep_uploads(self) -> None:
-        """Deletes uploads whose time is over, but those of unfinished delegations."""
-        root, seconds = self.settings.workspaces, self.settings.upload_retention_seconds
-        if due := await asyncio.to_thread(unused_files, root / UPLOADS, seconds):
-            needed = {upload_path(root, upload) for upload in await disk.held(self.store.redis, disk.UPLOAD)}
-            for path in {*due} - needed:
-                await asyncio.to_thread(delete_unused_file, path, seconds)
+        """Deletes uploads whose time is over; what is accepted after the question to Redis has begun it anew."""
+        folder, seconds = self.settings.workspaces / UPLOADS, self.settings.upload_retention_seconds
+        if await asyncio.to_thread(folder.exists):
+            needed = await disk.held(self.store.redis, disk.UPLOAD)
+            paths = {upload_path(self.settings.workspaces, upload) for upload in needed}
+            await asyncio.to_thread(delete_unused_files, folder, seconds, paths)
 
     async def _over_limit(self, kept: list[tuple[str, str, Path]], gone: Collection[Path]) -> list[Path]:
         """Returns the folders to delete besides ``gone`` so that the rest is not too large; never the last one."""

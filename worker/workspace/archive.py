@@ -14,13 +14,13 @@ from threading import Event
 from typing import IO
 
 from ...shared.libc import beneath
+from ...shared.workspaces import MAX_PATH_BYTES, PRIVATE_DIR, leads_out
 from ..threads import give_way
 from .archive_formats import BadEntry, Entry, entries_of
-from .file_entries import PRIVATE_DIR, closing_fd
+from .file_entries import closing_fd
 from .tree_copy import CopyStopped, CopyTally, SourceTooLarge
 
 MAX_ENTRIES = 200_000
-MAX_PATH_BYTES = 4000
 MAX_NAME_BYTES = 255
 MAX_DEPTH = 100
 MAX_RATIO = 200
@@ -164,16 +164,6 @@ class Extraction:
         except OSError as error:
             if error.errno == errno.EXDEV:
                 raise _bad_link(entry) from None
-
-
-def leads_out(path: str, target: str) -> bool:
-    """Whether a link at the path leads out of the top, also once what it names exists, or cannot be one."""
-    depth = path.count("/")
-    for name in target.split("/"):
-        depth += -1 if name == ".." else name not in ("", ".")
-        if depth < 0:
-            return True
-    return not target or target.startswith("/") or "\0" in target or len(os.fsencode(target)) > MAX_PATH_BYTES
 
 
 def _bad_link(entry: Entry) -> BadEntry:

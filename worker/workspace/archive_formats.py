@@ -75,7 +75,7 @@ def _reading(name: str = "") -> Generator[None]:
         raise BadEntry(error.object.decode("utf-8", "backslashreplace"), "has a name that is not UTF-8") from None
     except _DAMAGED as error:
         what = "cannot be read" if name else "the archive cannot be read"
-        raise BadEntry(name, f"{what}; it is damaged ({str(error)[:200] or type(error).__name__})") from None
+        raise BadEntry(name, f"{what}: {str(error)[:200] or type(error).__name__}") from None
 
 
 def entries_of(source: IO[bytes]) -> Iterator[Entry]:

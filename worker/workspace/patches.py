@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from ...shared.facts import FileChange
 from ...shared.git import blob_id
+from ...shared.listed import OuterRules, ignored_files
 from ...shared.text import clip
 from ..text.diff import unified_diff
-from ..threads import give_way
-from .listed import OuterRules, ignored_files
+from ..threads import give_way, release_slot
 from .manifest import DIRECTORY, LINK, Deadline, Difference, Manifest, read_content
 
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
@@ -176,7 +176,7 @@ class Comparison:
             if not each.old and not each.source and each.new and each.new.git_mode != DIRECTORY
         ]
         try:
-            return ignored_files(self.files, new, outer, lambda: self.deadline.expired)
+            return ignored_files(self.files, new, outer, lambda: self.deadline.expired, release_slot)
         except OSError as error:
             why = error.strerror or str(error)
             self._unlisted.append(f"new files that .gitignore names count as changes: git could not be asked ({why})")

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -52,31 +52,17 @@ def delete_unused(folder: Path) -> bool:
         os.close(fd)
 
 
-def unused_files(folder: Path, seconds: float) -> list[Path]:
-    """Returns the files in a directory that were not changed for so many seconds."""
-    try:
-        return [path for path in folder.iterdir() if _is_unused(path, seconds)]
-    except FileNotFoundError:
-        return []
-
-
-def delete_unused_file(path: Path, seconds: float) -> None:
-    """Deletes a file unless it was changed meanwhile, or another process has locked it."""
-    with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
-        _lock(file.fileno())
-        if _is_unused(path, seconds):
-            path.unlink()
-
-
-def _is_unused(path: Path, seconds: float) -> bool:
-    try:
-        return path.lstat().st_mtime <= time.time() - seconds
-    except FileNotFoundError:
-        return False
+def delete_unused_files(folder: Path, seconds: float, needed: Collection[Path]) -> None:
+    """Deletes files that were not changed for so many seconds, but those that are needed, or locked."""
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+            _lock(file.fileno())
+            if path not in needed and os.fstat(file.fileno()).st_mtime <= time.time() - seconds:
+                path.unlink()
 
 
 def _lock(fd: int) -> None:
-    """Raises BlockingIOError where another process has locked the file."""
+    """Raises BlockingIOError where another process has a lock."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...shared.errors import Invalid
 from ...shared.git import git, git_directory, read_regular, shared_state
+from ...shared.listed import OuterRules
 from ..sandbox.environment import owner
 from .file_entries import closing_fd
 from .removal import in_use
@@ -19,6 +22,7 @@ _NOT_COPIED = {
 }
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _ORIGIN = "origin"
+_KEPT = "ignored.json"
 _MAX_CONFIG_BYTES = 1 << 20
 _MAX_LINK_BYTES = 4096
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -148,3 +152,22 @@ def copy_linked_state(state: Path, common: Path, files: int, copy: StateCopy) ->
                 text = os.read(fd, _MAX_CONFIG_BYTES)
                 os.unlink(name, dir_fd=target)
                 write_new(target, name, text + _HERE)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRules:
+    """What is recorded beside a copy: whether ignored files count as any other, and rules from elsewhere."""
+
+    everything: bool = False
+    outer: OuterRules = ()
+
+    def write(self, folder: Path) -> None:
+        (folder / _KEPT).write_text(json.dumps([self.everything, self.outer]), "ascii")
+
+    @classmethod
+    def read(cls, folder: Path) -> KeptRules:
+        """Reads what was recorded beside a workspace; nothing for an empty one."""
+        try:
+            return cls(*json.loads((folder / _KEPT).read_text("ascii")))
+        except FileNotFoundError:
+            return cls()

@@ -14,19 +14,20 @@ from threading import Event
 
 from ...shared.errors import Invalid, Misconfigured
 from ...shared.libc import beneath, is_on_local_disk
+from ...shared.listed import Source, is_copied, listed, outer_rules
 from ...shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
-from ...shared.workspaces import UPLOADS, upload_path
+from ...shared.workspaces import UPLOAD_POINTER, UPLOADS, upload_path
 from ..sandbox.environment import MOUNT, owner
-from ..threads import leave_loop, run_in_thread
+from ..threads import give_way, leave_loop, release_slot, run_in_thread
 from .archive import BadEntry, Extraction
 from .file_entries import PRIVATE_DIR
 from .files import Files
 from .generation import Generation
-from .listed import KeptRules, Source, listed, outer_rules
 from .manifest import UNBOUNDED, Deadline, Manifest, StatEntry, scan, scan_with_size
 from .patches import MAX_PATCH_BYTES, Comparison, Facts, printable_path
 from .removal import delete, disk_bytes
 from .source import (
+    KeptRules,
     closing_fd,
     copy_linked_state,
     held_source,
@@ -38,7 +39,7 @@ from .source import (
     read_origin,
     write_origin,
 )
-from .tree_copy import CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
+from .tree_copy import CopyStopped, CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
 
 Restore = Callable[[Path, Event], None]
 _NOT_COPIED = "not-copied.json"
@@ -180,6 +181,11 @@ class _CopyRules:
     tally: CopyTally
     restore: Restore | None
 
+    def go_on(self) -> None:
+        if self.stop.is_set():
+            raise CopyStopped
+        give_way()
+
 
 def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules: _CopyRules, _: Event) -> Workspace:
     folder = wanted.folder
@@ -227,12 +233,12 @@ def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
 
 
 def _extract(upload: str, folder: Path, rules: _CopyRules) -> None:
-    root, pointer = folder.parent, "/workspace/upload"
+    root = folder.parent
     try:
         archive = upload_path(root, upload).open("rb")
     except OSError as error:
         raise invalid(
-            pointer,
+            UPLOAD_POINTER,
             f"there is no {upload} in {root / UPLOADS} of the worker ({error.strerror}): it expired, or the service "
             "writes elsewhere. Put DEPUTIZE_WORKSPACE_ROOT of the service and of all workers on one volume",
         ) from None
@@ -240,9 +246,9 @@ def _extract(upload: str, folder: Path, rules: _CopyRules) -> None:
         try:
             Extraction(archive, files, owner(), rules.stop, rules.max_bytes, rules.tally).run()
         except BadEntry as error:
-            raise invalid(pointer, f"the archive is refused: {error}") from None
+            raise invalid(UPLOAD_POINTER, f"the archive is refused: {error}") from None
         except SourceTooLarge as error:
-            raise _too_large(pointer, "the archive is too large to be extracted", error, rules) from None
+            raise _too_large(UPLOAD_POINTER, "the archive is too large to be extracted", error, rules) from None
         _copy_base(files, base, rules)
 
 
@@ -260,8 +266,9 @@ def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules
     skip = (root.st_dev, root.st_ino)  # the source may contain the workspaces themselves
     with open_folder(folder / "files") as files, open_folder(folder / "base") as base:
         real = Path(f"/proc/self/fd/{source}").readlink()
-        wanted, without_git = _wanted_paths(Source(source, real, skip, rules.stop), folder, spec)
-        include = partial(_is_copied, wanted)
+        listing = Source(source, real, skip, rules.stop, rules.go_on, release_slot)
+        wanted, without_git = _wanted_paths(listing, folder, spec)
+        include = partial(is_copied, wanted)
         copy = TreeCopy(source, files, include, owner(), skip, rules.stop, rules.max_bytes, tally=rules.tally)
         copy.run()
         if ((real / ".git").is_file() or (real / ".git").is_symlink()) and include(".git", False):
@@ -329,13 +336,6 @@ def _wanted_paths(source: Source, folder: Path, spec: DirectoryWorkspace) -> tup
         ) from None
     kept.write(folder)
     return wanted, missing
-
-
-def _is_copied(wanted: Set[str] | None, path: str, is_directory: bool) -> bool:
-    *folders, name = path.split("/")
-    if is_directory and name in (".git", PRIVATE_DIR):
-        return name == ".git"
-    return wanted is None or path in wanted or ".git" in folders
 
 
 def check_writable(root: Path) -> None:

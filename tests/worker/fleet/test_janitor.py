@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import time
 from pathlib import Path
 
 from deputize.shared.connection import connect
@@ -9,12 +12,14 @@ from deputize.shared.queue import Ticket
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.disk import DISK, prune
 from deputize.shared.runs.keys import LEASES, PRESENCE, PRUNE, keys_of, record_key
+from deputize.shared.workspaces import upload_path, use_upload
 from deputize.worker.fleet.janitor import Janitor, Presence
 from deputize.worker.task import carry_out
 from deputize.worker.workspace.removal import in_use
 from tests.processes.leaks import endless_keys
 from tests.runs.bench import Bench, call, say, script
 from tests.waiting import until
+from tests.worker.workspace.archives import store, tar
 
 WRITE = call("write_file", path="a.txt", content="x")
 
@@ -101,6 +106,41 @@ async def test_files_are_not_removed_while_they_are_copied_but_later(bench: Benc
         assert (folder / "files/a.txt").exists()
     assert await sweeping.sweep(3600) == 1
     assert not folder.exists()
+
+
+async def test_an_upload_goes_when_its_time_is_over_and_no_unfinished_delegation_needs_it(bench: Bench) -> None:
+    root, kept = bench.settings.workspaces, bench.settings.upload_retention_seconds
+    needed, unused, fresh = [store(root, tar((name, b"1"))) for name in "abc"]
+    paths = {spec.upload: upload_path(root, spec.upload) for spec in (needed, unused, fresh)}
+    half = paths[fresh.upload].with_name("0123.part")
+    half.write_bytes(b"1")
+    active = await bench.accept(DelegationRequest(task="wait", workspace=needed))
+    for path in (paths[needed.upload], paths[unused.upload], half):
+        os.utime(path, (time.time() - kept - 1,) * 2)
+    sweeping = janitor(bench, [])
+    with half.open("rb") as writing:
+        fcntl.flock(writing, fcntl.LOCK_SH)
+        assert await sweeping.sweep(0) == 0
+        assert {path.name for path in half.parent.iterdir()} == {
+            half.name,
+            paths[needed.upload].name,
+            paths[fresh.upload].name,
+        }
+    await bench.store.cancel(active)
+    await sweeping.sweep(0)
+    assert [path.name for path in half.parent.iterdir()] == [paths[fresh.upload].name]
+
+
+async def test_an_upload_that_is_used_while_it_is_to_go_stays(bench: Bench) -> None:
+    root = bench.settings.workspaces
+    spec = store(root, tar(("a", b"1")))
+    os.utime(upload_path(root, spec.upload), (1, 1))
+    assert use_upload(root, spec.upload) is not None
+    await janitor(bench, []).sweep(0)
+    assert use_upload(root, spec.upload) is not None
+    os.utime(upload_path(root, spec.upload), (1, 1))
+    await janitor(bench, []).sweep(0)
+    assert use_upload(root, spec.upload) is None
 
 
 async def test_a_sweep_can_be_asked_for(bench: Bench, tmp_path: Path) -> None:

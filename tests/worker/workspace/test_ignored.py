@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from deputize.shared.listed import tracked_paths
 from deputize.shared.request import EmptyWorkspace
-from deputize.worker.workspace.listed import tracked_paths
 from deputize.worker.workspace.patches import MAX_IGNORED
 from deputize.worker.workspace.workspace import Workspace
 from tests.worker.workspace.trees import copy_of, directory, git, git_apply, tree, visible

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deputize.shared.errors import Invalid
-from deputize.worker.workspace.listed import MAX_BYTES, Source, ignored_files, listed, outer_rules
+from deputize.shared.listed import MAX_BYTES, Source, ignored_files, listed, outer_rules
 from deputize.worker.workspace.source import open_folder
 from deputize.worker.workspace.workspace import Workspace
 from tests.hostile.planted import plant

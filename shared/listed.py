@@ -1,4 +1,4 @@
-"""What git lists of a directory: what a copy has, and which new files of a run are none of its changes.
+"""What git lists of a directory: what a copy of it has, and which new files of a run are none of its changes.
 
 git itself decides, in a directory with copies of the rules alone: there it meets no configuration and no pipe.
 """
@@ -6,13 +6,12 @@ git itself decides, in a directory with copies of the rules alone: there it meet
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat as modes
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
@@ -20,12 +19,10 @@ from tempfile import TemporaryDirectory
 from threading import Event
 from typing import IO
 
-from ...shared.git import git, git_directory, read_regular, repository_of, running_git, shared_state
-from ...shared.libc import beneath
-from ...shared.settings.variables import environment
-from ..threads import give_way, release_slot
-from .file_entries import PRIVATE_DIR, closing_fd, read_all
-from .tree_copy import CopyStopped
+from .git import git, git_directory, read_regular, repository_of, running_git, shared_state
+from .libc import beneath
+from .settings.variables import environment
+from .workspaces import PRIVATE_DIR
 
 MAX_BYTES = 1024 * 1024
 """Of the rules of one file."""
@@ -34,9 +31,13 @@ SECONDS = 10.0
 _LOOK_SECONDS = 0.1
 _END = b"end"
 """An ignored path that each question ends with: git repeats only paths that are ignored."""
-_KEPT = "ignored.json"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _nothing() -> None:
+    pass
+
 
 OuterRules = Sequence[tuple[Sequence[str], str]]
 """Texts of rules from outside a directory, the deciding one first, each with the path that leads to the directory."""
@@ -55,8 +56,10 @@ class _Rules(ExitStack):
         exclude: Sequence[str] = (),
         stopped: Callable[[], bool] = lambda: False,
         seconds: float = SECONDS,
+        before_waiting: Callable[[], None] = _nothing,
     ) -> None:
         super().__init__()
+        self._before_waiting = before_waiting
         self._stopped = stopped
         self._seconds = seconds
         self._with_rules = set[str]()
@@ -69,11 +72,8 @@ class _Rules(ExitStack):
     def add(self, root: int, folder: str) -> None:
         """Adds the rules of a directory below ``root``. Raises OSError(EFBIG) for too large a file."""
         data = b""
-        with (
-            suppress(OSError),
-            closing_fd(beneath(root, f"{folder}.gitignore", _FILE, links=False)) as fd,
-        ):
-            data = read_all(fd, MAX_BYTES) if modes.S_ISREG(os.fstat(fd).st_mode) else b""
+        with suppress(OSError), os.fdopen(beneath(root, f"{folder}.gitignore", _FILE, links=False), "rb") as file:
+            data = file.read(MAX_BYTES + 1) if modes.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
         if len(data) > MAX_BYTES:
             raise OSError(errno.EFBIG, f"{folder}.gitignore is larger than {MAX_BYTES} bytes")
         self._append(self._inner + folder, os.fsdecode(data))
@@ -109,7 +109,7 @@ class _Rules(ExitStack):
         stdin, stdout, stderr = self._pipes
         left, answer = memoryview(question), bytearray(b"\0")
         until = time.monotonic() + self._seconds
-        release_slot()
+        self._before_waiting()
         with DefaultSelector() as pipes:
             pipes.register(stdin, EVENT_WRITE)
             pipes.register(stdout, EVENT_READ)
@@ -147,19 +147,24 @@ class _Rules(ExitStack):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A directory to copy, open, and its path; ``skip`` is a directory in it (device, inode) that is not copied."""
+    """A directory to copy, open, and its path; ``skip`` is a directory in it (device, inode) that is not copied.
+
+    ``go_on`` is called for each directory, and may raise; ``before_waiting`` before git is waited for.
+    """
 
     fd: int
     path: Path
-    skip: tuple[int, int] | None
-    stop: Event
+    skip: tuple[int, int] | None = None
+    stop: Event = field(default_factory=Event)
+    go_on: Callable[[], None] = _nothing
+    before_waiting: Callable[[], None] = _nothing
 
     def names(self, folder: str) -> Iterator[str]:
         """Yields the names in a directory; nothing of one that cannot be read."""
-        if self.stop.is_set():
-            raise CopyStopped
-        give_way()
-        with suppress(OSError), closing_fd(beneath(self.fd, folder or ".", _FOLDER, links=False)) as fd:
+        self.go_on()
+        with suppress(OSError), ExitStack() as opened:
+            fd = beneath(self.fd, folder or ".", _FOLDER, links=False)
+            opened.callback(os.close, fd)
             found = os.fstat(fd)
             with os.scandir(fd) as entries:
                 for entry in () if (found.st_dev, found.st_ino) == self.skip else entries:
@@ -174,7 +179,7 @@ def listed(source: Source, outer: OuterRules | None, exclude: Sequence[str] = ()
     found = set[str]()
     tracked = dict[str, frozenset[str]]()
     level = {"": frozenset([""] if repository_of(source.path) else [])}
-    with _Rules(outer or (), exclude, source.stop.is_set, seconds) as rules:
+    with _Rules(outer or (), exclude, source.stop.is_set, seconds, source.before_waiting) as rules:
         while level:
             paths = dict[str, frozenset[str]]()
             for folder, repositories in level.items():
@@ -199,13 +204,17 @@ def listed(source: Source, outer: OuterRules | None, exclude: Sequence[str] = ()
 
 
 def ignored_files(
-    root: int, paths: Collection[str], outer: OuterRules, stopped: Callable[[], bool] = lambda: False
+    root: int,
+    paths: Collection[str],
+    outer: OuterRules,
+    stopped: Callable[[], bool] = lambda: False,
+    before_waiting: Callable[[], None] = _nothing,
 ) -> set[str]:
     """Returns which files below a directory (descriptor) git would ignore, if they were new. Raises OSError."""
     if not paths:
         return set()
     folders = {path[: at + 1] for path in paths for at, character in enumerate(path) if character == "/"}
-    with _Rules(outer, stopped=stopped) as rules:
+    with _Rules(outer, stopped=stopped, before_waiting=before_waiting) as rules:
         for folder in {"", *folders}:
             rules.add(root, folder)
         return rules.ignored(paths)
@@ -265,20 +274,9 @@ def _excludes_file(repository: Path) -> Path | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRules:
-    """What is recorded beside a copy: whether ignored files count as any other, and rules from elsewhere."""
-
-    everything: bool = False
-    outer: OuterRules = ()
-
-    def write(self, folder: Path) -> None:
-        (folder / _KEPT).write_text(json.dumps([self.everything, self.outer]), "ascii")
-
-    @classmethod
-    def read(cls, folder: Path) -> KeptRules:
-        """Reads what was recorded beside a workspace; nothing for an empty one."""
-        try:
-            return cls(*json.loads((folder / _KEPT).read_text("ascii")))
-        except FileNotFoundError:
-            return cls()
+def is_copied(wanted: Set[str] | None, path: str, is_directory: bool) -> bool:
+    """Whether a copy has a path, where ``wanted`` was listed; None for all."""
+    *folders, name = path.split("/")
+    if is_directory and name in (".git", PRIVATE_DIR):
+        return name == ".git"
+    return wanted is None or path in wanted or ".git" in folders
