@@ -139,7 +139,7 @@ async def _submitted(
         try:
             return (await client.create(request)).delegation
         except Invalid as error:
-            if archive is None or error.errors[0]["pointer"] != UPLOAD_POINTER:
+            if archive is None or all(each["pointer"] != UPLOAD_POINTER for each in error.errors):
                 raise
         with archive.file:
             await client.upload(archive.chunks(), archive.sha256)
