@@ -18,7 +18,7 @@ from tests.orchestrator.fake_service import FakeService
 
 ANSWER = "/v1/permissions/{permissionId}"
 """Needs a run that asks: ``test_permissions.py`` has its entry."""
-CHANGING = [path for method, path in ROUTES if method not in SAFE_METHODS and path not in (MCP_PATH, ANSWER)]
+CHANGING = [each for each in ROUTES if each[0] not in SAFE_METHODS and each[1] not in (MCP_PATH, ANSWER)]
 BODIES: dict[str, Any] = {
     "/v1/delegations": {"task": "SECRET"},
     "/v1/delegations:batch": {"requests": [{"task": "SECRET"}, {"task": "two"}]},
@@ -32,22 +32,23 @@ def path(tmp_path: Path) -> Path:
     return write(tmp_path / "tokens.toml", entry("ci", "submit", "read", "admin"), entry("reader", "read"))
 
 
-@pytest.mark.parametrize("route", CHANGING)
-async def test_each_changing_route_has_an_entry(service: FakeService, path: Path, route: str) -> None:
+@pytest.mark.parametrize(("method", "route"), CHANGING)
+async def test_each_changing_route_has_an_entry(service: FakeService, path: Path, method: str, route: str) -> None:
+    service.workspaces = path.parent / "workspaces"
     id = (await service.create(DelegationRequest(task="first"))).delegation.id
     if not route.endswith("/resume"):
         service.finish(id)
     async with serving(service, path) as http:
         sent = {"X-Request-ID": "req-1", **bearer("ci")}
-        answer = await http.post(route.replace("{id}", id), json=BODIES.get(route, {}), headers=sent)
+        answer = await http.request(method, route.replace("{id}", id), json=BODIES.get(route, {}), headers=sent)
         assert answer.is_success, answer.text
         body = answer.json()
         (found,) = service.log
         listed = (await http.get("/v1/audit", headers=bearer("ci"))).json()
     assert listed == {"items": [found.to_dict()], "nextCursor": None}
-    made = [body["id"]] if "id" in body else body.get("ids") or [each["id"] for each in body["items"]]
+    made = [body["id"]] if "id" in body else body.get("ids") or [each["id"] for each in body.get("items", [])]
     assert found.delegation_ids == list(dict.fromkeys(([id] if "{id}" in route else []) + made))
-    assert (found.token, found.client, found.method, found.route) == ("ci", "127.0.0.1", "POST", route)
+    assert (found.token, found.client, found.method, found.route) == ("ci", "127.0.0.1", method, route)
     assert (found.status, found.request_id, found.tool) == (answer.status_code, "req-1", None)
 
 
