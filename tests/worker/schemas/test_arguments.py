@@ -202,3 +202,11 @@ def test_all_choices_are_named() -> None:
     either = one({"anyOf": [{"type": "string"}, {"type": "object", "required": ["x"]}]})
     with pytest.raises(ToolError, match=r'a: .*: {} is not of type "string", or "x" is a required property'):
         ArgumentSchema("sample", either).check({"a": {}})
+
+
+def test_a_deep_value_behind_many_references_is_not_judged() -> None:
+    links = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(30)}
+    tool = ArgumentSchema("sample", one(NODE) | {"$defs": {"node": {"$ref": "#/$defs/d0"}, **links, "d30": one(NODE)}})
+    tool.check({"a": {"a": {}}})
+    with pytest.raises(ToolError, match="validating them against its schema takes too long"):
+        tool.check(reduce(lambda inner, _: {"a": inner}, range(60), {}))
