@@ -27,7 +27,7 @@ LOW_ROOF = 150
 LONGER = {
     "worker/tools/artifacts.py": (216, "four tools on one store of versions"),
     "worker/tools/base.py": (211, "no tool: the whole contract of tools, which is read in one piece"),
-    "worker/tools/call_subagent.py": (191, "half of it is the answer to the model: what a child did, and its patch"),
+    "worker/tools/call_subagent.py": (192, "half of it is the answer to the model: what a child did, and its patch"),
     "worker/tools/pages.py": (300, "no tool: what several tools read files with"),
     "worker/tools/skills.py": (339, "a tool, and the format and the loader of skills"),
 }
