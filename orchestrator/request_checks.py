@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..shared.errors import Invalid, Refused
 from ..shared.fleet import MCP, ToolCard
-from ..shared.request import VERIFY_ROUNDS, DelegationRequest, DirectoryWorkspace
+from ..shared.request import DelegationRequest, DirectoryWorkspace
 from ..shared.request_rules import check_sizes, foreign_script, unknown_agent
 from ..shared.settings import Settings
 from ..shared.text import did_you_mean
@@ -77,8 +77,6 @@ def _check_version(request: DelegationRequest) -> None:
     missing = {
         "/workspace/kind": (request.workspace.kind in ("git", "archive"), "use 'empty' or 'directory'"),
         "/outputSchema": (request.output_schema is not None, "ask for the form in words, in expectedOutcome"),
-        "/verify": (bool(request.verify), "check fileChanges and the patch of the result"),
-        "/maxVerifyRounds": (request.max_verify_rounds != VERIFY_ROUNDS, "leave it out; nothing is verified"),
     }
     errors = [
         {"pointer": pointer, "detail": f"this version cannot do that yet; {instead}"}

@@ -60,6 +60,9 @@ def line_of(event: AnyEvent, at: datetime | None = None) -> str | None:
             return f"turn {event.step.turn_index}  {step_line(event.step, at)}"
         case "permission_requested" | "permission_answered":
             return _permission(event)
+        case "check_completed":
+            code = "" if event.exit_code is None else f", exit code {event.exit_code}"
+            return f"check {event.check + 1} on the {event.on}: {'green' if event.ok else 'red'}{code}"
         case "progress":
             return event.message
         case "error":

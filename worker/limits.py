@@ -142,6 +142,15 @@ class Meter:
         if self.time_left <= 0:
             raise self.out_of_time()
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether another turn is possible."""
+        try:
+            self.check_turn()
+        except LimitReached:
+            return False
+        return not self.is_spent
+
     def begin_turn(self) -> int:
         """Counts a turn and returns its number, from 1. Raises ``LimitReached``."""
         self.check_turn()

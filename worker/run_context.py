@@ -171,6 +171,10 @@ class RunContext:
     free_slot: Callable[[], AbstractContextManager[None]] = nullcontext
     """Frees the run's slot for another run while its block runs."""
     errors: list[str] = field(default_factory=list[str])
+    verify_rounds: int = 0
+    """How often its result went back to the model because a check refuted it."""
+    verifying: bool = False
+    """Whether the model has ended its work, and the checks are made."""
     _waits: int = 0
     _freed: ExitStack = field(default_factory=ExitStack)
 
@@ -197,6 +201,8 @@ class RunContext:
             # calls of the turn under way may have changed files unseen
             file_turns=claim.file_turns.with_turn(meter.turns) if claim.ledger else claim.file_turns,
             free_slot=free_slot,
+            verify_rounds=claim.checkpoint.get("verifyRounds", 0),
+            verifying=claim.checkpoint.get("verifying", False),
         )
 
     @contextmanager
@@ -240,6 +246,8 @@ class RunContext:
         Called when conversation and counts are consistent. ``billed``: ``Conversation.billed``.
         """
         state = self.meter.checkpoint() | {"window": billed}
+        if self.claim.request.verify:
+            state |= {"verifyRounds": self.verify_rounds, "verifying": self.verifying}
         self.emit.set({"checkpoint": to_json(state).decode(), **self.counts})
 
     @property

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
 from ...shared.errors import Invalid, Misconfigured
 from ...shared.libc import beneath
@@ -21,7 +22,7 @@ from .file_entries import PRIVATE_DIR
 from .files import Files
 from .generation import Generation
 from .listed import KeptRules, Source, listed, outer_rules
-from .manifest import UNBOUNDED, Deadline, Manifest, StatEntry, scan
+from .manifest import UNBOUNDED, Deadline, Difference, Manifest, StatEntry, scan
 from .patches import MAX_PATCH_BYTES, Comparison, Facts, printable_path
 from .removal import delete, disk_bytes
 from .source import (
@@ -151,13 +152,30 @@ class Workspace:
 
     def compare(self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
         """Does the blocking work of ``facts``."""
-        files, base = self._fds
-        kept = KeptRules.read(self._folder)
-        outer = None if kept.everything else kept.outer
-        compared = Comparison(self._manifest, files, base, deadline, max_bytes, outer).run()
+        compared = self._comparison(deadline, max_bytes).run()
         with suppress(FileNotFoundError):  # an empty workspace has none
             return replace(compared, not_copied=json.loads((self._folder / _NOT_COPIED).read_text("ascii")))
         return compared
+
+
+    def changed(self) -> Changed:
+        """Returns the run's changes by content, with the directories that hold both sides. Blocks."""
+        files, base = self._fds
+        return Changed(files, base, self._comparison().differences()[0])
+
+    def _comparison(self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Comparison:
+        files, base = self._fds
+        kept = KeptRules.read(self._folder)
+        outer = None if kept.everything else kept.outer
+        return Comparison(self._manifest, files, base, deadline, max_bytes, outer)
+
+
+class Changed(NamedTuple):
+    """The files of a run now and at its start (open directories), and where they differ."""
+
+    files: int
+    base: int
+    differences: Sequence[Difference]
 
 
 @dataclass(frozen=True, slots=True)
