@@ -8,7 +8,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..shared.errors import Invalid, Refused
+from ..shared.facts import CommandCheck
 from ..shared.fleet import MCP, ToolCard
+from ..shared.patch_format import parse_patch
 from ..shared.request import DelegationRequest, DirectoryWorkspace
 from ..shared.request_rules import check_sizes, foreign_script, unknown_agent
 from ..shared.settings import Settings
@@ -47,6 +49,7 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
         raise Invalid(reason, [{"pointer": "/agent", "detail": reason}])
     _check_tools(request.tools, tools)
     _check_version(request)
+    _check_commands(request, settings)
     if reason := foreign_script(request.model, settings):
         raise Invalid(reason, [{"pointer": "/model", "detail": reason}])
     if isinstance(request.workspace, DirectoryWorkspace):
@@ -85,6 +88,28 @@ def _check_version(request: DelegationRequest) -> None:
     ]
     if errors:
         raise Invalid("; ".join(f"{error['pointer']}: {error['detail']}" for error in errors), errors)
+
+
+def _check_commands(request: DelegationRequest, settings: Settings) -> None:
+    """Raises Invalid for checks that no worker can make."""
+    errors: list[dict[str, str]] = []
+    for number, check in enumerate(request.verify):
+        if not isinstance(check, CommandCheck):
+            continue
+        if check.timeout_seconds > (most := settings.caps.timeout_seconds):
+            detail = f"{check.timeout_seconds:g} is above the server's cap; at most {most:g}"
+            errors.append({"pointer": f"/verify/{number}/timeoutSeconds", "detail": detail})
+        if check.canary and (reason := _wrong_patch(check.canary)):
+            errors.append({"pointer": f"/verify/{number}/canary", "detail": reason})
+    if errors:
+        raise Invalid("; ".join(f"{error['pointer']}: {error['detail']}" for error in errors), errors)
+
+
+def _wrong_patch(text: str) -> str | None:
+    try:
+        return None if parse_patch(text) else "is no unified diff in git's format, which begins with diff --git"
+    except Invalid as error:
+        return error.detail
 
 
 def _check_tools(asked: Sequence[str] | None, known: Sequence[ToolCard]) -> None:

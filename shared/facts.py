@@ -33,6 +33,7 @@ MAX_CHECK_FILES_BYTES = 1024 * 1024
 """Cap on the files of all checks of a request together, UTF-8 bytes."""
 _MAX_PATH = 1000
 _MAX_GLOBS = 100
+_MAX_ALTERNATIVES = 256
 
 
 def _inner_path(path: str) -> str:
@@ -43,7 +44,16 @@ def _inner_path(path: str) -> str:
 
 InnerPath = Annotated[str, Field(min_length=1, max_length=_MAX_PATH), AfterValidator(_inner_path)]
 """A path below a workspace."""
-Glob = Annotated[str, Field(min_length=1, max_length=_MAX_PATH)]
+
+
+def _bounded_glob(pattern: str) -> str:
+    if (pattern.count(",") + 1) ** pattern.count("{") > _MAX_ALTERNATIVES or "\0" in pattern:
+        raise ValueError(f"a pattern may stand for {_MAX_ALTERNATIVES} alternatives at most; use several patterns")
+    return pattern
+
+
+Glob = Annotated[str, Field(min_length=1, max_length=_MAX_PATH), AfterValidator(_bounded_glob)]
+"""A pattern as in .gitignore; also {a,b}."""
 
 
 class CommandCheck(Request):

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...shared.libc import beneath
+from ...shared.patch_format import PatchPart, parse_patch
 from ..sandbox.environment import MOUNT
 from ..workspace.file_entries import closing_fd, read_all
-from .ground import write
+from .ground import remove, write
 from .reports import Report
 
+_WORDS = "broken on purpose"
 _MAX_BYTES = 2 << 20
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -51,8 +53,31 @@ def break_tests(ground: Path, report: Report, roots: Sequence[str]) -> Broken:
         if not files:
             return Broken(anything=_break_all(ground, root))
         tests = {id for path, names in files.items() for id in _break_file(root, path, names)}
-        anything = bool(tests) or any([_replace(root, path) for path in files])
-        return Broken(anything, frozenset(tests))
+        others = sum(_replace(root, path) for path in files)
+        return Broken(bool(tests or others), frozenset(tests))
+
+
+def break_by_patch(ground: Path, patch: str) -> Broken:
+    """Applies the caller's own canary; nothing is broken where it does not fit. Blocks."""
+    with closing_fd(os.open(ground, _FOLDER)) as root:
+        parts = [(part, _new_content(root, part)) for part in parse_patch(patch)]
+        if any(new is None for _, new in parts):
+            return Broken()
+        for part, new in parts:
+            if part.old_path is not None:
+                remove(root, part.old_path)
+            if part.new_path is not None:
+                write(root, part.new_path, new or b"")
+    return Broken(anything=True)
+
+
+def _new_content(root: int, part: PatchPart) -> bytes | None:
+    """Returns what a part of a patch makes of the ground's file; b"" for a deleted one, None where it does not fit."""
+    old = b"" if part.old_path is None else _read_bytes(root, part.old_path)
+    if old is None or part.new_path is None:
+        return old and b""
+    new = part.result(old)
+    return part.merged_by_context(old) if new is None else new
 
 
 def _inside(file: str, roots: Sequence[str]) -> str | None:
@@ -99,7 +124,9 @@ class _Breaker(ast.NodeTransformer):
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         name = ".".join((*self._path, node.name))
         if name in self._wanted:
-            node.body.insert(0, ast.parse("raise AssertionError('broken on purpose, to see whether it is noticed')").body[0])
+            node.body.insert(
+                0, ast.parse("raise AssertionError('broken on purpose, to see whether it is noticed')").body[0]
+            )
             self.broken.add(name)
         return node
 
@@ -120,11 +147,11 @@ def _replace(root: int, path: str) -> bool:
     if (text := _read(root, path)) is None:
         return False
     if path.endswith("_test.go"):
-        new = _GO_TEST.sub(r'\1 \2.Fatal("broken on purpose");', text)
+        new = _GO_TEST.sub(rf'\1 \2.Fatal("{_WORDS}");', text)
     elif path.endswith(".rs"):
-        new = _RUST_TEST.sub(r'\1 panic!("broken on purpose");', text)
+        new = _RUST_TEST.sub(rf'\1 panic!("{_WORDS}");', text)
     elif path.endswith(_NODE_FILES):
-        new = _NODE_TEST.sub(r'\1 throw new Error("broken on purpose");', text)
+        new = _NODE_TEST.sub(rf'\1 throw new Error("{_WORDS}");', text)
     else:
         return False
     if new != text:
@@ -133,9 +160,14 @@ def _replace(root: int, path: str) -> bool:
 
 
 def _read(root: int, path: str) -> str | None:
+    data = _read_bytes(root, path)
+    return None if data is None else data.decode("utf-8", "surrogateescape")
+
+
+def _read_bytes(root: int, path: str) -> bytes | None:
     try:
         with closing_fd(beneath(root, path, _FILE, links=False)) as fd:
             data = read_all(fd, _MAX_BYTES)
     except OSError:
         return None
-    return data.decode("utf-8", "surrogateescape") if len(data) <= _MAX_BYTES else None
+    return data if len(data) <= _MAX_BYTES else None

@@ -13,9 +13,9 @@ from ...shared.text import terminal_text
 from ..sandbox.bubblewrap import Bubblewrap
 from ..sandbox.command import Command, Completed
 from ..sandbox.project_tools import ProjectTools
-from ..tools.command_calls import shell
-from ..toolkit.offer import RunOffer
 from ..threads import run_in_thread
+from ..toolkit.offer import RunOffer
+from ..tools.command_calls import shell
 from .reports import Report
 from .runners import Instrumented
 

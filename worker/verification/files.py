@@ -6,7 +6,7 @@ import hashlib
 
 import regex
 
-from ...shared.facts import FileCheck, UnchangedCheck, ChangedCheck
+from ...shared.facts import ChangedCheck, FileCheck, UnchangedCheck
 from ..threads import ComputeLimit
 from ..workspace.patches import printable_path
 from ..workspace.workspace import Changed

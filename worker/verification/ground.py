@@ -85,7 +85,7 @@ def _without_renames(differences: Sequence[Difference]) -> list[Difference]:
     for each in differences:
         if each.source is not None:
             found.append(Difference(each.source, each.old, None))
-            each = each._replace(old=None, source=None)  # noqa: PLW2901
+            each = each._replace(old=None, source=None)
         found.append(each)
     return [each for each in found if ".git" not in each.path.split("/")]
 

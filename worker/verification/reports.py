@@ -19,8 +19,8 @@ MAX_REPORT_BYTES = 64 << 20
 _MAX_ID = 500
 _WORST_FIRST: tuple[TestState, ...] = ("failed", "skipped", "passed")
 
-PYTEST = '''
-import json, os
+PYTEST = """
+import json, os, pytest
 path = os.environ.pop("CHECK_REPORT", None)
 os.environ.pop("PYTEST_ADDOPTS", None)
 
@@ -45,17 +45,16 @@ def pytest_runtest_logreport(report):
     if report.when == "call" or state != "passed":
         put(test=report.nodeid, state=state)
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     os.environ.pop("PYTEST_CURRENT_TEST", None)
 
-pytest_pyfunc_call.tryfirst = True
-
 def pytest_sessionfinish(session, exitstatus):
     put(end=int(exitstatus))
-'''
+"""
 """A plugin: what it keeps from the environment, nested runs of pytest and the code under test do not see."""
 
-UNITTEST = '''
+UNITTEST = """
 import json, os, sys, unittest
 path = os.environ.pop("CHECK_REPORT")
 
@@ -90,7 +89,7 @@ good = ran.result.wasSuccessful()
 empty = not ran.result.testsRun and not ran.result.skipped
 put(end=0 if good else 1)
 sys.exit(5 if good and empty and sys.version_info >= (3, 12) else 0 if good else 1)
-'''
+"""
 """Takes the place of ``python -m unittest``, with the same arguments and exit codes."""
 
 

@@ -22,9 +22,7 @@ _SHORTEST_LINE = 6
 _HIDDEN_LINE = "[a line of the check]"
 _REFUTING = ("refuted", "tampered")
 Attempt = Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, RunOutcome]]
-Await = Callable[
-    [RunOutcome, Coroutine[Any, Any, Verification]], Coroutine[Any, Any, tuple[RunOutcome, Verification]]
-]
+Await = Callable[[RunOutcome, Coroutine[Any, Any, Verification]], Coroutine[Any, Any, tuple[RunOutcome, Verification]]]
 
 
 @dataclass(slots=True)
@@ -108,6 +106,4 @@ def without_lines_of(item: CommandCheck, output: str) -> str:
     """Returns the output with every line left out that holds a line of the check's own files."""
     secret = {line.strip() for text in item.files.values() for line in text.splitlines()}
     secret = {line for line in secret if len(line) >= _SHORTEST_LINE}
-    return "\n".join(
-        _HIDDEN_LINE if any(each in line for each in secret) else line for line in output.splitlines()
-    )
+    return "\n".join(_HIDDEN_LINE if any(each in line for each in secret) else line for line in output.splitlines())

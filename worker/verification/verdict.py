@@ -89,7 +89,9 @@ class Observations:
         if refuting:
             return Judgement("refuted", _words(tests), tests)
         if tests["unsteady"]:
-            return Judgement("inconclusive", f"{count(len(tests['unsteady']), 'test')} did not do the same twice", tests)
+            return Judgement(
+                "inconclusive", f"{count(len(tests['unsteady']), 'test')} did not do the same twice", tests
+            )
         if self.candidate.state == "trouble" or not finished:
             again = self.candidate_again
             if again and again.state == "green":

@@ -15,7 +15,7 @@ from ..sandbox.project_tools import ProjectTools
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..workspace.workspace import Workspace
-from .canary import Broken, break_tests
+from .canary import Broken, break_by_patch, break_tests
 from .commands import CommandRunner, Observed
 from .files import checked_files
 from .ground import Candidate, GroundError, Grounds, fingerprint, remove_grounds
@@ -65,7 +65,6 @@ class Verifier:
             tampered=any(check.outcome == "tampered" for check in checks),
             why=why,
         )
-
 
     async def is_current(self) -> bool:
         """Whether the files are still those that were checked last."""
@@ -130,11 +129,17 @@ class _Checking:
         ground = await run_in_thread(self.grounds.make, name, base, candidate, item.files, stop)
         return await self.runner.run(ground, item, how)
 
-    async def _with_canary(self, judgement: Judgement, item: CommandCheck, how: Instrumented, now: Observed) -> Judgement:
+    async def _with_canary(
+        self, judgement: Judgement, item: CommandCheck, how: Instrumented, now: Observed
+    ) -> Judgement:
         base, stop = self.candidate.changed.base, Event()
         ground = await run_in_thread(self.grounds.make, "canary", base, self.candidate, item.files, stop)
-        roots = [self.of.project.alias] if self.of.project.alias else []
-        broken = await run_in_thread(break_tests, ground, now.report, roots) if now.report else Broken()
+        broken = Broken()
+        if item.canary:
+            broken = await run_in_thread(break_by_patch, ground, item.canary)
+        elif now.report:
+            roots = [self.of.project.alias] if self.of.project.alias else []
+            broken = await run_in_thread(break_tests, ground, now.report, roots)
         if not broken.anything:
             judgement.why += "; it ran without a canary"
             return judgement

@@ -157,7 +157,6 @@ class Workspace:
             return replace(compared, not_copied=json.loads((self._folder / _NOT_COPIED).read_text("ascii")))
         return compared
 
-
     def changed(self) -> Changed:
         """Returns the run's changes by content, with the directories that hold both sides. Blocks."""
         files, base = self._fds

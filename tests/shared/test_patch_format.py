@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputize.orchestrator.patches.format import check_path, is_safe, parse_patch
 from deputize.shared.errors import Invalid
 from deputize.shared.git import blob_id
+from deputize.shared.patch_format import check_path, is_safe, parse_patch
 from tests.orchestrator.patches.patching import patch_of
 
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
