@@ -107,7 +107,7 @@ def _check_commands(request: DelegationRequest, settings: Settings) -> None:
 
 def _wrong_patch(text: str) -> str | None:
     try:
-        return None if parse_patch(text) else "is no unified diff in git's format, which begins with diff --git"
+        return None if parse_patch(text) else "is not a unified diff in git's format, which begins with diff --git"
     except Invalid as error:
         return error.detail
 

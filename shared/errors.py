@@ -37,6 +37,7 @@ Others cross files of the worker or the command line and become a result or one 
     ├── SourceUnreadable         a file cannot be copied into the workspace
     ├── SourceTooLarge           there is more to copy than ``sandbox.disk_bytes``
     ├── CopyStopped              a copy was cancelled
+    ├── GroundError              the files of a run cannot be laid out for its checks
     ├── NotDelegated             the worker: there is no control group for the commands of its runs
     └── CannotApply              a file cannot take a run's change without losing other work
     ValueError

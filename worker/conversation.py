@@ -167,7 +167,7 @@ class Conversation:
         return with_call_keys(calls, turn, self.retries)
 
     def final_words(self) -> str | None:
-        """Returns the text of the reply that ended the work; None where the last message is no such reply."""
+        """Returns the text of the reply that ended the work; None where the last message is another one."""
         last: dict[str, Any] = json.loads(self.messages[-1])
         if last["role"] != "assistant" or calls_in(self.messages[-1]):
             return None

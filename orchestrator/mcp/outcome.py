@@ -78,7 +78,7 @@ class Outcome(Wire):
     neutralized: int = 0
     """How many places of these texts imitated control markup; each has a "~" after its "<" that the original lacks."""
     verdict: str | None = None
-    """The verdict of the result's checks: verified, refuted or unverified."""
+    """What the service's own checks found: verified, refuted, inconclusive, or unverified where there were none."""
     artifacts: list[Artifact] = Field(default_factory=list)
     """Texts that it produced for its caller; resources below this delegation's."""
     effective_limits: Limits

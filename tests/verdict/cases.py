@@ -25,13 +25,28 @@ PRICE = {
         def test_none():
             assert price.total(0, 0) == 0
         """,
+    "tests/__init__.py": "",
+    "tests/test_unit.py": """\
+        import unittest
+        import price
+
+        class Price(unittest.TestCase):
+            def test_some(self):
+                for count, each, expected in ((3, 5, 15),):
+                    self.assertEqual(price.total(count, each), expected)
+
+            def test_none(self):
+                self.assertEqual(price.total(0, 0), 0)
+        """,
     "conftest.py": "",
     ".gitignore": "__pycache__/\n.pytest_cache/\nconftest_local.py\nbuild/\n",
 }
 """A project with a bug: one of its tests fails, the other one passes."""
 FIXED = "def total(count, each):\n    return count * each\n"
 FIX: Change = {"price.py": FIXED}
-PYTEST = {"kind": "command", "run": "python -m pytest -q -p no:cacheprovider"}
+PYTEST = {"kind": "command", "run": "python -m pytest -q -p no:cacheprovider tests/test_price.py"}
+UNITTEST = {"kind": "command", "run": "python -m unittest -q tests.test_unit"}
+"""The same tests without pytest, which takes longer."""
 HELD_OUT = {
     "kind": "command",
     "run": "python -m unittest -q held_out",
@@ -99,8 +114,6 @@ class Case:
 
 
 def _changing(change: Change) -> list[Any]:
-    calls = [
-        call("write_file", path=path, content=dedent(text)) for path, text in change.items() if text is not None
-    ]
+    calls = [call("write_file", path=path, content=dedent(text)) for path, text in change.items() if text is not None]
     gone = [path for path, text in change.items() if text is None]
     return calls + ([call("bash", command=f"rm -r {' '.join(gone)}")] if gone else [])

@@ -1,7 +1,7 @@
 """Grounds: directories for checks, made of the base and the run's changes by content, where no run can reach.
 
 A change at a protected path is left out, so that the base's content is there, and what was planted there is not. New
-files that git ignores are no changes. A ground has no ``.git``: what is in the run's may be of its making.
+files that git ignores do not count. A ground has no ``.git``: what is in the run's may be of its making.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
-from ...shared.errors import DeputizeError
 from ...shared.libc import beneath
 from ..sandbox.environment import owner
 from ..threads import give_way
@@ -39,7 +38,7 @@ _MAX_CONFIGURATION = 1 << 20
 _CHUNK = 1 << 20
 
 
-class GroundError(DeputizeError):
+class GroundError(Exception):
     """No ground can be made of these files; ``str`` is the reason."""
 
 
@@ -182,7 +181,7 @@ def _place(parent: int, files: int, each: Difference, copier: Copier) -> None:
 
 
 def write(target: int, path: str, data: bytes) -> None:
-    """Writes a file in place of whatever is at the path, and of what is no directory on the way. Raises OSError."""
+    """Writes a file in place of whatever is at the path, and of files and links on the way. Raises OSError."""
     *above, name = path.split("/")
     done = "."
     for each in above:

@@ -34,7 +34,10 @@ OF_ALL: Sequence[tuple[CheckOutcome, Verdict]] = (
     ("no_regression", "inconclusive"),
 )
 """The verdict: that of the first of these outcomes that any check has."""
-NO_EVIDENCE = "nothing that failed before the run succeeds now: there is no regression, and no more is proven"
+NO_EVIDENCE = {
+    "preexisting": "what fails now failed before the run, too, and nothing that failed before succeeds now",
+    "no_regression": "nothing that failed before the run succeeds now: there is no regression, and no more is proven",
+}
 
 
 @dataclass(slots=True)
@@ -185,6 +188,6 @@ def verdict_of(checks: Sequence[Check]) -> tuple[Verdict, str]:
     outcomes = {check.outcome: check for check in reversed(checks)}
     for outcome, verdict in OF_ALL:
         if outcome in outcomes:
-            why = outcomes[outcome].why if outcome == "inconclusive" else NO_EVIDENCE
-            return verdict, why if verdict == "inconclusive" else ""
+            why = outcomes[outcome].why if verdict == "inconclusive" else ""
+            return verdict, NO_EVIDENCE.get(outcome, why)
     return "unverified", ""

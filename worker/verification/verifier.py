@@ -103,7 +103,7 @@ class _Checking:
         observed = Observations(base, now, own_files=(*item.files,))
         judgement = observed.judge()
         if judgement.outcome == "refuted":
-            # What differs by chance is no reason to refute anything.
+            # A result is not refuted for what differs by chance.
             again = await self._on("base", item, how), await self._on("candidate", item, how)
             observed = replace(observed, base_again=again[0], candidate_again=again[1])
             judgement = observed.judge()

@@ -203,8 +203,6 @@ def test_a_model_is_offered_every_field_but_those_that_are_refused_today() -> No
 
 REFUSED: dict[str, Any] = {
     "outputSchema": {"type": "object"},
-    "verify": [{"kind": "command", "run": "true"}],
-    "maxVerifyRounds": 3,
 }
 WORKSPACES = [{"kind": "git", "url": "https://example.org/x.git"}, {"kind": "archive", "blob": "b1"}]
 
