@@ -167,7 +167,7 @@ class Run:
                 return await self._supervise(self.loop, self.loop.work())
             from .verification.rounds import Rounds, Verifier  # few runs have checks
 
-            rounds = Rounds(self.context, Verifier(self.context, offer, project, workspace))
+            rounds = Rounds(self.context, Verifier(self.context, offer, workspace))
             supervise = partial(self._supervise, self.loop)
             outcome, verification = await rounds.work(self.loop, supervise, self._checked)
         self.verification = await rounds.confirmed(verification)

@@ -53,7 +53,6 @@ class Instrumented:
             "PYTHONPATH": PROGRAMS,
             "PYTEST_ADDOPTS": f"-p {self.name}",
             "CHECK_REPORT": self._report,
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
 
     @property

@@ -86,7 +86,7 @@ class Observations:
         before, now = self.base.report or Report(), self.candidate.report or Report()
         tests = self._compared(before, now)
         if self.base.state == self.candidate.state == "trouble":
-            return Judgement("inconclusive", f"it ran neither before nor after: {self.candidate.why}", tests)
+            return Judgement("inconclusive", f"it ran neither before nor after: {self.candidate.why}")
         refuting = tests["failed"] | tests["missing"] | tests["skipped"]
         exit_code, finished = self.candidate.exit_code, now.finished and self.candidate.report is not None
         if refuting:
@@ -103,7 +103,9 @@ class Observations:
         explained = tests["preexisting"] or tests["flickering"]
         if exit_code and not explained and self.base.exit_code != exit_code:
             return Judgement("refuted", f"its tests pass, and it fails with exit code {exit_code}", tests)
-        turned_green = self.base.state != "green" and self.candidate.state == "green" and not tests["flickering"]
+        gone = {id for id in before.of("failed") if _is_test(id, before)} - now.tests.keys()
+        turned_green = self.base.state != "green" and self.candidate.state == "green"
+        turned_green = turned_green and not (gone or tests["flickering"])  # what fails no more must be there
         if tests["fixed"] or turned_green:
             return Judgement("evidence", f"{count(len(tests['fixed']), 'test')} that failed before passes now", tests)
         if exit_code or tests["preexisting"]:

@@ -11,7 +11,7 @@ from typing import Any
 from ...shared.events import CheckCompleted
 from ...shared.facts import Check, CommandCheck, Ground, Verification, VerifyItem
 from ..run_context import RunContext
-from ..sandbox.project_tools import ProjectTools
+from ..sandbox.project_tools import NO_TOOLS, ProjectTools
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..workspace.workspace import Workspace
@@ -32,8 +32,8 @@ class Verifier:
 
     run: RunContext
     offer: RunOffer
-    project: ProjectTools
     workspace: Workspace
+    project: ProjectTools = NO_TOOLS
     _bases: dict[int, tuple[Instrumented, Observed]] = field(default_factory=dict[int, tuple[Instrumented, Observed]])
     _checked: str = ""
     """The fingerprint of the changes that were checked last."""
@@ -48,6 +48,7 @@ class Verifier:
                 changed = await run_in_thread(self.workspace.changed)
                 candidate = await run_in_thread(Candidate, changed, Protection(claim.request.protect))
                 self._checked = fingerprint(changed)
+                self.project = await self.offer.tools_of_base(self.workspace)
                 runner = CommandRunner(self.offer, self.project, grounds.folder)
                 checks = [
                     await _Checking(self, grounds, candidate, runner, number, item).check()

@@ -54,12 +54,14 @@ class Workspace:
 
     def __init__(self, generation: Generation, taken: int | None = None) -> None:
         self.path = generation.files
+        self.base = generation.folder / "base"
+        """The copy from the run's start, which no command sees."""
         self.status_folder = generation.status_folder
         self.files = Files(self.path, MOUNT, owner())
         self._folder = generation.folder
         self.origin = read_origin(self._folder)
         """The directory that the first of a chain of copies was made from; None for an empty workspace."""
-        self._fds = [os.open(folder, _FOLDER) for folder in (generation.files, self._folder / "base")]
+        self._fds = [os.open(folder, _FOLDER) for folder in (self.path, self.base)]
         self._manifest = Manifest(self._folder, generation.start, *self._fds)
         self._private = self._scan_private()
         self.taken = taken if self._manifest.taken is None else self._manifest.taken
