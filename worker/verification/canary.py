@@ -124,9 +124,7 @@ class _Breaker(ast.NodeTransformer):
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         name = ".".join((*self._path, node.name))
         if name in self._wanted:
-            node.body.insert(
-                0, ast.parse("raise AssertionError('broken on purpose, to see whether it is noticed')").body[0]
-            )
+            node.body[:0] = ast.parse(f"raise AssertionError({_WORDS!r})").body
             self.broken.add(name)
         return node
 
