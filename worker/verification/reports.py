@@ -112,10 +112,9 @@ class Report:
     def add(self, id: str, state: TestState, place: Place | None = None) -> None:
         """Adds a state of a test; of several the worst one counts."""
         id = shortened(id, _MAX_ID)
-        if id in self.tests:
-            state = min(state, self.tests[id], key=_WORST_FIRST.index)
-        if len(self.tests) < MAX_TESTS:
-            self.tests[id] = state
+        states = (state, self.tests.get(id))
+        if id in self.tests or len(self.tests) < MAX_TESTS:
+            self.tests[id] = next(each for each in _WORST_FIRST if each in states)
         if place:
             self.places[id] = place
 
@@ -145,13 +144,14 @@ def of_jest(text: str) -> Report | None:
     results = _parsed(text).get("testResults")
     if not isinstance(results, list):
         return None
-    report, known = Report(), {"passed": "passed", "failed": "failed"}
+    report = Report()
+    known: Mapping[Any, TestState] = {"passed": "passed", "failed": "failed"}
     for of_file in results:
         file = str(of_file.get("name", ""))
         if of_file.get("status") == "failed" and not of_file.get("assertionResults"):
             report.add(file, "failed", Place(file, ""))
         for each in of_file.get("assertionResults", ()):
-            state: Any = known.get(each.get("status"), "skipped")
+            state: TestState = known.get(each.get("status"), "skipped")
             report.add(f"{file}::{each.get('fullName', '')}", state, Place(file, str(each.get("title", ""))))
     return report
 

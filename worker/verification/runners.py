@@ -70,9 +70,14 @@ class Instrumented:
 
     def report(self, reports: Path, output: str) -> tuple[Report | None, str]:
         """Returns what was reported of the tests, if anything was, and what was printed."""
+        try:
+            return self._report_in(_text(reports / self.name), output)
+        except (AttributeError, KeyError, TypeError):  # something else has written into it
+            return Report(finished=False), output
+
+    def _report_in(self, text: str, output: str) -> tuple[Report | None, str]:
         if self.plain:
             return None, output
-        text = _text(reports / self.name)
         found = of_jest(text) if text.startswith("{") and '"testResults"' in text else of_lines(text.splitlines())
         if found:
             return found, output

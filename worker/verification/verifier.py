@@ -9,7 +9,7 @@ from threading import Event
 from typing import Any
 
 from ...shared.events import CheckCompleted
-from ...shared.facts import Check, CommandCheck, Ground, Verification, VerifyItem
+from ...shared.facts import Check, CommandCheck, Ground, GroundState, Verification, VerifyItem
 from ..run_context import RunContext
 from ..sandbox.project_tools import NO_TOOLS, ProjectTools
 from ..threads import run_in_thread
@@ -34,7 +34,7 @@ class Verifier:
     offer: RunOffer
     workspace: Workspace
     project: ProjectTools = NO_TOOLS
-    _bases: dict[int, tuple[Instrumented, Observed]] = field(default_factory=dict[int, tuple[Instrumented, Observed]])
+    bases: dict[int, tuple[Instrumented, Observed]] = field(default_factory=dict[int, tuple[Instrumented, Observed]])
     _checked: str = ""
     """The fingerprint of the changes that were checked last."""
 
@@ -114,7 +114,7 @@ class _Checking:
 
     async def _base(self, item: CommandCheck) -> tuple[Instrumented, Observed]:
         """Runs the command on the base, the first time; where the instrumentation itself is in its way, without it."""
-        known = self.of._bases
+        known = self.of.bases
         if self.number not in known:
             how = Instrumented(item.run)
             base = await self._on("base", item, how)
@@ -159,17 +159,22 @@ class _Checking:
         return self.of.run.emit.mask.text(seen.output or seen.why)[-TAIL_CHARS:].strip()
 
     def _made(self, judgement: Judgement, seconds: float) -> Check:
-        shown, states = self.seen.get("candidate"), {on: seen.state for on, seen in self.seen.items()}
+        shown = self.seen.get("candidate")
         return Check(
             item=shown_item(self.item),
             outcome=judgement.outcome,
             why=self.of.run.emit.mask.text(judgement.why),
-            **states,
+            base=self._state("base"),
+            candidate=self._state("candidate"),
+            canary=self._state("canary"),
             exit_code=shown.exit_code if shown else None,
             output_tail=self._tail(shown) if shown else "",
             duration_ms=round(seconds * 1000),
             tests=judgement.listed,
         )
+
+    def _state(self, on: Ground) -> GroundState | None:
+        return self.seen[on].state if on in self.seen else None
 
 
 def shown_item(item: VerifyItem) -> dict[str, Any]:

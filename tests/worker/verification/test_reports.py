@@ -136,3 +136,22 @@ def test_a_report_that_is_a_link_or_a_directory_is_none(tmp_path: Path) -> None:
     (tmp_path / how.name).unlink()
     (tmp_path / how.name).mkdir()
     assert how.report(tmp_path, "out") == (None, "out")
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "output"),
+    [
+        ("pytest", '{"begin": 1}\n{"item": "a"}\n{"end": 0}\n', ""),
+        ("jest", '{"testResults": [3]}', ""),
+        ("jest", '{"testResults": [{"assertionResults": [{"status": []}]}]}', ""),
+        ("go test", "", '{"Action": []}'),
+    ],
+)
+def test_a_report_that_something_else_has_written_is_not_finished(
+    tmp_path: Path, command: str, text: str, output: str
+) -> None:
+    how = Instrumented(command)
+    (tmp_path / how.name).write_text(text)
+    report, printed = how.report(tmp_path, output)
+    assert report is not None
+    assert (report.tests, report.finished, printed) == ({}, False, output)
