@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +18,11 @@ from deputize.shared.events import CheckCompleted
 from deputize.shared.request import DelegationRequest
 from deputize.worker.task import carry_out
 from deputize.worker.toolkit.offer import Offers
+from tests.network.internet import response
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
 from tests.worker.run_history import history_of
+from tests.worker.web.servers import saying, serving
 
 GOOD, BAD = call("write_file", path="a.txt", content="good\n"), call("write_file", path="a.txt", content="bad\n")
 SECRET_LINE = "expected value of the hidden check"
@@ -256,3 +260,25 @@ async def test_known_secrets_are_masked_in_what_a_check_prints(redis_url: str, t
         seen = await bench.seen(result, CheckCompleted)
     assert result.verification.verdict == "verified"
     assert "service-xyz" not in result.verification.checks[0].output_tail + "".join(each.output_tail for each in seen)
+
+
+async def test_a_check_has_no_network_even_where_commands_of_the_run_have_one(redis_url: str, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    async with serving(saying(response("the page", "text/plain"))) as at:
+        fetch = f"curl -sS --noproxy '' http://{at}/"
+        model = script(tmp_path, [call("bash", command=f"{fetch} >got; echo got >a.txt")], [say("done")])
+        settings: dict[str, Any] = {"sandbox": {"allowed_hosts": ["localhost"]}, "tools": {"private_hosts": [at]}}
+        async with open_bench(redis_url, tmp_path / "home", **settings) as bench:
+            checks = [
+                {"kind": "file", "path": "got", "matches": "the page"},
+                {"kind": "command", "run": f"! {fetch} && test -e a.txt"},
+            ]
+            result = await bench.run(model=model, workspace=str(project), verify=checks)
+    assert [check.outcome for check in result.verification.checks] == ["evidence", "evidence"]
+
+
+def test_a_run_without_checks_imports_nothing_of_them() -> None:
+    program = "import deputize.worker.run, sys; print([n for n in sys.modules if '.verification' in n])"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
