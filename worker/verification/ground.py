@@ -98,21 +98,14 @@ def _read(root: int, path: str, git_mode: str) -> bytes:
 
 
 class Grounds:
-    """The grounds of one verification, below a directory of their own that goes with the block. All of it blocks."""
+    """The grounds of one verification, below a directory of their own, until it is closed. All of it blocks."""
 
     def __init__(self, workspaces: Path, id: str) -> None:
         self._folder = workspaces / f"{id}.ground-{secrets.token_hex(4)}"
-
-    def __enter__(self) -> Grounds:
         self._folder.mkdir(mode=0o700, parents=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
-        if self._folder.exists():
-            delete(self._folder)
+        delete(self._folder)
 
     def folder(self, name: str) -> Path:
         """Returns a new empty directory that the sandbox's user owns."""

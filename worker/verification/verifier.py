@@ -43,21 +43,21 @@ class Verifier:
         claim = self.run.claim
         root = self.offer.settings.workspaces
         await run_in_thread(remove_grounds, root, claim.id)
-        with Grounds(root, claim.id) as grounds:
-            try:
-                changed = await run_in_thread(self.workspace.changed)
-                candidate = await run_in_thread(Candidate, changed, Protection(claim.request.protect))
-                self._checked = fingerprint(changed)
-                self.project = await self.offer.tools_of_base(self.workspace)
-                runner = CommandRunner(self.offer, self.project, grounds.folder)
-                checks = [
-                    await _Checking(self, grounds, candidate, runner, number, item).check()
-                    for number, item in enumerate(claim.request.verify)
-                ]
-            except (GroundError, OSError) as error:
-                return Verification(verdict="inconclusive", why=f"the files cannot be laid out for the checks: {error}")
-            finally:
-                await run_in_thread(grounds.close)
+        grounds = await run_in_thread(Grounds, root, claim.id)
+        try:
+            changed = await run_in_thread(self.workspace.changed)
+            candidate = await run_in_thread(Candidate, changed, Protection(claim.request.protect))
+            self._checked = fingerprint(changed)
+            self.project = await self.offer.tools_of_base(self.workspace)
+            runner = CommandRunner(self.offer, self.project, grounds.folder)
+            checks = [
+                await _Checking(self, grounds, candidate, runner, number, item).check()
+                for number, item in enumerate(claim.request.verify)
+            ]
+        except (GroundError, OSError) as error:
+            return Verification(verdict="inconclusive", why=f"the files cannot be laid out for the checks: {error}")
+        finally:
+            await run_in_thread(grounds.close)
         verdict, why = verdict_of(checks)
         return Verification(
             verdict=verdict,

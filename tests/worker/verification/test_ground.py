@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncIterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from threading import Event
 
@@ -57,7 +58,7 @@ def ground(workspace: Workspace, protect: list[str] | None = None, **files: str)
     """The files of the candidate's ground, and what was restored."""
     changed = workspace.changed()
     candidate = Candidate(changed, Protection(protect))
-    with Grounds(workspace.path.parent.parent, "dlg_1") as grounds:
+    with closing(Grounds(workspace.path.parent.parent, "dlg_1")) as grounds:
         made = grounds.make("candidate", changed.base, candidate, files, Event())
         return tree(made), sorted(set(candidate.restored))
 
@@ -91,7 +92,7 @@ def test_an_executable_stays_one(workspace: Workspace) -> None:
     (workspace.path / "run.sh").chmod(0o755)
     (workspace.path / "src/a.py").chmod(0o755)
     changed = workspace.changed()
-    with Grounds(workspace.path.parent.parent, "dlg_1") as grounds:
+    with closing(Grounds(workspace.path.parent.parent, "dlg_1")) as grounds:
         made = grounds.make("candidate", changed.base, Candidate(changed, Protection(None)), {}, Event())
         assert [os.access(made / name, os.X_OK) for name in ("run.sh", "src/a.py", "src/b.py")] == [True, True, False]
 
@@ -203,7 +204,10 @@ def test_a_file_that_changes_while_it_is_copied_stops_the_checks(workspace: Work
     changed = workspace.changed()
     candidate = Candidate(changed, Protection(None))
     lay(workspace.path, {"src/a.py": "a = 3\n"})
-    with Grounds(workspace.path.parent.parent, "dlg_1") as grounds, pytest.raises(GroundError, match=r"src/a\.py"):
+    with (
+        closing(Grounds(workspace.path.parent.parent, "dlg_1")) as grounds,
+        pytest.raises(GroundError, match=r"src/a\.py"),
+    ):
         grounds.make("candidate", changed.base, candidate, {}, Event())
     assert fingerprint(changed) != fingerprint(workspace.changed())
 
