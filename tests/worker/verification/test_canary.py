@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deputize.worker.verification.canary import break_by_patch, break_tests
-from deputize.worker.verification.reports import Place, Report
+from deputize.worker.verification.reports import Place, Report, TestState
 
 PYTHON = '''\
 from __future__ import annotations
@@ -62,8 +62,8 @@ CREATES = "diff --git a/n/b b/n/b\nnew file mode 100644\n--- /dev/null\n+++ b/n/
 
 
 def report(**places: tuple[str, str]) -> Report:
-    tests = dict.fromkeys(places, "passed")
-    return Report(tests=tests, places={id: Place(*place) for id, place in places.items()})  # type: ignore[arg-type]
+    tests: dict[str, TestState] = dict.fromkeys(places, "passed")
+    return Report(tests=tests, places={id: Place(*place) for id, place in places.items()})
 
 
 def test_every_function_of_a_python_test_that_passed_fails_and_no_other(tmp_path: Path) -> None:

@@ -12,6 +12,10 @@ from deputize.worker.verification.commands import Observed
 from deputize.worker.verification.reports import Place, Report
 from deputize.worker.verification.verdict import OF_ALL, STATES, Observations, of_canary, verdict_of
 
+ONE: dict[str, Any] = {"a[1]": "passed"}
+TWO: dict[str, Any] = {"a[1]": "passed", "a[2]": "passed"}
+UNREAD: dict[str, Any] = {"a.py": "failed"}
+READ: dict[str, Any] = {"a.py::test": "passed"}
 KNOWN: tuple[GroundState, ...] = ("green", "red", "trouble")
 
 
@@ -90,8 +94,8 @@ def test_a_command_that_differs_on_the_same_files_refutes_nothing(again: tuple[O
         (Observed("green", 0), seen(a="failed"), "refuted", {"failed": ["a"]}),
         (seen(state="trouble", a="passed"), seen(state="trouble"), "inconclusive", {}),
         (seen(a="passed"), seen(state="trouble", a="passed"), "refuted", {}),
-        (seen(**{"a[1]": "passed", "a[2]": "passed"}), seen(**{"a[1]": "passed"}), "no_regression", {}),
-        (seen(**{"a[1]": "passed", "a[2]": "failed"}), seen(**{"a[1]": "passed"}), "no_regression", {}),
+        (seen(**TWO), seen(**ONE), "no_regression", {}),
+        (seen(**TWO | {"a[2]": "failed"}), seen(**ONE), "no_regression", {}),
     ],
     ids=str,
 )
@@ -110,7 +114,7 @@ def test_a_test_of_the_check_itself_must_pass_whatever_it_did_before() -> None:
 
 
 def test_a_file_that_could_not_be_read_before_is_no_missing_test() -> None:
-    before, now = seen(**{"a.py": "failed"}), seen(**{"a.py::test": "passed"})
+    before, now = seen(**UNREAD), seen(**READ)
     assert before.report
     before.report.places["a.py"] = Place("/workspace/a.py", "")
     assert outcome(before, now) == ("evidence", {"fixed": ["a.py::test"]})
