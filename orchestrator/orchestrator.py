@@ -77,6 +77,7 @@ class RequestFields(TypedDict, total=False):
     workspace: str | Path | WorkspaceSpec | Mapping[str, Any]
     output_schema: Mapping[str, Any] | type[Any] | None
     verify: Sequence[VerifyItem | Mapping[str, Any]]
+    protect: Sequence[str] | None
     max_verify_rounds: int
     labels: Mapping[str, str]
     priority: int

@@ -8,8 +8,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..shared.errors import Invalid, Refused
+from ..shared.facts import CommandCheck
 from ..shared.fleet import MCP, ToolCard
-from ..shared.request import VERIFY_ROUNDS, ArchiveWorkspace, DelegationRequest, DirectoryWorkspace
+from ..shared.patch_format import parse_patch
+from ..shared.request import ArchiveWorkspace, DelegationRequest, DirectoryWorkspace
 from ..shared.request_rules import check_sizes, foreign_script, unknown_agent
 from ..shared.settings import Settings
 from ..shared.text import did_you_mean
@@ -52,6 +54,7 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
         from ..shared.output_schema import check_output_schema
 
         check_output_schema(request.output_schema)
+    _check_commands(request, settings)
     if reason := foreign_script(request.model, settings):
         raise Invalid(reason, [{"pointer": "/model", "detail": reason}])
     if isinstance(request.workspace, DirectoryWorkspace):
@@ -91,8 +94,6 @@ def _check_version(request: DelegationRequest) -> None:
     """Raises Invalid for valid fields that this version does not support."""
     missing = {
         "/workspace/kind": (request.workspace.kind == "git", "use 'archive' or 'directory'"),
-        "/verify": (bool(request.verify), "check fileChanges and the patch of the result"),
-        "/maxVerifyRounds": (request.max_verify_rounds != VERIFY_ROUNDS, "leave it out; nothing is verified"),
     }
     errors = [
         {"pointer": pointer, "detail": f"this version cannot do that yet; {instead}"}
@@ -101,6 +102,28 @@ def _check_version(request: DelegationRequest) -> None:
     ]
     if errors:
         raise Invalid("; ".join(f"{error['pointer']}: {error['detail']}" for error in errors), errors)
+
+
+def _check_commands(request: DelegationRequest, settings: Settings) -> None:
+    """Raises Invalid for checks that no worker can make."""
+    errors: list[dict[str, str]] = []
+    for number, check in enumerate(request.verify):
+        if not isinstance(check, CommandCheck):
+            continue
+        if check.timeout_seconds > (most := settings.caps.timeout_seconds):
+            detail = f"{check.timeout_seconds:g} is above the server's cap; at most {most:g}"
+            errors.append({"pointer": f"/verify/{number}/timeoutSeconds", "detail": detail})
+        if check.canary and (reason := _wrong_patch(check.canary)):
+            errors.append({"pointer": f"/verify/{number}/canary", "detail": reason})
+    if errors:
+        raise Invalid("; ".join(f"{error['pointer']}: {error['detail']}" for error in errors), errors)
+
+
+def _wrong_patch(text: str) -> str | None:
+    try:
+        return None if parse_patch(text) else "is not a unified diff in git's format, which begins with diff --git"
+    except Invalid as error:
+        return error.detail
 
 
 def _check_tools(asked: Sequence[str] | None, known: Sequence[ToolCard]) -> None:

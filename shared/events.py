@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, Field, TypeAdapter
 
 from .delegation import Step, TerminationReason, ToolAgentResult, Usage
+from .facts import Ground
 from .fleet import ToolTraits
 from .permission import PermissionQuestion
 from .request import DelegationRequest, Limits
@@ -175,6 +176,23 @@ class StepCompleted(Event):
     step: Step
 
 
+# A check
+
+
+class CheckCompleted(Event):
+    """A check of the request ran on one of its grounds; ``check`` is its number, from 0.
+
+    ``ok`` is whether it succeeded there: on the base that is not needed, and on the canary it must not.
+    """
+
+    type: Literal["check_completed"] = "check_completed"
+    check: int
+    on: Ground
+    ok: bool
+    exit_code: int | None = None
+    output_tail: str = ""
+
+
 # Between
 
 
@@ -218,6 +236,7 @@ AnyEvent = Annotated[
     | PermissionRequested
     | PermissionAnswered
     | StepCompleted
+    | CheckCompleted
     | ProgressMade
     | ErrorSeen
     | Heartbeat,

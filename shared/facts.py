@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, computed_field
+from pydantic import AfterValidator, Field, computed_field, field_validator
 
 from .wire import Request, Wire
 
@@ -27,40 +28,125 @@ class FileChange(Wire):
     """Bytes of the new content; null for a deleted file, or where it is not known."""
 
 
+MAX_CHECKS = 20
+MAX_CHECK_FILES_BYTES = 1024 * 1024
+"""Cap on the files of all checks of a request together, UTF-8 bytes."""
+_MAX_PATH = 1000
+_MAX_GLOBS = 100
+_MAX_ALTERNATIVES = 256
+
+
+def _inner_path(path: str) -> str:
+    if "\0" in path or any(name in ("", ".", "..") or name.lower() == ".git" for name in path.split("/")):
+        raise ValueError(f"{path[:100]!r} is not a path below the workspace; write it relative, without . and ..")
+    return path
+
+
+InnerPath = Annotated[str, Field(min_length=1, max_length=_MAX_PATH), AfterValidator(_inner_path)]
+"""A path below a workspace."""
+
+
+def _bounded_glob(pattern: str) -> str:
+    if (pattern.count(",") + 1) ** pattern.count("{") > _MAX_ALTERNATIVES or "\0" in pattern:
+        raise ValueError(f"a pattern may stand for {_MAX_ALTERNATIVES} alternatives at most; use several patterns")
+    return pattern
+
+
+Glob = Annotated[str, Field(min_length=1, max_length=_MAX_PATH), AfterValidator(_bounded_glob)]
+"""A pattern as in .gitignore; also {a,b}."""
+
+
 class CommandCheck(Request):
+    """A command that must succeed on the base with the run's changes, in a fresh sandbox without network."""
+
     kind: Literal["command"]
-    run: str = Field(min_length=1)
-    timeout_seconds: float = Field(default=120, gt=0)
+    run: str = Field(min_length=1, max_length=100_000)
+    files: dict[InnerPath, str] = Field(default_factory=dict, max_length=_MAX_GLOBS)
+    """Files of the check, by path: laid over the workspace's before it runs, and never shown to the run."""
+    hidden: bool = True
+    """Whether the model, where the check fails, reads its output alone: neither the command nor lines of ``files``."""
+    canary: str | None = Field(default=None, min_length=1)
+    """A unified diff that breaks something which the check must notice; for known runners of tests there is one."""
+    timeout_seconds: float = Field(default=120, gt=0, allow_inf_nan=False)
 
 
 class FileCheck(Request):
+    """A file that must exist (the default) or not, match a regular expression, or have a digest."""
+
     kind: Literal["file"]
-    path: str = Field(min_length=1)
+    path: InnerPath
     exists: bool | None = None
-    matches: str | None = None
-    sha256: str | None = None
+    matches: str | None = Field(default=None, max_length=10_000)
+    """A regular expression that must be found in the text."""
+    sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+
+    @field_validator("matches")
+    @classmethod
+    def _can_be_read(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return pattern
 
 
 class UnchangedCheck(Request):
+    """No file that one of the patterns matches may differ from the base."""
+
     kind: Literal["unchanged"]
-    paths: list[str] = Field(min_length=1)
+    paths: list[Glob] = Field(min_length=1, max_length=_MAX_GLOBS)
 
 
 class ChangedCheck(Request):
+    """For each pattern, a file that it matches must differ from the base."""
+
     kind: Literal["changed"]
-    paths: list[str] = Field(min_length=1)
+    paths: list[Glob] = Field(min_length=1, max_length=_MAX_GLOBS)
 
 
 VerifyItem = Annotated[CommandCheck | FileCheck | UnchangedCheck | ChangedCheck, Field(discriminator="kind")]
 
 
+def _bounded_files(items: list[VerifyItem]) -> list[VerifyItem]:
+    files = [text for item in items if isinstance(item, CommandCheck) for text in item.files.values()]
+    if (size := sum(len(text.encode()) for text in files)) > MAX_CHECK_FILES_BYTES:
+        raise ValueError(f"the files of the checks have {size:,} bytes together; the cap is {MAX_CHECK_FILES_BYTES:,}")
+    return items
+
+
+VerifyItems = Annotated[list[VerifyItem], Field(max_length=MAX_CHECKS), AfterValidator(_bounded_files)]
+Ground = Literal["base", "candidate", "canary"]
+"""Where a check runs: the files before the run, these with its changes, and these with something broken."""
+GroundState = Literal["green", "red", "trouble", "unknown"]
+"""``trouble``: it did not end in time, or could not start; ``unknown``: this worker could not run it."""
+CheckOutcome = Literal["evidence", "no_regression", "preexisting", "refuted", "tampered", "inconclusive"]
+Verdict = Literal["verified", "refuted", "inconclusive", "unverified"]
+
+
 class Check(Wire):
-    """One post-condition and how it came out."""
+    """One check, what it was on each ground, and what follows from that.
+
+    ``evidence``: it failed before and does not any more. ``no_regression``: it failed neither before nor after, which
+    proves no more. ``preexisting``: the same tests failed before and after. ``tampered``: it did not notice what was
+    broken for that purpose.
+    """
 
     item: dict[str, Any]
-    ok: bool
+    """As requested, with digests in the place of the files' contents."""
+    outcome: CheckOutcome
+    why: str = ""
+    base: GroundState | None = None
+    candidate: GroundState | None = None
+    canary: GroundState | None = None
+    """Red is right. Null: there was none, or none was needed."""
     exit_code: int | None = None
+    """That of the candidate."""
     output_tail: str = ""
+    """The end of what it printed on the candidate: shown, and never believed."""
+    duration_ms: int = 0
+    tests: dict[str, list[str]] = Field(default_factory=dict)
+    """Of a known runner: the first tests that are ``fixed``, ``failed``, ``missing``, ``skipped``, ``preexisting`` or
+    ``flickering``."""
 
 
 class SummaryClaim(Wire):
@@ -73,10 +159,24 @@ class SummaryClaim(Wire):
 
 
 class Verification(Wire):
-    verdict: Literal["verified", "refuted", "unverified"] = "unverified"
+    """What the worker itself found out about the result."""
+
+    verdict: Verdict = "unverified"
     checks: list[Check] = Field(default_factory=list)
+    restored: list[str] = Field(default_factory=list)
+    """Protected paths that the run had changed: the checks ran with them as they were before. A fact, no judgement."""
+    tampered: bool = False
+    rounds: int = 0
+    """How often the result went back to the model because it was refuted."""
+    why: str = ""
+    """Why nothing could be decided, where that is so."""
     claims: list[SummaryClaim] = Field(default_factory=list)
     """Those that were recognized, also where nothing was checked; none of them decides the verdict."""
+
+    @classmethod
+    def incomplete(cls, why: str) -> Self:
+        """Returns what a run has whose checks were not made to their end."""
+        return cls(verdict="inconclusive", why=f"the checks were not completed: {why}")
 
 
 class Trust(Wire):

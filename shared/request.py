@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, TypeAdapter, field_validator
 from pydantic_core import to_json
 
-from .facts import VerifyItem
+from .facts import Glob, VerifyItems
 from .request_options import OPTIONS, ApprovalMode, ToolCallStyle
 from .text import plain_number, shortened
 from .wire import Request
@@ -173,10 +173,13 @@ class DelegationRequest(Request):
     """The files to work on. It gets a copy of its own; the original is never changed. A string is a directory."""
     output_schema: dict[str, Any] | None = None
     """The JSON Schema of `output` in the result, at most 64 KiB; references begin with #/. Formats are not checked."""
-    verify: list[VerifyItem] = Field(default_factory=list, max_length=MAX_ENTRIES)
-    """Checks of the result that the service makes itself. This version refuses them."""
-    max_verify_rounds: int = Field(default=VERIFY_ROUNDS, ge=0, le=10)
-    """How often a result that fails its checks goes back to the model. This version refuses all but the default."""
+    verify: VerifyItems = Field(default_factory=list)
+    """Checks that the service makes of the result itself, on files that the run cannot reach."""
+    protect: list[Glob] | None = Field(default=None, max_length=MAX_ENTRIES)
+    """Patterns of files that the checks see as they were before the run. Null: tests, the configuration of their
+    runners, and lock files."""
+    max_verify_rounds: int = _bounded(VERIFY_ROUNDS, "maxVerifyRounds")
+    """How often a result that the checks refute goes back to the model."""
     labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)
     """The caller's own names and values; lists can be filtered by them."""
     priority: int = _bounded(5, "priority")

@@ -18,7 +18,7 @@ class ApprovalMode(StrEnum):
 
 
 ToolCallStyle = Literal["native", "xml"]
-Kind = Literal["word", "text", "names", "labels", "retry", "whole", "number", "json"]
+Kind = Literal["word", "text", "names", "labels", "checks", "globs", "retry", "whole", "number", "json"]
 """How the value of an option is written; ``text`` may also be in a file, ``whole`` and ``number`` have bounds."""
 TEXT = "TEXT|@FILE|-"
 """The placeholder of a text that may also be in a file or on standard input."""
@@ -72,6 +72,23 @@ OPTIONS = {
     "limits/maxCostUsd": Option("--max-cost", "USD", "US dollars, at most.", "Limits", "number", above=0),
     "retry": Option(
         "--retry", "N[:REASON,…]", "Do it again by itself where it fails, at most N times.", "Limits", "retry"
+    ),
+    "verify": Option("--verify", "CMD", "A command that must succeed afterwards; repeatable.", "Checks", "checks"),
+    "protect": Option(
+        "--protect",
+        "GLOB",
+        "Files that it sees as they were before; repeatable. Default: tests and their settings.",
+        "Checks",
+        "globs",
+    ),
+    "maxVerifyRounds": Option(
+        "--max-verify-rounds",
+        "N",
+        "How often a refuted result goes back to the model; default: 2.",
+        "Checks",
+        "whole",
+        least=0,
+        most=10,
     ),
     "sharedContextLength": Option(
         "--shared-context-length",

@@ -54,12 +54,13 @@ def line_of(event: AnyEvent, at: datetime | None = None) -> str | None:
             return _turn(event)
         case "waiting" | "resumed_waiting":
             return _wait(event)
-        case "step_started":
-            return f"turn {event.step.turn_index}  {step_line(event.step)}"
-        case "step_completed":
-            return f"turn {event.step.turn_index}  {step_line(event.step, at)}"
+        case "step_started" | "step_completed":
+            ended = at if event.type == "step_completed" else None
+            return f"turn {event.step.turn_index}  {step_line(event.step, ended)}"
         case "permission_requested" | "permission_answered":
             return _permission(event)
+        case "check_completed":
+            return f"check {event.check + 1} on the {event.on}: {'green' if event.ok else 'red'}"
         case "progress":
             return event.message
         case "error":

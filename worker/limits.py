@@ -147,6 +147,15 @@ class Meter:
         """The number of the last reply: that of the final turn, where a limit was reached."""
         return self.turns + (self.reached is not None)
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether another turn is possible."""
+        try:
+            self.check_turn()
+        except LimitReached:
+            return False
+        return not self.is_spent
+
     def begin_turn(self) -> int:
         """Counts a turn and returns its number, from 1. Raises ``LimitReached``."""
         self.check_turn()

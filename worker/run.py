@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from pydantic_core import to_json
 
 from ..shared import log as logs
-from ..shared.delegation import Progress, TerminationReason, ToolAgentResult
+from ..shared.delegation import Progress, Status, TerminationReason, ToolAgentResult
 from ..shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
 from ..shared.events import Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
 from ..shared.facts import SummaryClaim, Verification
@@ -77,6 +78,8 @@ class Run:
         self.spending = Spending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
         self.given_up = claim.lost >= services.settings.max_attempts
         self.workspace: Workspace | None = None
+        self.verification: Verification | None = None
+        """None without checks, and where none of them was reached."""
         self.loop: Loop | None = None
         """None until the run begins to work."""
 
@@ -162,7 +165,27 @@ class Run:
         )
         async with builder.open(model) as self.loop:
             await self._announce(self.loop)
-            return await self._supervise(self.loop)
+            if not self.claim.request.verify:
+                return await self._supervise(self.loop, self.loop.work())
+            from .verification.rounds import Rounds, Verifier  # few runs have checks
+
+            rounds = Rounds(self.context, Verifier(self.context, offer, workspace))
+            supervise = partial(self._supervise, self.loop)
+            outcome, verification = await rounds.work(self.loop, supervise, self._checked)
+        self.verification = await rounds.confirmed(verification)
+        return outcome
+
+    async def _checked(
+        self, outcome: RunOutcome, checks: Coroutine[Any, Any, Verification]
+    ) -> tuple[RunOutcome, Verification]:
+        """Awaits the checks of a result in what is left of the run's time."""
+        try:
+            return outcome, await self._until_stopped(checks, lambda: self.context.meter.time_for_summary)
+        except TimeoutError:
+            return outcome, Verification.incomplete("the run's time was over")
+        except _CancelledError:
+            cancelled = replace(outcome, reason=TerminationReason.CANCELLED)
+            return cancelled, Verification.incomplete("the delegation was cancelled")
 
     async def _settle(self) -> None:
         """Counts the calls that earlier attempts left under way, and ends their steps: they are not gone on with."""
@@ -202,10 +225,10 @@ class Run:
         self.context.emit.flush()  # callers wait for this sign that a worker has the run
         await asyncio.sleep(0)  # sent before the first turn, else after what it computes
 
-    async def _supervise(self, loop: Loop) -> RunOutcome:
+    async def _supervise(self, loop: Loop, work: Coroutine[Any, Any, None]) -> RunOutcome:
         """Runs the loop under its time limit and stop signals; a limit is followed by a final turn."""
         try:
-            await self._until_stopped(loop.work(), lambda: self.context.meter.time_left)
+            await self._until_stopped(work, lambda: self.context.meter.time_left)
             return RunOutcome(TerminationReason.COMPLETED, loop.conversation.last_words, is_report=True)
         except LimitReached as limit:
             return await self._summarize(loop, limit)
@@ -287,14 +310,19 @@ class Run:
             self.context.emit.set({"progress": progress.to_json()})  # for clients that poll
 
     def _result(self, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:
+        verification = self.verification
+        if verification is None:
+            asked = self.claim.request.verify
+            verification = Verification.incomplete("the run ended before") if asked else Verification()
+        refuted = verification.verdict == "refuted" and outcome.status is Status.SUCCEEDED
         return ToolAgentResult(
             delegation_id=self.claim.id,
-            status=outcome.status,
+            status=Status.FAILED if refuted else outcome.status,
             termination_reason=outcome.reason,
             summary=outcome.summary,
             **self.context.of_result,
             **outputs.of_files,
-            verification=Verification(claims=self._claims(outcome, outputs.facts)),
+            verification=verification.model_copy(update={"claims": self._claims(outcome, outputs.facts)}),
             tool_call_count=self.context.meter.tool_calls,
             attempts=self.claim.attempt - self.given_up,
             artifacts=list(outputs.artifacts),

@@ -174,6 +174,10 @@ class RunContext:
     errors: list[str] = field(default_factory=list[str])
     output: str | None = None
     """The valid output that was handed in, as JSON: the run ends with it."""
+    verify_rounds: int = 0
+    """How often its result went back to the model because a check refuted it."""
+    verifying: bool = False
+    """Whether the model has ended its work, and the checks are made."""
     _waits: int = 0
     _freed: ExitStack = field(default_factory=ExitStack)
 
@@ -201,6 +205,8 @@ class RunContext:
             file_turns=claim.file_turns.with_turn(meter.turns) if claim.ledger else claim.file_turns,
             free_slot=free_slot,
             output=claim.output,
+            verify_rounds=claim.checkpoint.get("verifyRounds", 0),
+            verifying=claim.checkpoint.get("verifying", False),
         )
 
     @contextmanager
@@ -238,6 +244,12 @@ class RunContext:
             self.output = to_json(result.data.value).decode()
             self.emit.set({OUTPUT: self.output})
 
+    def take_back_output(self) -> None:
+        """Lets the run go on after its output was handed in."""
+        if self.output is not None:
+            self.output = None
+            self.emit.set({OUTPUT: ""})
+
     def report_error(self, message: str, kind: str) -> None:
         """Publishes an error that the result will list, once."""
         if message not in self.errors:
@@ -255,6 +267,8 @@ class RunContext:
         Called when conversation and counts are consistent. ``billed``: ``Conversation.billed``.
         """
         state = self.meter.checkpoint() | {"window": billed}
+        if self.claim.request.verify:
+            state |= {"verifyRounds": self.verify_rounds, "verifying": self.verifying}
         self.emit.set({"checkpoint": to_json(state).decode(), **self.counts})
 
     @property

@@ -21,9 +21,9 @@ from .values import DIRECTORY
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, ToolAgentResult
+    from ...shared.patch_format import PatchPart
     from ...shared.settings import Settings
     from ..client import Client
-    from ..patches.format import PatchPart
     from ..patches.merge import MergePlan
 
 LIMIT_OPTIONS = {
@@ -104,8 +104,8 @@ def target_directory(delegation: Delegation, into: Path | None) -> Path:
 async def take_over(client: Client, delegation: Delegation, folder: Path, how: How = How()) -> MergePlan:
     """Applies the patch of a finished delegation to the directory, unless it is only a check or a file is refused."""
     from ...shared.git import blob_id
+    from ...shared.patch_format import parse_patch
     from ..patches.directory import Directory as Target
-    from ..patches.format import parse_patch
     from ..patches.merge import MergePlan, content_in_git
 
     if delegation.result is None:
@@ -129,7 +129,7 @@ async def take_over(client: Client, delegation: Delegation, folder: Path, how: H
 
 async def _earlier_parts(client: Client, delegation: Delegation, parts: Sequence[PatchPart]) -> list[PatchPart]:
     """Returns the parts of the patches that the delegation's patch contains or replaces, the last one first."""
-    from ..patches.format import parse_patch
+    from ...shared.patch_format import parse_patch
 
     found: list[PatchPart] = []
     paths = {part.path for part in parts}
@@ -145,7 +145,7 @@ async def _earlier_parts(client: Client, delegation: Delegation, parts: Sequence
 
 async def _ignored_parts(client: Client, id: str, paths: Sequence[str]) -> list[PatchPart]:
     """Returns the new ignored files as parts of a patch, but those that are out of reach: links and very large ones."""
-    from ..patches.format import check_path, created_part
+    from ...shared.patch_format import check_path, created_part
 
     files = {file.path: file for file in (await client.files(id)).items if file.kind == "file"}
     found: list[PatchPart] = []

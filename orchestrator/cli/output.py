@@ -18,10 +18,11 @@ import click
 
 from ...shared.errors import Misconfigured
 from ...shared.text import count, visible, visible_block, visible_json
-from ...shared.wording import SIGNS, dollars, ending, seconds
+from ...shared.wording import SIGNS, cut, dollars, ending, seconds
 
 if TYPE_CHECKING:
     from ...shared.delegation import FileChange, ToolAgentResult
+    from ...shared.facts import Verification
     from ...shared.request import DelegationRequest
     from ...shared.settings import Settings
     from ...shared.wire import Wire
@@ -35,6 +36,9 @@ DIFF = re.compile(r"( {2}\| | {4})(?=[-+]|@@ )")
 """Before a line of a diff."""
 
 SHOWN_LEFT_OUT = 5
+GROUNDS = ("base", "candidate", "canary")
+MAX_CHECK = 60
+"""Characters of a check in a line."""
 WHOLE = re.compile(r"`[^`]+`|(?:(?<=: )|^ +)(?:[A-Z_]+=\S+ )?\S*deputize .*$")
 """Commands of ours in a line."""
 
@@ -254,6 +258,19 @@ def change(changed: FileChange) -> str:
     has_lines = changed.added_lines or changed.removed_lines or changed.size is None or changed.change == "renamed"
     amount = f"+{changed.added_lines} -{changed.removed_lines}" if has_lines else size(changed.size or 0)
     return f"{changed.change} {where} ({amount}{'' if changed.in_patch else ', not in the patch'})"
+
+
+def verdict(found: Verification) -> list[str]:
+    """Returns the verdict on a result with a line per check; nothing where there were no checks."""
+    if found.verdict == "unverified":
+        return []
+    why = f": {found.why}" if found.why else ""
+    lines = [f"verdict    {found.verdict}{why}"]
+    for check in found.checks:
+        states = ", ".join(f"{on} {state}" for on in GROUNDS if (state := getattr(check, on)))
+        what = check.item.get("run") or check.item.get("path") or ", ".join(check.item.get("paths", ()))
+        lines.append(f"check      {check.outcome.replace('_', ' ')}: {cut(what, MAX_CHECK)} ({states}): {check.why}")
+    return lines + ([f"restored   for the checks: {some(found.restored)}"] if found.restored else [])
 
 
 def ignored(number: int, paths: Sequence[str]) -> str:

@@ -43,8 +43,8 @@ async def pull(id: str, paths: tuple[str, ...], into: Path | None, overwrite: bo
     changed there since are kept. ID may be shortened to its beginning or its end; @last is the newest
     one without a parent.
     """
+    from ...shared.patch_format import check_path
     from ..patches.directory import Directory as Target
-    from ..patches.format import check_path
 
     async with connect(load_settings()) as service:
         client = service.client

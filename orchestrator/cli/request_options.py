@@ -45,6 +45,14 @@ FLAGS = {
 """Pointers into a request, and what the command line calls them."""
 
 
+_REPEATABLE: Mapping[str, Callable[[Iterable[str]], Any]] = {
+    "labels": lambda given: dict(label.split(":", 1) for label in given),
+    "checks": lambda given: [{"kind": "command", "run": command} for command in given],
+    "globs": list,
+}
+"""What the values of an option that may be repeated become together."""
+
+
 def request_options(command: Command) -> Command:
     """Adds an option for each field of a request but the task."""
     command = options_of(*OPTIONS)(command)
@@ -58,7 +66,7 @@ def options_of(*pointers: str) -> Callable[[Command], Command]:
 
     def add(command: Command) -> Command:
         for option in (OPTIONS[pointer] for pointer in reversed(pointers)):
-            how, shown, many = _type(option), option.placeholder, option.kind == "labels"
+            how, shown, many = _type(option), option.placeholder, option.kind in _REPEATABLE
             command = click.option(option.flag, type=how, multiple=many, metavar=shown, help=option.help)(command)
         return command
 
@@ -75,7 +83,7 @@ def _type(option: Option) -> click.ParamType[Any]:
             return click.IntRange(option.least, option.most)
         case "number":
             return Finite(option.above, min_open=True)
-        case "word":
+        case "word" | "checks" | "globs":
             return click.Choice(option.choices) if option.choices else click.STRING
 
 
@@ -122,8 +130,8 @@ def given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for pointer, option in OPTIONS.items():
         value = given.get(option.parameter)
-        if option.kind == "labels":
-            value = dict(label.split(":", 1) for label in value or ()) or None
+        if option.kind in _REPEATABLE:
+            value = _REPEATABLE[option.kind](value or ()) or None
         if value is not None:
             *parents, name = pointer.split("/")
             inside = fields.setdefault(parents[0], {}) if parents else fields

@@ -255,6 +255,7 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
         lines.append(f"progress   turn {progress.turn}, {count(progress.tool_calls, 'tool call')}")
         return lines
     lines.append(f"outcome    {outcome(result)}")
+    lines += output.verdict(result.verification)
     lines += [f"changed    {output.change(changed)}" for changed in result.file_changes]
     if not result.file_changes and (unchanged := output.changes(result, delegation.request)):
         lines.append(f"changed    {unchanged}")

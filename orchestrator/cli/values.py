@@ -16,7 +16,7 @@ from ...shared.request_options import OPTIONS
 from .errors import FAIL_ON_DENIED, refusal
 
 Value = TypeVar("Value")
-_SECTIONS = ("Task", "Files", "Agent", "Limits", "Options", "Rarely needed")
+_SECTIONS = ("Task", "Files", "Agent", "Limits", "Checks", "Options", "Rarely needed")
 _SECTION_OF = {
     **dict.fromkeys(("request", "format", "task"), "Task"),
     **dict.fromkeys(("workspace", "no_workspace", "with_ignored", "exclude", "apply"), "Files"),

@@ -240,6 +240,7 @@ def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool)
         return
     output.block(result.summary, err=result.output_status is not None)
     output.data(result)
+    output.lines((f"  {line}" for line in output.verdict(result.verification)), err=True)
     output.lines((f"  {output.change(changed)}" for changed in result.file_changes[:SHOWN_CHANGES]), err=True)
     if (more := len(result.file_changes) - SHOWN_CHANGES) > 0:
         output.note(f"  and {more} more: deputize show {result.delegation_id}")

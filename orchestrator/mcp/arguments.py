@@ -17,7 +17,7 @@ from ...shared.wire import LONGEST_SHOWN, Request, explain
 ID = re.compile(r"dlg_[0-9a-z]{26}")
 MAX_MANY = 100
 MAX_WAIT_SECONDS = 600.0
-UNSUPPORTED = ("verify", "maxVerifyRounds")
+UNSUPPORTED = ()
 """Fields of a request that the service refuses today: a model must not be offered them."""
 UNSUPPORTED_WORKSPACES = ("git",)
 

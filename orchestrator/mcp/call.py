@@ -25,7 +25,10 @@ PROGRESS_SECONDS = 8.0
 MAX_MESSAGE = 200
 NEWS = {"permission_requested", "permission_answered", "waiting", "resumed_waiting", "run_resumed"}
 """The events after which a permission request may have come or been answered."""
-REPORTED = {"run_started", "run_resumed", "run_retried", "model_retried", "permission_answered", "step_completed"}
+REPORTED = {
+    *("run_started", "run_resumed", "run_retried", "model_retried", "permission_answered", "step_completed"),
+    "check_completed",
+}
 """The events that are reported at once."""
 
 Report = Callable[[float, float | None, str | None], Awaitable[None]]

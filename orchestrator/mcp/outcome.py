@@ -83,7 +83,7 @@ class Outcome(Wire):
     neutralized: int = 0
     """How many places of these texts imitated control markup; each has a "~" after its "<" that the original lacks."""
     verdict: str | None = None
-    """The verdict of the result's checks: verified, refuted or unverified."""
+    """What the service's own checks found: verified, refuted, inconclusive, or unverified where there were none."""
     refuted_claims: list[str] = Field(default_factory=list)
     """Words of the summary that the agent's own steps or file changes refute."""
     artifacts: list[Artifact] = Field(default_factory=list)

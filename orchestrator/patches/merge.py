@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...shared.git import blob_id, git, repository_of
+from ...shared.patch_format import PatchPart
 from .directory import FOLDER, LINK, Directory, FileState
-from .format import PatchPart
 
 MASKED = "the patch holds something else than the run's file, probably because a secret in it was masked"
 OUT_OF_REACH = "it was changed here since, and its content before the run, which a merge needs, cannot be fetched"

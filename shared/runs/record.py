@@ -251,7 +251,7 @@ class Claim:
             tools=tools,
             file_turns=FileTurns.from_json(fields.get(FILE_TURNS)) or FileTurns(),
             trust=Trust.model_validate_json(fields[TRUST]) if fields.get(TRUST) else None,
-            output=fields.get(OUTPUT),
+            output=fields.get(OUTPUT) or None,
             retries=int(fields.get("retries") or 0),
             retried_after=int(fields.get("retried_after") or 0),
             stalled=stalled is not None and int(stalled) == attempt - 1,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from deputize.orchestrator.patches.format import parse_patch
 from deputize.shared.delegation import StepStatus
 from deputize.shared.events import RunStarted
+from deputize.shared.patch_format import parse_patch
 from tests.attacks.stage import Stage
 from tests.runs.bench import call
 

@@ -87,11 +87,6 @@ async def test_a_wrong_field_is_pointed_at(real: httpx2.AsyncClient, body: dict[
 @pytest.mark.parametrize(
     ("field", "pointer"),
     [
-        ({"verify": [{"kind": "command", "run": "true"}]}, "/verify"),
-        ({"verify": [{"kind": "file", "path": "a"}]}, "/verify"),
-        ({"verify": [{"kind": "unchanged", "paths": ["a"]}]}, "/verify"),
-        ({"maxVerifyRounds": 3}, "/maxVerifyRounds"),
-        ({"protect": ["tests"]}, "/protect"),
         ({"workspace": {"kind": "git", "url": "https://example.org/a.git"}}, "/workspace/kind"),
     ],
 )
@@ -105,6 +100,45 @@ async def test_what_this_version_cannot_do_is_refused_and_not_passed_over(
     )
     assert (batch["status"], batch["errors"][0]["pointer"]) == (422, f"/requests/1{pointer}")
     assert (await real.get("/v1/delegations")).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("check", "pointer"),
+    [
+        ({"run": ""}, "run"),
+        ({"files": {"../a": "x"}}, "files/../a"),
+        ({"files": {"/a": "x"}}, "files//a"),
+        ({"files": {".git/hooks/a": "x"}}, "files/.git/hooks/a"),
+        ({"timeoutSeconds": 0}, "timeoutSeconds"),
+        ({"timeoutSeconds": 1e9}, "timeoutSeconds"),
+        ({"canary": "no patch"}, "canary"),
+        ({"canary": "diff --git a/../x b/../x\n--- a/../x\n+++ b/../x\n@@ -1 +1 @@\n-a\n+b\n"}, "canary"),
+        ({"hidden": 3}, "hidden"),
+    ],
+)
+async def test_a_check_that_cannot_be_made_is_pointed_at(
+    real: httpx2.AsyncClient, check: dict[str, Any], pointer: str
+) -> None:
+    asked = {"task": "t", "verify": [{"kind": "changed", "paths": ["a"]}, {"kind": "command", "run": "true"} | check]}
+    document = problem(await real.post("/v1/delegations", json=asked))
+    assert document["status"] == 422
+    assert document["errors"][0]["pointer"].startswith(f"/verify/1/{pointer.split('/')[0]}")
+
+
+@pytest.mark.parametrize(
+    "verify",
+    [
+        [{"kind": "changed", "paths": ["a"]}] * 21,
+        [{"kind": "command", "run": "true", "files": {"a": "x" * 600_000}}] * 2,
+        [{"kind": "file", "path": "a", "matches": "("}],
+        [{"kind": "unchanged", "paths": ["{a,b}{a,b}{a,b}{a,b}"]}],
+    ],
+    ids=["21 checks", "1.2 MB of files", "no regular expression", "too many alternatives"],
+)
+async def test_what_checks_may_be_is_bounded(real: httpx2.AsyncClient, verify: list[Any]) -> None:
+    document = problem(await real.post("/v1/delegations", json={"task": "t", "verify": verify}))
+    assert document["status"] == 422
+    assert document["errors"][0]["pointer"].startswith("/verify")
 
 
 async def test_a_field_that_asks_for_nothing_of_it_is_accepted(real: httpx2.AsyncClient) -> None:

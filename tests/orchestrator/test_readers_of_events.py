@@ -27,6 +27,7 @@ PLACES = {
     "permission_requested": ALL | {"news"},
     "permission_answered": {"line", "reported", "news"},
     "step_completed": ALL | {"stream", "reported"},
+    "check_completed": ALL | {"reported"},
     "progress": ALL,
     "error": ALL,
     "heartbeat": set[str](),

@@ -24,6 +24,8 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.record import acceptance
 from deputize.shared.wire import now
 
+FILES = {f"{number}/{'f' * 900}": "x" * 9000 for number in range(90)}
+
 
 def envelope(event: AnyEvent) -> Envelope:
     return Envelope(delegation_id="dlg_01k9zxv3q8h4t7m2n5p6r8s9ta", seq=2, at=now(), attempt=1, event=event)
@@ -119,7 +121,12 @@ def test_a_result_with_very_many_files_ends_its_stream_all_the_same() -> None:
         {"labels": {f"label-{number}": "value" * 500 for number in range(100)}},
         {"output_schema": {"enum": ["x" * 10] * 20_000}},
         {"tools": ["\x01" * 200] * 100},
-        {"verify": [{"kind": "unchanged", "paths": ["p"] * 1000}] * 50},
+        {"verify": [{"kind": "unchanged", "paths": ["p" * 900] * 100}] * 20},
+        {
+            "verify": [
+                {"kind": "command", "run": "r" * 9000, "files": {f"{n}/" + "f" * 900: "x" * 9000 for n in range(90)}}
+            ]
+        },
     ],
     ids=lambda request_: next(iter(request_)),
 )

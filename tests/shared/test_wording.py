@@ -39,6 +39,7 @@ LINES = {
     "step_completed": "turn 3  ✓ edit pricing.py",
     "permission_requested": "asks for permission: edit pricing.py (`deputize approve prm_1` or `deputize deny prm_1`)",
     "permission_answered": 'permission prm_1: denied by token "ada": no',
+    "check_completed": "check 1 on the base: red",
     "progress": "compacting the conversation",
     "error": "model_unavailable: the endpoint does not answer",
 }

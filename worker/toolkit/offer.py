@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from ...shared.log import log
 from ...shared.request_rules import sandbox_of
@@ -51,6 +52,24 @@ class RunOffer:
 
         It runs only where the workspace was not changed yet. Raises ``Invalid`` if it fails.
         """
+        asked = claim.request
+        untouched = claim.is_first or len(claim.history) <= 1  # no reply, so no call
+        is_copy = untouched and not (asked.continues or asked.from_turn) and asked.parent_id is None
+        return await self._tools(workspace, workspace.path, build=is_copy, report=report)
+
+    async def tools_of_base(self, workspace: Workspace) -> ProjectTools:
+        """Returns what commands find whose files are those from the run's start, whatever it has changed since."""
+        return await self._tools(workspace, workspace.base)
+
+    async def _tools(
+        self,
+        workspace: Workspace,
+        files: Path,
+        *,
+        build: bool = False,
+        report: Callable[[str], None] = lambda sentence: None,
+    ) -> ProjectTools:
+        """``files`` decide which result of the set-up command it is."""
         if self.sandbox_problem:
             return NO_TOOLS
         origin = workspace.origin
@@ -58,10 +77,7 @@ class RunOffer:
         of_root = None if self.root is self.settings else await run_in_thread(tools_for, self.root, origin)
         for note in tools.notes:
             log.warning("%s", note)
-        asked = claim.request
-        untouched = claim.is_first or len(claim.history) <= 1  # no reply, so no call
-        is_copy = untouched and not (asked.continues or asked.from_turn) and asked.parent_id is None
-        return await self.setup.add_to(tools, workspace.path, origin, build=is_copy, report=report, of_root=of_root)
+        return await self.setup.add_to(tools, files, origin, build=build, report=report, of_root=of_root)
 
     @asynccontextmanager
     async def sandbox(

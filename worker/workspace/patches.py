@@ -147,12 +147,16 @@ class Comparison:
     """Sentences about omitted files, for users."""
     _unlisted: list[str] = field(default_factory=list[str])
 
-    def run(self) -> Facts:
-        """Compares the files. Returns the changes, the patch, and what they do not include."""
+    def differences(self) -> tuple[list[Difference], list[str]]:
+        """Returns the changes by content, and the new files that git ignores, which are none."""
         differences = self.manifest.differences(self.deadline)
         paths = set[str]() if self.outer is None else self._ignored(differences, self.outer)
         ignored = [printable_path(each.path) for each in differences if each.path in paths]
-        differences = [each for each in differences if each.path not in paths]
+        return [each for each in differences if each.path not in paths], ignored
+
+    def run(self) -> Facts:
+        """Compares the files. Returns the changes, the patch, and what they do not include."""
+        differences, ignored = self.differences()
         bytes_left = self.max_bytes
         changes: list[FileChange] = []
         for difference in differences[:MAX_CHANGES]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
 from ...shared.errors import Invalid, Misconfigured
 from ...shared.libc import beneath, is_on_local_disk
@@ -23,7 +24,7 @@ from .archive import BadEntry, Extraction
 from .file_entries import PRIVATE_DIR
 from .files import Files
 from .generation import Generation
-from .manifest import UNBOUNDED, Deadline, Manifest, StatEntry, scan, scan_with_size
+from .manifest import UNBOUNDED, Deadline, Difference, Manifest, StatEntry, scan, scan_with_size
 from .patches import MAX_PATCH_BYTES, Comparison, Facts, printable_path
 from .removal import delete, disk_bytes
 from .source import (
@@ -58,12 +59,14 @@ class Workspace:
 
     def __init__(self, generation: Generation, taken: int | None = None) -> None:
         self.path = generation.files
+        self.base = generation.folder / "base"
+        """The copy from the run's start, which no command sees."""
         self.status_folder = generation.status_folder
         self.files = Files(self.path, MOUNT, owner())
         self._folder = generation.folder
         self.origin = read_origin(self._folder)
         """The directory that the first of a chain of copies was made from; None for an empty workspace."""
-        self._fds = [os.open(folder, _FOLDER) for folder in (generation.files, self._folder / "base")]
+        self._fds = [os.open(folder, _FOLDER) for folder in (self.path, self.base)]
         self.files.is_local = is_on_local_disk(self._fds[0])
         self._manifest = Manifest(self._folder, generation.start, *self._fds)
         self._private = self._scan_private()
@@ -162,13 +165,29 @@ class Workspace:
 
     def compare(self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
         """Does the blocking work of ``facts``."""
-        files, base = self._fds
-        kept = KeptRules.read(self._folder)
-        outer = None if kept.everything else kept.outer
-        compared = Comparison(self._manifest, files, base, deadline, max_bytes, outer).run()
+        compared = self._comparison(deadline, max_bytes).run()
         with suppress(FileNotFoundError):  # an empty workspace has none
             return replace(compared, not_copied=json.loads((self._folder / _NOT_COPIED).read_text("ascii")))
         return compared
+
+    def changed(self) -> Changed:
+        """Returns the run's changes by content, with the directories that hold both sides. Blocks."""
+        files, base = self._fds
+        return Changed(files, base, self._comparison().differences()[0])
+
+    def _comparison(self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Comparison:
+        files, base = self._fds
+        kept = KeptRules.read(self._folder)
+        outer = None if kept.everything else kept.outer
+        return Comparison(self._manifest, files, base, deadline, max_bytes, outer)
+
+
+class Changed(NamedTuple):
+    """The files of a run now and at its start (open directories), and where they differ."""
+
+    files: int
+    base: int
+    differences: Sequence[Difference]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from deputize.shared.request import DelegationRequest, Limits
 from tests.orchestrator.command_line import PROGRAM, deputize, environment
 from tests.orchestrator.fake_service import FakeService
 
-NOT_YET = {"verify", "maxVerifyRounds"}
+NOT_YET = set[str]()
 """The service refuses them."""
 EVERY = {
     "--context": "@background.txt",
@@ -34,6 +34,9 @@ EVERY = {
     "--max-cost": "0.5",
     "--model": "scripted",
     "--tool-call-style": "xml",
+    "--verify": "make test",
+    "--protect": "tests/**",
+    "--max-verify-rounds": "3",
     "--label": "a:b:c",
     "--priority": "9",
     "--retry": "2:timeout, error",
@@ -82,6 +85,9 @@ async def test_options_make_the_request(url: str, service: FakeService, tmp_path
         "limits": {"maxTurns": 3, "maxToolCalls": 0, "timeoutSeconds": 9.5, "maxTokens": 1000, "maxCostUsd": 0.5},
         "model": "scripted",
         "toolCallStyle": "xml",
+        "verify": [{"kind": "command", "run": "make test"}],
+        "protect": ["tests/**"],
+        "maxVerifyRounds": 3,
         "labels": {"a": "b:c"},
         "priority": 9,
         "retry": {"attempts": 2, "on": ["timeout", "error"]},

@@ -219,10 +219,7 @@ def test_a_model_is_offered_every_field_but_those_that_are_refused_today() -> No
             check_requests([DelegationRequest.model_validate({"task": "x"} | value)], [], settings(), batch=False)
 
 
-REFUSED: dict[str, Any] = {
-    "verify": [{"kind": "command", "run": "true"}],
-    "maxVerifyRounds": 3,
-}
+REFUSED: dict[str, Any] = {}
 WORKSPACES = [{"kind": "git", "url": "https://example.org/x.git"}]
 
 

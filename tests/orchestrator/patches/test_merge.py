@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from deputize.orchestrator.patches.directory import Directory
-from deputize.orchestrator.patches.format import parse_patch
 from deputize.orchestrator.patches.merge import OUT_OF_REACH, MergePlan
 from deputize.shared.git import blob_id
+from deputize.shared.patch_format import parse_patch
 from tests.orchestrator.patches.patching import git, patch_of, planned
 from tests.worker.workspace.trees import tree
 

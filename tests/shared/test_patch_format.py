@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputize.orchestrator.patches.format import check_path, is_safe, parse_patch
 from deputize.shared.errors import Invalid
 from deputize.shared.git import blob_id
+from deputize.shared.patch_format import check_path, created_part, is_safe, parse_patch
 from tests.orchestrator.patches.patching import patch_of
 
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -81,3 +81,17 @@ def test_what_is_cut_or_of_another_format_is_refused(patch: str) -> None:
 
 def test_lines_before_the_first_file_are_remarks() -> None:
     assert parse_patch("# left out, too large: big.bin\n") == []
+
+
+def test_a_binary_content_is_read_whole_or_refused() -> None:
+    patch = patch_of("x", None, b"\0one")
+    (part,) = parse_patch(patch.rstrip("\n"))  # as it ends where the last line does
+    assert (part.binary, part.result(b"")) == (True, b"\0one")
+    with pytest.raises(Invalid, match="a binary content is incomplete"):
+        parse_patch(patch.replace("literal 4", "literal 5"))
+
+
+@pytest.mark.parametrize(("executable", "mode"), [(True, "100755"), (False, "100644")])
+def test_a_part_is_made_for_a_new_file(executable: bool, mode: str) -> None:
+    part = created_part("a/b", b"x\n", executable=executable)
+    assert (part.path, part.new_mode, part.new_id, part.result(b"")) == ("a/b", mode, blob_id(b"x\n"), b"x\n")

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ...shared.errors import Invalid
-from ...shared.git import blob_id
+from .errors import Invalid
+from .git import blob_id
 
 _START = b"diff --git "
 _PATHS = re.compile(rb'diff --git ("(?:[^"\\]|\\.)*"|[^" ][^ ]*) (.+)')

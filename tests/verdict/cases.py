@@ -1,0 +1,119 @@
+"""A case of the corpus: a project, what a scripted model does in it, the checks, and the verdict to expect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from deputize.shared.delegation import ToolAgentResult
+from tests.runs.bench import call, open_bench, say, script
+
+Change = Mapping[str, str | None]
+"""New contents by path; None deletes."""
+
+PRICE = {
+    "price.py": "def total(count, each):\n    return count + each\n",
+    "tests/test_price.py": """\
+        import price
+
+        def test_some():
+            assert price.total(3, 5) == 15
+
+        def test_none():
+            assert price.total(0, 0) == 0
+        """,
+    "tests/__init__.py": "",
+    "tests/test_unit.py": """\
+        import unittest
+        import price
+
+        class Price(unittest.TestCase):
+            def test_some(self):
+                for count, each, expected in ((3, 5, 15),):
+                    self.assertEqual(price.total(count, each), expected)
+
+            def test_none(self):
+                self.assertEqual(price.total(0, 0), 0)
+        """,
+    "conftest.py": "",
+    ".gitignore": "__pycache__/\n.pytest_cache/\nconftest_local.py\nbuild/\n",
+}
+"""A project with a bug: one of its tests fails, the other one passes."""
+FIXED = "def total(count, each):\n    return count * each\n"
+FIX: Change = {"price.py": FIXED}
+PYTEST = {"kind": "command", "run": "python -m pytest -q -p no:cacheprovider tests/test_price.py"}
+UNITTEST = {"kind": "command", "run": "python -m unittest -q tests.test_unit"}
+"""The same tests without pytest, which takes longer."""
+HELD_OUT = {
+    "kind": "command",
+    "run": "python -m unittest -q held_out",
+    "files": {
+        "held_out.py": dedent(
+            """\
+            import unittest
+            import price
+
+            class HeldOut(unittest.TestCase):
+                def test_several(self):
+                    self.assertEqual([price.total(a, b) for a, b in ((3, 5), (7, 6), (2, 9))], [15, 42, 18])
+
+                def test_kind(self):
+                    self.assertIs(type(price.total(3, 5)), int)
+            """
+        )
+    },
+}
+"""A check with tests of its own, which the run does not see."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """``says`` are the last words of each round; the last round does ``then``, if the first is refuted."""
+
+    name: str
+    does: Change = field(default_factory=dict[str, str | None])
+    checks: Sequence[Mapping[str, Any]] = (PYTEST,)
+    files: Mapping[str, str] = field(default_factory=lambda: PRICE)
+    commands: Sequence[str] = ()
+    """Command lines that the model executes after its changes."""
+    then: Change | None = None
+    verdict: str = ""
+    """The one to expect; "" for any that the kind of case allows."""
+    request: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __str__(self) -> str:
+        return self.name.replace(" ", "-")
+
+    def project(self, folder: Path) -> Path:
+        for path, text in self.files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(dedent(text))
+        return folder
+
+    def turns(self) -> list[Any]:
+        """What the model replies, turn by turn."""
+        work = [*_changing(self.does), *(call("bash", command=line) for line in self.commands)]
+        turns: list[Any] = [*([work] if work else []), [say("All tests pass.")]]
+        if self.then is not None:
+            turns += [_changing(self.then), [say("Now they pass.")]]
+        return turns
+
+    async def run(self, redis_url: str, folder: Path, kit: Path) -> ToolAgentResult:
+        model = script(folder, *self.turns(), summary="Nothing more.")
+        asked: dict[str, Any] = {"max_verify_rounds": int(self.then is not None), **self.request}
+        async with open_bench(redis_url, folder / "home", sandbox={"show": [str(kit)]}) as bench:
+            return await bench.run(
+                model=model,
+                workspace=str(self.project(folder / "project")),
+                verify=[dict(check) for check in self.checks],
+                **asked,
+            )
+
+
+def _changing(change: Change) -> list[Any]:
+    calls = [call("write_file", path=path, content=dedent(text)) for path, text in change.items() if text is not None]
+    gone = [path for path, text in change.items() if text is None]
+    return calls + ([call("bash", command=f"rm -r {' '.join(gone)}")] if gone else [])

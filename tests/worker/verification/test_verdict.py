@@ -1,0 +1,183 @@
+"""What follows from the states of a check: the table of outcomes, with tests known and not known."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, get_args
+
+import pytest
+
+from deputize.shared.facts import Check, CheckOutcome, GroundState
+from deputize.worker.verification.commands import Observed
+from deputize.worker.verification.reports import Place, Report
+from deputize.worker.verification.verdict import OF_ALL, STATES, Observations, of_canary, verdict_of
+
+ONE: dict[str, Any] = {"a[1]": "passed"}
+TWO: dict[str, Any] = {"a[1]": "passed", "a[2]": "passed"}
+MIXED: dict[str, Any] = {"a[1]": "passed", "a[2]": "failed"}
+UNREAD: dict[str, Any] = {"a.py": "failed"}
+READ: dict[str, Any] = {"a.py::test": "passed"}
+KNOWN: tuple[GroundState, ...] = ("green", "red", "trouble")
+
+
+def seen(*, code: int | None = None, state: GroundState | None = None, finished: bool = True, **tests: Any) -> Observed:
+    """A run of a known runner, whose exit code fits its tests unless it is given."""
+    report = Report(tests=tests, finished=finished)
+    failed = bool(report.of("failed"))
+    code = int(failed) if code is None else code
+    return Observed(state or ("red" if code or failed or not finished else "green"), code, report=report)
+
+
+def outcome(before: Observed, now: Observed, **more: Any) -> tuple[str, dict[str, list[str]]]:
+    judgement = Observations(before, now, **more).judge()
+    return judgement.outcome, judgement.listed
+
+
+def test_every_pair_of_states_has_an_outcome() -> None:
+    assert set(STATES) == set(product(KNOWN, KNOWN))
+    for before, now in STATES:
+        assert Observations(Observed(before), Observed(now)).judge().outcome == STATES[before, now][0]
+
+
+@pytest.mark.parametrize("state", get_args(GroundState))
+def test_what_this_worker_cannot_run_decides_nothing(state: GroundState) -> None:
+    unknown = Observed("unknown", why="no sandbox")
+    for pair in ((unknown, Observed(state)), (Observed(state), unknown)):
+        judgement = Observations(*pair).judge()
+        assert (judgement.outcome, judgement.why) == ("inconclusive", "no sandbox")
+
+
+@pytest.mark.parametrize(
+    ("again", "found"),
+    [
+        ((Observed("green"), Observed("red")), "refuted"),
+        ((Observed("red"), Observed("red")), "inconclusive"),
+        ((Observed("green"), Observed("green")), "inconclusive"),
+    ],
+)
+def test_a_command_that_differs_on_the_same_files_refutes_nothing(again: tuple[Observed, Observed], found: str) -> None:
+    more = {"base_again": again[0], "candidate_again": again[1]}
+    assert outcome(Observed("green"), Observed("red"), **more)[0] == found
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "found", "listed"),
+    [
+        (seen(a="failed"), seen(a="passed"), "evidence", {"fixed": ["a"]}),
+        (seen(a="passed"), seen(a="passed"), "no_regression", {}),
+        (seen(a="passed"), seen(a="failed"), "refuted", {"failed": ["a"]}),
+        (seen(a="passed", b="passed"), seen(a="passed"), "refuted", {"missing": ["b"]}),
+        (seen(a="failed", b="passed"), seen(b="passed"), "refuted", {"missing": ["a"]}),
+        (seen(a="passed"), seen(a="skipped"), "refuted", {"skipped": ["a"]}),
+        (seen(a="failed"), seen(a="skipped"), "refuted", {"skipped": ["a"]}),
+        (seen(a="skipped"), seen(a="skipped"), "no_regression", {}),
+        (seen(a="passed"), seen(a="passed", b="failed"), "refuted", {"failed": ["b"]}),
+        (seen(a="failed"), seen(a="failed"), "preexisting", {"preexisting": ["a"]}),
+        (
+            seen(a="failed", b="failed"),
+            seen(a="failed", b="passed"),
+            "evidence",
+            {"fixed": ["b"], "preexisting": ["a"]},
+        ),
+        (
+            seen(a="failed", b="passed"),
+            seen(a="failed", b="failed"),
+            "refuted",
+            {"failed": ["b"], "preexisting": ["a"]},
+        ),
+        (seen(a="failed"), seen(a="failed", code=0), "preexisting", {"preexisting": ["a"]}),
+        (seen(a="passed"), seen(a="passed", code=1), "refuted", {}),
+        (seen(a="passed", code=2), seen(a="passed", code=2), "preexisting", {}),
+        (seen(a="passed", code=2), seen(a="passed"), "evidence", {}),
+        (seen(a="passed"), seen(a="passed", finished=False), "refuted", {}),
+        (seen(a="passed"), Observed("green", 0), "refuted", {"missing": ["a"]}),
+        (Observed("red", 1), seen(a="passed"), "evidence", {}),
+        (Observed("green", 0), seen(a="failed"), "refuted", {"failed": ["a"]}),
+        (seen(state="trouble", a="passed"), seen(state="trouble"), "inconclusive", {}),
+        (seen(a="passed"), seen(state="trouble", a="passed"), "refuted", {}),
+        (seen(**TWO), seen(**ONE), "no_regression", {}),
+        (seen(**MIXED), seen(**ONE), "no_regression", {}),
+    ],
+    ids=str,
+)
+def test_where_tests_are_known_each_of_them_counts(
+    before: Observed, now: Observed, found: str, listed: dict[str, list[str]]
+) -> None:
+    assert outcome(before, now) == (found, listed)
+
+
+def test_a_test_of_the_check_itself_must_pass_whatever_it_did_before() -> None:
+    before, now = seen(own="failed", other="failed"), seen(own="failed", other="failed")
+    assert now.report
+    now.report.places.update(own=Place("/workspace/tests/own.py", "test"), other=Place("/workspace/other.py", "test"))
+    assert outcome(before, now) == ("preexisting", {"preexisting": ["other", "own"]})
+    assert outcome(before, now, own_files=["tests/own.py"])[0] == "refuted"
+
+
+def test_a_file_that_could_not_be_read_before_is_no_missing_test() -> None:
+    before, now = seen(**UNREAD), seen(**READ)
+    assert before.report
+    before.report.places["a.py"] = Place("/workspace/a.py", "")
+    assert outcome(before, now) == ("evidence", {"fixed": ["a.py::test"]})
+
+
+def test_a_test_that_flickers_on_the_base_is_listed_and_not_counted() -> None:
+    before, now = seen(a="passed", b="passed"), seen(a="failed", b="passed")
+    again = {"base_again": seen(a="failed", b="passed"), "candidate_again": now}
+    assert outcome(before, now, **again) == ("preexisting", {"flickering": ["a"]})
+    both = seen(a="failed", b="failed")
+    assert outcome(before, both, **again | {"candidate_again": both})[0] == "refuted"
+
+
+def test_a_test_that_flickers_on_the_candidate_alone_decides_nothing() -> None:
+    before, now = seen(a="passed"), seen(a="failed")
+    more = {"base_again": before, "candidate_again": seen(a="passed")}
+    assert outcome(before, now, **more) == ("inconclusive", {"unsteady": ["a"]})
+
+
+def test_a_runner_that_ends_in_two_ways_decides_nothing() -> None:
+    before, now = seen(a="passed"), seen(a="passed", finished=False)
+    more = {"base_again": before, "candidate_again": seen(a="passed")}
+    assert outcome(before, now, **more)[0] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("broken", "found", "is_noticed"),
+    [
+        (["a"], seen(a="failed"), True),
+        (["a"], seen(a="passed"), False),
+        (["a"], seen(a="passed", code=1), False),
+        ([], Observed("green", 0), False),
+        ([], Observed("red", 1), True),
+        ([], Observed("trouble"), True),
+    ],
+)
+def test_a_canary_must_not_pass(broken: list[str], found: Observed, is_noticed: bool) -> None:
+    assert (of_canary(broken, found) is None) is is_noticed
+
+
+def checks(*outcomes: CheckOutcome) -> list[Check]:
+    return [Check(item={}, outcome=each, why=f"why {each}") for each in outcomes]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdict"),
+    [
+        ([], "unverified"),
+        (["evidence"], "verified"),
+        (["evidence", "no_regression", "preexisting"], "verified"),
+        (["no_regression"], "inconclusive"),
+        (["preexisting", "no_regression"], "inconclusive"),
+        (["evidence", "inconclusive"], "inconclusive"),
+        (["evidence", "inconclusive", "refuted"], "refuted"),
+        (["evidence", "tampered"], "refuted"),
+    ],
+)
+def test_the_verdict_is_that_of_the_worst_check_and_needs_evidence(outcomes: list[CheckOutcome], verdict: str) -> None:
+    found, why = verdict_of(checks(*outcomes))
+    assert found == verdict
+    assert bool(why) is (verdict == "inconclusive")
+
+
+def test_every_outcome_has_its_place_in_the_order() -> None:
+    assert {outcome for outcome, _ in OF_ALL} == set(get_args(CheckOutcome))

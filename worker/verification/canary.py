@@ -1,0 +1,171 @@
+"""The canary: something is broken that a check must notice, so that a runner that lies is found out.
+
+Of known runners, every test in the files of those that pass is broken. A laid test alone would not do: it would have a
+name of its own, and reports may be falsified by name; and a command that selects tests would leave it out.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...shared.libc import beneath
+from ...shared.patch_format import PatchPart, parse_patch
+from ..sandbox.environment import MOUNT
+from ..workspace.file_entries import closing_fd, read_all
+from .ground import remove, write
+from .reports import Report
+
+_WORDS = "broken on purpose"
+_MAX_BYTES = 2 << 20
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_GO_TEST = re.compile(r"^(func Test\w*\((\w+) \*testing\.T\) \{)", re.MULTILINE)
+_RUST_TEST = re.compile(r"(#\[(?:\w+::)?test\](?:\s*#\[[^\]]*\])*\s*(?:pub )?(?:async )?fn \w+\(\)[^{;]*\{)")
+_NODE_TEST = re.compile(
+    r"""(\b(?:test|it)\(\s*(?:"[^"\n]*"|'[^'\n]*'|`[^`]*`)\s*,\s*(?:async\s*)?(?:\([^()]*\)\s*=>|function\s*\w*\([^()]*\))\s*\{)"""
+)
+_NODE_FILES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx")
+_SKIPPED = {"node_modules", "target", ".venv", "venv", "vendor"}
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """What was broken: whether anything was, and the ids of the tests that cannot pass, where they are known."""
+
+    anything: bool = False
+    tests: frozenset[str] = field(default_factory=frozenset[str])
+
+
+def break_tests(ground: Path, report: Report, roots: Sequence[str]) -> Broken:
+    """Breaks the tests of a ground that passed. ``roots``: the paths of the ground in the sandbox. Blocks."""
+    passed = report.of("passed")
+    files: dict[str, dict[str, set[str]]] = {}
+    for id in passed & report.places.keys():
+        place = report.places[id]
+        if (path := _inside(place.file, roots)) is not None:
+            files.setdefault(path, {}).setdefault(place.name, set()).add(id)
+    with closing_fd(os.open(ground, _FOLDER)) as root:
+        if not files:
+            return Broken(anything=_break_all(ground, root))
+        tests = {id for path, names in files.items() for id in _break_file(root, path, names)}
+        others = sum(_replace(root, path) for path in files)
+        return Broken(bool(tests or others), frozenset(tests))
+
+
+def break_by_patch(ground: Path, patch: str) -> Broken:
+    """Applies the caller's own canary; nothing is broken where it does not fit. Blocks."""
+    with closing_fd(os.open(ground, _FOLDER)) as root:
+        parts = [(part, _new_content(root, part)) for part in parse_patch(patch)]
+        if any(new is None for _, new in parts):
+            return Broken()
+        for part, new in parts:
+            if part.old_path is not None:
+                remove(root, part.old_path)
+            if part.new_path is not None:
+                write(root, part.new_path, new or b"")
+    return Broken(anything=True)
+
+
+def _new_content(root: int, part: PatchPart) -> bytes | None:
+    """Returns what a part of a patch makes of the ground's file; b"" for a deleted one, None where it does not fit."""
+    old = b"" if part.old_path is None else _read_bytes(root, part.old_path)
+    if old is None or part.new_path is None:
+        return old and b""
+    new = part.result(old)
+    return part.merged_by_context(old) if new is None else new
+
+
+def _inside(file: str, roots: Sequence[str]) -> str | None:
+    for root in (*roots, MOUNT):
+        if file.startswith(f"{root}/"):
+            return os.path.normpath(file.removeprefix(f"{root}/"))
+    return None
+
+
+def _break_file(root: int, path: str, names: Mapping[str, set[str]]) -> set[str]:
+    """Breaks the functions of a Python file; returns the ids of those among ``names``."""
+    if not path.endswith(".py") or (text := _read(root, path)) is None:
+        return set()
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return set()
+    breaker = _Breaker(set(names))
+    changed = ast.fix_missing_locations(breaker.visit(tree))
+    if not breaker.broken:
+        return set()
+    write(root, path, ast.unparse(changed).encode("utf-8", "surrogateescape"))
+    return {id for name in breaker.broken for id in names[name]}
+
+
+class _Breaker(ast.NodeTransformer):
+    """Lets functions fail at once, by their names with those of their classes; one defined twice is left alone."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._wanted, self._path, self.broken = names, list[str](), set[str]()
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        self._path.append(node.name)
+        self.generic_visit(node)
+        self._path.pop()
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._function(node)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        name = ".".join((*self._path, node.name))
+        if name in self._wanted:
+            node.body[:0] = ast.parse(f"raise AssertionError({_WORDS!r})").body
+            self.broken.add(name)
+        return node
+
+
+def _break_all(ground: Path, root: int) -> bool:
+    """Breaks every test of the languages whose runners do not report files. Returns whether there was any."""
+    found = False
+    for folder, folders, names in os.walk(ground):
+        folders[:] = [name for name in folders if name not in _SKIPPED]
+        for name in names:
+            if name.endswith(("_test.go", ".rs")):
+                found = _replace(root, str(Path(folder, name).relative_to(ground))) or found
+    return found
+
+
+def _replace(root: int, path: str) -> bool:
+    """Breaks the tests of a file that is not in Python. Returns whether it has any."""
+    if (text := _read(root, path)) is None:
+        return False
+    if path.endswith("_test.go"):
+        new = _GO_TEST.sub(rf'\1 \2.Fatal("{_WORDS}");', text)
+    elif path.endswith(".rs"):
+        new = _RUST_TEST.sub(rf'\1 panic!("{_WORDS}");', text)
+    elif path.endswith(_NODE_FILES):
+        new = _NODE_TEST.sub(rf'\1 throw new Error("{_WORDS}");', text)
+    else:
+        return False
+    if new != text:
+        write(root, path, new.encode("utf-8", "surrogateescape"))
+    return new != text
+
+
+def _read(root: int, path: str) -> str | None:
+    data = _read_bytes(root, path)
+    return None if data is None else data.decode("utf-8", "surrogateescape")
+
+
+def _read_bytes(root: int, path: str) -> bytes | None:
+    try:
+        with closing_fd(beneath(root, path, _FILE, links=False)) as fd:
+            data = read_all(fd, _MAX_BYTES)
+    except OSError:
+        return None
+    return data if len(data) <= _MAX_BYTES else None

@@ -1,0 +1,90 @@
+"""One run of a check's command on one ground, in a fresh sandbox without network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...shared.errors import ErrorType, ToolError
+from ...shared.facts import CommandCheck, GroundState
+from ...shared.text import terminal_text
+from ..sandbox.bubblewrap import Bubblewrap
+from ..sandbox.command import Command, Completed
+from ..sandbox.project_tools import ProjectTools
+from ..threads import run_in_thread
+from ..toolkit.offer import RunOffer
+from ..tools.command_calls import shell
+from .reports import Report
+from .runners import Instrumented
+
+NOT_FOUND, NOT_EXECUTABLE, NO_TESTS = 127, 126, 5
+_KEPT_BYTES = 256 * 1024
+_REPORT_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a command did on one ground. ``why`` explains a state that is neither green nor red."""
+
+    state: GroundState
+    exit_code: int | None = None
+    output: str = ""
+    seconds: float = 0.0
+    report: Report | None = None
+    why: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.state == "green"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRunner:
+    """Runs the commands of one run's checks. ``project``: the tools that the run had, none of its making.
+
+    ``folder`` makes directories that go with the grounds.
+    """
+
+    offer: RunOffer
+    project: ProjectTools
+    folder: Callable[[str], Path]
+
+    async def run(self, ground: Path, check: CommandCheck, how: Instrumented) -> Observed:
+        """Runs the command over the ground. A ground is used once."""
+        if self.offer.sandbox_problem:
+            return Observed("unknown", why=f"commands cannot be run on this worker: {self.offer.sandbox_problem}")
+        reports = await run_in_thread(self.folder, "report")
+        programs = await run_in_thread(self.folder, "programs")
+        mounts = await run_in_thread(how.mounts, programs, reports)
+        tools = replace(self.project, mounts=(*self.project.mounts, *mounts))
+        seconds = min(check.timeout_seconds, self.offer.profile.command_seconds)
+        kept = _REPORT_BYTES if how.reads_output else _KEPT_BYTES
+        with ExitStack() as opened:
+            bounds = opened.enter_context(self.offer.bounds.run(ground, limits=self.offer.profile))
+            sandbox = opened.enter_context(Bubblewrap(ground, tools=tools, bounds=bounds))
+            argv = shell(how.line, has_bash=sandbox.program("bash") is not None)
+            command = Command(argv, seconds, env=how.variables, max_output=kept, merged=True)
+            try:
+                done = await sandbox.run(command)
+            except ToolError as error:
+                is_ours = error.type is ErrorType.SANDBOX_UNAVAILABLE
+                return Observed("unknown" if is_ours else "trouble", why=str(error))
+        return await run_in_thread(_observed, done, how, reports, seconds)
+
+
+def _observed(done: Completed, how: Instrumented, reports: Path, seconds: float) -> Observed:
+    report, printed = how.report(reports, done.stdout.decode("utf-8", "replace"))
+    found = Observed("green", done.exit_code, terminal_text(printed), done.seconds, report)
+    if done.exceeded:
+        return replace(found, state="trouble", exit_code=None, why=f"it was killed: {done.exceeded}")
+    if done.timed_out:
+        return replace(found, state="trouble", exit_code=None, why=f"it did not end within {seconds:g} s")
+    if report and not report.tests and done.exit_code in (0, NO_TESTS):
+        return replace(found, state="trouble", why="no tests ran")
+    if done.exit_code in (NOT_FOUND, NOT_EXECUTABLE):
+        return replace(found, state="trouble", why=f"it could not be started (exit code {done.exit_code})")
+    if done.exit_code or (report and (not report.finished or report.of("failed"))):
+        return replace(found, state="red")
+    return found

@@ -1,0 +1,253 @@
+"""Grounds: directories for checks, made of the base and the run's changes by content, where no run can reach.
+
+A change at a protected path is left out, so that the base's content is there, and what was planted there is not. New
+files that git ignores do not count. A ground has no ``.git``: what is in the run's may be of its making.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+import stat as modes
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+
+from ...shared.libc import beneath
+from ..sandbox.environment import owner
+from ..threads import give_way
+from ..workspace.file_entries import closing_fd, lstat, read_all
+from ..workspace.manifest import LINK, Difference
+from ..workspace.patches import printable_path
+from ..workspace.removal import delete
+from ..workspace.source import open_folder
+from ..workspace.tree_copy import Copier, TreeCopy
+from ..workspace.workspace import Changed
+from .protected import Protection
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_NEW_READABLE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_MAX_CONFIGURATION = 1 << 20
+_CHUNK = 1 << 20
+
+
+class GroundError(Exception):
+    """No ground can be made of these files; ``str`` is the reason."""
+
+
+def remove_grounds(workspaces: Path, id: str) -> None:
+    """Deletes what an earlier attempt left."""
+    for folder in workspaces.glob(f"{id}.ground-*"):
+        delete(folder)
+
+
+@dataclass(slots=True)
+class Candidate:
+    """The changes of a run as checks see them. Reading files, as all methods do, blocks."""
+
+    changed: Changed
+    protection: Protection
+    seen: list[Difference] = field(default_factory=list[Difference])
+    """Without those at protected paths; no renames."""
+    restored: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        for each in _without_renames(self.changed.differences):
+            give_way()
+            if self.protection.holds(each.path, lambda each=each: self._contents(each)):
+                self.restored.append(printable_path(each.path))
+            else:
+                self.seen.append(each)
+
+    def _contents(self, each: Difference) -> tuple[bytes, bytes]:
+        sides = (self.changed.base, each.old), (self.changed.files, each.new)
+        found = [_read(root, each.path, side.git_mode) if side else b"" for root, side in sides]
+        return found[0], found[1]
+
+
+def fingerprint(changed: Changed) -> str:
+    """Returns a digest of all changes: a result is verified only if it still has exactly these."""
+    changes = sorted(map(repr, changed.differences))
+    return hashlib.sha256("\n".join(changes).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _without_renames(differences: Sequence[Difference]) -> list[Difference]:
+    """Returns each rename as a deletion and a creation, which may be at paths of different kinds."""
+    found: list[Difference] = []
+    for each in differences:
+        if each.source is not None:
+            found.append(Difference(each.source, each.old, None))
+            each = each._replace(old=None, source=None)
+        found.append(each)
+    return [each for each in found if ".git" not in each.path.split("/")]
+
+
+def _read(root: int, path: str, git_mode: str) -> bytes:
+    """Returns a small file's content; nothing of all others, which differs from any configuration."""
+    if git_mode == LINK:
+        return b""
+    with closing_fd(beneath(root, path, _FILE, links=False)) as fd:
+        return os.read(fd, _MAX_CONFIGURATION)
+
+
+class Grounds:
+    """The grounds of one verification, below a directory of their own, until it is closed. All of it blocks."""
+
+    def __init__(self, workspaces: Path, id: str) -> None:
+        self._folder = workspaces / f"{id}.ground-{secrets.token_hex(4)}"
+        self._folder.mkdir(mode=0o700, parents=True)
+
+    def close(self) -> None:
+        delete(self._folder)
+
+    def folder(self, name: str) -> Path:
+        """Returns a new empty directory that the sandbox's user owns."""
+        path = self._folder / f"{name}-{secrets.token_hex(4)}"
+        path.mkdir(mode=0o755)
+        if uid_gid := owner():
+            os.chown(path, *uid_gid)
+        return path
+
+    def make(self, name: str, base: int, candidate: Candidate | None, files: Mapping[str, str], stop: Event) -> Path:
+        """Returns a new ground: the base, with the candidate's changes if there is one, and the check's files last.
+
+        Raises ``GroundError`` where the run's files change meanwhile, and OSError.
+        """
+        path = self.folder(name)
+        with open_folder(path) as target:
+            TreeCopy(base, target, owner=owner(), stop=stop).run()
+            if candidate:
+                candidate.restored += _apply(target, candidate, stop)
+            for inner, text in files.items():
+                write(target, inner, text.encode())
+        return path
+
+
+def _apply(target: int, candidate: Candidate, stop: Event) -> list[str]:
+    """Applies the changes; returns those that cannot be, because a protected path is in their way."""
+    copier, kept = Copier(stop), list[str]()
+    for each in candidate.seen:
+        if each.old:
+            remove(target, each.path)
+    for each in candidate.seen:
+        give_way()
+        if each.new is None:
+            continue
+        try:
+            with closing_fd(_parent(target, each.path)) as parent:
+                _place(parent, candidate.changed.files, each, copier)
+        except (FileExistsError, NotADirectoryError):
+            kept.append(printable_path(each.path))
+    return kept
+
+
+def _place(parent: int, files: int, each: Difference, copier: Copier) -> None:
+    assert each.new
+    name = each.path.rpartition("/")[2]
+    digest = hashlib.sha256()
+    if each.new.git_mode == LINK:
+        with closing_fd(beneath(files, each.path, os.O_PATH | os.O_NOFOLLOW, links=False)) as link:
+            leads = os.readlink(b"", dir_fd=link)
+        os.symlink(leads, name, dir_fd=parent)
+        digest.update(leads)
+        if uid_gid := owner():
+            os.chown(name, *uid_gid, dir_fd=parent, follow_symlinks=False)
+    else:
+        with (
+            closing_fd(beneath(files, each.path, _FILE, links=False)) as source,
+            closing_fd(os.open(name, _NEW_READABLE, 0o600, dir_fd=parent)) as copy,
+        ):
+            copier.copy(source, copy)
+            os.lseek(copy, 0, os.SEEK_SET)
+            while piece := os.read(copy, _CHUNK):
+                digest.update(piece)
+            _give(copy, int(each.new.git_mode[-3:], 8))
+    if digest.hexdigest() != each.new.sha256:
+        raise GroundError(f"{printable_path(each.path)} changed while it was copied for the checks")
+
+
+def write(target: int, path: str, data: bytes) -> None:
+    """Writes a file in place of whatever is at the path, and of files and links on the way. Raises OSError."""
+    *above, name = path.split("/")
+    done = "."
+    for each in above:
+        with closing_fd(beneath(target, done, _FOLDER, links=False)) as parent:
+            found = lstat(parent, each)
+            if found and not modes.S_ISDIR(found.st_mode):
+                os.unlink(each, dir_fd=parent)
+        done = f"{done}/{each}"
+    with closing_fd(_parent(target, path)) as parent:
+        found = lstat(parent, name)
+        if found and modes.S_ISDIR(found.st_mode):
+            shutil.rmtree(name, dir_fd=parent)
+        elif found:
+            os.unlink(name, dir_fd=parent)
+        with os.fdopen(os.open(name, _NEW, 0o644, dir_fd=parent), "wb") as file:
+            file.write(data)
+            _give(file.fileno(), 0o644)
+
+
+def remove(target: int, path: str) -> None:
+    """Removes the file or link at a path, if there is one, and the directories that are empty then."""
+    while path:
+        folder, _, name = path.rpartition("/")
+        try:
+            with closing_fd(beneath(target, folder or ".", _FOLDER, links=False)) as parent:
+                try:
+                    os.unlink(name, dir_fd=parent)
+                except (IsADirectoryError, PermissionError):
+                    os.rmdir(name, dir_fd=parent)
+        except OSError:
+            return
+        path = folder
+
+
+def _parent(target: int, path: str) -> int:
+    """Returns the directory of a path, with those on the way made where they are missing.
+
+    Raises NotADirectoryError where one of them is something else, also a link.
+    """
+    done = "."
+    try:
+        for name in path.split("/")[:-1]:
+            with closing_fd(beneath(target, done, _FOLDER, links=False)) as parent, suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=parent)
+                with closing_fd(beneath(parent, name, _FOLDER, links=False)) as made:
+                    _give(made, 0o755)
+            done = f"{done}/{name}"
+        return beneath(target, done, _FOLDER, links=False)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise NotADirectoryError(error.errno, error.strerror, path) from None
+        raise
+
+
+def _give(fd: int, mode: int) -> None:
+    os.fchmod(fd, mode)
+    if uid_gid := owner():
+        os.fchown(fd, *uid_gid)
+
+
+def content_of(changed: Changed, path: str, max_bytes: int, *, now: bool) -> tuple[bool, bytes | None]:
+    """Returns whether there is a file at the path, and its content; None where that is larger.
+
+    ``now``: with the run's changes, else before them. New files that git ignores are not there.
+    """
+    change = next((each for each in _without_renames(changed.differences) if now and each.path == path), None)
+    if change and change.new is None:
+        return False, None
+    try:
+        with closing_fd(beneath(changed.files if change else changed.base, path, _FILE, links=False)) as fd:
+            if not modes.S_ISREG(os.fstat(fd).st_mode):
+                return False, None
+            data = read_all(fd, max_bytes)
+            return True, data if len(data) <= max_bytes else None
+    except OSError:
+        return False, None

@@ -1,0 +1,195 @@
+"""What follows from a check's states on its grounds: for each check, and for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...shared.facts import Check, CheckOutcome, GroundState, Verdict
+from ...shared.text import count
+from .commands import Observed
+from .reports import Report, TestState
+
+MAX_LISTED = 20
+"""Tests of one kind that a result lists."""
+_STILL = "it fails as it did before the run"
+STATES: Mapping[tuple[GroundState, GroundState], tuple[CheckOutcome, str]] = {
+    ("green", "green"): ("no_regression", "it succeeds, as it did before the run"),
+    ("red", "green"): ("evidence", "it failed before the run and succeeds now"),
+    ("trouble", "green"): ("evidence", "it could not succeed before the run and succeeds now"),
+    ("green", "red"): ("refuted", "it succeeded before the run and fails now"),
+    ("red", "red"): ("refuted", _STILL),
+    ("trouble", "red"): ("refuted", "it did not succeed before the run and fails now"),
+    ("green", "trouble"): ("refuted", "it succeeded before the run, and now it does not"),
+    ("red", "trouble"): ("refuted", "it failed before the run, and now it does not even end"),
+    ("trouble", "trouble"): ("inconclusive", "it ran neither before the run nor after"),
+}
+"""By the states on base and candidate, where no tests are known. Any state that is unknown is inconclusive."""
+OF_ALL: Sequence[tuple[CheckOutcome, Verdict]] = (
+    ("tampered", "refuted"),
+    ("refuted", "refuted"),
+    ("inconclusive", "inconclusive"),
+    ("evidence", "verified"),
+    ("preexisting", "inconclusive"),
+    ("no_regression", "inconclusive"),
+)
+"""The verdict: that of the first of these outcomes that any check has."""
+NO_EVIDENCE = {
+    "preexisting": "what fails now failed before the run, too, and nothing that failed before succeeds now",
+    "no_regression": "nothing that failed before the run succeeds now: there is no regression, and no more is proven",
+}
+
+
+@dataclass(slots=True)
+class Judgement:
+    """The outcome of one check, with the tests that decide it."""
+
+    outcome: CheckOutcome
+    why: str
+    tests: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+
+    @property
+    def listed(self) -> dict[str, list[str]]:
+        return {kind: sorted(ids)[:MAX_LISTED] for kind, ids in self.tests.items() if ids}
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """What one check did on base and candidate, once or twice each. ``own``: whether a test is the check's."""
+
+    base: Observed
+    candidate: Observed
+    base_again: Observed | None = None
+    candidate_again: Observed | None = None
+    own_files: Collection[str] = ()
+
+    def judge(self) -> Judgement:
+        """Returns the outcome, without a canary."""
+        if "unknown" in (self.base.state, self.candidate.state):
+            return Judgement("inconclusive", self.candidate.why or self.base.why)
+        known = self.base.report or self.candidate.report
+        return self._by_tests() if known and known.tests else self._by_states()
+
+    def _by_states(self) -> Judgement:
+        base, candidate = self.base, self.candidate
+        outcome, why = STATES[base.state, candidate.state]
+        if outcome == "refuted" and self._flickers(lambda one: one.state):
+            return Judgement("inconclusive", "it does not do the same each time that it runs on the same files")
+        reason = candidate.why if candidate.state == "trouble" else ""
+        return Judgement(outcome, f"{why}: {reason}" if reason else why)
+
+    def _flickers(self, of: Callable[[Observed], object]) -> bool:
+        pairs = ((self.base, self.base_again), (self.candidate, self.candidate_again))
+        return any(again is not None and of(again) != of(one) for one, again in pairs)
+
+    def _by_tests(self) -> Judgement:
+        before, now = self.base.report or Report(), self.candidate.report or Report()
+        tests = self._compared(before, now)
+        if self.base.state == self.candidate.state == "trouble":
+            return Judgement("inconclusive", f"it ran neither before nor after: {self.candidate.why}")
+        refuting = tests["failed"] | tests["missing"] | tests["skipped"]
+        exit_code, finished = self.candidate.exit_code, now.finished and self.candidate.report is not None
+        if refuting:
+            return Judgement("refuted", _words(tests), tests)
+        if tests["unsteady"]:
+            return Judgement(
+                "inconclusive", f"{count(len(tests['unsteady']), 'test')} did not do the same twice", tests
+            )
+        if self.candidate.state == "trouble" or not finished:
+            again = self.candidate_again
+            if again and again.state == "green":
+                return Judgement("inconclusive", "it ended in two different ways", tests)
+            return Judgement("refuted", self.candidate.why or "the runner of the tests did not end as it should", tests)
+        explained = tests["preexisting"] or tests["flickering"]
+        if exit_code and not explained and self.base.exit_code != exit_code:
+            return Judgement("refuted", f"its tests pass, and it fails with exit code {exit_code}", tests)
+        gone = {id for id in before.of("failed") if _is_test(id, before)} - now.tests.keys()
+        turned_green = self.base.state != "green" and self.candidate.state == "green"
+        turned_green = turned_green and not (gone or tests["flickering"])  # what fails no more must be there
+        if tests["fixed"] or turned_green:
+            return Judgement("evidence", f"{count(len(tests['fixed']), 'test')} that failed before passes now", tests)
+        if exit_code or tests["preexisting"]:
+            return Judgement("preexisting", f"{_STILL}: the same tests fail", tests)
+        return Judgement("no_regression", "all tests pass that passed before the run", tests)
+
+    def _compared(self, before: Report, now: Report) -> dict[str, set[str]]:
+        """Returns the tests by what became of them."""
+        ran_before, good_before = before.of("passed", "failed"), before.of("passed")
+        unsteady = self._unsteady(self.candidate, self.candidate_again)
+        flickering = self._unsteady(self.base, self.base_again)
+        own = {id for id in now.tests if self._is_own(now, id)}
+        failing = now.of("failed")
+        there = {_stem(id) for id in now.tests}
+        missing = {id for id in ran_before if id not in now.tests and _stem(id) not in there and _is_test(id, before)}
+        broken_files = {id for id in before.of("failed") if not _is_test(id, before)}
+        found: dict[str, set[str]] = {
+            "fixed": {
+                id
+                for id in now.of("passed")
+                if before.tests.get(id) == "failed"
+                or (id not in before.tests and (id in own or id.partition("::")[0] in broken_files))
+            },
+            "failed": {id for id in failing if id in own or before.tests.get(id) != "failed"},
+            "missing": missing,
+            "skipped": {id for id in now.of("skipped") if id in ran_before},
+            "preexisting": {id for id in failing if id not in own and before.tests.get(id) == "failed"},
+        }
+        found = {kind: ids - flickering - unsteady for kind, ids in found.items()}
+        touched = good_before | ran_before | set(now.tests)
+        return found | {"flickering": flickering & touched, "unsteady": (unsteady - flickering) & touched}
+
+    def _is_own(self, report: Report, id: str) -> bool:
+        place = report.places.get(id)
+        return place is not None and any(place.file.endswith(f"/{path}") for path in self.own_files)
+
+    @staticmethod
+    def _unsteady(one: Observed, again: Observed | None) -> set[str]:
+        """Returns the tests whose state differs between two runs on the same files."""
+        if again is None:
+            return set()
+        first, second = (each.report.tests if each.report else dict[str, TestState]() for each in (one, again))
+        return {id for id in first.keys() | second.keys() if first.get(id) != second.get(id)}
+
+
+def _stem(id: str) -> str:
+    """Returns a test's id without its parameters, which the code under test may list."""
+    return id.partition("[")[0]
+
+
+def _is_test(id: str, report: Report) -> bool:
+    """Whether the id is that of a test, and not of a file that could not be read."""
+    place = report.places.get(id)
+    return place is None or bool(place.name)
+
+
+def _words(tests: Mapping[str, set[str]]) -> str:
+    kinds = {"failed": "fails", "missing": "did not run any more", "skipped": "was skipped, and was not before"}
+    found = [
+        f"{sorted(tests[kind])[0]}{f' (and {len(tests[kind]) - 1} more)' if len(tests[kind]) > 1 else ''} {words}"
+        for kind, words in kinds.items()
+        if tests[kind]
+    ]
+    return "; ".join(found)
+
+
+def of_canary(broken: Collection[str], seen: Observed) -> str | None:
+    """Returns why what was broken on purpose went unnoticed, or None where it was noticed.
+
+    ``broken``: the tests that cannot pass, where they are known.
+    """
+    passed = sorted(set(broken) & seen.report.of("passed")) if seen.report else []
+    if passed:
+        return f"{passed[0]} was broken on purpose, and is reported to pass"
+    if seen.state == "green":
+        return "something that it must notice was broken on purpose, and it still succeeds"
+    return None
+
+
+def verdict_of(checks: Sequence[Check]) -> tuple[Verdict, str]:
+    """Returns the verdict on all checks, and why where it is inconclusive."""
+    outcomes = {check.outcome: check for check in reversed(checks)}
+    for outcome, verdict in OF_ALL:
+        if outcome in outcomes:
+            why = outcomes[outcome].why if verdict == "inconclusive" else ""
+            return verdict, NO_EVIDENCE.get(outcome, why)
+    return "unverified", ""

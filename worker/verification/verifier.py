@@ -1,0 +1,186 @@
+"""The verification of one run: every check on its grounds, the events about it, and the verdict."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field, replace
+from threading import Event
+from typing import Any
+
+from ...shared.events import CheckCompleted
+from ...shared.facts import Check, CommandCheck, Ground, GroundState, Verification, VerifyItem
+from ..run_context import RunContext
+from ..sandbox.project_tools import NO_TOOLS, ProjectTools
+from ..threads import run_in_thread
+from ..toolkit.offer import RunOffer
+from ..workspace.workspace import Workspace
+from .canary import Broken, break_by_patch, break_tests
+from .commands import CommandRunner, Observed
+from .files import checked_files
+from .ground import Candidate, GroundError, Grounds, fingerprint, remove_grounds
+from .protected import Protection
+from .runners import Instrumented
+from .verdict import Judgement, Observations, of_canary, verdict_of
+
+TAIL_CHARS = 2000
+
+
+@dataclass(slots=True)
+class Verifier:
+    """Checks the result of one run, as often as it is asked. What the base did is known after the first time."""
+
+    run: RunContext
+    offer: RunOffer
+    workspace: Workspace
+    project: ProjectTools = NO_TOOLS
+    bases: dict[int, tuple[Instrumented, Observed]] = field(default_factory=dict[int, tuple[Instrumented, Observed]])
+    _checked: str = ""
+    """The fingerprint of the changes that were checked last."""
+
+    async def verify(self) -> Verification:
+        """Runs all checks on the files as they are now."""
+        claim = self.run.claim
+        root = self.offer.settings.workspaces
+        await run_in_thread(remove_grounds, root, claim.id)
+        grounds = await run_in_thread(Grounds, root, claim.id)
+        try:
+            changed = await run_in_thread(self.workspace.changed)
+            candidate = await run_in_thread(Candidate, changed, Protection(claim.request.protect))
+            self._checked = fingerprint(changed)
+            self.project = await self.offer.tools_of_base(self.workspace)
+            runner = CommandRunner(self.offer, self.project, grounds.folder)
+            checks = [
+                await _Checking(self, grounds, candidate, runner, number, item).check()
+                for number, item in enumerate(claim.request.verify)
+            ]
+        except (GroundError, OSError) as error:
+            return Verification(verdict="inconclusive", why=f"the files cannot be laid out for the checks: {error}")
+        finally:
+            await run_in_thread(grounds.close)
+        verdict, why = verdict_of(checks)
+        return Verification(
+            verdict=verdict,
+            checks=checks,
+            restored=sorted(set(candidate.restored)),
+            tampered=any(check.outcome == "tampered" for check in checks),
+            why=why,
+        )
+
+    async def is_current(self) -> bool:
+        """Whether the files are still those that were checked last."""
+        return fingerprint(await run_in_thread(self.workspace.changed)) == self._checked
+
+
+@dataclass(slots=True)
+class _Checking:
+    """One check of one verification."""
+
+    of: Verifier
+    grounds: Grounds
+    candidate: Candidate
+    runner: CommandRunner
+    number: int
+    item: VerifyItem
+    seen: dict[Ground, Observed] = field(default_factory=dict["Ground", Observed])
+
+    async def check(self) -> Check:
+        began = time.monotonic()
+        if isinstance(self.item, CommandCheck):
+            judgement = await self._command(self.item)
+        else:
+            before, now = await run_in_thread(checked_files, self.candidate.changed, self.item)
+            self._report("base", before)
+            self._report("candidate", now)
+            judgement = Observations(before, now).judge()
+            if now.state == "red":
+                judgement = Judgement("refuted", now.output)
+        return self._made(judgement, time.monotonic() - began)
+
+    async def _command(self, item: CommandCheck) -> Judgement:
+        how, base = await self._base(item)
+        self._report("base", base)
+        self._report("candidate", now := await self._on("candidate", item, how))
+        observed = Observations(base, now, own_files=(*item.files,))
+        judgement = observed.judge()
+        if judgement.outcome == "refuted":
+            # A result is not refuted for what differs by chance.
+            again = await self._on("base", item, how), await self._on("candidate", item, how)
+            observed = replace(observed, base_again=again[0], candidate_again=again[1])
+            judgement = observed.judge()
+        if judgement.outcome in ("evidence", "no_regression") or (judgement.outcome == "preexisting" and now.report):
+            judgement = await self._with_canary(judgement, item, how, now)
+        return judgement
+
+    async def _base(self, item: CommandCheck) -> tuple[Instrumented, Observed]:
+        """Runs the command on the base, the first time; where the instrumentation itself is in its way, without it."""
+        known = self.of.bases
+        if self.number not in known:
+            how = Instrumented(item.run)
+            base = await self._on("base", item, how)
+            if base.state != "green" and base.report is None and how.name in base.output:
+                how.plain = True
+                base = await self._on("base", item, how)
+            known[self.number] = how, base
+        return known[self.number]
+
+    async def _on(self, name: Ground, item: CommandCheck, how: Instrumented) -> Observed:
+        candidate = None if name == "base" else self.candidate
+        base, stop = self.candidate.changed.base, Event()
+        ground = await run_in_thread(self.grounds.make, name, base, candidate, item.files, stop)
+        return await self.runner.run(ground, item, how)
+
+    async def _with_canary(
+        self, judgement: Judgement, item: CommandCheck, how: Instrumented, now: Observed
+    ) -> Judgement:
+        base, stop = self.candidate.changed.base, Event()
+        ground = await run_in_thread(self.grounds.make, "canary", base, self.candidate, item.files, stop)
+        broken = Broken()
+        if item.canary:
+            broken = await run_in_thread(break_by_patch, ground, item.canary)
+        elif now.report:
+            roots = [self.of.project.alias] if self.of.project.alias else []
+            broken = await run_in_thread(break_tests, ground, now.report, roots)
+        if not broken.anything:
+            judgement.why += "; it ran without a canary"
+            return judgement
+        self._report("canary", seen := await self.runner.run(ground, item, how))
+        unnoticed = of_canary(broken.tests, seen)
+        return Judgement("tampered", unnoticed, judgement.tests) if unnoticed else judgement
+
+    def _report(self, on: Ground, seen: Observed) -> None:
+        self.seen[on] = seen
+        tail = self._tail(seen)
+        event = CheckCompleted(check=self.number, on=on, ok=seen.ok, exit_code=seen.exit_code, output_tail=tail)
+        self.of.run.emit.emit(event)
+
+    def _tail(self, seen: Observed) -> str:
+        """Returns the end of what was printed; masked before it is cut, as a part of a secret would not be known."""
+        return self.of.run.emit.mask.text(seen.output or seen.why)[-TAIL_CHARS:].strip()
+
+    def _made(self, judgement: Judgement, seconds: float) -> Check:
+        shown = self.seen.get("candidate")
+        return Check(
+            item=shown_item(self.item),
+            outcome=judgement.outcome,
+            why=self.of.run.emit.mask.text(judgement.why),
+            base=self._state("base"),
+            candidate=self._state("candidate"),
+            canary=self._state("canary"),
+            exit_code=shown.exit_code if shown else None,
+            output_tail=self._tail(shown) if shown else "",
+            duration_ms=round(seconds * 1000),
+            tests=judgement.listed,
+        )
+
+    def _state(self, on: Ground) -> GroundState | None:
+        return self.seen[on].state if on in self.seen else None
+
+
+def shown_item(item: VerifyItem) -> dict[str, Any]:
+    """Returns a check as requested, with digests in the place of contents."""
+    shown = item.to_dict()
+    if isinstance(item, CommandCheck):
+        shown["files"] = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in item.files.items()}
+        shown["canary"] = item.canary and hashlib.sha256(item.canary.encode()).hexdigest()
+    return shown
