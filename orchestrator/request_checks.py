@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..shared.errors import Invalid, Refused
 from ..shared.fleet import MCP, ToolCard
-from ..shared.request import VERIFY_ROUNDS, DelegationRequest, DirectoryWorkspace
+from ..shared.git.remote import check_ref, check_url
+from ..shared.request import VERIFY_ROUNDS, DelegationRequest, DirectoryWorkspace, GitWorkspace
 from ..shared.request_rules import check_sizes, foreign_script, unknown_agent
 from ..shared.settings import Settings
 from ..shared.text import did_you_mean
@@ -51,6 +52,10 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
         raise Invalid(reason, [{"pointer": "/model", "detail": reason}])
     if isinstance(request.workspace, DirectoryWorkspace):
         _check_directory(Path(request.workspace.path), settings)
+    if isinstance(request.workspace, GitWorkspace):
+        check_url(request.workspace.url, settings)
+        if request.workspace.ref is not None:
+            check_ref(request.workspace.ref, "/workspace/ref")
 
 
 def _check_directory(path: Path, settings: Settings) -> None:
@@ -75,7 +80,7 @@ def _check_directory(path: Path, settings: Settings) -> None:
 def _check_version(request: DelegationRequest) -> None:
     """Raises Invalid for valid fields that this version does not support."""
     missing = {
-        "/workspace/kind": (request.workspace.kind in ("git", "archive"), "use 'empty' or 'directory'"),
+        "/workspace/kind": (request.workspace.kind == "archive", "use 'git', 'directory' or 'empty'"),
         "/outputSchema": (request.output_schema is not None, "ask for the form in words, in expectedOutcome"),
         "/verify": (bool(request.verify), "check fileChanges and the patch of the result"),
         "/maxVerifyRounds": (request.max_verify_rounds != VERIFY_ROUNDS, "leave it out; nothing is verified"),

@@ -115,11 +115,15 @@ class DirectoryWorkspace(Request):
 
 
 class GitWorkspace(Request):
-    """This version refuses it."""
+    """A clone of a git repository: `https` of a host that the service's settings name, or a folder of the worker's."""
 
     kind: Literal["git"]
-    url: str = Field(min_length=1)
-    ref: str | None = None
+    url: str = Field(min_length=1, max_length=MAX_NAME)
+    """Without credentials; the service's settings have those of each host."""
+    ref: str | None = Field(default=None, min_length=1, max_length=255)
+    """A branch, a tag or a whole commit id. Null is the repository's default branch."""
+    depth: int = Field(default=1, ge=1, le=2**31 - 1)
+    """How many commits of its history are there; nothing that came after it is."""
 
 
 class ArchiveWorkspace(Request):

@@ -11,9 +11,10 @@ from pydantic_core import to_json
 
 from ..shared import log as logs
 from ..shared.delegation import Progress, TerminationReason, ToolAgentResult
-from ..shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
+from ..shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, RepositoryFailed, WorkspaceLost
 from ..shared.events import Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
 from ..shared.log import log
+from ..shared.request import GitWorkspace
 from ..shared.runs.cost import MODEL, SPENT
 from ..shared.runs.disk import DISK
 from ..shared.runs.record import Claim
@@ -122,10 +123,13 @@ class Run:
             self.context.emit.set({MODEL: model.name})
             self.context.meter.set_price(model, self.spending.caps)
             offer = await self.services.offer(self.claim)
-            self.workspace = await self.services.workspace(self.claim, offer.profile.disk_bytes, self._report_progress)
-            return await self._carry_out(model, self.workspace, offer)
+            return await self._carry_out(model, offer)
         except Refused as error:
             return self._failure(TerminationReason.REFUSED, error.detail)
+        except RepositoryFailed as error:
+            may_pass = error.kind == "repository_unreachable"
+            self.context.report_error(str(error), error.kind)
+            return RunOutcome(TerminationReason.ERROR if may_pass else TerminationReason.REFUSED, str(error), may_pass)
         except WorkspaceLost as error:
             return self._failure(TerminationReason.WORKER_LOST, str(error))
         except (ModelUnavailable, Misconfigured) as error:
@@ -139,9 +143,10 @@ class Run:
             log.exception("the run failed inside")
             return self._failure(TerminationReason.ERROR, exhausted(error) or f"internal error: {error!r}")
 
-    async def _carry_out(self, model: Model, workspace: Workspace, offer: RunOffer) -> RunOutcome:
-        preparing = offer.project_tools(self.claim, workspace, self._report_progress)
+    async def _carry_out(self, model: Model, offer: RunOffer) -> RunOutcome:
         try:
+            self.workspace = workspace = await self._opened(offer)
+            preparing = offer.project_tools(self.claim, workspace, self._report_progress)
             project = await self._until_stopped(preparing, lambda: self.context.meter.time_for_summary)
         except TimeoutError:
             limit, when = self.context.meter.out_of_time(), " while the project was set up" * self.claim.is_first
@@ -160,6 +165,13 @@ class Run:
         async with builder.open(model) as self.loop:
             await self._announce(self.loop)
             return await self._supervise(self.loop)
+
+    async def _opened(self, offer: RunOffer) -> Workspace:
+        """Opens the workspace; what comes from another machine is within the run's time."""
+        opening = self.services.workspace(self.claim, offer.profile.disk_bytes, self._report_progress)
+        if not isinstance(self.claim.request.workspace, GitWorkspace):
+            return await opening
+        return await self._until_stopped(opening, lambda: self.context.meter.time_for_summary)
 
     async def _settle(self) -> None:
         """Counts the calls that earlier attempts left under way, and ends their steps: they are not gone on with."""

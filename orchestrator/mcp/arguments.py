@@ -19,7 +19,7 @@ MAX_MANY = 100
 MAX_WAIT_SECONDS = 600.0
 UNSUPPORTED = ("outputSchema", "verify", "maxVerifyRounds")
 """Fields of a request that the service refuses today: a model must not be offered them."""
-UNSUPPORTED_WORKSPACES = ("git", "archive")
+UNSUPPORTED_WORKSPACES = ("archive",)
 
 
 def _is_id(text: str) -> str:

@@ -39,7 +39,8 @@ from .source import (
 from .tree_copy import CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
 
 Restore = Callable[[Path, Event], None]
-_NOT_COPIED = "not-copied.json"
+NOT_COPIED = "not-copied.json"
+"""Sentences about what a workspace lacks of its source, beside it."""
 _MAX_NAMED = 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -156,7 +157,7 @@ class Workspace:
         outer = None if kept.everything else kept.outer
         compared = Comparison(self._manifest, files, base, deadline, max_bytes, outer).run()
         with suppress(FileNotFoundError):  # an empty workspace has none
-            return replace(compared, not_copied=json.loads((self._folder / _NOT_COPIED).read_text("ascii")))
+            return replace(compared, not_copied=json.loads((self._folder / NOT_COPIED).read_text("ascii")))
         return compared
 
 
@@ -203,7 +204,7 @@ def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
         return
     if not isinstance(spec, DirectoryWorkspace):
         raise invalid(
-            "/workspace/kind", f"workspaces of kind {spec.kind!r} are not supported yet; use directory or empty"
+            "/workspace/kind", f"workspaces of kind {spec.kind!r} are not supported yet; use directory, git or empty"
         )
     with open_source(spec.path, rules.sources) as source, held_source(spec.path, source, folder):
         try:
@@ -222,12 +223,12 @@ def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules
     with open_folder(folder / "files") as files, open_folder(folder / "base") as base:
         real = Path(f"/proc/self/fd/{source}").readlink()
         wanted, without_git = _wanted_paths(Source(source, real, skip, rules.stop), folder, spec)
-        include = partial(_is_copied, wanted)
+        include = partial(is_copied, wanted)
         copy = TreeCopy(source, files, include, owner(), skip, rules.stop, rules.max_bytes, tally=rules.tally)
         copy.run()
         if ((real / ".git").is_file() or (real / ".git").is_symlink()) and include(".git", False):
             copy.left_out |= _copy_linked_state(real, files, rules)
-        (folder / _NOT_COPIED).write_text(json.dumps([*without_git, *_not_copied_sentences(copy.left_out)]), "ascii")
+        (folder / NOT_COPIED).write_text(json.dumps([*without_git, *_not_copied_sentences(copy.left_out)]), "ascii")
         write_origin(folder, real)
         TreeCopy(files, base, lambda path, _: path.rpartition("/")[2] != ".git", stop=rules.stop).run()
 
@@ -292,7 +293,8 @@ def _wanted_paths(source: Source, folder: Path, spec: DirectoryWorkspace) -> tup
     return wanted, missing
 
 
-def _is_copied(wanted: Set[str] | None, path: str, is_directory: bool) -> bool:
+def is_copied(wanted: Set[str] | None, path: str, is_directory: bool) -> bool:
+    """Whether a path is copied where those are ``wanted``, or all: never the worker's own directory."""
     *folders, name = path.split("/")
     if is_directory and name in (".git", PRIVATE_DIR):
         return name == ".git"

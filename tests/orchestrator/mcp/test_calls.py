@@ -192,7 +192,7 @@ def test_a_model_is_offered_every_field_but_those_that_are_refused_today() -> No
     aliases = {field.alias for field in DelegationRequest.model_fields.values()}
     assert aliases - set(properties) == set(UNSUPPORTED)
     kinds = {kind["properties"]["kind"]["const"] for kind in properties["workspace"]["oneOf"]}
-    assert kinds == {"empty", "directory"}
+    assert kinds == {"empty", "directory", "git"}
     values = [*({name: value} for name, value in REFUSED.items()), *({"workspace": each} for each in WORKSPACES)]
     assert set(REFUSED) == set(UNSUPPORTED)
     assert {each["kind"] for each in WORKSPACES} == set(UNSUPPORTED_WORKSPACES)
@@ -206,7 +206,7 @@ REFUSED: dict[str, Any] = {
     "verify": [{"kind": "command", "run": "true"}],
     "maxVerifyRounds": 3,
 }
-WORKSPACES = [{"kind": "git", "url": "https://example.org/x.git"}, {"kind": "archive", "blob": "b1"}]
+WORKSPACES = [{"kind": "archive", "blob": "b1"}]
 
 
 async def test_a_delegation_its_patch_and_its_artifacts_are_resources(url: str, service: FakeService) -> None:
