@@ -9,12 +9,12 @@ from pathlib import Path
 
 from ..shared.errors import Invalid, Refused
 from ..shared.fleet import MCP, ToolCard
-from ..shared.git.remote import check_ref, check_url
-from ..shared.request import VERIFY_ROUNDS, DelegationRequest, DirectoryWorkspace, GitWorkspace
+from ..shared.request import VERIFY_ROUNDS, DelegationRequest, DirectoryWorkspace
 from ..shared.request_rules import check_sizes, foreign_script, unknown_agent
 from ..shared.settings import Settings
 from ..shared.text import did_you_mean
 from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES
+from .delivery import check_git
 
 MAX_SUGGESTIONS = 5
 MAX_NAMED = 50
@@ -52,10 +52,7 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
         raise Invalid(reason, [{"pointer": "/model", "detail": reason}])
     if isinstance(request.workspace, DirectoryWorkspace):
         _check_directory(Path(request.workspace.path), settings)
-    if isinstance(request.workspace, GitWorkspace):
-        check_url(request.workspace.url, settings)
-        if request.workspace.ref is not None:
-            check_ref(request.workspace.ref, "/workspace/ref")
+    check_git(request, settings)
 
 
 def _check_directory(path: Path, settings: Settings) -> None:

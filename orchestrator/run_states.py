@@ -66,7 +66,7 @@ class RunState:
                 self._pause(event)
             case "permission_answered" | "resumed_waiting":
                 self.status = "running"
-            case "model_retried" | "progress" | "error":
+            case "model_retried" | "progress" | "error" | "delivered":
                 self.step = line_of(event) or ""
             case "run_finished" | "text_delta" | "thinking_delta" | "step_updated":
                 pass

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, computed_field, model_validator
 
 from .errors import DeputizeError
-from .facts import FileChange, Trust, Verification
+from .facts import FileChange, GitFacts, Trust, Verification
 from .request import DelegationRequest, Limits
 from .text import count
 from .wire import Timestamp, Wire
@@ -129,6 +129,8 @@ class ToolAgentResult(Wire):
     usage: Usage = Usage()
     output: Any = None
     verification: Verification = Verification()
+    git: GitFacts | None = None
+    """Null where its workspace was not cloned from a git repository."""
     trust: Trust = Trust()
     artifacts: list[Artifact] = Field(default_factory=list)
     reaped: list[str] = Field(default_factory=list)

@@ -198,6 +198,9 @@ RepositoryKind = Literal[
     "repository_authentication",
     "repository_ref",
     "repository_unreachable",
+    "delivery_patch",
+    "delivery_branch",
+    "delivery_pull_request",
 ]
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, Field, TypeAdapter
 
 from .delegation import Step, TerminationReason, ToolAgentResult, Usage
+from .facts import GitFacts
 from .fleet import ToolTraits
 from .permission import PermissionQuestion
 from .request import DelegationRequest, Limits
@@ -191,6 +192,13 @@ class ErrorSeen(Event):
     kind: str
 
 
+class Delivered(Event):
+    """The changes were pushed to the repository that they began with; ``run_finished`` follows."""
+
+    type: Literal["delivered"] = "delivered"
+    git: GitFacts
+
+
 class Heartbeat(Transient):
     type: Literal["heartbeat"] = "heartbeat"
     turn: int
@@ -220,6 +228,7 @@ AnyEvent = Annotated[
     | StepCompleted
     | ProgressMade
     | ErrorSeen
+    | Delivered
     | Heartbeat,
     Field(discriminator="type"),
 ]

@@ -69,6 +69,16 @@ class Verification(Wire):
     claims: list[dict[str, Any]] = Field(default_factory=list)
 
 
+class GitFacts(Wire):
+    """What a delegation over a git repository began with, and what of it was delivered, if anything was."""
+
+    base: str
+    """The commit that was cloned."""
+    branch: str | None = None
+    commit: str | None = None
+    pull_request_url: str | None = None
+
+
 class Trust(Wire):
     """What a conversation has read, so that its words can be judged by where they may come from.
 

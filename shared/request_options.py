@@ -23,6 +23,9 @@ Kind = Literal["word", "text", "names", "labels", "retry", "whole", "number"]
 TEXT = "TEXT|@FILE|-"
 """The placeholder of a text that may also be in a file or on standard input."""
 
+REQUIRED = ("verified", "finished")
+"""What has to be true of a result before it is delivered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -70,6 +73,11 @@ OPTIONS = {
     "retry": Option(
         "--retry", "N[:REASON,…]", "Do it again by itself where it fails, at most N times.", "Limits", "retry"
     ),
+    "deliver/branch": Option("--deliver", "BRANCH", "Push the changes of --git as this branch; {id} is filled in."),
+    "deliver/message": Option("--deliver-message", TEXT, "The message of that commit.", kind="text"),
+    "deliver/require": Option("--deliver-if", None, "Default: verified, where anything is.", choices=REQUIRED),
+    "deliver/pullRequest/title": Option("--pull-request", "TITLE", "Open a pull request for it, as a draft."),
+    "deliver/pullRequest/body": Option("--pull-request-body", TEXT, "Its text.", kind="text"),
     "sharedContextLength": Option(
         "--shared-context-length",
         "CHARACTERS",

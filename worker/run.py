@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from ..shared import log as logs
 from ..shared.delegation import Progress, TerminationReason, ToolAgentResult
 from ..shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, RepositoryFailed, WorkspaceLost
-from ..shared.events import Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
+from ..shared.events import Delivered, Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
 from ..shared.log import log
 from ..shared.request import GitWorkspace
 from ..shared.runs.cost import MODEL, SPENT
@@ -98,7 +98,7 @@ class Run:
                 await self._retry(again)
                 return None
             outputs = await self._outputs()
-            result = self._result(outcome, outputs)
+            result = await self._delivered(self._result(outcome, outputs), outcome, outputs)
             await self._finish(result, outputs)
             return result
         except Fenced:
@@ -306,6 +306,23 @@ class Run:
             reaped=self.loop.tool_calls.run_tools.context.sandbox.reaped if self.loop else [],
         )
 
+    async def _delivered(self, result: ToolAgentResult, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:
+        """Returns the result with what became of its changes in their repository."""
+        if not isinstance(self.claim.request.workspace, GitWorkspace):
+            return result
+        from .workspace.delivery import deliver_changes
+
+        git = await deliver_changes(
+            self.claim.request,
+            self.services.settings,
+            result,
+            outputs.facts,
+            mask=self.context.emit.mask.text,
+            report=self.context.report_error,
+            check_fence=self.children.check_fence,
+        )
+        return self._result(outcome, outputs).model_copy(update={"git": git})
+
     async def _retry(self, event: RunRetried) -> None:
         """Releases the run to its next try, in one write, the last one of this try."""
         await self.spending.settle()
@@ -332,4 +349,6 @@ class Run:
         await self.spending.settle()
         artifacts = {name: self.context.emit.mask.text(text) for name, text in outputs.kept.items()}
         retention = self.services.settings.retention_seconds
+        if result.git and result.git.commit:
+            self.context.emit.emit(Delivered(git=result.git))  # in the same write: once, whatever becomes of a worker
         await self.context.emit.end(RunFinished(result=result), fields, retention=retention, artifacts=artifacts)

@@ -43,7 +43,6 @@ from .toolkit.registry import available_tools, default_kit
 from .tools import BUILTIN
 from .tools.base import AnyTool
 from .web.dial import Network
-from .workspace.cloned import GitSource
 from .workspace.generation import restore
 from .workspace.tree_copy import LONG_SECONDS, CopyTally, reported
 from .workspace.workspace import Workspace
@@ -146,6 +145,8 @@ class Services:
         earlier, tally, few = claim.files_of, CopyTally(), nullcontext()
         filled = partial(restore, root / earlier.id, at_start=earlier.at_start, tally=tally) if earlier else None
         if isinstance(spec, GitWorkspace) and filled is None:
+            from .workspace.cloned import GitSource  # most runs need none of it
+
             source, filled = spec.url, GitSource(spec, claim.id, self.settings, most, tally).fill
             few = self.repositories.setdefault(source, asyncio.Semaphore(A_REPOSITORY))
         async with few:

@@ -44,6 +44,7 @@ FLAGS = {
     "workspace/exclude": "--exclude",
     **{f"workspace/{name}": f"--{option}" for name, option in {"url": "git", "ref": "ref", "depth": "depth"}.items()},
     "workspace": "--workspace",
+    "deliver": "--deliver",
 }
 """Pointers into a request, and what the command line calls them."""
 
@@ -127,7 +128,9 @@ def given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
             value = dict(label.split(":", 1) for label in value or ()) or None
         if value is not None:
             *parents, name = pointer.split("/")
-            inside = fields.setdefault(parents[0], {}) if parents else fields
+            inside = fields
+            for parent in parents:
+                inside = inside.setdefault(parent, {})
             inside[name] = value
     return fields
 

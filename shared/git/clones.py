@@ -40,11 +40,14 @@ _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding\n"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A ref of a repository, as a request asks for it. ``since``: a fetch that began then, or later, is new enough."""
+    """A ref of a repository, as a request asks for it. ``since``: a fetch that began then, or later, is new enough.
+
+    Without a ``depth`` any clone of the commit will do.
+    """
 
     remote: Remote
     ref: str | None
-    depth: int
+    depth: int | None
     since: float
     max_bytes: int
 
@@ -131,7 +134,8 @@ def _locked(path: Path, flags: int, kind: int, patience: Patience) -> Generator[
 def _known(place: Path, wanted: Wanted) -> Clone:
     """Returns the clone of the ref as an earlier fetch found it. Raises FileNotFoundError if none was late enough."""
     if wanted.ref and is_commit(wanted.ref):
-        return Clone.read(place / "clones" / f"{wanted.ref}-{wanted.depth}-")
+        pattern = f"{wanted.ref}-{wanted.depth}-" if wanted.depth else f"{wanted.ref}-*"
+        return Clone.read(next((place / "clones").glob(pattern), place / "none"))
     found = json.loads((place / "fetched" / wanted.key).read_text("utf-8"))
     if found["at"] < wanted.since:
         raise FileNotFoundError
@@ -164,7 +168,7 @@ class _Making:
         return Clone.read(folder)
 
     def _folder(self, commit: str, branch: str | None) -> Path:
-        return self.place / "clones" / f"{commit}-{self.wanted.depth}-{_digest(branch) if branch else ''}"
+        return self.place / "clones" / f"{commit}-{self.wanted.depth or 1}-{_digest(branch) if branch else ''}"
 
     def _cache(self) -> OwnRepository:
         folder = self.place / "cache.git"
@@ -203,7 +207,7 @@ class _Making:
             if _bytes_in(cache.directory) - before > self.wanted.max_bytes:
                 raise self._too_large()
 
-        options = "--no-tags", "--no-write-fetch-head", "--force", f"--depth={self.wanted.depth}"
+        options = "--no-tags", "--no-write-fetch-head", "--force", f"--depth={self.wanted.depth or 1}"
         self.patience.watch = check_growth
         try:
             self._run(cache, "fetch", *options, self.wanted.remote.url, f"{name}:{mine}")
@@ -226,7 +230,7 @@ class _Making:
         with (own.directory / "config").open("a") as config:
             config.write(f'[remote "origin"]\n\turl = "{self.wanted.remote.url}"\n\tpushurl = nowhere\n')
         refs = [f"{commit}:refs/{kind}/{clone.branch}" for kind in ("heads", "remotes/origin") if clone.branch]
-        options = "--no-tags", "--no-write-fetch-head", "--update-head-ok", f"--depth={self.wanted.depth}"
+        options = "--no-tags", "--no-write-fetch-head", "--update-head-ok", f"--depth={self.wanted.depth or 1}"
         own.run("fetch", f"--upload-pack={UPLOAD_PACK}", *options, str(cache.directory), *(refs or [commit]))
         (own.directory / "HEAD").write_text(f"ref: refs/heads/{clone.branch}\n" if clone.branch else f"{commit}\n")
         left_out = self._left_out(own.run("ls-tree", "-r", "-l", "-z", "--full-tree", commit))

@@ -24,8 +24,8 @@ from .command import command_line, own_environment
 
 OwnCommand = Literal[
     "apply",
-    "cat-file",
     "commit-tree",
+    "diff-tree",
     "fetch",
     "ls-remote",
     "ls-tree",
@@ -45,6 +45,8 @@ _OF_NETWORK = {
     "http.sslVerify": "true",
     "credential.helper": "",
     "fetch.recurseSubmodules": "false",
+    "push.negotiate": "true",
+    "push.recurseSubmodules": "no",
     "gc.auto": "0",
     "maintenance.auto": "false",
     "core.logAllRefUpdates": "false",

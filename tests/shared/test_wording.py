@@ -40,6 +40,7 @@ LINES = {
     "permission_requested": "asks for permission: edit pricing.py (`deputize approve prm_1` or `deputize deny prm_1`)",
     "permission_answered": 'permission prm_1: denied by token "ada": no',
     "progress": "compacting the conversation",
+    "delivered": "delivered as deputize/dlg_01, https://github.com/o/r/pull/7",
     "error": "model_unavailable: the endpoint does not answer",
 }
 """The lines of the samples; all other events are for programs."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.network.git_server import GitServer, git_server, make_repository
+from tests.network.git_server import GitServer, git, git_server, make_repository
 from tests.runs.bench import Bench, call, open_bench, say, script
 
 FILES = {"app.py": "one\n", "docs/guide.md": "# Guide\n"}
@@ -59,3 +59,30 @@ async def test_a_repository_that_is_not_there_is_a_typed_failure(
     result = await bench.run(model=model, workspace={"kind": "git", "url": server.url("none.git")})
     assert result.termination_reason == "refused"
     assert result.errors[0].startswith("repository_not_found: ")
+
+
+EDIT = call("bash", command="echo two >> app.py; printf 'a\\0b' > data.bin; ln -s app.py link; rm docs/guide.md")
+
+
+async def test_changes_are_delivered_as_a_branch(bench: Bench, server: GitServer, tmp_path: Path) -> None:
+    source = make_repository(tmp_path / "source", FILES, commits=3)
+    url, base = server.add(source), git(source, "rev-parse", "HEAD")
+    asked = {"branch": "deputize/{id}", "message": "Add two"}
+    workspace = {"kind": "git", "url": url}
+    result = await bench.run(model=script(tmp_path, [EDIT], [say("done")]), workspace=workspace, deliver=asked)
+    assert (result.success, result.errors) == (True, [])
+    assert result.git is not None
+    assert (result.git.base, result.git.branch) == (base, f"deputize/{result.delegation_id}")
+    served = server.root / "project.git"
+    commit = git(served, "rev-parse", f"refs/heads/{result.git.branch}")
+    assert (commit, git(served, "rev-parse", f"{commit}^")) == (result.git.commit, base)
+    assert git(served, "log", "-1", "--format=%an <%ae>%n%B", commit).splitlines() == [
+        "deputize <deputize@localhost>",
+        "Add two",
+        "",
+        f"Deputize-Delegation: {result.delegation_id}",
+    ]
+    assert git(served, "ls-tree", "-r", "--name-only", commit).split() == ["app.py", "data.bin", "link"]
+    assert git(served, "show", f"{commit}:app.py") == "one\ntwo"
+    types = [each.event.type for each in await bench.events(result)]
+    assert types[-2:] == ["delivered", "run_finished"]

@@ -56,7 +56,9 @@ def test_every_field_of_a_request_has_an_option(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     fields = {*aliases(DelegationRequest)} - NOT_YET - {"limits"} | {f"limits/{each}" for each in aliases(Limits)}
-    assert {*FLAGS} == fields | {f"workspace/{each}" for each in ("exclude", "url", "ref", "depth")}
+    assert {*FLAGS} == fields | {f"workspace/{each}" for each in ("exclude", "url", "ref", "depth")} | {
+        f"deliver/{each}" for each in ("branch", "message", "require", "pullRequest/title", "pullRequest/body")
+    }
     offered = {option for param in command.params for option in param.opts}
     assert {FLAGS[field] for field in fields} - {"TASK"} <= offered
 
