@@ -44,7 +44,9 @@ _OF_NETWORK = {
     "http.lowSpeedTime": str(_STALLED_SECONDS),
     "http.sslVerify": "true",
     "credential.helper": "",
+    "core.bigFileThreshold": "32m",  # larger files are not held in memory
     "fetch.recurseSubmodules": "false",
+    "fetch.unpackLimit": "1",  # what is fetched is one file, whose size is watched
     "push.negotiate": "true",
     "push.recurseSubmodules": "no",
     "gc.auto": "0",
