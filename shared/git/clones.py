@@ -17,7 +17,6 @@ import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -93,13 +92,12 @@ def clone_of(root: Path, wanted: Wanted, patience: Patience) -> Generator[Clone]
     with ExitStack() as held:
         held.enter_context(_in_use(place, patience, make=True))
         with _locked(place / "lock", os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX, patience) as lock:
-            for find in (partial(_known, place, wanted), _Making(place, wanted, patience, lock).run):
-                with suppress(FileNotFoundError):  # there is none, or the janitor removes it just now
-                    clone = find()
-                    held.enter_context(_in_use(clone.folder, patience))
-                    break
-            else:
-                raise RepositoryFailed("repository_unreachable", f"{wanted.remote.url}: its clone was removed")
+            try:
+                clone = _known(place, wanted)
+                held.enter_context(_in_use(clone.folder, patience))
+            except FileNotFoundError:  # there is none, or the janitor has just removed it
+                clone = _Making(place, wanted, patience, lock).run()
+                held.enter_context(_in_use(clone.folder, patience))
         yield clone
 
 

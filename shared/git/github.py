@@ -37,7 +37,9 @@ def pull_request(
     import httpx2
 
     path = urlsplit(remote.url).path.strip("/").removesuffix(".git")
-    found = next(each for each in read_credentials(settings.git_credentials_file) if each.host == remote.host)
+    found = next((each for each in read_credentials(settings.git_credentials_file) if each.host == remote.host), None)
+    if found is None:
+        raise RepositoryFailed("repository_authentication", f"there is no token of {remote.host} for a pull request")
     headers = {
         "Accept": "application/vnd.github+json",
         "Authorization": f"Bearer {found.token}",
