@@ -66,7 +66,8 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
     check_wanted(delegation.request, wanted, settings)
     if why := withheld(delegation.request, wanted, result):
         raise Conflict(why)
-    delivery = Delivery(delegation.id, delegation.request, wanted, result.git.base, patch, _missing(delegation))
+    missing = result.left_out if result.truncated else []
+    delivery = Delivery(delegation.id, delegation.request, wanted, result.git.base, patch, missing)
     try:
         git = await asyncio.to_thread(delivery.run, settings, Patience(seconds=SECONDS))
     except (RepositoryFailed, OSError) as error:
@@ -75,14 +76,6 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
     if git.commit is None:
         raise Conflict(f"{delegation.id} changed no files, so there is nothing to deliver")
     return git
-
-
-def _missing(delegation: Delegation) -> list[str]:
-    """Returns what the patch lacks: not what was never there."""
-    result = delegation.result
-    assert result is not None
-    missing = [change.path for change in result.file_changes if not change.in_patch]
-    return result.left_out if result.truncated else missing
 
 
 async def note_delivered(redis: Any, id: str, git: GitFacts) -> None:

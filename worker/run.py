@@ -319,6 +319,7 @@ class Run:
             outputs.facts,
             mask=self.context.emit.mask.text,
             report=self.context.report_error,
+            note=self._report_progress,
             check_fence=self.children.check_fence,
         )
         return self._result(outcome, outputs).model_copy(update={"git": git})

@@ -178,4 +178,5 @@ def failure_of(command: str, url: str, error: str) -> RepositoryFailed:
     for kind, sign, meaning in _SIGNS:
         if any(re.search(sign, line) for line in fatal):
             return RepositoryFailed(kind, f"{url}: {meaning} ({words})")
-    return RepositoryFailed("repository_unreachable", f"{url}: git {command} failed: {words or 'it wrote no reason'}")
+    other: RepositoryKind = "delivery_patch" if command == "apply" else "repository_unreachable"
+    return RepositoryFailed(other, f"{url}: git {command} failed: {words or 'it wrote no reason'}")

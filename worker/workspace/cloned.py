@@ -16,6 +16,7 @@ from ...shared.request import GitWorkspace
 from ...shared.settings import Settings
 from ..sandbox.environment import owner
 from ..threads import release_slot
+from .listed import KeptRules
 from .source import invalid, open_folder
 from .tree_copy import CopyTally, SourceTooLarge, TreeCopy
 from .workspace import NOT_COPIED, is_copied
@@ -72,5 +73,6 @@ class GitSource:
                 detail = f"{self.spec.url} is too large to be copied: with {error.path} it has more than {most}"
                 raise invalid("/workspace/url", detail) from None
             TreeCopy(files, base, lambda path, _: path.rpartition("/")[2] != ".git", stop=stop).run()
+        KeptRules(cloned=True).write(folder)
         (folder / NOT_COPIED).write_text(json.dumps(clone.not_copied), "ascii")
         (folder / _CLONED).write_text(json.dumps({"commit": clone.commit, "branch": clone.branch}), "utf-8")

@@ -29,12 +29,14 @@ async def deliver_changes(
     *,
     mask: Callable[[str], str],
     report: Callable[[str, str], None],
+    note: Callable[[str], None],
     check_fence: Callable[[], Awaitable[None]],
 ) -> GitFacts | None:
     """Returns the result's facts about the repository; None where nothing was cloned from it.
 
-    What prevents a delivery is reported with its kind, and changes nothing else of the result. ``mask`` hides secrets
-    in the patch, as it is stored for a later delivery. ``check_fence`` raises for an attempt that comes too late.
+    What prevents a delivery is reported with its kind, and changes nothing else of the result. ``note`` is called where
+    nothing was changed. ``mask`` hides secrets in the patch, as it is stored for a later delivery. ``check_fence``
+    raises for an attempt that comes too late.
     """
     id, wanted = result.delegation_id, request.deliver
     try:
@@ -50,7 +52,10 @@ async def deliver_changes(
     await check_fence()
     delivery = Delivery(id, request, wanted, base, mask(facts.patch), [*facts.left_out])
     try:
-        return await run_in_thread(_deliver, settings, delivery, Event())
+        done = await run_in_thread(_deliver, settings, delivery, Event())
+        if done.commit is None:
+            note("nothing was delivered: no file was changed")
+        return done
     except (RepositoryFailed, Invalid, OSError) as error:
         log.warning("the changes were not delivered: %s", error)
         kind = error.kind if isinstance(error, RepositoryFailed) else "delivery"

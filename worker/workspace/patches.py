@@ -140,6 +140,8 @@ class Comparison:
     max_bytes: int
     outer: OuterRules | None = None
     """Rules from outside for what git ignores; None where ignored files are changes as all others are."""
+    without_git: bool = False
+    """Whether git's own state is no change."""
     _parts: list[str] = field(default_factory=list[str])
     _comments: list[str] = field(default_factory=list[str])
     """Comment lines of the patch about omitted files."""
@@ -150,6 +152,8 @@ class Comparison:
     def run(self) -> Facts:
         """Compares the files. Returns the changes, the patch, and what they do not include."""
         differences = self.manifest.differences(self.deadline)
+        if self.without_git:
+            differences = [each for each in differences if ".git" not in each.path.split("/")]
         paths = set[str]() if self.outer is None else self._ignored(differences, self.outer)
         ignored = [printable_path(each.path) for each in differences if each.path in paths]
         differences = [each for each in differences if each.path not in paths]

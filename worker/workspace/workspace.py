@@ -155,7 +155,7 @@ class Workspace:
         files, base = self._fds
         kept = KeptRules.read(self._folder)
         outer = None if kept.everything else kept.outer
-        compared = Comparison(self._manifest, files, base, deadline, max_bytes, outer).run()
+        compared = Comparison(self._manifest, files, base, deadline, max_bytes, outer, kept.cloned).run()
         with suppress(FileNotFoundError):  # an empty workspace has none
             return replace(compared, not_copied=json.loads((self._folder / NOT_COPIED).read_text("ascii")))
         return compared

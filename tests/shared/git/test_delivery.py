@@ -150,6 +150,15 @@ def test_a_patch_with_masked_values_is_not_delivered(server: GitServer, source: 
     assert branches(server) == ["main"]
 
 
+def test_a_patch_that_does_not_fit_is_not_delivered(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base, patch = server.add(source), git(source, "rev-parse", "HEAD"), changed(source)
+    for wrong in (patch.replace("-one", "-two"), patch.replace("app.py", ".git/config"), "no patch\n"):
+        with pytest.raises(RepositoryFailed) as failed:
+            deliver(settings(tmp_path, server), delivery(url, base, wrong))
+        assert failed.value.kind == "delivery_patch"
+    assert branches(server) == ["main"]
+
+
 def test_the_base_is_fetched_where_it_is_not_there(server: GitServer, source: Path, tmp_path: Path) -> None:
     url, base = server.add(source), git(source, "rev-parse", "HEAD~1")
     git(source, "checkout", "-q", base)
