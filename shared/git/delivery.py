@@ -124,8 +124,10 @@ def withheld(request: DelegationRequest, wanted: Deliver, result: ToolAgentResul
 def _objects(settings: Settings, remote: Remote, base: str, patience: Patience) -> Generator[OwnRepository]:
     """Yields a repository for new objects over those of the base commit, of a clone that is there or is made."""
     wanted = Wanted(remote, base, None, 0, settings.sandbox.disk_bytes)
-    with clone_of(settings.repositories, wanted, patience) as clone, TemporaryDirectory(prefix="deputize-git-") as own:
-        yield _over(clone, Path(own) / "objects.git", patience, remote)
+    with clone_of(settings.repositories, wanted, patience) as clone:
+        place = clone.folder.parents[1]  # what a killed worker leaves there goes with the clones
+        with TemporaryDirectory(prefix="delivery.", dir=place) as own:
+            yield _over(clone, Path(own) / "objects.git", patience, remote)
 
 
 def _over(clone: Clone, folder: Path, patience: Patience, remote: Remote) -> OwnRepository:

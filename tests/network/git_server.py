@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 BACKEND = "/usr/lib/git-core/git-http-backend"
@@ -52,6 +53,8 @@ class GitServer:
     """Bytes of an answer of upload-pack after which the connection is closed."""
     hold: threading.Event | None = None
     """What upload-pack's answer waits for, after its first bytes."""
+    hold_push: Literal["before", "after", ""] = ""
+    """Whether a push waits for ``hold`` before it is carried out, or before it is answered."""
     lose_answers: bool = False
     """Carries out pushes, but closes the connection without an answer."""
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list[tuple[str, str, dict[str, str]]])
@@ -124,7 +127,13 @@ def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
                 return server.credentials
             return None
 
+        def _hold_push(self, path: str, when: str) -> None:
+            if server.hold and server.hold_push == when and self.command == "POST" and path.endswith("receive-pack"):
+                server.held.set()
+                server.hold.wait(60)
+
         def _forward(self, path: str, query: str, body: bytes) -> None:
+            self._hold_push(path, "before")
             env = {
                 "PATH": os.environ["PATH"],
                 "GIT_PROJECT_ROOT": str(server.root),
@@ -141,6 +150,7 @@ def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
                 "REMOTE_USER": USER,
             }
             done = subprocess.run([BACKEND], input=body, env=env, capture_output=True)
+            self._hold_push(path, "after")
             head, _, content = done.stdout.partition(b"\r\n\r\n")
             fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if line)
             status = int(fields.pop("Status", "200").split()[0])
@@ -159,7 +169,7 @@ def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(content[: server.cut_after])
                 self.close_connection = True
                 return
-            if is_pack and server.hold:
+            if is_pack and server.hold and not server.hold_push:
                 self.wfile.write(content[:10])
                 self.wfile.flush()
                 server.held.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -38,6 +38,9 @@ class GithubApi:
     """How many lists lack what is there: it was made at the same moment."""
     requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     garbage: bool = False
+    hold: threading.Event | None = None
+    """What the answer to a pull request that was made waits for."""
+    held: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
@@ -91,6 +94,9 @@ def _handler(api: GithubApi) -> type[BaseHTTPRequestHandler]:
                 status, found = 401, {"message": "Bad credentials"}
             else:
                 status, found = api.answer(self.command, parts.path, parse_qs(parts.query), body)
+            if api.hold and self.command == "POST":
+                api.held.set()
+                api.hold.wait(60)
             if api.lose_answers and self.command == "POST":
                 return
             data = json.dumps(found).encode()
@@ -98,7 +104,8 @@ def _handler(api: GithubApi) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            self.wfile.write(data)
+            with suppress(OSError):  # the client was ended
+                self.wfile.write(data)
 
     return Handler
 
@@ -113,5 +120,7 @@ def github_api(token: str) -> Generator[GithubApi]:
         try:
             yield api
         finally:
+            if api.hold:
+                api.hold.set()
             http.shutdown()
             thread.join()
