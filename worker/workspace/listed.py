@@ -269,7 +269,7 @@ def _excludes_file(repository: Path) -> Path | None:
 class KeptRules:
     """What is recorded beside a copy: whether ignored files count as any other, and rules from elsewhere.
 
-    ``cloned``: what commands do to git's own state is no change, because commits of the agent are not delivered.
+    ``cloned``: changes of git's own state do not count, because commits of the agent are not delivered.
     """
 
     everything: bool = False

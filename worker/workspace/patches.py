@@ -141,7 +141,7 @@ class Comparison:
     outer: OuterRules | None = None
     """Rules from outside for what git ignores; None where ignored files are changes as all others are."""
     without_git: bool = False
-    """Whether git's own state is no change."""
+    """Whether changes of git's own state do not count."""
     _parts: list[str] = field(default_factory=list[str])
     _comments: list[str] = field(default_factory=list[str])
     """Comment lines of the patch about omitted files."""
