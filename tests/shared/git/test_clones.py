@@ -19,6 +19,7 @@ from deputize.shared.settings import Settings
 from tests.hostile.planted import plant
 from tests.network.git_server import TOKEN, USER, GitServer, git, make_repository
 from tests.shared.git.cloning import cloned, everything_below, settings, write_credentials
+from tests.waiting import until_sync
 
 FILES = {"app.py": "one\n", "docs/guide.md": "# Guide\n"}
 
@@ -247,7 +248,7 @@ def test_git_is_ended_with_what_waits_for_it(server: GitServer, source: Path, tm
         with pytest.raises(GitStopped), cloned(settings(tmp_path, server), url, stop=stop):
             pass
         stopping.result()
-    assert processes_with(str(tmp_path)) == []
+    until_sync(lambda: processes_with(str(tmp_path)) == [], 10)
     server.hold.set()
     server.hold = None
     with cloned(settings(tmp_path, server), url) as clone:  # what was left is no hindrance
@@ -260,7 +261,7 @@ def processes_with(text: str) -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             line = (process / "cmdline").read_bytes().replace(b"\0", b" ")
-            if line.startswith(b"git") and text.encode() in line + (process / "environ").read_bytes():
+            if b"git" in line.partition(b" ")[0] and text.encode() in line + (process / "environ").read_bytes():
                 found.append(line.decode())
         except OSError:
             continue
@@ -284,6 +285,12 @@ def test_a_repository_that_is_too_large_is_refused(server: GitServer, tmp_path: 
         chosen = settings(tmp_path / "home", server)
         with pytest.raises(Invalid, match="too large to be cloned"), cloned(chosen, url, most=1_000_000):
             pass
+    past = make_repository(tmp_path / "past", {"a.txt": noise})
+    (past / "a.txt").write_text("small")
+    git(past, "commit", "-qam", "small")
+    url = server.add(past, "past.git")
+    with pytest.raises(Invalid, match="too large to be cloned"), cloned(chosen, url, depth=2, most=1_000_000):
+        pass
     assert not [*tmp_path.glob("home/**/clones/*")]
 
 
