@@ -37,7 +37,7 @@ OwnCommand = Literal[
 SECONDS = 600.0
 """For one command, with what it sends over the network."""
 _LOOK_SECONDS = 0.05
-_STALLED_SECONDS = 30
+_STALLED_SECONDS = 120
 _OF_NETWORK = {
     "http.followRedirects": "false",
     "http.lowSpeedLimit": "1",
