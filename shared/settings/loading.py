@@ -93,6 +93,11 @@ class Settings(SettingsFields):
         return self.workspaces / "repositories"
 
     @property
+    def private(self) -> tuple[Path, ...]:
+        """What no sandbox may show: the state of this service, and the credentials of git hosts."""
+        return (self.home, self.workspaces, *([self.git_credentials_file] if self.git_credentials_file else []))
+
+    @property
     def secrets(self) -> list[str]:
         """Values that must not leave the process: they are masked in events, results and logs."""
         set_here = filter(None, (self.token, self.tools.search_key, self.redis.password))
