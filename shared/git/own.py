@@ -111,7 +111,8 @@ class OwnRepository:
 
         Raises RepositoryFailed with its kind, GitStopped, or what else ends the ``patience``.
         """
-        env = own_environment() | {"GIT_DIR": str(self.directory), **self.variables}
+        own = str(self.directory)  # also as the home: libcurl would look for credentials in the user's .netrc
+        env = own_environment() | {"GIT_DIR": own, "HOME": own, **self.variables}
         env |= {known: environment()[name] for name, known in _OF_MACHINE.items() if name in environment()}
         pipe = subprocess.PIPE
         with subprocess.Popen(

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -239,33 +240,32 @@ def test_git_is_ended_with_what_waits_for_it(server: GitServer, source: Path, tm
     url, stop = server.add(source), threading.Event()
     server.hold = threading.Event()
 
-    def stop_when_held() -> None:
+    def environments() -> list[list[bytes]]:
+        """Those of the processes that work in this test's cache."""
+        found: list[list[bytes]] = []
+        for process in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                variables = process.read_bytes().split(b"\0")
+                here = [each for each in variables if each.startswith(f"GIT_DIR={tmp_path}/home".encode())]
+                found += [variables] if here else []
+        return found
+
+    def stop_when_held() -> list[bytes]:
         assert server.held.wait(30)
+        homes = [each for variables in environments() for each in variables if each.startswith(b"HOME=")]
         stop.set()
+        return homes
 
     with ThreadPoolExecutor(1) as threads:
         stopping = threads.submit(stop_when_held)
-        with pytest.raises(GitStopped), cloned(settings(tmp_path, server), url, stop=stop):
+        with pytest.raises(GitStopped), cloned(settings(tmp_path / "home", server), url, stop=stop):
             pass
-        stopping.result()
-    until_sync(lambda: processes_with(str(tmp_path)) == [], 10)
+        assert {each.endswith(b"/cache.git") for each in stopping.result()} == {True}  # not the user's, with his .netrc
+    until_sync(lambda: environments() == [], 10)
     server.hold.set()
     server.hold = None
-    with cloned(settings(tmp_path, server), url) as clone:  # what was left is no hindrance
+    with cloned(settings(tmp_path / "home", server), url) as clone:  # what was left is no hindrance
         assert (clone.files / "app.py").exists()
-
-
-def processes_with(text: str) -> list[str]:
-    """The command lines and environments of git's processes that name it."""
-    found: list[str] = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (process / "cmdline").read_bytes().replace(b"\0", b" ")
-            if b"git" in line.partition(b" ")[0] and text.encode() in line + (process / "environ").read_bytes():
-                found.append(line.decode())
-        except OSError:
-            continue
-    return found
 
 
 def test_a_slow_server_is_a_kind(server: GitServer, source: Path, tmp_path: Path) -> None:
