@@ -38,7 +38,7 @@ from ..shared.events import Envelope, RunFinished
 from ..shared.fleet import VERSION_HEADER, ToolCard, WorkerCard, own_version
 from ..shared.log import log
 from ..shared.permission import PermissionOutcome, PermissionRequest
-from ..shared.request import DelegationRequest, Limits
+from ..shared.request import DelegationRequest, Deliver, Limits
 from ..shared.runs.cost import CostReport
 from ..shared.text import visible
 from ..shared.wire import LONGEST_SHOWN
@@ -54,6 +54,7 @@ T = TypeVar("T")
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
+DELIVERY_SECONDS = 300.0
 SILENCE_SECONDS = 45.0
 """Seconds without data, three missed keepalives, after which a stream's connection counts as dead."""
 REMEDY = "start one with `deputize up` or set DEPUTIZE_URL"
@@ -204,6 +205,11 @@ class Client(Service):
 
     async def resume(self, id: str) -> Delegation:
         return await self._read("POST", f"/v1/delegations/{id}/resume", Delegation.model_validate)
+
+    async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
+        body = wanted.model_dump_json(by_alias=True, exclude_unset=True) if wanted else "{}"
+        path, patient = f"/v1/delegations/{id}/deliver", httpx2.Timeout(DELIVERY_SECONDS)
+        return await self._read("POST", path, Delegation.model_validate, content=body, timeout=patient)
 
     async def answer_permission(
         self,

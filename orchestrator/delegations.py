@@ -22,7 +22,7 @@ from ..shared.ids import new_id
 from ..shared.log import log
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from ..shared.queue import Ticket, create_app, send_tickets
-from ..shared.request import MAX_BATCH, DelegationRequest, Limits
+from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits
 from ..shared.request_rules import with_agent
 from ..shared.runs import disk, permissions
 from ..shared.runs.cost import CostReport, cost_report
@@ -34,6 +34,7 @@ from ..shared.wire import now
 from . import audit_log
 from .audit_log import AuditPage, AuditRecord
 from .continuation import check_continued, continued_request, repeated_request
+from .delivery import delivered, note_delivered
 from .home import is_full, no_space
 from .request_checks import check_requests
 from .service import AcceptedDelegation, PageOf, Service
@@ -256,6 +257,13 @@ class Delegations(Service):
         async with _redis_guard(self._settings):
             await resume(self.store.redis, id)
             return await self.store.get(id)
+
+    async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
+        async with _redis_guard(self._settings):
+            delegation, patch = await self.store.get(id), await self.store.patch(id)
+            if git := await delivered(delegation, wanted, patch, self._settings):
+                await note_delivered(self.store.redis, id, git)
+            return await self._found(id)
 
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False

@@ -27,7 +27,15 @@ from ..shared.events import Envelope, RunFinished
 from ..shared.facts import VerifyItem
 from ..shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
 from ..shared.redis_access import reached
-from ..shared.request import ApprovalMode, AutomaticRetry, DelegationRequest, Limits, RetryReason, WorkspaceSpec
+from ..shared.request import (
+    ApprovalMode,
+    AutomaticRetry,
+    DelegationRequest,
+    Deliver,
+    Limits,
+    RetryReason,
+    WorkspaceSpec,
+)
 from ..shared.settings import Settings
 from ..shared.wire import explain
 from .client import Client
@@ -75,6 +83,7 @@ class RequestFields(TypedDict, total=False):
     model: str | None
     tool_call_style: Literal["native", "xml"]
     workspace: str | Path | WorkspaceSpec | Mapping[str, Any]
+    deliver: Deliver | Mapping[str, Any] | None
     output_schema: Mapping[str, Any] | type[Any] | None
     verify: Sequence[VerifyItem | Mapping[str, Any]]
     protect: Sequence[str] | None
@@ -256,6 +265,10 @@ class Orchestrator:
         """Goes on with a paused delegation, which an ended stack left; without effect on another unfinished one."""
         return await self.service.resume(id)
 
+    async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
+        """Pushes what a finished delegation changed in its clone, as its request or ``wanted`` asks; at most once."""
+        return await self.service.deliver(id, wanted)
+
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
         """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
         return await self.service.permissions(delegation)
@@ -339,6 +352,7 @@ class SyncOrchestrator:
     continue_ = _blocking(Orchestrator.continue_)
     retry = _blocking(Orchestrator.retry)
     resume = _blocking(Orchestrator.resume)
+    deliver = _blocking(Orchestrator.deliver)
     permissions = _blocking(Orchestrator.permissions)
     answer_permission = _blocking(Orchestrator.answer_permission)
     cancel = _blocking(Orchestrator.cancel)

@@ -17,6 +17,7 @@ from ..shared.settings import Settings
 from ..shared.text import did_you_mean
 from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES
 from ..shared.workspaces import UPLOAD_POINTER, use_upload
+from .delivery import check_git
 
 MAX_SUGGESTIONS = 5
 MAX_NAMED = 50
@@ -49,7 +50,6 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
     if reason := unknown_agent(request.agent, settings.agents):
         raise Invalid(reason, [{"pointer": "/agent", "detail": reason}])
     _check_tools(request.tools, tools)
-    _check_version(request)
     if request.output_schema is not None:
         from ..shared.output_schema import check_output_schema
 
@@ -61,6 +61,7 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
         _check_directory(Path(request.workspace.path), settings)
     if isinstance(request.workspace, ArchiveWorkspace) and not request.builds_on:  # which has files of its own
         check_upload(request.workspace.upload, settings)
+    check_git(request, settings)
 
 
 def _check_directory(path: Path, settings: Settings) -> None:
@@ -88,20 +89,6 @@ def check_upload(upload: str, settings: Settings) -> None:
         kept = f"uploads are kept for {settings.upload_retention_seconds:,} s after their last use"
         detail = f"there is no upload {upload} here ({kept}); send the archive by PUT /v1/uploads, then this again"
         raise Invalid(detail, [{"pointer": UPLOAD_POINTER, "detail": detail}])
-
-
-def _check_version(request: DelegationRequest) -> None:
-    """Raises Invalid for valid fields that this version does not support."""
-    missing = {
-        "/workspace/kind": (request.workspace.kind == "git", "use 'archive' or 'directory'"),
-    }
-    errors = [
-        {"pointer": pointer, "detail": f"this version cannot do that yet; {instead}"}
-        for pointer, (asked, instead) in missing.items()
-        if asked
-    ]
-    if errors:
-        raise Invalid("; ".join(f"{error['pointer']}: {error['detail']}" for error in errors), errors)
 
 
 def _check_commands(request: DelegationRequest, settings: Settings) -> None:

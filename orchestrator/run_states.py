@@ -66,7 +66,7 @@ class RunState:
                 self._pause(event)
             case "permission_answered" | "resumed_waiting":
                 self.status = "running"
-            case "model_retried" | "progress" | "error" | "check_completed":
+            case "model_retried" | "progress" | "error" | "check_completed" | "delivered":
                 self.step = line_of(event) or ""
             case "run_finished" | "text_delta" | "thinking_delta" | "step_updated":
                 pass

@@ -30,6 +30,7 @@ ROUTES: Mapping[tuple[str, str], frozenset[Scope]] = {
     ("POST", "/v1/delegations:batch"): _SUBMIT,
     ("POST", "/v1/delegations/{id}/cancel"): _SUBMIT,
     ("POST", "/v1/delegations/{id}/continue"): _SUBMIT,
+    ("POST", "/v1/delegations/{id}/deliver"): _SUBMIT,
     ("POST", "/v1/delegations/{id}/resume"): _SUBMIT,
     ("POST", "/v1/delegations/{id}/retry"): _SUBMIT,
     ("PUT", "/v1/uploads"): _SUBMIT,

@@ -14,7 +14,7 @@ from ..shared.errors import Conflict, Unavailable
 from ..shared.events import Envelope
 from ..shared.fleet import ToolCard, WorkerCard
 from ..shared.permission import PermissionOutcome, PermissionRequest
-from ..shared.request import DelegationRequest, Limits
+from ..shared.request import DelegationRequest, Deliver, Limits
 from ..shared.runs.cost import CostReport
 from ..shared.wire import Wire
 from .audit_log import AuditPage
@@ -128,6 +128,10 @@ class Service(Protocol):
 
     async def resume(self, id: str) -> Delegation:
         """Goes on with a paused delegation; without effect on another unfinished one."""
+        ...
+
+    async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
+        """Pushes what a finished delegation changed in its clone, as ``wanted`` or its request asks; at most once."""
         ...
 
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:

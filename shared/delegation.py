@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import Field, TypeAdapter, computed_field, model_validator
 
 from .errors import DeputizeError
-from .facts import FileChange, Trust, Verification
+from .facts import FileChange, GitFacts, Trust, Verification
 from .request import DelegationRequest, Limits
 from .text import count
 from .wire import Timestamp, Wire
@@ -134,6 +134,8 @@ class ToolAgentResult(Wire):
     output_status: Literal["valid", "missing", "invalid"] | None = None
     """Null where no output was asked for. Missing: nothing was handed in; invalid: nothing of it was valid."""
     verification: Verification = Verification()
+    git: GitFacts | None = None
+    """Null where its workspace was not cloned from a git repository."""
     trust: Trust = Trust()
     artifacts: list[Artifact] = Field(default_factory=list)
     reaped: list[str] = Field(default_factory=list)

@@ -22,6 +22,7 @@
     ├── ModelUnavailable         the operator: the model's endpoint does not answer or refuses access
     │   └── ContextFull          the loop: the conversation exceeds the model's window; it continues from a summary
     ├── LimitReached             the caller: a limit ended the run; the result names it
+    ├── RepositoryFailed         the caller and the operator: a git repository cannot be used; ``kind`` is the reason
     ├── WorkspaceLost            the caller and the operator: an earlier attempt's files are not on this machine
     └── Fenced                   the worker itself: it lost its lease and must stop at once
 
@@ -38,6 +39,7 @@ Others cross files of the worker or the command line and become a result or one 
     ├── BadEntry                 an archive has an entry that is not extracted, or is damaged
     ├── SourceTooLarge           there is more to copy than ``sandbox.disk_bytes``
     ├── CopyStopped              a copy was cancelled
+    ├── GitStopped               a command of git was cancelled
     ├── GroundError              the files of a run cannot be laid out for its checks
     ├── NotDelegated             the worker: there is no control group for the commands of its runs
     └── CannotApply              a file cannot take a run's change without losing other work
@@ -54,6 +56,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
+from typing import Literal
 
 
 class DeputizeError(Exception):
@@ -189,6 +192,26 @@ class ModelUnavailable(DeputizeError):
 
 class ContextFull(ModelUnavailable):
     """The conversation exceeds the model's context window; a shorter one would be answered."""
+
+
+RepositoryKind = Literal[
+    "repository_not_found",
+    "repository_forbidden",
+    "repository_authentication",
+    "repository_ref",
+    "repository_unreachable",
+    "delivery_patch",
+    "delivery_branch",
+    "delivery_pull_request",
+]
+
+
+class RepositoryFailed(DeputizeError):
+    """A git repository cannot be cloned from, or delivered to. The message begins with the kind."""
+
+    def __init__(self, kind: RepositoryKind, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind: RepositoryKind = kind
 
 
 class WorkspaceLost(DeputizeError):

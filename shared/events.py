@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, Field, TypeAdapter
 
 from .delegation import Step, TerminationReason, ToolAgentResult, Usage
-from .facts import Ground
+from .facts import GitFacts, Ground
 from .fleet import ToolTraits
 from .permission import PermissionQuestion
 from .request import DelegationRequest, Limits
@@ -209,6 +209,13 @@ class ErrorSeen(Event):
     kind: str
 
 
+class Delivered(Event):
+    """The changes were pushed to the repository that they began with; ``run_finished`` follows."""
+
+    type: Literal["delivered"] = "delivered"
+    git: GitFacts
+
+
 class Heartbeat(Transient):
     type: Literal["heartbeat"] = "heartbeat"
     turn: int
@@ -239,6 +246,7 @@ AnyEvent = Annotated[
     | CheckCompleted
     | ProgressMade
     | ErrorSeen
+    | Delivered
     | Heartbeat,
     Field(discriminator="type"),
 ]

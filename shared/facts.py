@@ -179,6 +179,16 @@ class Verification(Wire):
         return cls(verdict="inconclusive", why=f"the checks were not completed: {why}")
 
 
+class GitFacts(Wire):
+    """What a delegation over a git repository began with, and what of it was delivered, if anything was."""
+
+    base: str
+    """The commit that was cloned."""
+    branch: str | None = None
+    commit: str | None = None
+    pull_request_url: str | None = None
+
+
 class Trust(Wire):
     """What a conversation has read, so that its words can be judged by where they may come from.
 

@@ -28,5 +28,13 @@ def first_id(moment: datetime, prefix: str = "dlg") -> str:
     return _written(prefix, max(0, int(moment.timestamp() * 1000)) << 80)
 
 
+def moment_of(id: str) -> float:
+    """Returns when an id was made, in seconds since the epoch."""
+    number = 0
+    for character in id.partition("_")[2]:
+        number = number << 5 | _ALPHABET.index(character)
+    return (number >> 80) / 1000
+
+
 def _written(prefix: str, number: int) -> str:
     return f"{prefix}_" + "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))

@@ -117,11 +117,15 @@ class DirectoryWorkspace(Request):
 
 
 class GitWorkspace(Request):
-    """This version refuses it."""
+    """A clone of a git repository: `https` of a host that the service's settings name, or a folder of the worker's."""
 
     kind: Literal["git"]
-    url: str = Field(min_length=1)
-    ref: str | None = None
+    url: str = Field(min_length=1, max_length=MAX_NAME)
+    """Without credentials; the service's settings have those of each host."""
+    ref: str | None = Field(default=None, min_length=1, max_length=255)
+    """A branch, a tag or a whole commit id. Null is the repository's default branch."""
+    depth: int = Field(default=1, ge=1, le=2**31 - 1)
+    """How many commits of its history are there; nothing that came after it is."""
 
 
 class ArchiveWorkspace(Request):
@@ -135,6 +139,33 @@ class ArchiveWorkspace(Request):
 WorkspaceSpec = Annotated[
     EmptyWorkspace | DirectoryWorkspace | GitWorkspace | ArchiveWorkspace, Field(discriminator="kind")
 ]
+
+
+class PullRequest(Request):
+    """A pull request for a delivered branch, by GitHub's API."""
+
+    title: str | None = Field(default=None, min_length=1, max_length=256)
+    """Null is the first line of the task."""
+    body: str = Field(default="", max_length=60_000)
+    draft: bool = True
+
+
+class Deliver(Request):
+    """A commit with the run's changes over the commit that was cloned, pushed as a new branch to the same repository.
+
+    Branches that are there already are never changed, and a repeated delivery is the same commit.
+    """
+
+    branch: str = Field(default="deputize/{id}", min_length=1, max_length=200)
+    """Its name; {id} is that of the delegation."""
+    message: str | None = Field(default=None, min_length=1, max_length=10_000)
+    """Of the commit; null is the first line of the task."""
+    pull_request: PullRequest | None = None
+    require: Literal["verified", "finished"] | None = None
+    """Whether only what was verified is delivered, or whatever it finished. Null: verified, if there is a `verify`."""
+
+    def branch_of(self, id: str) -> str:
+        return self.branch.replace("{id}", id)
 
 
 class DelegationRequest(Request):
@@ -171,6 +202,8 @@ class DelegationRequest(Request):
     """How the model writes tool calls; xml is for models without native ones."""
     workspace: WorkspaceSpec = EmptyWorkspace()
     """The files to work on. It gets a copy of its own; the original is never changed. A string is a directory."""
+    deliver: Deliver | None = None
+    """Where its changes go when it has finished: for a git workspace only. Null: nowhere, but they can be later."""
     output_schema: dict[str, Any] | None = None
     """The JSON Schema of `output` in the result, at most 64 KiB; references begin with #/. Formats are not checked."""
     verify: VerifyItems = Field(default_factory=list)

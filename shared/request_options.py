@@ -23,6 +23,9 @@ Kind = Literal["word", "text", "names", "labels", "checks", "globs", "retry", "w
 TEXT = "TEXT|@FILE|-"
 """The placeholder of a text that may also be in a file or on standard input."""
 
+REQUIRED = ("verified", "finished")
+"""What has to be true of a result before it is delivered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -90,6 +93,11 @@ OPTIONS = {
         least=0,
         most=10,
     ),
+    "deliver/branch": Option("--deliver", "BRANCH", "Push the changes of --git as this branch; {id} is filled in."),
+    "deliver/message": Option("--deliver-message", TEXT, "The message of that commit.", kind="text"),
+    "deliver/require": Option("--deliver-if", None, "Default: verified, where anything is.", choices=REQUIRED),
+    "deliver/pullRequest/title": Option("--pull-request", "TITLE", "Open a pull request for it, as a draft."),
+    "deliver/pullRequest/body": Option("--pull-request-body", TEXT, "Its text.", kind="text"),
     "sharedContextLength": Option(
         "--shared-context-length",
         "CHARACTERS",

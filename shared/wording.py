@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .delegation import Step, ToolAgentResult, Usage
     from .events import (
         AnyEvent,
+        Delivered,
+        ErrorSeen,
         ModelRetried,
         PermissionAnswered,
         PermissionRequested,
@@ -48,7 +50,7 @@ def line_of(event: AnyEvent, at: datetime | None = None) -> str | None:
     With ``at``, when it happened, the end of a step has its duration.
     """
     match event.type:
-        case "run_queued" | "run_started" | "run_resumed" | "run_retried" | "run_finished":
+        case "run_queued" | "run_started" | "run_resumed" | "run_retried" | "delivered" | "run_finished":
             return _run(event)
         case "turn_started" | "replied" | "model_retried":
             return _turn(event)
@@ -64,13 +66,18 @@ def line_of(event: AnyEvent, at: datetime | None = None) -> str | None:
         case "progress":
             return event.message
         case "error":
-            return event.message if event.kind == "rate" else f"{event.kind}: {event.message}"
+            return _error(event)
         case "text_delta" | "thinking_delta" | "step_updated" | "heartbeat":
             return None
     assert_never(event)
 
 
-def _run(event: RunQueued | RunStarted | RunResumed | RunRetried | RunFinished) -> str:
+def _error(event: ErrorSeen) -> str:
+    named = event.kind == "rate" or event.message.startswith(f"{event.kind}: ")
+    return event.message if named else f"{event.kind}: {event.message}"
+
+
+def _run(event: RunQueued | RunStarted | RunResumed | RunRetried | Delivered | RunFinished) -> str:
     match event.type:
         case "run_queued":
             return f"queued: {event.request.title}"
@@ -81,6 +88,8 @@ def _run(event: RunQueued | RunStarted | RunResumed | RunRetried | RunFinished) 
         case "run_retried":
             again = f"done again from the start in {seconds(event.delay_seconds)} (retry {event.retry} of {event.of})"
             return f"{again}, after {event.reason}: {event.error}"
+        case "delivered":
+            return ", ".join(filter(None, (f"delivered as {event.git.branch}", event.git.pull_request_url)))
         case "run_finished":
             return outcome(event.result)
     assert_never(event)

@@ -12,10 +12,11 @@ from pydantic_core import to_json
 
 from ..shared import log as logs
 from ..shared.delegation import Progress, Status, TerminationReason, ToolAgentResult
-from ..shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, WorkspaceLost
-from ..shared.events import Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
+from ..shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, RepositoryFailed, WorkspaceLost
+from ..shared.events import Delivered, Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
 from ..shared.facts import SummaryClaim, Verification
 from ..shared.log import log
+from ..shared.request import GitWorkspace
 from ..shared.runs.cost import MODEL, SPENT
 from ..shared.runs.disk import DISK
 from ..shared.runs.record import OUTPUT, Claim
@@ -103,7 +104,7 @@ class Run:
                 await self._retry(again)
                 return None
             outputs = await self._outputs()
-            result = self._result(outcome, outputs)
+            result = await self._delivered(self._result(outcome, outputs), outcome, outputs)
             await self._finish(result, outputs)
             return result
         except Fenced:
@@ -128,10 +129,13 @@ class Run:
             self.context.emit.set({MODEL: model.name})
             self.context.meter.set_price(model, self.spending.caps)
             offer = await self.services.offer(self.claim)
-            self.workspace = await self.services.workspace(self.claim, offer.profile.disk_bytes, self._report_progress)
-            return await self._carry_out(model, self.workspace, offer)
+            return await self._carry_out(model, offer)
         except Refused as error:
             return self._failure(TerminationReason.REFUSED, error.detail)
+        except RepositoryFailed as error:
+            may_pass = error.kind == "repository_unreachable"
+            self.context.report_error(str(error), error.kind)
+            return RunOutcome(TerminationReason.ERROR if may_pass else TerminationReason.REFUSED, str(error), may_pass)
         except WorkspaceLost as error:
             return self._failure(TerminationReason.WORKER_LOST, str(error))
         except (ModelUnavailable, Misconfigured) as error:
@@ -145,9 +149,10 @@ class Run:
             log.exception("the run failed inside")
             return self._failure(TerminationReason.ERROR, exhausted(error) or f"internal error: {error!r}")
 
-    async def _carry_out(self, model: Model, workspace: Workspace, offer: RunOffer) -> RunOutcome:
-        preparing = offer.project_tools(self.claim, workspace, self._report_progress)
+    async def _carry_out(self, model: Model, offer: RunOffer) -> RunOutcome:
         try:
+            self.workspace = workspace = await self._opened(offer)
+            preparing = offer.project_tools(self.claim, workspace, self._report_progress)
             project = await self._until_stopped(preparing, lambda: self.context.meter.time_for_summary)
         except TimeoutError:
             limit, when = self.context.meter.out_of_time(), " while the project was set up" * self.claim.is_first
@@ -186,6 +191,13 @@ class Run:
         except _CancelledError:
             cancelled = replace(outcome, reason=TerminationReason.CANCELLED)
             return cancelled, Verification.incomplete("the delegation was cancelled")
+
+    async def _opened(self, offer: RunOffer) -> Workspace:
+        """Opens the workspace; what comes from another machine is within the run's time."""
+        opening = self.services.workspace(self.claim, offer.profile.disk_bytes, self._report_progress)
+        if not isinstance(self.claim.request.workspace, GitWorkspace):
+            return await opening
+        return await self._until_stopped(opening, lambda: self.context.meter.time_for_summary)
 
     async def _settle(self) -> None:
         """Counts the calls that earlier attempts left under way, and ends their steps: they are not gone on with."""
@@ -333,6 +345,24 @@ class Run:
         work = Work.of(self.claim.request, self.context.steps.ended, facts)
         return claims(outcome.summary, work) if outcome.is_report else []
 
+    async def _delivered(self, result: ToolAgentResult, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:
+        """Returns the result with what became of its changes in their repository."""
+        if not isinstance(self.claim.request.workspace, GitWorkspace):
+            return result
+        from .workspace.delivery import deliver_changes
+
+        git = await deliver_changes(
+            self.claim.request,
+            self.services.settings,
+            result,
+            outputs.facts,
+            mask=self.context.emit.mask.text,
+            report=self.context.report_error,
+            note=self._report_progress,
+            check_fence=self.children.check_fence,
+        )
+        return self._result(outcome, outputs).model_copy(update={"git": git})
+
     async def _retry(self, event: RunRetried) -> None:
         """Releases the run to its next try, in one write, the last one of this try."""
         await self.spending.settle()
@@ -361,4 +391,6 @@ class Run:
         await self.spending.settle()
         artifacts = {name: self.context.emit.mask.text(text) for name, text in outputs.kept.items()}
         retention = self.services.settings.retention_seconds
+        if result.git and result.git.commit:
+            self.context.emit.emit(Delivered(git=result.git))  # in the same write: once, whatever becomes of a worker
         await self.context.emit.end(RunFinished(result=result), fields, retention=retention, artifacts=artifacts)

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from ..shared.bus import Bus
 from ..shared.connection import Pipe, connect, retried
@@ -16,7 +17,7 @@ from ..shared.errors import Invalid, Misconfigured, WorkspaceLost
 from ..shared.fleet import Fleet
 from ..shared.log import log
 from ..shared.queue import Ticket
-from ..shared.request import DirectoryWorkspace
+from ..shared.request import DirectoryWorkspace, GitWorkspace
 from ..shared.request_rules import foreign_script
 from ..shared.runs.keys import LEASES, record_key
 from ..shared.runs.record import Claim
@@ -46,6 +47,9 @@ from .workspace.generation import restore
 from .workspace.tree_copy import LONG_SECONDS, CopyTally, reported
 from .workspace.workspace import Workspace
 
+A_REPOSITORY = 4
+"""How many runs of the process copy from one git repository at a time, or wait until it is fetched."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Services:
@@ -71,6 +75,10 @@ class Services:
     outages: Outages
     prefixes: SharedPrefixes
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
+    repositories: WeakValueDictionary[str, asyncio.Semaphore] = field(
+        default_factory=WeakValueDictionary[str, asyncio.Semaphore]
+    )
+    """Which git repositories are copied from just now: the other runs over each of them wait without a thread."""
     long_copy_seconds: float = LONG_SECONDS
     """Seconds after which the copy of a workspace is reported."""
     retry_seconds: float = 1.0
@@ -134,10 +142,16 @@ class Services:
         sources = self.settings.workspace_sources
         if sources is None and not self.settings.local:
             sources = []
-        earlier, tally = claim.files_of, CopyTally()
+        earlier, tally, few = claim.files_of, CopyTally(), nullcontext()
         filled = partial(restore, root / earlier.id, at_start=earlier.at_start, tally=tally) if earlier else None
-        copy = Workspace.create(spec, claim.id, root, sources, claim.attempt, most, tally, restore=filled)
-        return await reported(copy, tally, source, report, self.long_copy_seconds)
+        if isinstance(spec, GitWorkspace) and filled is None:
+            from .workspace.cloned import GitSource  # most runs need none of it
+
+            source, filled = spec.url, GitSource(spec, claim.id, self.settings, most, tally).fill
+            few = self.repositories.setdefault(source, asyncio.Semaphore(A_REPOSITORY))
+        async with few:
+            copy = Workspace.create(spec, claim.id, root, sources, claim.attempt, most, tally, restore=filled)
+            return await reported(copy, tally, source, report, self.long_copy_seconds)
 
 
 def checked_rules(settings: Settings, tools: Sequence[AnyTool]) -> Sequence[Rule]:

@@ -248,6 +248,10 @@ def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, 
     workspace, command = delegation.request.workspace, partial(output.command, settings)
     if option := LIMIT_OPTIONS.get(result.termination_reason):
         yield f"  to go on: {command('continue', delegation.id, 'go on', option, 'N')}"
+    if result.git and result.git.commit:
+        yield ", ".join(filter(None, (f"  delivered as {result.git.branch}", result.git.pull_request_url)))
+    elif result.git and result.file_changes:
+        yield f"  to push its changes as a branch{why}: {command('deliver', delegation.id)}"
     if workspace.kind == "archive" and any(change.in_patch for change in result.file_changes):
         yield f"  to take this over{why}: {command('apply', delegation.id, '--into', 'DIR')}"
     elif not isinstance(workspace, DirectoryWorkspace) and result.file_changes:

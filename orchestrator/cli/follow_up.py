@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...shared.request_options import OPTIONS
+from ...shared.request_options import OPTIONS, REQUIRED
+from ...shared.request_options import TEXT as TEXT_SHOWN
 from ...shared.text import count
 from . import output
 from .connect import Service, ask, asynchronous, connect, full_id, load_settings, unfinished
@@ -122,6 +123,35 @@ async def _ids(client: Client, given: Sequence[str], chosen: Callable[[Delegatio
     if given:
         return [await full_id(client, id) for id in given]
     return [delegation.id async for delegation in unfinished(client) if chosen(delegation)]
+
+
+@click.command()
+@click.argument("id")
+@click.option("--branch", "deliver", metavar="BRANCH", help="Its name; {id} is filled in. Default: deputize/{id}.")
+@click.option("--message", "deliver_message", type=TEXT, metavar=TEXT_SHOWN, help="The message of the commit.")
+@click.option("--if", "deliver_if", type=click.Choice(REQUIRED), help="Default: verified, where anything is.")
+@options_of("deliver/pullRequest/title", "deliver/pullRequest/body")
+@click.option("--json", "as_json", is_flag=True, help="The delegation as one JSON object.")
+@asynchronous
+async def deliver(id: str, as_json: bool, **given: Any) -> Exit:
+    """Push what a run changed in its clone, as a new branch of the repository that it was cloned from.
+
+    Without options as its request asks, by default as deputize/ID. At most once; a branch that is there is not changed.
+    An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    """
+    from ...shared.request import Deliver
+
+    settings = load_settings()
+    async with connect(settings) as service:
+        asked = given_fields(given).get("deliver")
+        wanted = Deliver.model_validate(asked) if asked else None
+        delegation = await service.client.deliver(await full_id(service.client, id), wanted)
+    if as_json:
+        output.json_line(delegation.to_json())
+    elif delegation.result and (git := delegation.result.git):
+        output.line(f"{git.branch} is {git.commit}")
+        output.lines([git.pull_request_url] if git.pull_request_url else [])
+    return Exit.SUCCEEDED
 
 
 @click.command()

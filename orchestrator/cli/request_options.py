@@ -31,6 +31,9 @@ _WORKSPACE_OPTIONS = (
         metavar="DIR",
         help="Work on a copy of this directory. Default: the current one in a git repository, else an empty one.",
     ),
+    click.option("--git", metavar="URL", help="Work on a clone of this git repository, by https."),
+    click.option("--ref", metavar="REF", help="The branch, tag or commit of --git; default: its default branch."),
+    click.option("--depth", type=click.IntRange(1), metavar="N", help="How many commits of --git; default: 1."),
     click.option("--no-workspace", is_flag=True, help="Work in an empty directory."),
     click.option("--with-ignored", is_flag=True, help="Copy what .gitignore names, too."),
     click.option("--exclude", multiple=True, metavar="PATTERN", help="Do not copy this, as in .gitignore; repeatable."),
@@ -40,7 +43,9 @@ FLAGS = {
     **{pointer: option.flag for pointer, option in OPTIONS.items()},
     "workspace/exclude": "--exclude",
     "workspace/upload": "--upload",
+    **{f"workspace/{name}": f"--{option}" for name, option in {"url": "git", "ref": "ref", "depth": "depth"}.items()},
     "workspace": "--workspace",
+    "deliver": "--deliver",
 }
 """Pointers into a request, and what the command line calls them."""
 
@@ -134,7 +139,9 @@ def given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
             value = _REPEATABLE[option.kind](value or ()) or None
         if value is not None:
             *parents, name = pointer.split("/")
-            inside = fields.setdefault(parents[0], {}) if parents else fields
+            inside = fields
+            for parent in parents:
+                inside = inside.setdefault(parent, {})
             inside[name] = value
     return fields
 
@@ -145,7 +152,7 @@ def workspace_here(settings: Settings, given: Mapping[str, Any]) -> Path | None:
     A service elsewhere cannot see it, and a repository that begins at the home directory has more than a project.
     """
     named: Path | None = given["workspace"]
-    elsewhere = settings.url or given.get("upload")
+    elsewhere = settings.url or given.get("upload") or given["git"]
     if named or given["no_workspace"] or given["continues"] or given["from_turn"] or elsewhere:
         return named
     from ...shared.git import repository_of
@@ -162,6 +169,10 @@ def note_if_empty(requests: Iterable[DelegationRequest], given: Mapping[str, Any
 
 def _workspace(given: Mapping[str, Any]) -> dict[str, Any] | None:
     workspace: Path | None = given["workspace"]
+    if given["git"]:
+        return _clone(given)
+    if given["ref"] or given["depth"]:
+        raise click.UsageError("--ref and --depth are about the repository of --git URL, which is missing")
     if upload := given.get("upload"):
         return {"kind": "archive", "upload": upload}
     if given["no_workspace"]:
@@ -178,6 +189,13 @@ def _workspace(given: Mapping[str, Any]) -> dict[str, Any] | None:
     # The worker runs in another working directory.
     path = {"kind": "directory", "path": str(workspace.absolute())}
     return path | {name: value for name, value in rules.items() if value}
+
+
+def _clone(given: Mapping[str, Any]) -> dict[str, Any]:
+    if any(given[name] for name in ("workspace", "no_workspace", "with_ignored", "exclude")):
+        raise click.UsageError("--git excludes the other options for the files to work on, but --ref and --depth")
+    clone = {"kind": "git", "url": given["git"], "ref": given["ref"], "depth": given["depth"]}
+    return {name: value for name, value in clone.items() if value is not None}
 
 
 def read_json(text: str) -> Any:

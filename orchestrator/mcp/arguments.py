@@ -17,9 +17,6 @@ from ...shared.wire import LONGEST_SHOWN, Request, explain
 ID = re.compile(r"dlg_[0-9a-z]{26}")
 MAX_MANY = 100
 MAX_WAIT_SECONDS = 600.0
-UNSUPPORTED = ()
-"""Fields of a request that the service refuses today: a model must not be offered them."""
-UNSUPPORTED_WORKSPACES = ("git",)
 
 
 def _is_id(text: str) -> str:
@@ -98,7 +95,7 @@ def parsed(model: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
 
 def input_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Returns the schema of a tool's arguments, without the fields that the service refuses today."""
-    return _without_unsupported(_plain(model, "validation"))
+    return _plain(model, "validation")
 
 
 def output_schema(model: type[BaseModel]) -> dict[str, Any]:
@@ -128,15 +125,3 @@ def _inlined(part: Any, definitions: dict[str, Any], *, names: bool = False) -> 
     return {
         key: _inlined(each, definitions, names=key == "properties") for key, each in found.items() if key not in dropped
     }
-
-
-def _without_unsupported(schema: dict[str, Any]) -> dict[str, Any]:
-    properties: dict[str, Any] = schema["properties"]
-    if "requests" in properties:
-        _without_unsupported(properties["requests"]["items"])
-    if "task" in properties:
-        for name in UNSUPPORTED:
-            del properties[name]
-        kinds = properties["workspace"]["oneOf"]
-        kinds[:] = [each for each in kinds if each["properties"]["kind"]["const"] not in UNSUPPORTED_WORKSPACES]
-    return schema

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from ...shared.delegation import Delegation, Status, ToolAgentStep
 from ...shared.errors import Invalid, TooLarge
-from ...shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, Batch, DelegationRequest, Limits
+from ...shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, Batch, DelegationRequest, Deliver, Limits
 from ...shared.runs.disk import Pruned
 from ...shared.wire import Request
 from ..access_tokens import RequestNote, name_of_caller
@@ -295,3 +295,22 @@ async def retry_delegation(
     """
     key = one_key(wanted.idempotency_key, header)
     return located(await service.retry(id, from_turn=wanted.from_turn, idempotency_key=key), response, note)
+
+
+@router.post(
+    "/delegations/{id}/deliver",
+    responses=problem_responses(400, 404, 408, 409, 413, 415, 422, 503),
+    openapi_extra=document(Deliver, required=False),
+)
+async def deliver_delegation(
+    service: Service,
+    id: str,
+    wanted: Annotated[Deliver, Depends(body_of(Deliver, MAX_REQUEST_BYTES, required=False))],
+    note: Note,
+) -> Delegation:
+    """Pushes the changes of a finished delegation as a new branch to the repository that it was cloned from.
+
+    Without fields as its request asks. At most once: what is delivered already is returned as it is. 409 where nothing
+    can be delivered.
+    """
+    return shown(await service.deliver(id, wanted if wanted.model_fields_set else None), note)

@@ -240,6 +240,15 @@ class SettingsFields(_Table):
     """Where workspaces live; default: ``workspaces`` below ``home``."""
     workspace_sources: Annotated[list[Path] | None, COMMA_SEPARATED] = None
     """Roots from which directory workspaces may be copied. Unset: none, or any with the embedded stack."""
+    git_hosts: Annotated[list[str], COMMA_SEPARATED] = []
+    """Hosts (``name`` or ``name:port``) that git workspaces may be cloned from, and branches delivered to, by https.
+    A host of this machine with its port may be reached without TLS."""
+    git_credentials_file: AbsolutePath | None = None
+    """A user and token per git host, in the format of git's store: ``https://USER:TOKEN@HOST``, one per line."""
+    git_author: str = Field(default="deputize <deputize@localhost>", pattern=r"^[^<>\x00-\x1f]+ <[^<>\s]+>$")
+    """Who commits what is delivered: ``NAME <ADDRESS>``. The service and all workers need the same one."""
+    github_api_url: str = Field(default="https://api.github.com", pattern=r"^https?://\S+$")
+    """GitHub's API, for pull requests: its own for github.com, or ``https://HOST/api/v3`` for an Enterprise server."""
     max_streams: int = Field(default=5000, ge=1)
     """How many event streams, long polls and waiting MCP calls the API serves at a time, and how many MCP sessions."""
     max_streams_per_caller: int = Field(default=1000, ge=1)

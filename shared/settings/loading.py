@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, get_args
 
@@ -87,11 +88,31 @@ class Settings(SettingsFields):
         return self.workspaces / "setup"
 
     @property
+    def repositories(self) -> Path:
+        """Where clones of git repositories are kept: on the disk of the workspaces that are copied from them."""
+        return self.workspaces / "repositories"
+
+    @property
+    def private(self) -> tuple[Path, ...]:
+        """What no sandbox may show: the state of this service, and the credentials of git hosts."""
+        return (self.home, self.workspaces, *([self.git_credentials_file] if self.git_credentials_file else []))
+
+    @property
     def secrets(self) -> list[str]:
         """Values that must not leave the process: they are masked in events, results and logs."""
         set_here = filter(None, (self.token, self.tools.search_key, self.redis.password))
         own = [secret.get_secret_value() for secret in set_here]
-        return [*secrets_of(self.endpoint_variables()), *own, *passwords_in(self.redis_url)]
+        return [*secrets_of(self.endpoint_variables()), *own, *passwords_in(self.redis_url), *self._git_secrets()]
+
+    def _git_secrets(self) -> list[str]:
+        """Without a readable file there are none: then nothing can use them either."""
+        if self.git_credentials_file is None:
+            return []
+        from ..git.credentials import read_credentials
+
+        with suppress(Misconfigured):
+            return [secret for each in read_credentials(self.git_credentials_file) for secret in each.secrets]
+        return []
 
     @property
     def asks_for_token(self) -> bool:

@@ -13,7 +13,8 @@ from tests.architecture.sources import PACKAGES, dotted, name, python_files, tre
 pytestmark = pytest.mark.system
 
 STARTS = {
-    "shared/git.py": "git, without any configuration of a repository",
+    "shared/git/command.py": "git, without any configuration of a repository",
+    "shared/git/own.py": "git, in repositories that only we write",
     "orchestrator/child.py": "our own programs",
     "orchestrator/cli/doctor.py": "our own program",
     "orchestrator/cli/policy.py": "our own program",
@@ -64,7 +65,7 @@ def test_git_is_started_in_one_place_only() -> None:
         for module, node in nodes()
         if module in STARTS and isinstance(node, ast.Constant) and re.fullmatch(r"(\S*/)?git( .*)?", str(node.value))
     }
-    assert named == {"shared/git.py"}, "call deputize.shared.git.git: it starts nothing that a repository names"
+    assert named == {"shared/git/command.py"}, "call deputize.shared.git.git: it starts nothing that a repository names"
 
 
 def test_no_program_of_ours_imports_from_the_working_directory() -> None:

@@ -32,7 +32,7 @@ from deputize.shared.errors import Conflict, KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
 from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
-from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Limits
+from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits
 from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.record import brief, matches, not_found
@@ -237,6 +237,17 @@ class FakeService(FakePermissions):
         if self._known(id).status.finished:
             raise Conflict(f"{id} is finished, so it cannot be resumed; `deputize show {id}` has its result")
         self.runs[id] = self.runs[id].model_copy(update={"paused": False})
+        return self.runs[id]
+
+    async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
+        """What the host would have done: the changes are there, as the branch that was asked for."""
+        delegation = self._known(id)
+        if delegation.result is None or delegation.result.git is None:
+            raise Conflict(f"{id} did not work on a git repository; `deputize apply` takes its changes over")
+        branch = (wanted or delegation.request.deliver or Deliver()).branch_of(id)
+        made = delegation.result.git.model_copy(update={"branch": branch, "commit": "c" * 40})
+        result = delegation.result.model_copy(update={"git": made})
+        self.runs[id] = delegation.model_copy(update={"result": result})
         return self.runs[id]
 
     async def prune(

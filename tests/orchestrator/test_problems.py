@@ -85,24 +85,6 @@ async def test_a_wrong_field_is_pointed_at(real: httpx2.AsyncClient, body: dict[
 
 
 @pytest.mark.parametrize(
-    ("field", "pointer"),
-    [
-        ({"workspace": {"kind": "git", "url": "https://example.org/a.git"}}, "/workspace/kind"),
-    ],
-)
-async def test_what_this_version_cannot_do_is_refused_and_not_passed_over(
-    real: httpx2.AsyncClient, field: dict[str, Any], pointer: str
-) -> None:
-    one = problem(await real.post("/v1/delegations", json={"task": "t", **field}))
-    assert (one["status"], one["errors"][0]["pointer"]) == (422, pointer)
-    batch = problem(
-        await real.post("/v1/delegations:batch", json={"requests": [{"task": "t"}, {"task": "t", **field}]})
-    )
-    assert (batch["status"], batch["errors"][0]["pointer"]) == (422, f"/requests/1{pointer}")
-    assert (await real.get("/v1/delegations")).json()["items"] == []
-
-
-@pytest.mark.parametrize(
     ("check", "pointer"),
     [
         ({"run": ""}, "run"),

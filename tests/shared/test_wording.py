@@ -41,6 +41,7 @@ LINES = {
     "permission_answered": 'permission prm_1: denied by token "ada": no',
     "check_completed": "check 1 on the base: red",
     "progress": "compacting the conversation",
+    "delivered": "delivered as deputize/dlg_01, https://github.com/o/r/pull/7",
     "error": "model_unavailable: the endpoint does not answer",
 }
 """The lines of the samples; all other events are for programs."""

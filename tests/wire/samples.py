@@ -60,6 +60,12 @@ REQUEST = DelegationRequest.model_validate(
     }
 )
 
+GIT = {
+    "base": "a" * 40,
+    "branch": "deputize/dlg_01",
+    "commit": "b" * 40,
+    "pullRequestUrl": "https://github.com/o/r/pull/7",
+}
 RESULT = ToolAgentResult.model_validate(
     {
         "delegationId": ID,
@@ -208,6 +214,7 @@ _EVENTS: list[dict[str, Any]] = [
     {"type": "step_completed", "step": _STEP},
     {"type": "check_completed", "check": 0, "on": "base", "ok": False, "exitCode": 1, "outputTail": "FAILED"},
     {"type": "progress", "message": "compacting the conversation"},
+    {"type": "delivered", "git": GIT},
     {"type": "error", "message": "the endpoint does not answer", "kind": "model_unavailable"},
     {"type": "heartbeat", "turn": 3, "toolCalls": 5, "lastTool": "edit_file", "elapsedMs": 20000, "costUsd": None},
     {"type": "waiting", "why": "rate", "detail": "HTTP 529 from https://api.example/v1/messages: overloaded."},

@@ -14,7 +14,6 @@ from fastapi.routing import APIRoute
 from jsonschema_rs import Draft202012Validator
 
 from deputize.orchestrator.app import create_app
-from deputize.orchestrator.mcp.arguments import UNSUPPORTED, UNSUPPORTED_WORKSPACES
 from deputize.orchestrator.problems import Problem
 from deputize.orchestrator.routes import ROUTERS
 from deputize.orchestrator.scopes import OPEN_PATHS
@@ -108,16 +107,6 @@ def _properties(document: dict[str, Any], name: str, value: dict[str, Any]) -> s
     if mapping := schema.get("discriminator", {}).get("mapping"):
         return _properties(document, mapping[value["type"]].rsplit("/", 1)[-1], value)
     return set(schema["properties"])
-
-
-def test_what_is_refused_is_described_so(document: dict[str, Any]) -> None:
-    schemas = document["components"]["schemas"]
-    described = [schemas["DelegationRequest"]["properties"][name] for name in UNSUPPORTED]
-    described += [schemas[f"{kind.capitalize()}Workspace"] for kind in UNSUPPORTED_WORKSPACES]
-    assert [each["description"] for each in described if "This version refuses" not in each["description"]] == []
-    whole = [*schemas["DelegationRequest"]["properties"].items(), *((name, schemas[name]) for name in schemas)]
-    refused = {name for name, each in whole if "This version refuses" in each.get("description", "")}
-    assert refused == {*UNSUPPORTED, *(f"{kind.capitalize()}Workspace" for kind in UNSUPPORTED_WORKSPACES)}
 
 
 def test_numbers_as_text_are_taken_as_the_document_says(document: dict[str, Any]) -> None:

@@ -146,6 +146,8 @@ class Janitor:
         await disk.note_removed(self.store.redis, [folder.name for folder in removed])
         if removed:
             log.info("%d workspaces removed", len(removed))
+        for folder in await asyncio.to_thread(_unused_clones, self.settings.repositories, older_than):
+            await run_in_thread(delete_unused, folder)
         return len(removed)
 
     async def _sweep_uploads(self) -> None:
@@ -176,6 +178,11 @@ def _folders(root: Path) -> list[tuple[str, Path]]:
     found = [(path.name, path) for path in root.glob("dlg_*") if "." not in path.name]
     halves = [*root.glob("dlg_*.*"), *root.glob("selftest-*"), *root.glob("survey-*")]
     return found + [(path.name, path) for path in halves if _age("", path) > 0]
+
+
+def _unused_clones(root: Path, older_than: float) -> list[Path]:
+    """Returns clones of repositories that no run was copied from for so long, then repositories; a use renews both."""
+    return [path for path in (*root.glob("*/clones/*"), *root.glob("*")) if _age("", path) > older_than]
 
 
 def _age(ended: str, folder: Path) -> float:

@@ -87,12 +87,12 @@ def tools_for(settings: Settings, source: Path | None) -> ProjectTools:
     """Returns what the settings let commands find that work on a copy of ``source``. Reads the file system."""
     show = [path for path in settings.sandbox.show if not _unreadable(path)]
     source, environ = (source, environment()) if settings.sandbox.find_tools else (None, {})
-    return find_tools(source, environ, show, (settings.home, settings.workspaces))
+    return find_tools(source, environ, show, settings.private)
 
 
 def check_shown(settings: Settings) -> None:
     """Raises Misconfigured for a path, of the sandbox or of a profile, that does not exist or must not be shown."""
-    private, sandbox = (settings.home, settings.workspaces), settings.sandbox
+    private, sandbox = settings.private, settings.sandbox
     shown_paths(sandbox.show, private)
     for name, profile in sandbox.profiles.items():
         shown_paths(profile.show, private, f"sandbox.profiles.{name}.show")

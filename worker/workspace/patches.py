@@ -140,6 +140,8 @@ class Comparison:
     max_bytes: int
     outer: OuterRules | None = None
     """Rules from outside for what git ignores; None where ignored files are changes as all others are."""
+    without_git: bool = False
+    """Whether changes of git's own state do not count."""
     _parts: list[str] = field(default_factory=list[str])
     _comments: list[str] = field(default_factory=list[str])
     """Comment lines of the patch about omitted files."""
@@ -150,6 +152,8 @@ class Comparison:
     def differences(self) -> tuple[list[Difference], list[str]]:
         """Returns the changes by content, and the new files that git ignores, which are none."""
         differences = self.manifest.differences(self.deadline)
+        if self.without_git:
+            differences = [each for each in differences if ".git" not in each.path.split("/")]
         paths = set[str]() if self.outer is None else self._ignored(differences, self.outer)
         ignored = [printable_path(each.path) for each in differences if each.path in paths]
         return [each for each in differences if each.path not in paths], ignored

@@ -156,13 +156,17 @@ def copy_linked_state(state: Path, common: Path, files: int, copy: StateCopy) ->
 
 @dataclass(frozen=True, slots=True)
 class KeptRules:
-    """What is recorded beside a copy: whether ignored files count as any other, and rules from elsewhere."""
+    """What is recorded beside a copy: whether ignored files count as any other, and rules from elsewhere.
+
+    ``cloned``: changes of git's own state do not count, because commits of the agent are not delivered.
+    """
 
     everything: bool = False
     outer: OuterRules = ()
+    cloned: bool = False
 
     def write(self, folder: Path) -> None:
-        (folder / _KEPT).write_text(json.dumps([self.everything, self.outer]), "ascii")
+        (folder / _KEPT).write_text(json.dumps([self.everything, self.outer, self.cloned]), "ascii")
 
     @classmethod
     def read(cls, folder: Path) -> KeptRules:

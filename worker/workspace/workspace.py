@@ -43,7 +43,8 @@ from .source import (
 from .tree_copy import CopyStopped, CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
 
 Restore = Callable[[Path, Event], None]
-_NOT_COPIED = "not-copied.json"
+NOT_COPIED = "not-copied.json"
+"""Sentences about what a workspace lacks of its source, beside it."""
 _MAX_NAMED = 20
 _MAX_SCANNED = 250
 """Files up to which a scan costs less than a process that measures them."""
@@ -167,7 +168,7 @@ class Workspace:
         """Does the blocking work of ``facts``."""
         compared = self._comparison(deadline, max_bytes).run()
         with suppress(FileNotFoundError):  # an empty workspace has none
-            return replace(compared, not_copied=json.loads((self._folder / _NOT_COPIED).read_text("ascii")))
+            return replace(compared, not_copied=json.loads((self._folder / NOT_COPIED).read_text("ascii")))
         return compared
 
     def changed(self) -> Changed:
@@ -179,7 +180,7 @@ class Workspace:
         files, base = self._fds
         kept = KeptRules.read(self._folder)
         outer = None if kept.everything else kept.outer
-        return Comparison(self._manifest, files, base, deadline, max_bytes, outer)
+        return Comparison(self._manifest, files, base, deadline, max_bytes, outer, kept.cloned)
 
 
 class Changed(NamedTuple):
@@ -238,10 +239,7 @@ def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
     if isinstance(spec, ArchiveWorkspace):
         _extract(spec.upload, folder, rules)
         return
-    if not isinstance(spec, DirectoryWorkspace):
-        raise invalid(
-            "/workspace/kind", f"workspaces of kind {spec.kind!r} are not supported yet; use directory or empty"
-        )
+    assert isinstance(spec, DirectoryWorkspace)  # a repository fills its workspace itself, as what is restored does
     with open_source(spec.path, rules.sources) as source, held_source(spec.path, source, folder):
         try:
             _copy(source, folder, spec, rules)
@@ -292,7 +290,7 @@ def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules
         copy.run()
         if ((real / ".git").is_file() or (real / ".git").is_symlink()) and include(".git", False):
             copy.left_out |= _copy_linked_state(real, files, rules)
-        (folder / _NOT_COPIED).write_text(json.dumps([*without_git, *_not_copied_sentences(copy.left_out)]), "ascii")
+        (folder / NOT_COPIED).write_text(json.dumps([*without_git, *_not_copied_sentences(copy.left_out)]), "ascii")
         write_origin(folder, real)
         _copy_base(files, base, rules)
 

@@ -60,9 +60,32 @@ def test_every_field_of_a_request_has_an_option(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     fields = {*aliases(DelegationRequest)} - NOT_YET - {"limits"} | {f"limits/{each}" for each in aliases(Limits)}
-    assert {*FLAGS} == fields | {"workspace/exclude", "workspace/upload"}
+    workspaces = {f"workspace/{each}" for each in ("exclude", "upload", "url", "ref", "depth")}
+    deliveries = ("branch", "message", "require", "pullRequest/title", "pullRequest/body")
+    assert {*FLAGS} == fields | workspaces | {f"deliver/{each}" for each in deliveries}
     offered = {option for param in command.params for option in param.opts}
     assert {FLAGS[field] for field in fields} - {"TASK"} <= offered
+
+
+async def test_a_repository_is_the_workspace(url: str, service: FakeService, tmp_path: Path) -> None:
+    given = ["--git", "https://example.org/x.git", "--ref", "v1", "--depth", "3"]
+    done = await deputize("run", "t", *given, "--detach", cwd=tmp_path, DEPUTIZE_URL=url)
+    assert done.code == 0
+    ((_, run),) = service.runs.items()
+    asked = {"kind": "git", "url": "https://example.org/x.git", "ref": "v1", "depth": 3}
+    assert run.request.workspace.model_dump() == asked
+
+
+@pytest.mark.parametrize("more", [["--workspace", "."], ["--no-workspace"], ["--with-ignored"], ["--exclude", "x"]])
+async def test_a_repository_excludes_other_files(url: str, tmp_path: Path, more: list[str]) -> None:
+    done = await deputize("run", "t", "--git", "https://example.org/x.git", *more, cwd=tmp_path, DEPUTIZE_URL=url)
+    assert (done.code, "--git excludes" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("lone", [["--ref", "v1"], ["--depth", "3"]])
+async def test_what_is_about_a_repository_needs_one(url: str, tmp_path: Path, lone: list[str]) -> None:
+    done = await deputize("run", "t", *lone, cwd=tmp_path, DEPUTIZE_URL=url)
+    assert (done.code, "--git URL, which is missing" in done.err) == (2, True)
 
 
 async def test_options_make_the_request(url: str, service: FakeService, tmp_path: Path) -> None:

@@ -9,14 +9,12 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from deputize.orchestrator.mcp.arguments import UNSUPPORTED, UNSUPPORTED_WORKSPACES, input_schema
-from deputize.orchestrator.request_checks import check_requests
+from deputize.orchestrator.mcp.arguments import input_schema
 from deputize.shared.delegation import TerminationReason
-from deputize.shared.errors import Invalid, Unavailable
+from deputize.shared.errors import Unavailable
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.mcp.clients import connected, content, texts
-from tests.orchestrator.serving import settings
 from tests.waiting import until
 
 
@@ -205,22 +203,11 @@ async def test_the_tools_say_what_a_client_may_assume(url: str) -> None:
             assert "title" not in field, name
 
 
-def test_a_model_is_offered_every_field_but_those_that_are_refused_today() -> None:
+def test_a_model_is_offered_every_field() -> None:
     properties = input_schema(DelegationRequest)["properties"]
-    aliases = {field.alias for field in DelegationRequest.model_fields.values()}
-    assert aliases - set(properties) == set(UNSUPPORTED)
+    assert {field.alias for field in DelegationRequest.model_fields.values()} == set(properties)
     kinds = {kind["properties"]["kind"]["const"] for kind in properties["workspace"]["oneOf"]}
-    assert kinds == {"empty", "directory", "archive"}
-    values = [*({name: value} for name, value in REFUSED.items()), *({"workspace": each} for each in WORKSPACES)]
-    assert set(REFUSED) == set(UNSUPPORTED)
-    assert {each["kind"] for each in WORKSPACES} == set(UNSUPPORTED_WORKSPACES)
-    for value in values:
-        with pytest.raises(Invalid, match="this version cannot do that yet"):
-            check_requests([DelegationRequest.model_validate({"task": "x"} | value)], [], settings(), batch=False)
-
-
-REFUSED: dict[str, Any] = {}
-WORKSPACES = [{"kind": "git", "url": "https://example.org/x.git"}]
+    assert kinds == {"empty", "directory", "archive", "git"}
 
 
 async def test_a_delegation_its_patch_and_its_artifacts_are_resources(url: str, service: FakeService) -> None:

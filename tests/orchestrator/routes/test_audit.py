@@ -11,6 +11,7 @@ import pytest
 from deputize.orchestrator.auth import SAFE_METHODS
 from deputize.orchestrator.scopes import MCP_PATH, ROUTES
 from deputize.shared.errors import Unavailable
+from deputize.shared.facts import GitFacts
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.access_tokens import MAIN, bearer, entry, secret_of, serving, write
@@ -37,7 +38,7 @@ async def test_each_changing_route_has_an_entry(service: FakeService, path: Path
     service.workspaces = path.parent / "workspaces"
     id = (await service.create(DelegationRequest(task="first"))).delegation.id
     if not route.endswith("/resume"):
-        service.finish(id)
+        service.finish(id, git=GitFacts(base="a" * 40))
     async with serving(service, path) as http:
         sent = {"X-Request-ID": "req-1", **bearer("ci")}
         answer = await http.request(method, route.replace("{id}", id), json=BODIES.get(route, {}), headers=sent)

@@ -6,6 +6,7 @@ import shutil
 import sys
 import venv
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.sandbox.environment import homes
-from deputize.worker.sandbox.project_tools import ProjectTools, find_tools, shown_paths, tools_for
+from deputize.worker.sandbox.project_tools import ProjectTools, check_shown, find_tools, shown_paths, tools_for
 from tests.processes.ordinary_user import ORDINARY_UID, home_of_an_ordinary_user, need_ordinary_user
 from tests.waiting import until
 from tests.worker.forked import in_child
@@ -234,6 +235,16 @@ def own_homes() -> Iterator[None]:
     homes.cache_clear()
     yield
     homes.cache_clear()
+
+
+def test_the_credentials_of_git_hosts_are_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "kit").mkdir()
+    (tmp_path / "kit/credentials").write_text("")
+    shown = {"environ": {"DEPUTIZE_SANDBOX_SHOW": str(tmp_path / "kit")}, "home": tmp_path / "home"}
+    check_shown(Settings.load(**shown))
+    for use in (check_shown, partial(tools_for, source=None)):
+        with pytest.raises(Misconfigured, match="which is never shown"):
+            use(Settings.load(**shown, git_credentials_file=tmp_path / "kit/credentials"))
 
 
 def test_the_state_of_the_service_is_not_shown_and_a_missing_path_is_named(tmp_path: Path) -> None:

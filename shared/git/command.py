@@ -13,14 +13,14 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from .errors import Misconfigured
-from .settings.files import regular_bytes
-from .settings.variables import environment
+from ..errors import Misconfigured
+from ..settings.files import regular_bytes
+from ..settings.variables import environment
 
 GitCommand = Literal["cat-file", "check-ignore", "config", "ls-files", "merge-file"]
 """What may be asked: commands that start no other git, as ``status`` and ``diff`` do in submodules."""
@@ -44,6 +44,19 @@ _ENVIRONMENT = {
     "LC_ALL": "C",
 }
 _NO_CONFIGURATION = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_SYSTEM": "/dev/null", "GIT_CONFIG_GLOBAL": "/dev/null"}
+_SERVED = " ".join(
+    f"-c {option}"
+    for option in (
+        "core.hooksPath=/dev/null",
+        "core.fsmonitor=false",
+        "core.alternateRefsCommand=true",
+        "receive.autogc=false",
+        "receive.denyCurrentBranch=refuse",
+        "receive.denyDeleteCurrent=refuse",
+    )
+)
+UPLOAD_PACK, RECEIVE_PACK = (f"git {_SERVED} {name}" for name in ("upload-pack", "receive-pack"))
+"""How the other side of a local repository is started: its configuration is a stranger's, and so are its hooks."""
 _OF_USER = ("HOME", "XDG_CONFIG_HOME", *_NO_CONFIGURATION)
 """The variables that lead to the user's own configuration."""
 
@@ -89,8 +102,7 @@ def running_git(
         env |= {name: variables[name] for name in _OF_USER if name in variables} if as_user else _NO_CONFIGURATION
         if command == "config" and repository:
             env["GIT_DIR"] = str(git_directory(repository).absolute())
-        options = [text for name, value in _OPTIONS.items() for text in ("-c", f"{name}={value}")]
-        argv = [_program(env["PATH"]), "--no-pager", *options, command, *map(str, arguments)]
+        argv = [*command_line(env["PATH"]), command, *map(str, arguments)]
         pipe = subprocess.PIPE
         with subprocess.Popen(
             argv, bufsize=0, cwd=cwd or repository or own, env=env, stdin=pipe, stdout=pipe, stderr=pipe
@@ -99,6 +111,17 @@ def running_git(
                 yield process
             finally:
                 process.kill()
+
+
+def own_environment() -> dict[str, str]:
+    """Returns the environment for git in a repository of ours: no configuration of the system or a user counts."""
+    return {"PATH": environment().get("PATH", os.defpath), **_ENVIRONMENT, **_NO_CONFIGURATION}
+
+
+def command_line(path: str, further: Mapping[str, str] = {}) -> list[str]:
+    """Returns how git is started, with options that no configuration changes; ``path`` is searched for it."""
+    options = [text for name, value in {**_OPTIONS, **further}.items() for text in ("-c", f"{name}={value}")]
+    return [_program(path), "--no-pager", *options]
 
 
 def _program(path: str) -> str:

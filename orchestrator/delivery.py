@@ -1,0 +1,89 @@
+"""The delivery of a delegation that has ended, when it is asked for afterwards, and what a request may ask of one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from urllib.parse import SplitResult
+
+from ..shared.delegation import Delegation
+from ..shared.errors import Conflict, Invalid, RepositoryFailed, Unavailable
+from ..shared.facts import GitFacts
+from ..shared.git.delivery import SECONDS, Delivery, withheld
+from ..shared.git.github import api_host
+from ..shared.git.own import Patience
+from ..shared.git.remote import check_ref, check_url
+from ..shared.masking import SecretMask
+from ..shared.request import DelegationRequest, Deliver, GitWorkspace
+from ..shared.runs.keys import record_key
+from ..shared.settings import Settings
+
+_SAMPLE = "dlg_" + 26 * "0"
+
+
+def check_git(request: DelegationRequest, settings: Settings) -> None:
+    """Raises Invalid for a repository that may not be cloned, and for a delivery that cannot be."""
+    workspace, wanted = request.workspace, request.deliver
+    if isinstance(workspace, GitWorkspace):
+        check_url(workspace.url, settings)
+        if workspace.ref is not None:
+            check_ref(workspace.ref, "/workspace/ref")
+    elif wanted is not None:
+        raise _invalid("/deliver", "only changes of a git workspace can be delivered; `patch` has those of others")
+    if wanted is not None:
+        check_wanted(request, wanted, settings, "/deliver")
+
+
+def check_wanted(request: DelegationRequest, wanted: Deliver, settings: Settings, pointer: str = "") -> None:
+    """Raises Invalid for a branch that git does not allow, and for a pull request where nothing can make it."""
+    check_ref(wanted.branch_of(_SAMPLE), f"{pointer}/branch")
+    assert isinstance(request.workspace, GitWorkspace)
+    url = check_url(request.workspace.url, settings)
+    if wanted.pull_request and not (isinstance(url, SplitResult) and url.hostname == api_host(settings)):
+        why = f"pull requests can be made at {api_host(settings)} only; see DEPUTIZE_GITHUB_API_URL"
+        raise _invalid(f"{pointer}/pullRequest", why)
+    if wanted.pull_request and settings.git_credentials_file is None:
+        raise _invalid(f"{pointer}/pullRequest", "the API needs a token; see DEPUTIZE_GIT_CREDENTIALS_FILE")
+
+
+def _invalid(pointer: str, detail: str) -> Invalid:
+    return Invalid(detail, [{"pointer": pointer, "detail": detail}])
+
+
+async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, settings: Settings) -> GitFacts | None:
+    """Delivers the changes of an ended delegation, unless that is done; returns what was.
+
+    Raises Conflict where there is nothing that can be, Invalid, and Unavailable where the host does not answer.
+    """
+    result, wanted = delegation.result, wanted or delegation.request.deliver or Deliver()
+    if result is None:
+        raise Conflict(f"{delegation.id} is {delegation.status}; what it changes can be delivered when it has ended")
+    if result.git is None:
+        raise Conflict(f"{delegation.id} did not work on a git repository; `deputize apply` takes its changes over")
+    if result.git.commit:
+        return None
+    check_wanted(delegation.request, wanted, settings)
+    if why := withheld(delegation.request, wanted, result):
+        raise Conflict(why)
+    missing = result.left_out if result.truncated else []
+    delivery = Delivery(delegation.id, delegation.request, wanted, result.git.base, patch, missing)
+    try:
+        git = await asyncio.to_thread(delivery.run, settings, Patience(seconds=SECONDS))
+    except (RepositoryFailed, OSError) as error:
+        unreachable = isinstance(error, RepositoryFailed) and error.kind == "repository_unreachable"
+        raise (Unavailable if unreachable else Conflict)(SecretMask(settings.secrets).text(str(error))) from None
+    if git.commit is None:
+        raise Conflict(f"{delegation.id} changed no files, so there is nothing to deliver")
+    return git
+
+
+async def note_delivered(redis: Any, id: str, git: GitFacts) -> None:
+    """Adds what was delivered to the result, if it is still kept."""
+    key = record_key(id)
+    async with redis.pipeline() as pipe:
+        await pipe.watch(key)
+        if text := await pipe.hget(key, "result"):
+            pipe.multi()
+            pipe.hset(key, "result", json.dumps(json.loads(text) | {"git": git.to_dict()}, ensure_ascii=False))
+            await pipe.execute()

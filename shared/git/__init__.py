@@ -1,0 +1,23 @@
+"""git outside of a sandbox: questions about a repository, clones of remote ones, and branches that are pushed."""
+
+from .command import (
+    GitCommand,
+    blob_id,
+    git,
+    git_directory,
+    read_regular,
+    repository_of,
+    running_git,
+    shared_state,
+)
+
+__all__ = [
+    "GitCommand",
+    "blob_id",
+    "git",
+    "git_directory",
+    "read_regular",
+    "repository_of",
+    "running_git",
+    "shared_state",
+]

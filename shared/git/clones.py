@@ -1,0 +1,278 @@
+"""Clones of repositories: one cache per repository and machine, and from it a clone per commit, to be copied by runs.
+
+A clone has the history that its depth allows and nothing else of the cache, so that no run finds what came after its
+ref. Many runs over one repository cost one fetch: one that began after a request was accepted has what it asked for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from ..errors import Invalid, RepositoryFailed
+from ..text import clip, visible
+from .command import UPLOAD_PACK, read_regular
+from .own import OwnRepository, Patience
+from .remote import URL, Remote, is_commit
+
+_MAX_PACKS = 50
+"""A cache with more packs is begun anew."""
+_MAX_NAMED = 20
+_MAX_ATTRIBUTES = 1 << 20
+_LEFTOVERS = ("*.lock", "refs/**/*.lock", "objects/pack/tmp_*", "objects/??/tmp_*")
+"""What commands leave that were killed."""
+_FILTER = re.compile(rb"\bfilter=([\w.-]+)")
+_ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding\n"
+"""Files are exactly what the repository stores, so that a patch of them fits what it stores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A ref of a repository, as a request asks for it. ``since``: a fetch that began then, or later, is new enough.
+
+    Without a ``depth`` any clone of the commit will do.
+    """
+
+    remote: Remote
+    ref: str | None
+    depth: int | None
+    since: float
+    max_bytes: int
+
+    @property
+    def key(self) -> str:
+        return _digest(f"{self.ref}\n{self.depth}")
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """A clone in a folder of its own; ``branch`` is the one that is checked out, if it is one."""
+
+    folder: Path
+    commit: str
+    branch: str | None
+    not_copied: list[str]
+
+    @property
+    def files(self) -> Path:
+        return self.folder / "files"
+
+    @property
+    def state(self) -> Path:
+        return self.files / ".git"
+
+    @classmethod
+    def read(cls, folder: Path) -> Clone:
+        """Raises FileNotFoundError where there is none."""
+        return cls(folder, **json.loads((folder / "clone.json").read_text("utf-8")))
+
+    def write(self, folder: Path) -> None:
+        fields = {"commit": self.commit, "branch": self.branch, "not_copied": self.not_copied}
+        (folder / "clone.json").write_text(json.dumps(fields), "utf-8")
+
+
+@contextmanager
+def clone_of(root: Path, wanted: Wanted, patience: Patience) -> Generator[Clone]:
+    """Yields a clone of the ref, made if it is not there; the janitor keeps it while the block runs. Blocks.
+
+    Raises RepositoryFailed, Invalid for a repository that is too large, and what ends the ``patience``.
+    """
+    place = root / _digest(wanted.remote.url)
+    with ExitStack() as held:
+        held.enter_context(_in_use(place, patience, make=True))
+        with _locked(place / "lock", os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX, patience) as lock:
+            try:
+                clone = _known(place, wanted)
+                held.enter_context(_in_use(clone.folder, patience))
+            except FileNotFoundError:  # there is none, or the janitor has just removed it
+                clone = _Making(place, wanted, patience, lock).run()
+                held.enter_context(_in_use(clone.folder, patience))
+        yield clone
+
+
+@contextmanager
+def _in_use(folder: Path, patience: Patience, *, make: bool = False) -> Generator[None]:
+    """Keeps the janitor from removing a folder. Raises FileNotFoundError if it is removed already."""
+    while make:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError), _in_use(folder, patience):
+            yield
+            return
+    with _locked(folder, os.O_RDONLY | os.O_DIRECTORY, fcntl.LOCK_SH, patience):
+        os.utime(folder)
+        yield
+
+
+@contextmanager
+def _locked(path: Path, flags: int, kind: int, patience: Patience) -> Generator[int]:
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, kind | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                patience.pause()
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _known(place: Path, wanted: Wanted) -> Clone:
+    """Returns the clone of the ref as an earlier fetch found it. Raises FileNotFoundError if none was late enough."""
+    if wanted.ref and is_commit(wanted.ref):
+        pattern = f"{wanted.ref}-{wanted.depth}-" if wanted.depth else f"{wanted.ref}-*"
+        return Clone.read(next((place / "clones").glob(pattern), place / "none"))
+    found = json.loads((place / "fetched" / wanted.key).read_text("utf-8"))
+    if found["at"] < wanted.since:
+        raise FileNotFoundError
+    return Clone.read(place / "clones" / found["clone"])
+
+
+@dataclass(slots=True)
+class _Making:
+    """Makes a clone, under the lock of the repository's folder."""
+
+    place: Path
+    wanted: Wanted
+    patience: Patience
+    lock: int
+
+    def run(self) -> Clone:
+        began = time.time()
+        for leftover in self.place.glob("making.*"):
+            shutil.rmtree(leftover)
+        cache = self._cache()
+        name, branch, commit = self._resolved(cache)
+        folder = self._folder(commit, branch)
+        if not folder.exists():  # it is that of a tag, or moved since
+            commit = self._fetched(cache, name)
+            folder = self._folder(commit, branch)
+        if not folder.exists():
+            self._make(folder, cache, Clone(folder, commit, branch, []))
+        (self.place / "fetched").mkdir(exist_ok=True)
+        (self.place / "fetched" / self.wanted.key).write_text(json.dumps({"at": began, "clone": folder.name}))
+        return Clone.read(folder)
+
+    def _folder(self, commit: str, branch: str | None) -> Path:
+        return self.place / "clones" / f"{commit}-{self.wanted.depth or 1}-{_digest(branch) if branch else ''}"
+
+    def _cache(self) -> OwnRepository:
+        folder = self.place / "cache.git"
+        cache = OwnRepository(folder, self.patience, self.wanted.remote.variables)
+        if not (folder / "config").exists() or len([*folder.glob("objects/pack/*.pack")]) > _MAX_PACKS:
+            shutil.rmtree(folder, ignore_errors=True)
+            cache.make()
+        for leftover in (path for pattern in _LEFTOVERS for path in folder.glob(pattern)):
+            leftover.unlink()
+        return cache
+
+    def _run(self, cache: OwnRepository, command: Literal["fetch", "ls-remote"], *arguments: str) -> bytes:
+        return cache.run(command, f"--upload-pack={UPLOAD_PACK}", *arguments, held=self.lock)
+
+    def _resolved(self, cache: OwnRepository) -> tuple[str, str | None, str]:
+        """Returns the ref's full name, the branch if it is one, and what it names now."""
+        ref, url = self.wanted.ref, self.wanted.remote.url
+        if ref and is_commit(ref):
+            return ref, None, ref
+        listed = os.fsdecode(self._run(cache, "ls-remote", "--symref", url)).splitlines()
+        lines = [line.partition("\t")[::2] for line in listed]
+        head = next((at.removeprefix("ref: ") for at, name in lines if name == "HEAD" and at.startswith("ref: ")), "")
+        refs = {name: at for at, name in lines if name == "HEAD" or name.startswith("refs/")}
+        asked = [ref, f"refs/heads/{ref}", f"refs/tags/{ref}"] if ref else [head, "HEAD"]
+        found = next((each for each in asked if each in refs), None)
+        if found is None:
+            what = f"branch or tag {ref}" if ref else "commit yet"
+            raise RepositoryFailed("repository_ref", f"{url}: it has no {what}; `git ls-remote` lists what it has")
+        return found, found.removeprefix("refs/heads/") if found.startswith("refs/heads/") else None, refs[found]
+
+    def _fetched(self, cache: OwnRepository, name: str) -> str:
+        """Fetches the ref into the cache; returns its commit."""
+        mine, before = f"refs/fetched/{_digest(name)}", _bytes_in(cache.directory)
+
+        def check_growth() -> None:
+            if _bytes_in(cache.directory) - before > self.wanted.max_bytes:
+                raise self._too_large()
+
+        options = "--no-tags", "--no-write-fetch-head", "--force", f"--depth={self.wanted.depth or 1}"
+        self.patience.watch = check_growth
+        try:
+            self._run(cache, "fetch", *options, self.wanted.remote.url, f"{name}:{mine}")
+        finally:
+            self.patience.watch = lambda: None
+        return cache.run("rev-parse", "--verify", f"{mine}^{{commit}}").decode().strip()
+
+    def _too_large(self) -> Invalid:
+        most = f"{self.wanted.max_bytes / (1 << 30):.3g} GiB (raise sandbox.disk_bytes for more)"
+        detail = f"{self.wanted.remote.url} is too large to be cloned: it has more than {most}"
+        return Invalid(detail, [{"pointer": URL, "detail": detail}])
+
+    def _make(self, folder: Path, cache: OwnRepository, clone: Clone) -> None:
+        new = self.place / f"making.{secrets.token_hex(4)}"
+        files, commit = new / "files", clone.commit
+        variables = {"GIT_WORK_TREE": str(files), "GIT_ALLOW_PROTOCOL": "file"}
+        own = OwnRepository(files / ".git", self.patience, variables)
+        own.make(bare=False)
+        (own.directory / "info/attributes").write_text(_ATTRIBUTES)
+        with (own.directory / "config").open("a") as config:
+            config.write(f'[remote "origin"]\n\turl = "{self.wanted.remote.url}"\n\tpushurl = nowhere\n')
+        refs = [f"{commit}:refs/{kind}/{clone.branch}" for kind in ("heads", "remotes/origin") if clone.branch]
+        options = "--no-tags", "--no-write-fetch-head", "--update-head-ok", f"--depth={self.wanted.depth or 1}"
+        own.run("fetch", f"--upload-pack={UPLOAD_PACK}", *options, str(cache.directory), *(refs or [commit]))
+        (own.directory / "HEAD").write_text(f"ref: refs/heads/{clone.branch}\n" if clone.branch else f"{commit}\n")
+        left_out = self._left_out(own.run("ls-tree", "-r", "-l", "-z", "--full-tree", commit))
+        own.run("read-tree", "-m", "-u", commit)
+        replace(clone, not_copied=[*left_out, *_filters(files)]).write(new)
+        folder.parent.mkdir(exist_ok=True)
+        new.rename(folder)
+
+    def _left_out(self, listing: bytes) -> list[str]:
+        """Returns sentences about submodules. Raises Invalid for a tree that is too large."""
+        entries = [entry.split(b"\t", 1) for entry in listing.split(b"\0") if entry]
+        sizes = [about.split()[-1] for about, _ in entries]
+        if sum(int(size) for size in sizes if size != b"-") > self.wanted.max_bytes:
+            raise self._too_large()
+        modules = [visible(os.fsdecode(path)) for about, path in entries if about.startswith(b"160000 ")]
+        shown = [f"{clip(path, 300)} is a submodule and was not copied" for path in modules[:_MAX_NAMED]]
+        more = len(modules) - len(shown)
+        return [*shown, *([f"{more} more submodules were not copied"] if more else [])]
+
+
+def _filters(files: Path) -> list[str]:
+    """Returns a sentence per filter that the repository's attributes name: what they would make of files is not there.
+
+    No filter is applied, so the files of Git LFS are its pointers to them.
+    """
+    named: set[str] = set()
+    for path in files.rglob(".gitattributes"):
+        named |= {name.decode() for name in _FILTER.findall(read_regular(path, _MAX_ATTRIBUTES))}
+    lfs = ["files of Git LFS were not copied, only its pointers to them"] if "lfs" in named else []
+    rest = sorted(named - {"lfs"})[:_MAX_NAMED]
+    return [
+        *lfs,
+        *(f"files of the filter {clip(name, 100)} were copied as the repository stores them" for name in rest),
+    ]
+
+
+def _bytes_in(folder: Path) -> int:
+    """Returns the bytes of the files, as far as they are there all the while."""
+    total = 0
+    for path in folder.glob("objects/pack/*"):
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]

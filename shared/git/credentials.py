@@ -1,0 +1,76 @@
+"""The credentials of git hosts: a file in the format of git's own store, one address with user and token per line."""
+
+from __future__ import annotations
+
+import os
+import stat
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ..errors import Misconfigured
+from ..settings.files import regular_bytes
+
+_MOUNTED = Path("/run/secrets")
+"""Where containers find their secrets: their user has to be able to read what is another's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A user and a token for one host, with its port where it is not the usual one."""
+
+    host: str
+    user: str
+    token: str
+
+    @property
+    def header(self) -> str:
+        """The value of HTTP's header ``Authorization``."""
+        return f"Basic {self._encoded}"
+
+    @property
+    def secrets(self) -> list[str]:
+        """All forms in which the token could be shown."""
+        return [self.token, self._encoded]
+
+    @property
+    def _encoded(self) -> str:
+        return b64encode(f"{self.user}:{self.token}".encode()).decode()
+
+
+def read_credentials(path: Path | None) -> Sequence[Credential]:
+    """Returns the file's entries. Raises Misconfigured, which never quotes the file, if other users may read it."""
+    if path is None:
+        return ()
+    data = regular_bytes(path)
+    if data is None:
+        raise Misconfigured(f"git_credentials_file: {path} does not exist")
+    found = path.stat()
+    is_ours = found.st_uid == os.geteuid() or not path.is_relative_to(_MOUNTED)
+    if is_ours and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise Misconfigured(f"git_credentials_file: other users may read {path}; chmod 600 {path}")
+    lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
+    return [_entry(path, number, line.strip()) for number, line in lines if line.strip() and line[0] != "#"]
+
+
+def _entry(path: Path, number: int, line: str) -> Credential:
+    try:
+        parts = urlsplit(line)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.username and parts.password:
+            return Credential(host_of(parts.scheme, parts.hostname, parts.port), *map(unquote, _userinfo(parts.netloc)))
+    except ValueError:
+        pass
+    raise Misconfigured(f"git_credentials_file: line {number} of {path} is not https://USER:TOKEN@HOST")
+
+
+def _userinfo(netloc: str) -> tuple[str, str]:
+    user, _, token = netloc.rpartition("@")[0].partition(":")
+    return user, token
+
+
+def host_of(scheme: str, name: str, port: int | None) -> str:
+    """Returns ``name``, or ``name:port`` where it is not the scheme's usual one, in lower case."""
+    name = f"[{name}]" if ":" in name else name.lower()
+    return name if port in (None, {"http": 80, "https": 443}[scheme]) else f"{name}:{port}"

@@ -1,0 +1,140 @@
+"""The delivery of a run's changes: a commit over its base, made without any working tree, and pushed to its repository.
+
+The commit is the same however often it is made: tree, parent, message, author and the time of the delegation are. So
+a delivery that is repeated, or of which is not known whether it arrived, is settled by what the remote has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ..delegation import ToolAgentResult
+from ..errors import RepositoryFailed
+from ..facts import GitFacts
+from ..ids import moment_of
+from ..request import DelegationRequest, Deliver, GitWorkspace
+from ..settings import Settings
+from .clones import Clone, Wanted, clone_of
+from .command import RECEIVE_PACK
+from .github import pull_request
+from .own import OwnRepository, Patience
+from .remote import Remote, remote_of
+
+SECONDS = 120.0
+_NEW_BLOB = re.compile(r"^index [0-9a-f]{40}\.\.([0-9a-f]{40})", re.MULTILINE)
+_NO_BLOB = "0" * 40
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What is to be delivered: the changes of an ended delegation over the commit that it began with."""
+
+    id: str
+    request: DelegationRequest
+    wanted: Deliver
+    base: str
+    patch: str
+    left_out: list[str]
+    """Sentences about changes that the patch lacks."""
+
+    @property
+    def branch(self) -> str:
+        return self.wanted.branch_of(self.id)
+
+    @property
+    def message(self) -> str:
+        return f"{(self.wanted.message or self.request.title).strip()}\n\nDeputize-Delegation: {self.id}\n"
+
+    def run(self, settings: Settings, patience: Patience) -> GitFacts:
+        """Makes the commit and pushes it, unless that is done, and the pull request, if one is asked for. Blocks.
+
+        Raises RepositoryFailed with its kind, Invalid where the settings do not allow it, and GitStopped.
+        """
+        if self.left_out:
+            raise RepositoryFailed("delivery_patch", f"the patch is not complete: {'; '.join(self.left_out)}")
+        spec = self.request.workspace
+        assert isinstance(spec, GitWorkspace)
+        remote = remote_of(spec.url, settings)
+        patience.url = remote.url
+        with _objects(settings, remote, self.base, patience) as own:
+            commit = self._commit(own, settings.git_author)
+            if commit is None:
+                return GitFacts(base=self.base)
+            self._push(own, remote, commit)
+        url = None
+        if asked := self.wanted.pull_request:
+            url = pull_request(settings, remote, self.branch, spec.ref, asked, self.request.title)
+        return GitFacts(base=self.base, branch=self.branch, commit=commit, pull_request_url=url)
+
+    def _commit(self, own: OwnRepository, author: str) -> str | None:
+        """Returns the commit; None where nothing differs from the base."""
+        own.run("read-tree", self.base)
+        if self.patch:
+            own.run("apply", "--cached", "--whitespace=nowarn", "-", input=os.fsencode(self.patch))
+        tree = own.run("write-tree").decode().strip()
+        changed = own.run("diff-tree", "-r", "--no-renames", self.base, tree).decode("utf-8", "replace").splitlines()
+        made = Counter(line.split()[3] for line in changed)
+        if Counter(id for id in _NEW_BLOB.findall(self.patch) if id != _NO_BLOB) - made:
+            why = "the patch is not what the run changed: values that must not leave the service are masked in it"
+            raise RepositoryFailed("delivery_patch", why)
+        if not changed:
+            return None
+        name, _, address = author.rstrip(">").rpartition(" <")
+        who = {"NAME": name, "EMAIL": address, "DATE": f"@{int(moment_of(self.id))} +0000"}
+        variables = {f"GIT_{role}_{field}": text for role in ("AUTHOR", "COMMITTER") for field, text in who.items()}
+        committing = OwnRepository(own.directory, own.patience, {**own.variables, **variables})
+        commit = committing.run("commit-tree", tree, "-p", self.base, input=self.message.encode())
+        return commit.decode().strip()
+
+    def _push(self, own: OwnRepository, remote: Remote, commit: str) -> None:
+        """Pushes the branch where there is none yet; what is in doubt is settled by asking the remote."""
+        name = f"refs/heads/{self.branch}"
+        options = "--porcelain", "--no-verify", "--no-signed", f"--receive-pack={RECEIVE_PACK}"
+        try:
+            own.run("push", *options, f"--force-with-lease={name}:", remote.url, f"{commit}:{name}")
+        except RepositoryFailed as failure:
+            there = own.run("ls-remote", remote.url, name).decode("ascii", "replace").split("\t")[0].strip()
+            if there and there != commit:
+                raise RepositoryFailed(
+                    "delivery_branch",
+                    f"{remote.url} has a branch {self.branch} with other commits, which stay as they are; choose "
+                    "another name",
+                ) from None
+            if not there:
+                raise failure from None
+
+
+def withheld(request: DelegationRequest, wanted: Deliver, result: ToolAgentResult) -> str | None:
+    """Returns why a result may not be delivered; None if it may."""
+    require = wanted.require or ("verified" if request.verify else "finished")
+    if require == "verified" and result.verification.verdict != "verified":
+        return f"the verdict is {result.verification.verdict}, and `require` is verified; finished would deliver it"
+    return None
+
+
+@contextmanager
+def _objects(settings: Settings, remote: Remote, base: str, patience: Patience) -> Generator[OwnRepository]:
+    """Yields a repository for new objects over those of the base commit, of a clone that is there or is made."""
+    wanted = Wanted(remote, base, None, 0, settings.sandbox.disk_bytes)
+    with clone_of(settings.repositories, wanted, patience) as clone:
+        place = clone.folder.parents[1]  # what a killed worker leaves there goes with the clones
+        with TemporaryDirectory(prefix="delivery.", dir=place) as own:
+            yield _over(clone, Path(own) / "objects.git", patience, remote)
+
+
+def _over(clone: Clone, folder: Path, patience: Patience, remote: Remote) -> OwnRepository:
+    own = OwnRepository(folder, patience, remote.variables)
+    own.make()
+    (folder / "objects/info").mkdir()
+    (folder / "objects/info/alternates").write_text(f"{clone.state / 'objects'}\n")
+    if (clone.state / "shallow").exists():
+        shutil.copyfile(clone.state / "shallow", folder / "shallow")
+    return own

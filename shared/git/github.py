@@ -1,0 +1,94 @@
+"""Pull requests by GitHub's API: at most one for a branch, however often it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ..errors import RepositoryFailed, RepositoryKind
+from ..request import PullRequest
+from ..settings import Settings
+from ..text import clip, visible
+from .credentials import read_credentials
+from .remote import Remote, is_commit
+
+if TYPE_CHECKING:  # it takes a tenth of a second, and few deliveries need it
+    import httpx2
+
+_SECONDS = 30.0
+_MAX_SHOWN = 300
+_KINDS: dict[int, RepositoryKind] = {
+    401: "repository_authentication",
+    403: "repository_forbidden",
+    404: "repository_not_found",
+}
+
+
+def api_host(settings: Settings) -> str:
+    """Returns the git host that the configured API is about: its tokens go nowhere else."""
+    name = urlsplit(settings.github_api_url).hostname or ""
+    return "github.com" if name == "api.github.com" else name
+
+
+def pull_request(
+    settings: Settings, remote: Remote, branch: str, ref: str | None, asked: PullRequest, title: str
+) -> str:
+    """Returns the URL of the pull request for a branch; creates it if there is none. Raises RepositoryFailed."""
+    import httpx2
+
+    path = urlsplit(remote.url).path.strip("/").removesuffix(".git")
+    found = next((each for each in read_credentials(settings.git_credentials_file) if each.host == remote.host), None)
+    if found is None:
+        raise RepositoryFailed("repository_authentication", f"there is no token of {remote.host} for a pull request")
+    headers = {
+        "Accept": "application/vnd.github+json",
+        "Authorization": f"Bearer {found.token}",
+        "X-GitHub-Api-Version": "2022-11-28",
+    }
+    try:
+        with httpx2.Client(headers=headers, timeout=_SECONDS, follow_redirects=False) as http:
+            api = _Api(http, f"{settings.github_api_url.rstrip('/')}/repos/{path}", branch, path.split("/")[0])
+            return api.existing() or api.create(asked, title, ref)
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
+        why = f"the API of {api_host(settings)} did not answer as expected: {type(error).__name__}"
+        raise RepositoryFailed("delivery_pull_request", why) from None
+
+
+class _Api:
+    def __init__(self, http: httpx2.Client, url: str, branch: str, owner: str) -> None:
+        self._http = http
+        self._url = url
+        self._branch = branch
+        self._owner = owner
+
+    def existing(self) -> str | None:
+        """Returns the URL of the pull request for the branch, whatever became of it."""
+        head = {"head": f"{self._owner}:{self._branch}", "state": "all", "per_page": 1}
+        found = self._checked(self._http.get(f"{self._url}/pulls", params=head))
+        return str(found[0]["html_url"]) if found else None
+
+    def create(self, asked: PullRequest, title: str, ref: str | None) -> str:
+        body = {
+            "title": asked.title or title,
+            "head": self._branch,
+            "base": self._base(ref),
+            "body": asked.body,
+            "draft": asked.draft,
+        }
+        answer = self._http.post(f"{self._url}/pulls", json=body)
+        if answer.status_code == 422 and (there := self.existing()):  # made at the same moment
+            return there
+        return str(self._checked(answer)["html_url"])
+
+    def _base(self, ref: str | None) -> str:
+        """Returns the branch to merge into: the one that was cloned, else the repository's default one."""
+        if ref and not is_commit(ref) and not ref.startswith("refs/tags/"):
+            return ref.removeprefix("refs/heads/")
+        return str(self._checked(self._http.get(self._url))["default_branch"])
+
+    def _checked(self, answer: httpx2.Response) -> Any:
+        if answer.is_success:
+            return answer.json()
+        words = clip(visible(answer.text), _MAX_SHOWN)
+        kind = _KINDS.get(answer.status_code, "delivery_pull_request")
+        raise RepositoryFailed(kind, f"the pull request was refused with {answer.status_code}: {words}")

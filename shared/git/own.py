@@ -1,0 +1,183 @@
+"""Commands in repositories that only this project writes: the caches, the clones and the objects of a delivery.
+
+What they write of a failure becomes a kind of failure, by which a program can decide.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Literal
+
+from ..errors import RepositoryFailed, RepositoryKind
+from ..settings.variables import environment
+from ..text import clip, visible
+from .command import command_line, own_environment
+
+OwnCommand = Literal[
+    "apply",
+    "commit-tree",
+    "diff-tree",
+    "fetch",
+    "ls-remote",
+    "ls-tree",
+    "push",
+    "read-tree",
+    "rev-parse",
+    "write-tree",
+]
+SECONDS = 600.0
+"""For one command, with what it sends over the network."""
+_LOOK_SECONDS = 0.05
+_STALLED_SECONDS = 120
+_OF_NETWORK = {
+    "http.followRedirects": "false",
+    "http.lowSpeedLimit": "1",
+    "http.lowSpeedTime": str(_STALLED_SECONDS),
+    "http.sslVerify": "true",
+    "credential.helper": "",
+    "core.bigFileThreshold": "32m",  # larger files are not held in memory
+    "fetch.recurseSubmodules": "false",
+    "fetch.unpackLimit": "1",  # what is fetched is one file, whose size is watched
+    "push.negotiate": "true",
+    "push.recurseSubmodules": "no",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "core.logAllRefUpdates": "false",
+    "core.attributesFile": "/dev/null",
+}
+_OF_MACHINE = {name: name for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")}
+_OF_MACHINE["SSL_CERT_FILE"] = "GIT_SSL_CAINFO"
+"""Variables that say how this machine reaches others, and what git calls them."""
+
+
+class GitStopped(Exception):
+    """What waited for git was cancelled."""
+
+
+@dataclass(slots=True)
+class Patience:
+    """How long commands about ``url`` may take together, and what ends them before."""
+
+    url: str = ""
+    stop: Event = field(default_factory=Event)
+    seconds: float = SECONDS
+    watch: Callable[[], None] = lambda: None
+    """Called all the while; what it raises ends the command."""
+    _until: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._until = time.monotonic() + self.seconds
+
+    def check(self) -> None:
+        """Raises GitStopped, or RepositoryFailed when the time is over."""
+        if self.stop.is_set():
+            raise GitStopped
+        if time.monotonic() > self._until:
+            raise RepositoryFailed("repository_unreachable", f"{self.url}: it took longer than {self.seconds:g} s")
+        self.watch()
+
+    def pause(self) -> None:
+        """Waits a moment. Raises as ``check``."""
+        self.stop.wait(_LOOK_SECONDS)
+        self.check()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRepository:
+    """A repository without any configuration but ours; ``variables`` are further ones of git's environment."""
+
+    directory: Path
+    patience: Patience
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def make(self, *, bare: bool = True) -> None:
+        """Makes an empty repository, which has no hooks."""
+        for name in ("objects", "refs", "info"):
+            (self.directory / name).mkdir(parents=True)
+        (self.directory / "HEAD").write_text("ref: refs/heads/none\n")
+        (self.directory / "config").write_text(f"[core]\n\trepositoryFormatVersion = 0\n\tbare = {str(bare).lower()}\n")
+
+    def run(self, command: OwnCommand, *arguments: str | Path, input: bytes = b"", held: int | None = None) -> bytes:
+        """Runs a command and returns what it wrote. ``held`` is a lock that lasts as long as the command's processes.
+
+        Raises RepositoryFailed with its kind, GitStopped, or what else ends the ``patience``.
+        """
+        own = str(self.directory)  # also as the home: libcurl would look for credentials in the user's .netrc
+        env = own_environment() | {"GIT_DIR": own, "HOME": own, **self.variables}
+        env |= {known: environment()[name] for name, known in _OF_MACHINE.items() if name in environment()}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            [*command_line(env["PATH"], _OF_NETWORK), command, *map(str, arguments)],
+            cwd=self.directory,
+            env=env,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,  # with the programs that it starts for the network
+            pass_fds=() if held is None else (held,),
+        ) as process:
+            try:
+                written, error = self._communicate(process, input)
+            except BaseException:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
+        if process.returncode:
+            raise failure_of(command, self.patience.url, os.fsdecode(error))
+        return written
+
+    def _communicate(self, process: subprocess.Popen[bytes], input: bytes) -> tuple[bytes, bytes]:
+        data: bytes | None = input
+        while True:
+            try:
+                return process.communicate(data, _LOOK_SECONDS)
+            except subprocess.TimeoutExpired:
+                data = None  # it goes on with what it has
+                self.patience.check()
+
+
+_MAX_SHOWN = 300
+_SIGNS: tuple[tuple[RepositoryKind, str, str], ...] = (
+    (
+        "repository_not_found",
+        r"repository '.*' not found|does not appear to be a git repository|error: (404|410)$",
+        "no repository is there, or its host does not show it to these credentials",
+    ),
+    (
+        "repository_authentication",
+        r"Authentication failed|could not read (Username|Password)|error: 401$",
+        "the host asks for other credentials; DEPUTIZE_GIT_CREDENTIALS_FILE holds a user and token per host",
+    ),
+    (
+        "repository_forbidden",
+        r"error: 403$|dubious ownership|protected branch|pre-receive hook declined|insufficient permission",
+        "the host refuses it to these credentials",
+    ),
+    (
+        "repository_ref",
+        r"couldn't find remote ref|not our ref|unadvertised object|upload-pack: not our|Needed a single revision",
+        "it has no such branch, tag or commit; give one that `git ls-remote` lists, or a whole commit id",
+    ),
+    ("repository_unreachable", r"error: 30\d$", "it redirects, which is not followed; give its final address"),
+)
+
+
+def failure_of(command: str, url: str, error: str) -> RepositoryFailed:
+    """Returns what git's own words mean. What a server sent, ``remote: …``, decides nothing."""
+    lines = [line for line in error.splitlines() if line.strip() and not line.startswith(("remote:", "hint:"))]
+    fatal = [line for line in lines if line.startswith(("fatal:", "error:", " !"))] or lines[-1:]
+    words = clip(visible(" ".join(fatal).strip()), _MAX_SHOWN)
+    for kind, sign, meaning in _SIGNS:
+        if any(re.search(sign, line) for line in fatal):
+            return RepositoryFailed(kind, f"{url}: {meaning} ({words})")
+    other: RepositoryKind = "delivery_patch" if command == "apply" else "repository_unreachable"
+    return RepositoryFailed(other, f"{url}: git {command} failed: {words or 'it wrote no reason'}")

@@ -1,0 +1,161 @@
+"""Which repositories may be cloned from, and delivered to: URLs of named hosts, and folders below named roots.
+
+A host counts by its exact name, which the operator wrote. It may lie on a private address: its certificate proves
+which host answers, whatever the name resolves to, and redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from ..errors import Invalid, Misconfigured, RepositoryFailed
+from ..settings import Settings
+from ..text import shortened, visible
+from .command import git_directory, shared_state
+from .credentials import host_of, read_credentials
+
+URL = "/workspace/url"
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
+_HELPER = re.compile(r"[A-Za-z0-9+.-]*::")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_FORBIDDEN_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[/.-]|/\.|[/.]$|\.lock(/|$)")
+MAX_REF = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A repository that may be used. ``url`` is what git gets, and holds no credentials."""
+
+    url: str
+    scheme: str
+    host: str = ""
+    """Without a host it is a folder of this machine."""
+    variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """The part of git's environment that is about it, with the credentials of its host."""
+
+
+def remote_of(url: str, settings: Settings) -> Remote:
+    """Returns the repository of an accepted request, as it is used now.
+
+    Raises Invalid where the settings do not allow it, and RepositoryFailed for a folder that is none, and for
+    credentials that cannot be read.
+    """
+    parts = check_url(url, settings)
+    if isinstance(parts, Path):
+        return Remote(str(_repository(parts, settings)), "file", variables={"GIT_ALLOW_PROTOCOL": "file"})
+    host = _host(parts)
+    variables = {"GIT_ALLOW_PROTOCOL": parts.scheme}
+    try:
+        found = next((each for each in read_credentials(settings.git_credentials_file) if each.host == host), None)
+    except Misconfigured as error:
+        raise RepositoryFailed("repository_authentication", str(error)) from None
+    if found:  # in the environment, which no other user can read, and for this host alone
+        variables |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"http.{parts.scheme}://{parts.netloc}/.extraHeader"}
+        variables["GIT_CONFIG_VALUE_0"] = f"Authorization: {found.header}"
+    return Remote(url, parts.scheme, host, variables)
+
+
+def check_url(url: str, settings: Settings) -> SplitResult | Path:
+    """Returns the parts of a URL, or the folder that it names. Raises Invalid if it may not be cloned from.
+
+    The message repeats nothing of a URL that may hold credentials.
+    """
+    if visible(url) != url or " " in url or not url.isascii() or "\\" in url or '"' in url:
+        raise _refusal("contains characters that no address of a repository needs; percent-encode them")
+    if url.startswith("-") or _HELPER.match(url):
+        raise _refusal("would be an option or name a program; give https://HOST/PATH")
+    scheme = _SCHEME.match(url)
+    if scheme is None:
+        if not url.startswith("/"):
+            raise _refusal("is neither https://HOST/PATH nor an absolute path; ssh is not supported")
+        return _checked_folder(Path(url), settings)
+    parts = _split(url)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise _refusal("names another machine; file:///PATH is a folder of the worker's")
+        return _checked_folder(Path(unquote(parts.path)), settings)
+    if parts.scheme not in ("https", "http"):
+        raise _refusal(f"uses {parts.scheme}, which is not supported; give https://HOST/PATH")
+    _check_host(parts, settings)
+    return parts
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise _refusal("is not a valid URL") from None
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise _refusal("may hold credentials; leave them out, DEPUTIZE_GIT_CREDENTIALS_FILE has them per host")
+    return parts
+
+
+def _check_host(parts: SplitResult, settings: Settings) -> None:
+    host, name = _host(parts), parts.hostname or ""
+    if not _HOST.fullmatch(f"[{name}]" if ":" in name else name) or len(parts.path) < 2:
+        raise _refusal("is not https://HOST/PATH")
+    named = {each.lower().removesuffix(":443") for each in settings.git_hosts}
+    if host not in named:
+        known = ", ".join(settings.git_hosts) or "none"
+        raise _refusal(f"is on {shortened(host, 100)}, which is not an allowed host ({known}); see DEPUTIZE_GIT_HOSTS")
+    if parts.scheme == "http" and not (_is_loopback(name) and parts.port):
+        raise _refusal("is without TLS, which is only for a named port of this machine; give https://HOST/PATH")
+
+
+def _host(parts: SplitResult) -> str:
+    return host_of(parts.scheme, parts.hostname or "", parts.port)
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+def _checked_folder(path: Path, settings: Settings) -> Path:
+    """Returns the real path of a folder below one of the allowed roots, as for a workspace that is a directory."""
+    sources, real = settings.workspace_sources, path.resolve()
+    if sources is None and not settings.local:
+        raise _refusal("is a folder, and none may be cloned from here; set DEPUTIZE_WORKSPACE_SOURCES")
+    if sources is not None and not any(real.is_relative_to(root.resolve()) for root in sources):
+        known = ", ".join(map(str, sources))
+        raise _refusal(f"is not below an allowed root ({known}); see DEPUTIZE_WORKSPACE_SOURCES")
+    return real
+
+
+def _repository(path: Path, settings: Settings) -> Path:
+    """Returns a folder's repository. Its state, which links may name, must be below the allowed roots, too."""
+    state = path if (path / "objects").is_dir() else git_directory(path)
+    if not (state / "HEAD").is_file():
+        raise RepositoryFailed("repository_not_found", f"{path} is not a git repository of this machine")
+    common = shared_state(path) if state != path else path
+    alternates = common / "objects/info/alternates"
+    named = alternates.read_text("utf-8", "surrogateescape").splitlines() if alternates.is_file() else []
+    for each in (state, common, *(common / "objects" / line for line in named)):
+        _checked_folder(each, settings)
+    return path
+
+
+def check_ref(ref: str, pointer: str) -> None:
+    """Raises Invalid for a name that git does not allow, by the rules of ``git check-ref-format``."""
+    if not ref or len(ref) > MAX_REF or _FORBIDDEN_IN_REF.search(ref) or not ref.isprintable() or ref == "@":
+        detail = f"{shortened(visible(ref), 100)!r} is not the name of a branch, tag or commit"
+        raise Invalid(detail, [{"pointer": pointer, "detail": detail}])
+
+
+def is_commit(ref: str) -> bool:
+    """Whether it is a whole commit id, which never changes."""
+    return _COMMIT.fullmatch(ref) is not None
+
+
+def _refusal(why: str) -> Invalid:
+    detail = f"the repository's url {why}"
+    return Invalid(detail, [{"pointer": URL, "detail": detail}])

@@ -1,0 +1,126 @@
+"""GitHub's API for pull requests, as far as deputize uses it; bodies are held against the published schema."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+CREATE = {
+    "title": str,
+    "head": str,
+    "head_repo": str,
+    "base": str,
+    "body": str,
+    "maintainer_can_modify": bool,
+    "draft": bool,
+    "issue": int,
+}
+"""The fields of "Create a pull request"; head and base are required, and the title unless there is an issue."""
+
+
+@dataclass
+class GithubApi:
+    """The pull requests of one repository, ``o/r``."""
+
+    token: str
+    port: int = 0
+    pulls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    status: int | None = None
+    lose_answers: bool = False
+    """Makes pull requests, but closes the connection without an answer."""
+    hide: int = 0
+    """How many lists lack what is there: it was made at the same moment."""
+    requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    garbage: bool = False
+    hold: threading.Event | None = None
+    """What the answer to a pull request that was made waits for."""
+    held: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def answer(self, method: str, path: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
+        if self.status:
+            return self.status, {"message": "no"}
+        if self.garbage:
+            return 200, ["surprise"]
+        if path == "/repos/o/r":
+            return 200, {"default_branch": "trunk"}
+        if path != "/repos/o/r/pulls":
+            return 404, {"message": "Not Found"}
+        if method == "GET":
+            (head,) = query["head"]
+            there = [each for each in self.pulls if f"o:{each['head']}" == head]
+            if self.hide and there:
+                self.hide -= 1
+                return 200, []
+            return 200, there
+        assert isinstance(body, dict)
+        wrong = [name for name, value in body.items() if name not in CREATE or not isinstance(value, CREATE[name])]
+        missing = [name for name in ("title", "head", "base") if name not in body]
+        if wrong or missing:
+            return 422, {"message": "Validation Failed", "errors": [*wrong, *missing]}
+        if body["base"] == "v1":
+            return 422, {"message": "Validation Failed", "errors": [{"field": "base", "code": "invalid"}]}
+        if any(each["head"] == body["head"] for each in self.pulls):
+            return 422, {"message": "A pull request already exists"}
+        self.pulls.append(body | {"html_url": f"https://github.example/o/r/pull/{len(self.pulls) + 1}"})
+        return 201, self.pulls[-1]
+
+
+def _handler(api: GithubApi) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self._serve(None)
+
+        def do_POST(self) -> None:
+            self._serve(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def _serve(self, body: Any) -> None:
+            parts = urlsplit(self.path)
+            api.requests.append((self.command, parts.path))
+            assert self.headers["Accept"] == "application/vnd.github+json"
+            if self.headers["Authorization"] != f"Bearer {api.token}":
+                status, found = 401, {"message": "Bad credentials"}
+            else:
+                status, found = api.answer(self.command, parts.path, parse_qs(parts.query), body)
+            if api.hold and self.command == "POST":
+                api.held.set()
+                api.hold.wait(60)
+            if api.lose_answers and self.command == "POST":
+                return
+            data = json.dumps(found).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            with suppress(OSError):  # the client was ended
+                self.wfile.write(data)
+
+    return Handler
+
+
+@contextmanager
+def github_api(token: str) -> Generator[GithubApi]:
+    api = GithubApi(token)
+    with ThreadingHTTPServer(("127.0.0.1", 0), _handler(api)) as http:
+        api.port = http.server_address[1]
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield api
+        finally:
+            if api.hold:
+                api.hold.set()
+            http.shutdown()
+            thread.join()

@@ -1,0 +1,364 @@
+"""What is delivered: one commit, the same each time, on a branch of its own, and never over other work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.errors import Invalid, RepositoryFailed
+from deputize.shared.facts import GitFacts
+from deputize.shared.git.delivery import Delivery, withheld
+from deputize.shared.git.github import api_host
+from deputize.shared.git.own import GitStopped, Patience
+from deputize.shared.ids import moment_of, new_id
+from deputize.shared.request import DelegationRequest, Deliver
+from deputize.shared.settings import Settings
+from tests.hostile.planted import plant
+from tests.network.git_server import TOKEN, USER, GitServer, git, make_repository
+from tests.network.github_api import GithubApi, github_api
+from tests.shared.git.cloning import cloned, settings, write_credentials
+
+FILES = {"app.py": "one\n", "data.bin": "\0a", "docs/guide.md": "# Guide\n"}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make_repository(tmp_path / "source", FILES, commits=3)
+
+
+def changed(source: Path, text: str = "two\n") -> str:
+    """The patch of some changes: text, binary, a mode, a link, a deleted file, odd names."""
+    (source / "app.py").write_text(text)
+    (source / "app.py").chmod(0o755)
+    (source / "data.bin").write_bytes(b"\0b\xff")
+    (source / "docs/guide.md").unlink()
+    (source / "link").symlink_to("app.py")
+    (source / 'a "b"\n.txt').write_text("x")
+    git(source, "add", "-A")
+    patch = git(source, "diff", "--cached", "--binary", "--full-index", "--no-renames") + "\n"
+    git(source, "reset", "-q", "--hard")
+    return patch
+
+
+def delivery(url: str, base: str, patch: str, *, id: str | None = None, **wanted: Any) -> Delivery:
+    request = DelegationRequest.model_validate(
+        {"task": "Say two\nand more", "workspace": {"kind": "git", "url": url}, "deliver": wanted}
+    )
+    assert request.deliver is not None
+    return Delivery(id or new_id(), request, request.deliver, base, patch, [])
+
+
+def deliver(chosen: Settings, asked: Delivery) -> GitFacts:
+    return asked.run(chosen, Patience(seconds=60))
+
+
+def branches(server: GitServer) -> list[str]:
+    return git(server.root / "project.git", "for-each-ref", "--format=%(refname:short)", "refs/heads").split()
+
+
+def test_the_commit_has_exactly_the_changes(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base, patch = server.add(source), git(source, "rev-parse", "HEAD"), changed(source)
+    asked = delivery(url, base, patch)
+    done = deliver(settings(tmp_path, server, git_author="Ada L <ada@x.io>"), asked)
+    assert done == GitFacts(base=base, branch=f"deputize/{asked.id}", commit=done.commit)
+    served = server.root / "project.git"
+    assert git(served, "diff", "--binary", "--full-index", "--no-renames", base, str(done.commit)) + "\n" == patch
+    shown = git(served, "log", "-1", "--format=%P|%an <%ae>|%cn <%ce>|%at %ct|%B", str(done.commit))
+    moment = int(moment_of(asked.id))
+    who = "Ada L <ada@x.io>"
+    message = f"Say two\n\nDeputize-Delegation: {asked.id}\n"
+    assert shown == f"{base}|{who}|{who}|{moment} {moment}|{message}".rstrip("\n")
+
+
+def test_a_repeated_delivery_is_the_same_commit(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base, patch = server.add(source), git(source, "rev-parse", "HEAD"), changed(source)
+    asked = delivery(url, base, patch, branch="one")
+    first = deliver(settings(tmp_path / "here", server), asked)
+    assert deliver(settings(tmp_path / "elsewhere", server), asked) == first
+    with ThreadPoolExecutor(3) as threads:
+        again = [*threads.map(lambda _: deliver(settings(tmp_path / "here", server), asked), range(3))]
+    assert again == [first] * 3
+    assert branches(server) == ["main", "one"]
+
+
+def test_a_branch_that_is_there_stays_as_it_is(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base, patch = server.add(source), git(source, "rev-parse", "HEAD"), changed(source)
+    with pytest.raises(RepositoryFailed, match="choose another name") as failed:
+        deliver(settings(tmp_path, server), delivery(url, base, patch, branch="main"))
+    assert failed.value.kind == "delivery_branch"
+    assert git(server.root / "project.git", "rev-parse", "main") == base
+
+
+def test_a_push_without_an_answer_is_settled_by_asking(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base, patch = server.add(source), git(source, "rev-parse", "HEAD"), changed(source)
+    server.lose_answers = True
+    done = deliver(settings(tmp_path, server), delivery(url, base, patch, branch="one"))
+    assert git(server.root / "project.git", "rev-parse", "one") == done.commit
+    assert server.pushes >= 1
+
+
+def test_a_push_that_did_not_arrive_fails_with_its_kind(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base, patch = server.add(source), git(source, "rev-parse", "HEAD"), changed(source)
+    git(server.root / "project.git", "config", "http.receivepack", "false")
+    with pytest.raises(RepositoryFailed) as failed:
+        deliver(settings(tmp_path, server), delivery(url, base, patch, branch="one"))
+    assert failed.value.kind == "repository_forbidden"
+    assert branches(server) == ["main"]
+
+
+def test_little_is_sent_where_the_branch_has_moved_on(server: GitServer, tmp_path: Path) -> None:
+    big = make_repository(tmp_path / "big", {"noise.txt": "".join(f"{n * 7919 % 100003}\n" for n in range(200_000))})
+    url, base = server.add(big), git(big, "rev-parse", "HEAD")
+    (big / "new.txt").write_text("new\n")
+    git(big, "add", ".")
+    patch = git(big, "diff", "--cached", "--full-index") + "\n"
+    git(big, "reset", "-q", "--hard")
+    git(big, "commit", "-q", "--allow-empty", "-m", "later")
+    git(big, "push", "-q", str(server.root / "project.git"), "main")
+    deliver(settings(tmp_path, server), delivery(url, base, patch, branch="one"))
+    sent = [int(head.get("Content-Length", 0)) for _, path, head in server.requests if path.endswith("receive-pack")]
+    assert max(sent) < 10_000
+
+
+def test_no_change_is_no_branch(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base = server.add(source), git(source, "rev-parse", "HEAD")
+    assert deliver(settings(tmp_path, server), delivery(url, base, "")) == GitFacts(base=base)
+    assert branches(server) == ["main"]
+
+
+def test_a_patch_that_leaves_files_out_is_not_delivered(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base = server.add(source), git(source, "rev-parse", "HEAD")
+    asked = delivery(url, base, changed(source))
+    partial = Delivery(asked.id, asked.request, asked.wanted, base, asked.patch, ["big.iso is not in the patch"])
+    with pytest.raises(RepositoryFailed, match=r"big\.iso") as failed:
+        deliver(settings(tmp_path, server), partial)
+    assert failed.value.kind == "delivery_patch"
+    assert branches(server) == ["main"]
+
+
+def test_a_patch_with_masked_values_is_not_delivered(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base = server.add(source), git(source, "rev-parse", "HEAD")
+    masked = changed(source, "token = hunter2\n").replace("hunter2", "[hidden]")
+    with pytest.raises(RepositoryFailed, match="masked"):
+        deliver(settings(tmp_path, server), delivery(url, base, masked))
+    assert branches(server) == ["main"]
+
+
+def test_a_patch_that_does_not_fit_is_not_delivered(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base, patch = server.add(source), git(source, "rev-parse", "HEAD"), changed(source)
+    for wrong in (patch.replace("-one", "-two"), patch.replace("app.py", ".git/config"), "no patch\n"):
+        with pytest.raises(RepositoryFailed) as failed:
+            deliver(settings(tmp_path, server), delivery(url, base, wrong))
+        assert failed.value.kind == "delivery_patch"
+    assert branches(server) == ["main"]
+
+
+def test_the_base_is_fetched_where_it_is_not_there(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base = server.add(source), git(source, "rev-parse", "HEAD~1")
+    git(source, "checkout", "-q", base)
+    patch = changed(source)
+    done = deliver(settings(tmp_path, server), delivery(url, base, patch, branch="one"))
+    assert git(server.root / "project.git", "rev-parse", "one^") == base == done.base
+    assert server.fetches >= 1
+
+
+def test_any_clone_of_the_base_will_do(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base, chosen = server.add(source), git(source, "rev-parse", "HEAD"), settings(tmp_path, server)
+    with cloned(chosen, url, "main", depth=2**31 - 1):
+        before = len([1 for _, path, _ in server.requests if path.endswith("info/refs")])
+    deliver(chosen, delivery(url, base, changed(source), branch="one"))
+    asked = [1 for _, path, _ in server.requests if path.endswith("info/refs")]
+    assert len(asked) == before + 2  # by the push, for itself and to learn what is there
+
+
+def test_a_host_that_is_not_allowed_any_more_gets_nothing(server: GitServer, source: Path, tmp_path: Path) -> None:
+    asked = delivery(server.add(source), git(source, "rev-parse", "HEAD"), changed(source))
+    with pytest.raises(Invalid, match="not an allowed host"):
+        deliver(settings(tmp_path), asked)
+
+
+def test_a_folder_gets_its_branch_and_none_of_its_hooks_runs(tmp_path: Path) -> None:
+    planted = plant(tmp_path / "planted", tmp_path / "outside")
+    whole = make_repository(tmp_path / "whole", FILES)
+    base, patch = git(whole, "rev-parse", "HEAD"), changed(whole)
+    (whole / ".git/config").write_text((planted.folder / ".git/config").read_text())
+    for key in ("extensions.partialClone", "core.worktree"):
+        (whole / ".git/config").write_text(
+            "\n".join(
+                line
+                for line in (whole / ".git/config").read_text().splitlines()
+                if key.split(".")[1].lower() not in line.lower()
+            )
+        )
+    for hook in (planted.folder / ".git/hooks").iterdir():
+        (whole / ".git/hooks").mkdir(exist_ok=True)
+        (whole / ".git/hooks" / hook.name).write_text(hook.read_text())
+        (whole / ".git/hooks" / hook.name).chmod(0o755)
+    for name in ("pre-receive", "update", "post-receive", "post-update", "reference-transaction", "proc-receive"):
+        (whole / ".git/hooks" / name).write_text(f"#!/bin/sh\necho {name} >> {planted.log}\n")
+        (whole / ".git/hooks" / name).chmod(0o755)
+    done = deliver(settings(tmp_path / "home"), delivery(str(whole), base, patch, branch="one"))
+    assert planted.ran() == []
+    assert (whole / ".git/refs/heads/one").read_text().strip() == done.commit
+
+
+def test_a_delivery_can_be_stopped(server: GitServer, source: Path, tmp_path: Path) -> None:
+    asked = delivery(server.add(source), git(source, "rev-parse", "HEAD"), changed(source))
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(GitStopped):
+        asked.run(settings(tmp_path, server), Patience(stop=stop))
+
+
+@pytest.mark.parametrize(
+    ("fields", "require", "verdict", "is_withheld"),
+    [
+        ({}, None, "unverified", False),
+        ({}, "verified", "unverified", True),
+        ({}, "verified", "verified", False),
+        ({"verify": [{"kind": "command", "run": "true"}]}, None, "unverified", True),
+        ({"verify": [{"kind": "command", "run": "true"}]}, None, "verified", False),
+        ({"verify": [{"kind": "command", "run": "true"}]}, "finished", "unverified", False),
+    ],
+)
+def test_what_is_required_is_what_the_verdict_is(
+    fields: dict[str, Any], require: Any, verdict: str, is_withheld: bool
+) -> None:
+    request = DelegationRequest.model_validate({"task": "x"} | fields)
+    result = ToolAgentResult.model_validate(
+        {
+            "delegationId": "dlg_1",
+            "status": "succeeded",
+            "terminationReason": "completed",
+            "verification": {"verdict": verdict},
+        }
+    )
+    assert bool(withheld(request, Deliver(require=require), result)) is is_withheld
+
+
+# Pull requests
+
+
+@pytest.fixture
+def api() -> Iterator[GithubApi]:
+    with github_api(TOKEN) as api:
+        yield api
+
+
+@pytest.fixture
+def hub(server: GitServer, api: GithubApi, tmp_path: Path) -> Settings:
+    server.credentials = (USER, TOKEN)
+    (server.root / "o").mkdir()
+    credentials = write_credentials(tmp_path / "credentials", server.host)
+    return settings(tmp_path, server, git_credentials_file=credentials, github_api_url=api.url)
+
+
+def asked_of(server: GitServer, source: Path, ref: str | None = None, **pull: Any) -> Delivery:
+    if not (server.root / "o/r.git").exists():
+        server.add(source, "o/r.git")
+    asked = delivery(server.url("o/r.git"), git(source, "rev-parse", "HEAD"), changed(source), pullRequest=pull)
+    workspace = asked.request.workspace.model_copy(update={"ref": ref})
+    request = asked.request.model_copy(update={"workspace": workspace})
+    return Delivery(asked.id, request, asked.wanted, asked.base, asked.patch, [])
+
+
+def test_a_pull_request_is_made_once(server: GitServer, source: Path, hub: Settings, api: GithubApi) -> None:
+    asked = asked_of(server, source, "main", title="Two", body="More", draft=False)
+    first = deliver(hub, asked)
+    assert first.pull_request_url == "https://github.example/o/r/pull/1"
+    assert deliver(hub, asked) == first
+    made = {"title": "Two", "head": asked.branch, "base": "main", "body": "More", "draft": False}
+    assert [{name: each[name] for name in made} for each in api.pulls] == [made]
+
+
+def test_a_pull_request_has_defaults(server: GitServer, source: Path, hub: Settings, api: GithubApi) -> None:
+    deliver(hub, asked_of(server, source))
+    (made,) = api.pulls
+    assert (made["title"], made["base"], made["draft"], made["body"]) == ("Say two", "trunk", True, "")
+
+
+@pytest.mark.parametrize(("ref", "base"), [("refs/heads/main", "main"), ("a" * 40, "trunk"), ("refs/tags/v1", "trunk")])
+def test_what_it_is_merged_into(
+    ref: str, base: str, server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    deliver(hub, asked_of(server, source, ref))
+    assert api.pulls[0]["base"] == base
+
+
+def test_a_pull_request_of_the_same_moment_is_found(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    asked = asked_of(server, source, "main")
+    first = deliver(hub, asked)
+    api.hide = 1
+    assert deliver(hub, asked) == first
+    assert len(api.pulls) == 1
+
+
+def test_an_answer_that_is_lost_makes_no_second_one(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    asked = asked_of(server, source, "main")
+    api.lose_answers = True
+    with pytest.raises(RepositoryFailed, match="did not answer as expected") as failed:
+        deliver(hub, asked)
+    assert failed.value.kind == "delivery_pull_request"
+    api.lose_answers = False
+    assert deliver(hub, asked).pull_request_url == "https://github.example/o/r/pull/1"
+    assert len(api.pulls) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, "repository_authentication"),
+        (403, "repository_forbidden"),
+        (404, "repository_not_found"),
+        (500, "delivery_pull_request"),
+        (302, "delivery_pull_request"),
+    ],
+)
+def test_refusals_of_the_api_have_kinds(
+    status: int, kind: str, server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    api.status = status
+    with pytest.raises(RepositoryFailed) as failed:
+        deliver(hub, asked_of(server, source, "main"))
+    assert (failed.value.kind, TOKEN in str(failed.value)) == (kind, False)
+
+
+def test_a_base_that_is_no_branch_is_the_apis_word(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    with pytest.raises(RepositoryFailed, match=r"refused with 422: .*invalid"):
+        deliver(hub, asked_of(server, source, "v1"))
+    assert api.pulls == []
+
+
+def test_an_answer_of_another_service_is_an_error(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    api.garbage = True
+    with pytest.raises(RepositoryFailed, match="did not answer as expected"):
+        deliver(hub, asked_of(server, source, "main"))
+
+
+def test_without_a_token_the_api_is_not_asked(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi, tmp_path: Path
+) -> None:
+    server.credentials = None
+    other = hub.model_copy(update={"git_credentials_file": write_credentials(tmp_path / "other", "elsewhere.io:80")})
+    with pytest.raises(RepositoryFailed, match="no token") as failed:
+        deliver(other, asked_of(server, source, "main"))
+    assert (failed.value.kind, api.requests) == ("repository_authentication", [])
+
+
+def test_tokens_of_a_host_go_to_its_own_api_alone(tmp_path: Path) -> None:
+    assert api_host(settings(tmp_path)) == "github.com"
+    assert api_host(settings(tmp_path, github_api_url="https://ghe.example/api/v3")) == "ghe.example"

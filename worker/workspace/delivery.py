@@ -1,0 +1,68 @@
+"""What becomes of the changes of a run over a git repository at its end: they are delivered, where that is asked for.
+
+It happens before the result is written. A later attempt makes the same commit of the same changes, and finds it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from threading import Event
+
+from ...shared.delegation import TerminationReason, ToolAgentResult
+from ...shared.errors import Invalid, RepositoryFailed
+from ...shared.facts import GitFacts
+from ...shared.git.delivery import SECONDS, Delivery, withheld
+from ...shared.git.own import Patience
+from ...shared.log import log
+from ...shared.request import DelegationRequest
+from ...shared.settings import Settings
+from ..threads import release_slot, run_in_thread
+from .cloned import Cloned
+from .patches import Facts
+
+
+async def deliver_changes(
+    request: DelegationRequest,
+    settings: Settings,
+    result: ToolAgentResult,
+    facts: Facts | None,
+    *,
+    mask: Callable[[str], str],
+    report: Callable[[str, str], None],
+    note: Callable[[str], None],
+    check_fence: Callable[[], Awaitable[None]],
+) -> GitFacts | None:
+    """Returns the result's facts about the repository; None where nothing was cloned from it.
+
+    What prevents a delivery is reported with its kind, and changes nothing else of the result. ``note`` is called where
+    nothing was changed. ``mask`` hides secrets in the patch, as it is stored for a later delivery. ``check_fence``
+    raises for an attempt that comes too late.
+    """
+    id, wanted = result.delegation_id, request.deliver
+    try:
+        base = (await run_in_thread(Cloned.read, settings.workspaces / id)).commit
+    except FileNotFoundError:
+        return None
+    nothing = GitFacts(base=base)
+    if wanted is None or facts is None or result.termination_reason is not TerminationReason.COMPLETED:
+        return nothing
+    if why := withheld(request, wanted, result):
+        report(f"nothing was delivered: {why}", "delivery")
+        return nothing
+    await check_fence()
+    delivery = Delivery(id, request, wanted, base, mask(facts.patch), [*facts.left_out])
+    try:
+        done = await run_in_thread(_deliver, settings, delivery, Event())
+        if done.commit is None:
+            note("nothing was delivered: no file was changed")
+        return done
+    except (RepositoryFailed, Invalid, OSError) as error:
+        log.warning("the changes were not delivered: %s", error)
+        kind = error.kind if isinstance(error, RepositoryFailed) else "delivery"
+        report(f"{error}; the work is kept, and `deputize deliver {id}` tries it again", kind)
+        return nothing
+
+
+def _deliver(settings: Settings, delivery: Delivery, stop: Event) -> GitFacts:
+    release_slot()
+    return delivery.run(settings, Patience(stop=stop, seconds=SECONDS))
