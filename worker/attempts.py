@@ -34,7 +34,7 @@ from .sandbox.bubblewrap import MOUNT, Sandbox
 from .sandbox.project_tools import ProjectTools
 from .services import Services
 from .subagents import Children, Inheritance, SubagentRunner
-from .threads import run_in_thread
+from .threads import run_in_thread, run_short
 from .tool_calls import ToolCalls
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
@@ -128,7 +128,7 @@ async def collect_outputs(
 
     hurry = asyncio.create_task(hurry_when_stopped())
     try:
-        return await run_in_thread(collect)
+        return await run_short(workspace.files.is_local, collect)
     finally:
         hurry.cancel()
         await asyncio.wait({hurry})

@@ -221,6 +221,7 @@ class Run:
             )
         self.context.emit.emit(event)
         self.context.emit.flush()  # callers wait for this sign that a worker has the run
+        await asyncio.sleep(0)  # sent before the first turn, else after what it computes
 
     async def _supervise(self, loop: Loop, work: Coroutine[Any, Any, None]) -> RunOutcome:
         """Runs the loop under its time limit and stop signals; a limit is followed by a final turn without tools."""

@@ -147,11 +147,19 @@ async def _prepared(
 
 
 def _warm_up(settings: Settings) -> None:
-    """Imports what only runs need, and what Celery imports after the pool's start, and opens the model."""
+    """Imports what only runs need, and what Celery imports after the pool's start, opens the model, loads the encoding.
+
+    Loading that holds the interpreter for up to half a second: here no run waits for it. Commands with a stack of their
+    own rarely need it.
+    """
     import_module("celery.worker.consumer")
     import_module(".run", __package__)
     with suppress(DeputizeError, ImportError, OSError):  # the run that needs it reports the error
         open_model(settings.model, settings)
+    if not settings.temporary:
+        from ..shared.tokens import count
+
+        count("loads the encoding")
 
 
 @cache

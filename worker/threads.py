@@ -1,4 +1,4 @@
-"""Blocking work in threads: files, diffs, matching.
+"""Blocking work in threads, or on the event loop where it is short: files, diffs, matching.
 
 Each run has a share of the threads, of interpreter time, and of the memory for files. Threads cannot be stopped, and
 each that computes takes interpreter time from the event loop. Short work starts immediately. What a run computes beyond
@@ -71,6 +71,22 @@ SLICE = 0.01
 SLOT_WAIT = 2.0
 """Seconds after which waiting work proceeds for a slice without a slot: it may hold a resource others wait for."""
 SLOT_LOOK = 0.25
+LOOP_SECONDS = 0.002
+"""Computing time of work on the event loop, after which it begins again in a thread."""
+LOOP_BYTES = 1024 * 1024
+"""What such work reads at most, of files of at most FEW_BYTES."""
+LOOP_ENTRIES = 256
+"""How often such work calls ``give_way`` at most: a tree of 64 entries is scanned up to four times."""
+LOOP_WAIT = 0.03
+"""Duration of such work that shows that a disk is slow: it ends, too."""
+A_TURN = 4
+"""How many pieces of such work are done in a turn of the event loop."""
+AVOIDED_SECONDS = 3.0
+"""How long all work is done in threads after that."""
+
+
+class _NotShort(BaseException):
+    """Ends work on the event loop, which then begins again in a thread."""
 
 
 class Share:
@@ -147,16 +163,18 @@ class ComputeSlots:
 class _Work:
     """One piece of work in its thread, and what it holds until it ends: a compute slot, and memory for files."""
 
-    def __init__(self, share: Share | None, stopped: Event) -> None:
+    def __init__(self, share: Share | None, stopped: Event, *, on_loop: bool = False) -> None:
         self._share = share
         """None for work that belongs to no run."""
         self.stopped = stopped
+        self._on_loop = on_loop
+        self._entries = self._read = 0
         self.bytes = 0
         self._has_slot = False
-        self._counted = 0.0
+        self._counted = self._began = 0.0
 
     def run(self, work: Callable[[], T]) -> T:
-        _thread.work, self._counted = self, time.thread_time()
+        _thread.work, self._counted, self._began = self, time.thread_time(), time.monotonic()
         try:
             if self._share and self._share.is_used_up:
                 self._has_slot = _slots.take(self._share, self.stopped)
@@ -170,14 +188,25 @@ class _Work:
                     memory.freed.notify_all()
 
     def give_way(self) -> None:
-        """Yields to other runs when the time slice is over."""
-        if self._share is None or time.thread_time() - self._counted < SLICE:
+        """Yields to other runs when the time slice is over; on the event loop, the work ends."""
+        computed = time.thread_time() - self._counted
+        if self._on_loop:
+            self._entries += 1
+            lasted = time.monotonic() - self._began
+            if computed > LOOP_SECONDS or lasted > LOOP_WAIT or self._entries > LOOP_ENTRIES:
+                raise _NotShort
+        if self._share is None or computed < SLICE:
             return
         self._charge(self._share)
         if self._has_slot and _slots.is_wanted(self._share):
             self.leave()
         if not self._has_slot and self._share.is_used_up and not self.stopped.is_set():
             self._has_slot = _slots.take(self._share, self.stopped, SLOT_WAIT)
+
+    def leave_loop(self, size: int) -> None:
+        self._read += size
+        if self._on_loop and (size > FEW_BYTES or self._read > LOOP_BYTES):
+            raise _NotShort
 
     def leave(self) -> None:
         """Releases the slot: at the end, and before blocking on something else."""
@@ -203,6 +232,9 @@ class _Runs:
     def __init__(self) -> None:
         self.long = Semaphore(LONG)
         self.short = Semaphore(SHORT)
+        self.on_loop = Semaphore(A_TURN)
+        self.slow_until = 0.0
+        """Until when nothing is done on the event loop, because a disk is slow."""
         self._turns: OrderedDict[str, tuple[Semaphore, Share]] = OrderedDict()
 
     def turn(self, run: str) -> tuple[Semaphore, Share]:
@@ -261,12 +293,42 @@ async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
             return await _to_the_end(share, work, *args, **kwargs)
 
 
+async def run_short(is_local: bool, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Does work that may be repeated on the event loop if it is short there, else as ``run_in_thread`` does.
+
+    A hand-over to a thread and back costs more than reading a small file. The work is repeated in a thread where it
+    calls ``leave_loop``, or ``give_way`` after its time. ``is_local``: all that it accesses is on a local disk.
+    """
+    loop = asyncio.get_running_loop()
+    runs = _runs.setdefault(loop, _Runs())
+    share = runs.turn(run)[1] if (run := delegation.get()) else None
+    if is_local and not (share and share.is_used_up) and time.monotonic() > runs.slow_until:
+        await runs.on_loop.acquire()
+        loop.call_soon(runs.on_loop.release)  # in the next turn: in between, the loop does everything else
+        began = time.monotonic()
+        try:
+            return _Work(share, Event(), on_loop=True).run(lambda: work(*args, **kwargs))
+        except _NotShort:
+            pass
+        finally:
+            if (now := time.monotonic()) - began > LOOP_WAIT:
+                runs.slow_until = now + AVOIDED_SECONDS
+    return await run_in_thread(work, *args, **kwargs)
+
+
+def leave_loop(size: int = LOOP_BYTES) -> None:
+    """Ends work on the event loop; called before it waits for something, or reads ``size`` bytes if these are many."""
+    if _thread.work:
+        _thread.work.leave_loop(size)
+
+
 def take_memory(size: int) -> None:
     """Reserves memory before ``size`` bytes of a file are read; released when this thread's work ends.
 
     Waits while other work holds too much. Raises ``ToolError(TIMEOUT)`` where that takes too long. Reads outside of
     such work are not counted: nothing would ever release them.
     """
+    leave_loop(size)
     if size <= FEW_BYTES or (work := _thread.work) is None:
         return
     deadline = time.monotonic() + MEMORY_WAIT
@@ -290,6 +352,7 @@ def give_way() -> None:
 
 def release_slot() -> None:
     """Releases the compute slot that this thread's work may have, before it waits for something else."""
+    leave_loop()
     if _thread.work:
         _thread.work.leave()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from asyncio import to_thread
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,8 +48,8 @@ class CostReport(Wire):
 
 
 Bill = Sequence[Any]
-"""What one delegation spent itself: the second in which its record expires, day, model, session, labels (``file.lua``),
-and from 5 on the fields of ``Usage``."""
+"""What one delegation spent itself: the second in which its record expires, day, model, session and labels
+(``file.lua``), and from 5 on the fields of ``Usage``."""
 
 
 def bill_of(day: str, model: str | None, session: str | None, labels: Mapping[str, str], usage: Usage) -> Bill:
@@ -116,15 +117,19 @@ async def cost_report(redis: Any, by: str, since: datetime | None) -> CostReport
     # The unfinished ones first: a run that ends in between is found twice, and not missed.
     ids = [id for id in await redis.zrange(LEASES, 0, -1) if id >= first]
     records = await fields_of_records(redis, ids, "created", MODEL, SESSION, LABELS, SPENT)
-    bills = {
+    unfinished = {
         id: bill_of(created[:10], model, session, json.loads(labels or "{}"), Usage.model_validate_json(spent or "{}"))
         for id, (created, model, session, labels, spent) in zip(ids, records, strict=True)
         if created is not None
     }
-    time, cursor = (await redis.time())[0], -1
-    while cursor:
-        cursor, texts = await redis.hscan(BILLS, max(cursor, 0), count=1000)
-        for id, bill in zip(texts, from_json(f"[{','.join(texts.values())}]"), strict=True):
-            if time < bill[0] and id >= first:
-                bills.setdefault(id, bill)
-    return added_up([*bills.values()], by, since)
+    (time, _), filed = await redis.time(), [*(await redis.hgetall(BILLS)).items()]
+
+    def ended() -> Generator[Bill]:
+        for start in range(0, len(filed), PAGE):
+            page = filed[start : start + PAGE]  # each call of the parser holds the interpreter
+            bills = from_json(f"[{','.join([text for _, text in page])}]", cache_strings="keys")
+            for (id, _), bill in zip(page, bills, strict=True):
+                if time < bill[0] and first <= id and id not in unfinished:
+                    yield bill
+
+    return await to_thread(lambda: added_up([*unfinished.values(), *ended()], by, since))

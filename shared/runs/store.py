@@ -39,8 +39,10 @@ from .record import Claim, acceptance, brief, kept_artifact, kept_run, matches, 
 from .spend import SPEND
 
 IDEMPOTENCY_SECONDS = 24 * 3600
-LOOKED_THROUGH = 50
-"""Complete records that are read at a time."""
+LOOKED_THROUGH = 51
+"""Complete records that are read at a time: a page of the usual size, and whether another one follows."""
+FILED_AT_A_TIME = 500
+"""Ids of a set that are read at a time."""
 Wanted = tuple[Status | None, str | None, Mapping[str, str]]
 """What a list is filtered by: status, session and labels."""
 
@@ -212,11 +214,21 @@ class RunStore:
                     found.append(id)
         if children is None and (status is None or status.finished):
             await file_rest(self.redis)
-            if len(sets) == 1:
-                found += await self.redis.zrevrangebylex(sets[0], f"({before}", "-", 0, count)
-            else:
-                found += [id for id in await self.redis.zinter(sets) if id < before]
+            found += await self._common(sets, before, count)
         return sorted({*found}, reverse=True)[:count]
+
+    async def _common(self, sets: Sequence[str], before: str, count: int) -> list[str]:
+        """Returns at least that many of the next ids that are in all of these sets, newest first, if there are so many.
+
+        Only the smallest set is read, no further than needed.
+        """
+        sizes = {key: await self.redis.zcard(key) for key in sets}
+        (smallest, *others), found, ids = sorted(sizes, key=sizes.__getitem__), list[str](), [before]
+        while ids and len(found) < count:
+            ids = await self.redis.zrevrangebylex(smallest, f"({ids[-1]}", "-", 0, FILED_AT_A_TIME)
+            scores = [await self.redis.zmscore(key, ids) for key in others if ids]
+            found += [id for id, *there in zip(ids, *scores, strict=True) if None not in there]
+        return found
 
     async def many(self, ids: Sequence[str], sets: Sequence[str] = ()) -> list[Delegation]:
         """Returns those of ``ids`` whose records exist, in their order; removes the others from ``sets``, too."""

@@ -47,9 +47,12 @@ def _handlers(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def places(module: ast.Module) -> Counter[str]:
-    """How many such handlers each function of a module holds."""
+    """How many such handlers each function of a module holds, and how many are in none of them (``<module>``)."""
     functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return Counter(function.name for function in functions for node in ast.walk(function) if any(_handlers(node)))
+    held = [(function.name, node) for function in functions for node in ast.walk(function) if any(_handlers(node))]
+    inside = {node for _, node in held}
+    outside = [node for node in ast.walk(module) if any(_handlers(node)) and node not in inside]
+    return Counter([place for place, _ in held] + ["<module>"] * len(outside))
 
 
 def test_every_broad_handler_has_its_reason() -> None:
@@ -75,6 +78,7 @@ def test_a_handler_that_goes_on_is_told_from_one_that_raises() -> None:
         "is_narrow": "try: x()\n    except (OSError, ValueError): log()",
         "goes_on_twice": "try: x()\n    except Exception: log()\n    try: y()\n    except Exception: log()",
     }
-    module = ast.parse("\n".join(f"def {function}():\n    {text}" for function, text in handlers.items()))
+    text = "\n".join(f"def {function}():\n    {text}" for function, text in handlers.items())
+    module = ast.parse(f"{text}\ntry: import x\nexcept Exception: pass\nclass Y:\n    with suppress(Exception): z()")
     once = dict.fromkeys(("goes_on", "goes_on_bare", "goes_on_sometimes", "suppresses"), 1)
-    assert places(module) == once | {"goes_on_twice": 2}
+    assert places(module) == once | {"goes_on_twice": 2, "<module>": 2}

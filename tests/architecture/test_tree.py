@@ -26,11 +26,11 @@ LOOP = ("worker/loop.py", "worker/tool_calls.py")
 LOW_ROOF = 150
 """For the loop and for files of tools."""
 LONGER = {
-    "worker/tools/artifacts.py": (220, "four tools on one store of versions"),
-    "worker/tools/base.py": (220, "no tool: the whole contract of tools, which is read in one piece"),
-    "worker/tools/call_subagent.py": (200, "half of it is the answer to the model: what a child did, and its patch"),
+    "worker/tools/artifacts.py": (216, "four tools on one store of versions"),
+    "worker/tools/base.py": (211, "no tool: the whole contract of tools, which is read in one piece"),
+    "worker/tools/call_subagent.py": (191, "half of it is the answer to the model: what a child did, and its patch"),
     "worker/tools/pages.py": (300, "no tool: what several tools read files with"),
-    "worker/tools/skills.py": (340, "a tool, and the format and the loader of skills"),
+    "worker/tools/skills.py": (339, "a tool, and the format and the loader of skills"),
 }
 """Files of tools that may be longer: how long, and why. Only ever fewer."""
 LONGER_ROOF = 5
@@ -99,7 +99,7 @@ def test_a_longer_file_of_tools_needs_its_reason() -> None:
         ("worker/loop.py", 150),
         ("worker/run.py", 450),
         ("worker/tools/grep.py", 150),
-        ("worker/tools/base.py", 220),
+        ("worker/tools/base.py", 211),
         ("worker/tools/pages.py", 300),
         ("worker/tools/__init__.py", 150),
         ("tests/worker/tools/test_grep.py", 450),

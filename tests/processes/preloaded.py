@@ -41,6 +41,7 @@ PRELOADED = [
     *("deputize.orchestrator.cli.run", "deputize.orchestrator.orchestrator", "deputize.orchestrator.cli.live"),
     *("deputize.orchestrator.cli.mcp", "deputize.orchestrator.mcp.stdio"),
     "tests.processes.preloaded",
+    "tests.processes.preloaded_encoding",
     "tests.system.counting_worker",
     "tests.system.standing_worker",
     POOL_WORKER,

@@ -30,6 +30,7 @@ from deputize.shared.queue import (
 from deputize.shared.settings import Settings
 from tests.processes.redis_server import RedisProcess
 from tests.runs.tickets import queue_keys
+from tests.waiting import until_sync
 
 
 def app_for(url: str) -> Celery:
@@ -80,6 +81,36 @@ def test_the_waiting_tickets_can_be_counted(app: Celery, redis_url: str) -> None
     send_tickets(app, [Ticket(str(number), priority=number) for number in range(10)])
     with redis.Redis.from_url(redis_url) as client:
         assert [client.llen(key) for key in queue_keys()] == [1] * 10
+
+
+def test_a_ticket_is_taken_and_acknowledged_in_one_round_trip(app: Celery, redis_url: str) -> None:
+    send_tickets(app, [Ticket("dlg_1")])
+    taken: list[Any] = []
+    with (
+        redis.Redis.from_url(redis_url) as client,
+        app.connection_for_read() as connection,
+        app.amqp.TaskConsumer(connection, on_message=taken.append),
+    ):
+        client.config_resetstat()
+        connection.drain_events(timeout=10)
+        taken[0].ack()
+        assert taken[0].payload[0] == ["dlg_1"]
+        counted = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
+    assert "brpop" in counted
+    assert counted.isdisjoint({"multi", "hset", "hdel", "zadd", "zrem"})
+
+
+def test_a_ticket_that_arrives_when_none_is_taken_any_more_is_put_back(app: Celery, redis_url: str) -> None:
+    with app.connection_for_read() as connection, redis.Redis.from_url(redis_url) as client:
+        consumer = app.amqp.TaskConsumer(connection, on_message=lambda message: pytest.fail("it was taken"))
+        consumer.consume()
+        with pytest.raises(TimeoutError):
+            connection.drain_events(timeout=0.01)  # asks Redis for the next one
+        consumer.cancel()
+        send_tickets(app, [Ticket("dlg_1")])
+        until_sync(lambda: not any(map(client.exists, queue_keys())))
+        connection.transport.cycle.on_readable(connection.default_channel.client.connection._sock.fileno())
+        assert served(app) == ["dlg_1"]
 
 
 def test_a_priority_outside_of_0_to_9_is_a_mistake() -> None:

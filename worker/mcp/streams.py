@@ -184,8 +184,6 @@ _CONNECT_SECONDS = 15.0
 _LONGEST_SSE = 1024 * 1024 - 1024
 """Bytes of one message over SSE: the SDK ends the connection at an event of 1 MiB."""
 _LOOPBACK = re.compile(r"(.+\.)?localhost", re.IGNORECASE)
-_QUIET_SECONDS = 24 * 3600.0
-"""An SSE connection is idle between two calls; a call has its own time limit."""
 
 
 @asynccontextmanager
@@ -193,7 +191,8 @@ async def reached(server: Server, on_error: Callable[[bytes], None], broken: Cal
     """Yields the SDK's streams. ``on_error`` is called with HTTP errors, ``broken`` when the connection is unusable."""
     steady = _Steady(server, on_error, broken if server.type == "sse" else lambda: None)
     headers = {**server.headers, "Accept-Encoding": "identity"}
-    timeout = httpx2.Timeout(_CONNECT_SECONDS, read=_QUIET_SECONDS)
+    # An SSE connection is idle between two calls, as long as the run takes; a call has its own time limit.
+    timeout = httpx2.Timeout(_CONNECT_SECONDS, read=None)
 
     def client(*_: Any, **__: Any) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(transport=steady, headers=headers, timeout=timeout, trust_env=False)

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from ...shared.text import clip
 from ..text.output import one_line
-from ..threads import run_in_thread
+from ..threads import run_short
 from ..workspace.file_entries import PRIVATE_DIR, is_being_written
 from ..workspace.files import FileEntry, named
 from .base import Availability, DisplayOptions, Kind, Params, Tool, ToolContext, ToolResult
@@ -37,7 +37,7 @@ class ListDirectory(Tool[ListDirectoryParams]):
 
     async def run(self, ctx: ToolContext, params: ListDirectoryParams) -> ToolResult:
         files = ctx.reading(params.path)
-        scanned = await run_in_thread(files.scan, params.path)
+        scanned = await run_short(files.is_local, files.scan, params.path)
         entries = [each for each in scanned if each.path != PRIVATE_DIR and not is_being_written(each.name)]
         entries.sort(key=lambda entry: (entry.stat.kind != "directory", entry.name))
         lines = [_line(entry) for entry in entries[:LIMIT]]

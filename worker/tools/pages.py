@@ -27,7 +27,7 @@ from ..search.listing import find_files
 from ..search.ripgrep import SkippedPaths
 from ..text.output import few_tokens, one_line
 from ..text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
-from ..threads import give_way
+from ..threads import give_way, leave_loop
 from ..workspace.file_entries import not_a_file, tool_error
 from ..workspace.files import Files
 
@@ -126,6 +126,7 @@ def read_lines(files: Files, path: str, first: int, most: int, max_chars: int) -
         found = os.fstat(fd)
         if not modes.S_ISREG(found.st_mode):
             raise not_a_file(path, found.st_mode)
+        leave_loop(found.st_size)
         return _read(fd, path, found.st_size, FileLines(first, most, max_chars))
     except UnicodeDecodeError:
         raise not_text_error(path, "binary data", os.fstat(fd).st_size) from None
@@ -168,6 +169,8 @@ def format_page(
     sizes = list(accumulate(len(line) + _NUMBER_CHARS for line in lines))
     kept = lines[: max(1, bisect_right(sizes, chars))]
     text = number_lines(kept, first)
+    if not few_tokens(text, tokens):
+        leave_loop()
     while len(kept) > 1 and not few_tokens(text, tokens) and (counted := tokens_at_most(text)) > tokens:
         kept = kept[: max(1, int(len(kept) * tokens / counted * 0.95))]
         text = number_lines(kept, first)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import clip
 from ..text.output import lines_hint_of
-from ..threads import run_in_thread
+from ..threads import run_short
 from ..workspace.files import Files, named
 from .base import (
     Availability,
@@ -74,10 +74,10 @@ class ReadFile(Tool[ReadFileParams]):
         return f"read {clip(params.path, 80)}{part}"
 
     async def run(self, ctx: ToolContext, params: ReadFileParams) -> ToolResult:
-        return await run_in_thread(self._read, ctx, params)
-
-    def _read(self, ctx: ToolContext, params: ReadFileParams) -> ToolResult:
         files = ctx.reading(params.path)
+        return await run_short(files.is_local, self._read, files, params)
+
+    def _read(self, files: Files, params: ReadFileParams) -> ToolResult:
         found = files.stat(params.path)
         if found is None:
             raise file_not_found_error(files, params.path)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.workspaces import PRIVATE_DIR
+from ..threads import give_way
 
 TEMPORARY = ".deputize-writing-"
 """The prefix of files that are being written, before they are renamed."""
@@ -86,6 +87,7 @@ def read_all(fd: int, max_bytes: int) -> bytes:
 def entries_of(prefix: str, found: Iterator[os.DirEntry[str]]) -> Iterator[FileEntry]:
     """Yields the entries of a listing whose paths start with ``prefix``; files that are gone are skipped."""
     for entry in found:
+        give_way()
         with suppress(FileNotFoundError):
             yield FileEntry(prefix + entry.name, stat_of(entry.stat(follow_symlinks=False)))
 

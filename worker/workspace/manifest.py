@@ -16,7 +16,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from ...shared.libc import beneath
-from ..threads import give_way
+from ..threads import give_way, leave_loop
 from .file_entries import PRIVATE_DIR, closing_fd, is_being_written
 
 MAX_ENTRIES = 1_000_000
@@ -85,16 +85,16 @@ def scan(
     root: int,
     before: dict[str, StatEntry] | None = None,
     unread: list[str] | None = None,
-    blocks: list[int] | None = None,
+    blocks: dict[int, int] | None = None,
 ) -> dict[str, StatEntry]:
     """Returns every file and link below the directory, by path, without special files and the worker's own.
 
     Entries of unreadable directories, or above ``MAX_ENTRIES``, are taken from ``before``, and ``unread`` receives a
-    sentence. The tree may change meanwhile. ``blocks`` receives what each entry takes on disk, directories included.
+    sentence. The tree may change meanwhile. ``blocks`` receives what each inode takes on disk, directories included.
     """
     found: dict[str, StatEntry] = {}
     unread = [] if unread is None else unread
-    blocks = [] if blocks is None else blocks
+    blocks = {} if blocks is None else blocks
     waiting = [""]
     while waiting:
         path = waiting.pop()
@@ -117,6 +117,13 @@ def scan(
             unread.append(f"there are more than {MAX_ENTRIES} files")
             return (before or {}) | found
     return found
+
+
+def scan_with_size(root: int) -> tuple[dict[str, StatEntry], int | None]:
+    """Returns what ``scan`` finds, and what all of it takes on disk, None where something could not be read."""
+    unread, blocks = list[str](), {(top := os.fstat(root)).st_ino: top.st_blocks}
+    found = scan(root, unread=unread, blocks=blocks)
+    return found, None if unread else sum(blocks.values()) * _BLOCK
 
 
 def _open_folder(root: int, path: str) -> int:
@@ -142,7 +149,7 @@ def _open_closed(root: int, path: str, flags: int, mode: int) -> int:
         return beneath(root, path, flags, links=False)
 
 
-def _tracked_entries(folder: int, prefix: str, blocks: list[int]) -> Iterator[tuple[str, StatEntry]]:
+def _tracked_entries(folder: int, prefix: str, blocks: dict[int, int]) -> Iterator[tuple[str, StatEntry]]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             give_way()
@@ -152,7 +159,7 @@ def _tracked_entries(folder: int, prefix: str, blocks: list[int]) -> Iterator[tu
             with suppress(OSError):
                 found = entry.stat(follow_symlinks=False)
                 if modes.S_IFMT(found.st_mode) in (modes.S_IFREG, modes.S_IFLNK, modes.S_IFDIR):
-                    blocks.append(found.st_blocks)
+                    blocks[found.st_ino] = found.st_blocks
                     yield path, StatEntry(found.st_mode, found.st_size, found.st_ino, found.st_ctime_ns)
 
 
@@ -253,9 +260,7 @@ class Manifest:
             read = json.loads(start_file.read_text("ascii"))
             self._start = {path: StatEntry(*entry) for path, entry in read.items()}
         else:
-            unread, blocks = list[str](), [os.fstat(files).st_blocks]
-            self._start = scan(files, unread=unread, blocks=blocks)
-            self.taken = None if unread else sum(blocks) * _BLOCK
+            self._start, self.taken = scan_with_size(files)
             start_file.write_text(json.dumps(self._start), "ascii")
         self.base = scan(base)
         self.unread: list[str] = []
@@ -300,7 +305,8 @@ class Manifest:
         """
         self.note()
         with self._lock:
-            differing = _differing(self._start, self.now)
+            if differing := _differing(self._start, self.now):
+                leave_loop()  # contents are read and compared
             folders = {folder for path in differing if (folder := git_folder(path))}
             found = [
                 Difference(

@@ -14,15 +14,15 @@ from threading import Event
 from typing import NamedTuple
 
 from ...shared.errors import Invalid, Misconfigured
-from ...shared.libc import beneath
+from ...shared.libc import beneath, is_on_local_disk
 from ...shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from ..sandbox.environment import MOUNT, owner
-from ..threads import run_in_thread
+from ..threads import leave_loop, run_in_thread
 from .file_entries import PRIVATE_DIR
 from .files import Files
 from .generation import Generation
 from .listed import KeptRules, Source, listed, outer_rules
-from .manifest import UNBOUNDED, Deadline, Difference, Manifest, StatEntry, scan
+from .manifest import UNBOUNDED, Deadline, Difference, Manifest, StatEntry, scan, scan_with_size
 from .patches import MAX_PATCH_BYTES, Comparison, Facts, printable_path
 from .removal import delete, disk_bytes
 from .source import (
@@ -42,6 +42,8 @@ from .tree_copy import CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
 Restore = Callable[[Path, Event], None]
 _NOT_COPIED = "not-copied.json"
 _MAX_NAMED = 20
+_MAX_SCANNED = 250
+"""Files up to which a scan costs less than a process that measures them."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -62,6 +64,7 @@ class Workspace:
         self.origin = read_origin(self._folder)
         """The directory that the first of a chain of copies was made from; None for an empty workspace."""
         self._fds = [os.open(folder, _FOLDER) for folder in (self.path, self.base)]
+        self.files.is_local = is_on_local_disk(self._fds[0])
         self._manifest = Manifest(self._folder, generation.start, *self._fds)
         self._private = self._scan_private()
         self.taken = taken if self._manifest.taken is None else self._manifest.taken
@@ -120,6 +123,11 @@ class Workspace:
 
     def disk_bytes(self) -> int | None:
         """Returns what everything of the delegation takes on disk; None where that is not known. Blocks."""
+        if len(self._manifest.now) <= _MAX_SCANNED:
+            with open_folder(self._folder) as folder:
+                if (size := scan_with_size(folder)[1]) is not None:
+                    return size
+        leave_loop()
         return disk_bytes(self._folder)
 
     async def note_changes(self) -> bool:
@@ -197,17 +205,16 @@ def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")  # renamed when it is complete
     try:
-        for name in ("files", "base", "marks"):
-            (temporary / name).mkdir(mode=0o700, parents=True)
-        temporary.chmod(0o700)
+        for made in (temporary, *(temporary / name for name in ("files", "base", "marks"))):
+            made.mkdir(mode=0o700)
         _fill(temporary, spec, rules)
-        new = cls(Generation(temporary, 1))
-        new.close()
+        with open_folder(temporary / "files") as files, open_folder(temporary / "base") as base:
+            taken = Manifest(temporary, Generation(temporary, 1).start, files, base).taken
         temporary.rename(folder)
     finally:
         if temporary.exists():
             delete(temporary)
-    return cls(Generation(folder, 1), new.taken)
+    return cls(Generation(folder, 1), taken)
 
 
 def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from deputize.shared.runs.keys import BILLS, INDEX, LEASES, filed_key, keys_of, 
 from deputize.shared.runs.record import matches
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.worker.emit import RunUpdate
+from tests.contracts.service import desks
 from tests.contracts.store.records import LEASE, accepted, write
 
 ENDS = Status.SUCCEEDED, Status.FAILED, Status.CANCELLED
@@ -222,6 +224,13 @@ async def test_what_an_older_version_left_is_listed_and_counted(store: RunStore,
     assert await listed(store, session="s") == [waiting, *old[::-1]]
     assert (await cost_report(store.redis, "day", None)).total.delegations == PAGE + 2
     assert all([0 < await store.redis.ttl(key) <= 61 for key in keys])
+
+
+async def test_a_report_of_the_service_counts_what_an_older_version_left(redis_url: str, tmp_path: Path) -> None:
+    async with desks.real_desk(redis_url, tmp_path) as desk:
+        await desk.finish(await desks.accepted(desk.service, "t"))
+        await desk.service.store.redis.delete(BILLS)
+        assert (await desk.service.cost()).total.delegations == 1
 
 
 async def test_what_an_older_version_removed_is_counted_no_more(store: RunStore, pipe: Pipe) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from fakeredis import FakeAsyncRedis
 
 from deputize.shared.delegation import Usage
-from deputize.shared.ids import new_id
+from deputize.shared.ids import first_id, new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.cost import added_up, bill_of, check_group, cost_report, group_keys
 from deputize.shared.runs.keys import INDEX
@@ -53,3 +55,14 @@ async def test_a_record_that_is_gone_costs_nothing_more() -> None:
         await store.accept([(new_id(), request, request.limits)], 0)
         await redis.zadd(INDEX, {new_id(): 0})
         assert (await cost_report(redis, "day", None)).total.delegations == 1
+
+
+async def test_a_report_since_a_moment_leaves_out_what_was_accepted_before() -> None:
+    async with FakeAsyncRedis(decode_responses=True) as redis:
+        store, request = RunStore(redis, 60), DelegationRequest(task="t")
+        days = [datetime(2026, 11, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
+        await store.accept([(first_id(day), request, request.limits) for day in days], 60)
+        for day in (days[0], days[2]):
+            await store.cancel(first_id(day))
+        reports = [await cost_report(redis, "day", day.replace(tzinfo=None)) for day in days]
+        assert [report.total.delegations for report in reports] == [4, 3, 2, 1]

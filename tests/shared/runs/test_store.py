@@ -14,7 +14,8 @@ from deputize.shared.errors import NotFound
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.cost import cost_report
-from deputize.shared.runs.store import RunStore
+from deputize.shared.runs.keys import filed_key
+from deputize.shared.runs.store import FILED_AT_A_TIME, RunStore
 
 
 class Forgetful(FakeAsyncRedis):
@@ -51,8 +52,8 @@ class Late(FakeAsyncRedis):
     async def zrevrangebylex(self, *args: Any, **options: Any) -> Any:
         return await self._read(await super().zrevrangebylex(*args, **options))
 
-    async def hscan(self, *args: Any, **options: Any) -> Any:
-        return await self._read(await super().hscan(*args, **options))
+    async def hvals(self, *args: Any, **options: Any) -> Any:
+        return await self._read(await super().hvals(*args, **options))
 
 
 async def test_a_run_that_ends_while_it_is_looked_for_is_found_once() -> None:
@@ -73,3 +74,30 @@ async def test_a_list_of_waiting_ones_leaves_out_one_that_ends_while_it_is_looke
         id = (await store.accept([(new_id(), request, request.limits)], 60))[0].id
         redis.ends = partial(store.cancel, id)
         assert (await store.list(status=Status.QUEUED, session=None, labels={}, limit=10, cursor=None)).items == []
+
+
+class Noted(FakeAsyncRedis):
+    """Notes which sets are read."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.read = list[str]()
+
+    async def zrevrangebylex(self, name: str, *args: Any, **options: Any) -> Any:
+        self.read.append(name)
+        return await super().zrevrangebylex(name, *args, **options)
+
+
+async def test_of_several_sets_the_smallest_is_read_until_enough_is_common_to_all() -> None:
+    async with Noted(decode_responses=True) as redis:
+        store, request = RunStore(redis, 60), DelegationRequest(task="t", labels={"a": "1"})
+        id = (await store.accept([(new_id(), request, request.limits)], 60))[0].id
+        await store.cancel(id)
+        small, large = filed_key("label:a:1"), filed_key("cancelled")
+        await redis.zadd(small, dict.fromkeys([new_id() for _ in range(FILED_AT_A_TIME)], 0))
+        await redis.zadd(large, dict.fromkeys([new_id() for _ in range(FILED_AT_A_TIME + 1)], 0))
+        page = await store.list(status=Status.CANCELLED, session=None, labels={"a": "1"}, limit=1, cursor=None)
+        assert [item.id for item in page.items] == [id]
+        assert {*redis.read} == {small}
+        # Whose ids are in one of the sets only are neither read nor, having no record, forgotten.
+        assert await redis.zcard(small) == FILED_AT_A_TIME + 1

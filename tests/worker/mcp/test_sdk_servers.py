@@ -7,10 +7,11 @@ import json
 import secrets
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import uvicorn
 from starlette.applications import Starlette
@@ -19,6 +20,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from deputize.shared.errors import ErrorType
+from deputize.worker.mcp.config import Server
+from deputize.worker.mcp.streams import reached
 from deputize.worker.tools.base import Effect
 from tests.processes.leaks import ROOT
 from tests.runs.toolbench import Toolbench
@@ -259,3 +262,20 @@ async def test_only_the_configured_address_may_be_private(bare_desk: Toolbench) 
         assert "not followed" in found.warnings[0]
     async with opened(bare_desk, {"cloud": {"url": "http://169.254.169.254/mcp"}}) as found:
         assert "cloud's metadata address" in found.warnings[0]
+
+
+@pytest.mark.parametrize("type", ["http", "sse"])
+async def test_a_connection_may_be_idle_as_long_as_its_run_takes(type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[httpx2.Timeout] = []
+
+    class Client(httpx2.AsyncClient):
+        def __init__(self, **options: Any) -> None:
+            waits.append(options["timeout"])
+            super().__init__(**options)
+
+    monkeypatch.setattr(httpx2, "AsyncClient", Client)
+    server = Server.model_validate({"name": "s", "type": type, "url": "http://127.0.0.1:9/"})
+    with suppress(ExceptionGroup, httpx2.TransportError):
+        async with reached(server, lambda _: None, lambda: None):
+            pass
+    assert [wait.read for wait in waits] == [None]

@@ -16,6 +16,7 @@ from deputize.shared.libc import beneath
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace
 from deputize.worker.attempts import collect_outputs
 from deputize.worker.fleet.lease import StopReason, StopSignal
+from deputize.worker.threads import leave_loop
 from deputize.worker.workspace.file_entries import TEMPORARY, temporary_name
 from deputize.worker.workspace.manifest import UNBOUNDED, Deadline
 from deputize.worker.workspace.patches import MAX_CHANGES, Facts
@@ -258,6 +259,7 @@ class Endless(Workspace):
 
     def compare(self, deadline: Deadline = UNBOUNDED, max_bytes: int = 0) -> Facts:
         self.asked = True
+        leave_loop()
         until_sync(lambda: deadline.expired)
         return Facts()
 

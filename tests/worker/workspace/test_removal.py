@@ -83,3 +83,15 @@ async def test_the_size_on_disk_counts_no_holes(root: Path) -> None:
     assert await workspace.size(2 << 40) > (1 << 40)  # not measured
     workspace.close()
     assert disk_bytes(root / "none") is None
+
+
+async def test_what_is_taken_on_disk_has_hard_links_once(root: Path) -> None:
+    workspace = await Workspace.create(EmptyWorkspace(), "dlg_1", root)
+    workspace.files.write("a", b"x" * 100_000)
+    workspace.files.write("deep/b", b"x" * 5000)
+    (workspace.path / "deep/c").hardlink_to(workspace.path / "a")
+    (workspace.path / "link").symlink_to("a")
+    (workspace.path / ".deputize").mkdir()
+    (workspace.path / ".deputize/notes").write_bytes(b"x" * 9000)
+    assert workspace.disk_bytes() == disk_bytes(root / "dlg_1")
+    workspace.close()
