@@ -59,6 +59,6 @@ def _file(changed: Changed, item: FileCheck, *, now: bool) -> Observed:
         return Observed("green")
     try:
         found = ComputeLimit(MATCH_SECONDS).search(regex.compile(item.matches), content.decode("utf-8", "replace"))
-    except TimeoutError as error:
+    except (TimeoutError, regex.error) as error:
         return Observed("unknown", why=str(error))
     return _state("" if found else f"{item.path} does not match")
