@@ -202,7 +202,7 @@ class DelegationRequest(Request):
     """How the model writes tool calls; xml is for models without native ones."""
     workspace: WorkspaceSpec = EmptyWorkspace()
     """The files to work on. It gets a copy of its own; the original is never changed. A string is a directory."""
-    deliver: Deliver | None = None
+    deliver: Deliver | None = Field(default=None, exclude_if=lambda deliver: deliver is None)
     """Where its changes go when it has finished: for a git workspace only. Null: nowhere, but they can be later."""
     output_schema: dict[str, Any] | None = None
     """The JSON Schema of `output` in the result, at most 64 KiB; references begin with #/. Formats are not checked."""
@@ -264,7 +264,9 @@ class DelegationRequest(Request):
         """Returns the fields that were given as JSON: an agent may fill in the others."""
         fields = self.to_dict()
         given = {(kind.alias or name): name for name, kind in type(self).model_fields.items()}
-        kept = {alias: fields[alias] for alias, name in given.items() if name in self.model_fields_set}
+        kept = {
+            alias: fields[alias] for alias, name in given.items() if name in self.model_fields_set and alias in fields
+        }
         if "limits" in kept:
             kept["limits"] = self.limits.model_dump(by_alias=True, mode="json", exclude_unset=True)
         return to_json(kept).decode()

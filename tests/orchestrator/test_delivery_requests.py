@@ -95,3 +95,13 @@ def test_unknown_fields_and_values_are_refused(fields: dict[str, Any]) -> None:
 def test_an_author_has_a_name_and_an_address(author: str, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="git_author"):
         Settings.load(environ={}, home=tmp_path, git_author=author)
+
+
+def test_a_request_without_a_delivery_is_written_as_before() -> None:
+    """Its idempotency key is known by what it was before the field was there."""
+    for fields in ({}, {"deliver": None}):
+        request = DelegationRequest.model_validate({"task": "x"} | fields)
+        assert "deliver" not in request.to_dict()
+        assert "deliver" not in request.given_json()
+    asked = DelegationRequest.model_validate({"task": "x", "deliver": {"branch": "a"}})
+    assert '"branch":"a"' in asked.given_json()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -19,6 +20,9 @@ from tests.system.crashing import WORKER, hand_to
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(600)]
+
+
+HELD: dict[str, Literal["before", "after", ""]] = {"cloning": "", "pushing": "before", "pushed": "after"}
 
 
 async def crashed(
@@ -48,9 +52,9 @@ def prepare(server: GitServer, api: GithubApi, name: str) -> Callable[[], object
     """Makes the host wait at the moment of that name; gives what tells that it is there."""
     server.hold, server.held, server.hold_push = None, threading.Event(), ""
     api.hold, api.held = None, threading.Event()
-    if name in ("cloning", "pushing", "pushed"):
+    if name in HELD:
         server.hold = threading.Event()
-        server.hold_push = {"cloning": "", "pushing": "before", "pushed": "after"}[name]  # type: ignore[assignment]
+        server.hold_push = HELD[name]
         return server.held.is_set
     if name == "asked":
         api.hold = threading.Event()

@@ -52,7 +52,8 @@ async def bench(server: GitServer, redis_url: str, tmp_path: Path) -> AsyncItera
 
 async def run(bench: Bench, folder: Path, url: str, *turns: Any, **fields: Any) -> ToolAgentResult:
     model = script(folder, *([turn] for turn in turns), [say("done")])
-    return await bench.run(model=model, **({"workspace": {"kind": "git", "url": url}} | fields))
+    fields.setdefault("workspace", {"kind": "git", "url": url})
+    return await bench.run(model=model, **fields)
 
 
 def branches(server: GitServer) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from deputize.shared.git.remote import check_ref, check_url, is_commit, remote_o
 from tests.network.git_server import TOKEN, USER, git, make_repository
 from tests.shared.git.cloning import settings, write_credentials
 
-HOSTS = {
+HOSTS: dict[str, Any] = {
     "git_hosts": ["github.com", "git.example:8443", "127.0.0.1:8080", "localhost:8080", "[::1]:8080", "plain.io:80"]
 }
 
@@ -89,7 +90,7 @@ def test_without_settings_no_host_may_be_cloned_from(tmp_path: Path) -> None:
 def test_folders_need_a_root_unless_the_service_is_local(tmp_path: Path) -> None:
     folder = make_repository(tmp_path / "allowed/r", {"a": "x"})
     (tmp_path / "link").symlink_to(folder)
-    root = {"workspace_sources": [tmp_path / "allowed"]}
+    root: dict[str, Any] = {"workspace_sources": [tmp_path / "allowed"]}
     for url in (str(folder), f"file://{folder}", f"file://localhost{folder}", str(tmp_path / "link")):
         assert remote_of(url, settings(tmp_path, **root)).url == str(folder)
         assert remote_of(url, settings(tmp_path)).scheme == "file"
@@ -103,7 +104,7 @@ def test_folders_need_a_root_unless_the_service_is_local(tmp_path: Path) -> None
 
 
 def test_the_state_of_a_folder_is_below_a_root_too(tmp_path: Path) -> None:
-    root = {"workspace_sources": [tmp_path / "allowed"]}
+    root: dict[str, Any] = {"workspace_sources": [tmp_path / "allowed"]}
     outside = make_repository(tmp_path / "outside", {"a": "x"})
     (tmp_path / "allowed/linked").mkdir(parents=True)
     (tmp_path / "allowed/linked/.git").write_text(f"gitdir: {outside}/.git\n")
