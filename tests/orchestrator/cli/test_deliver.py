@@ -78,7 +78,7 @@ async def test_the_end_of_a_run_names_what_is_next(
     result = service.runs[id].result
     assert result is not None
     async with served(service) as url, Client(url, "t") as client:
-        await take_over_or_hint(Settings.load(environ={}), client, result, apply=False)
+        await take_over_or_hint(Settings.load(environ={}), client, result)
     assert hint in capsys.readouterr().err
 
 

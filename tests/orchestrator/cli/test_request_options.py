@@ -19,8 +19,6 @@ from deputize.shared.request import DelegationRequest, Limits
 from tests.orchestrator.command_line import PROGRAM, deputize, environment
 from tests.orchestrator.fake_service import FakeService
 
-NOT_YET = set[str]()
-"""The service refuses them."""
 EVERY = {
     "--context": "@background.txt",
     "--expect": "e",
@@ -59,7 +57,7 @@ def aliases(model: type[Any]) -> list[str]:
 def test_every_field_of_a_request_has_an_option(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
-    fields = {*aliases(DelegationRequest)} - NOT_YET - {"limits"} | {f"limits/{each}" for each in aliases(Limits)}
+    fields = {*aliases(DelegationRequest)} - {"limits"} | {f"limits/{each}" for each in aliases(Limits)}
     workspaces = {f"workspace/{each}" for each in ("exclude", "upload", "url", "ref", "depth")}
     deliveries = ("branch", "message", "require", "pullRequest/title", "pullRequest/body")
     assert {*FLAGS} == fields | workspaces | {f"deliver/{each}" for each in deliveries}
