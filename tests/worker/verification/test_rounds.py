@@ -90,6 +90,15 @@ async def test_a_refuted_result_goes_back_with_the_output_and_the_work_goes_on(b
     assert (result.success, result.errors, result.turn_count) == (True, [], 4)
 
 
+async def test_with_a_refuted_result_the_output_is_handed_in_again(bench: Bench, tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    first, second = (call("submit_result", n=number) for number in (1, 2))
+    model = script(tmp_path, [BAD], [first], [GOOD], [second])
+    result = await bench.run(model=model, verify=[HIDDEN], output_schema=schema)
+    assert (result.verification.verdict, result.verification.rounds) == ("verified", 1)
+    assert (result.output, result.output_status, result.turn_count) == ({"n": 2}, "valid", 4)
+
+
 async def test_of_a_hidden_check_the_model_sees_its_output_alone(bench: Bench, tmp_path: Path) -> None:
     search = call("bash", command=f"grep -r '{SECRET_LINE}' /workspace /tmp /opt /run; env; ls -R")
     model = script(tmp_path, [BAD], [search], [say("done")], [search], [GOOD], [say("done now")])
