@@ -67,6 +67,7 @@ FOLLOWING = {
     "resume": [["resume", ID], ["resume", ID, "--json"]],
     "continue": [["continue", ENDED, HOSTILE], ["continue", ENDED, "x", "--json"]],
     "retry": [["retry", ENDED], ["retry", ENDED, "--json"]],
+    "deliver": [["deliver", ENDED], ["deliver", ENDED, "--json"]],
     "demo": [["demo"]],
 }
 SERVERS = {"up", "serve", "worker", "mcp", "token", "settings"}
@@ -120,7 +121,8 @@ def happen(service: FakeService, id: str) -> None:
 def finish(service: FakeService, id: str) -> None:
     changed = {"path": HOSTILE, "change": "renamed", "from": HOSTILE}
     made = [{"name": HOSTILE, "version": 1, "size": 1}]
-    said = {"summary": ACTING, "errors": [HOSTILE], "file_changes": [changed], "artifacts": made}
+    git = {"base": HOSTILE, "pullRequestUrl": HOSTILE}
+    said = {"summary": ACTING, "errors": [HOSTILE], "file_changes": [changed], "artifacts": made, "git": git}
     service.finish(id, TerminationReason.ERROR, **said)
 
 

@@ -31,6 +31,7 @@ ASKED: dict[str, list[list[str]]] = {
     "show": [["show", "ID", *option] for option in ([], ["--patch"], ["--steps"], ["--events"])],
     "continue": [["continue", "ID", "more"]],
     "retry": [["retry", "ID"]],
+    "deliver": [["deliver", "ID"]],
     "watch": [["watch", "ID"]],
     "resume": [["resume", "ID"]],
     "approve": [["approve", FIRST]],

@@ -20,7 +20,7 @@ from tests.orchestrator.serving import settings
 from tests.processes.preloaded import COMMAND as PROGRAM
 from tests.waiting import until
 
-GIVEN: dict[str, Any] = {"workspace": None, "no_workspace": False, "continues": None, "from_turn": None}
+GIVEN: dict[str, Any] = {"workspace": None, "git": None, "no_workspace": False, "continues": None, "from_turn": None}
 
 
 @pytest.fixture
@@ -38,6 +38,7 @@ def project(tmp_path: Path) -> Path:
         ({}, None, "..", False),
         ({}, "http://127.0.0.1:1", ".", False),
         ({"no_workspace": True}, None, ".", False),
+        ({"git": "https://example.org/x.git"}, None, ".", False),
         ({"continues": "dlg_x"}, None, ".", False),
         ({"from_turn": 2}, None, ".", False),
     ],
