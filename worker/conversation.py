@@ -166,13 +166,14 @@ class Conversation:
         ]
         return with_call_keys(calls, turn, self.retries)
 
-    def final_words(self) -> str | None:
-        """Returns the text of the reply that ended the work; None where the last message is another one."""
+    def recall_last_words(self) -> bool:
+        """Restores the words of a reply that ended the work. Returns False where the last message is another one."""
         last: dict[str, Any] = json.loads(self.messages[-1])
         if last["role"] != "assistant" or calls_in(self.messages[-1]):
-            return None
+            return False
         text = "".join(block["text"] for block in last["content"] if block.get("text", NO_WORDS) != NO_WORDS)
-        return joined(_beginning(self.messages[:-1]), text)
+        self.last_words = joined(_beginning(self.messages[:-1]), text)
+        return True
 
     async def tokens_at_most(self, prompt: Prompt) -> int:
         """Returns an upper bound of the prompt's tokens: those billed for its sent part, and a bound of the rest.

@@ -46,6 +46,8 @@ class Loop:
         """
         if open_calls := self.conversation.unanswered(self.run.meter.replied_turn):
             await self.answer(open_calls)
+        elif self.run.ended and self.conversation.recall_last_words():
+            return  # the worker was lost after the reply that ended the work
         while self.run.output is None:
             reply = await self.turn()
             match self.model_calls.ending(reply):
@@ -79,7 +81,9 @@ class Loop:
         self.run.emit.emit(TurnStarted(turn=turn, tainted_by=self.run.reading.trust.tainted_by))
         reply = await (self.model_calls.final_reply(turn) if final else self.model_calls.reply(turn))
         self.run.steps.thinking = reply.thinking or reply.text
-        reply = self.conversation.add(reply, self.model_calls.ending(reply))
+        ending = self.model_calls.ending(reply)
+        self.run.ended = ending is Ending.DONE and not final
+        reply = self.conversation.add(reply, ending)
         self.run.emit.emit(replied(turn, reply))
         self.model_calls.checkpoint()
         return reply

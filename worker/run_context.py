@@ -176,8 +176,8 @@ class RunContext:
     """The valid output that was handed in, as JSON: the run ends with it."""
     verify_rounds: int = 0
     """How often its result went back to the model because a check refuted it."""
-    verifying: bool = False
-    """Whether the model has ended its work, and the checks are made."""
+    ended: bool = False
+    """Whether the last reply ended the work."""
     _waits: int = 0
     _freed: ExitStack = field(default_factory=ExitStack)
 
@@ -206,7 +206,7 @@ class RunContext:
             free_slot=free_slot,
             output=claim.output,
             verify_rounds=claim.checkpoint.get("verifyRounds", 0),
-            verifying=claim.checkpoint.get("verifying", False),
+            ended=claim.checkpoint.get("ended", False),
         )
 
     @contextmanager
@@ -268,7 +268,9 @@ class RunContext:
         """
         state = self.meter.checkpoint() | {"window": billed}
         if self.claim.request.verify:
-            state |= {"verifyRounds": self.verify_rounds, "verifying": self.verifying}
+            state["verifyRounds"] = self.verify_rounds
+        if self.ended:
+            state["ended"] = True
         self.emit.set({"checkpoint": to_json(state).decode(), **self.counts})
 
     @property

@@ -38,10 +38,9 @@ class Rounds:
         ``attempt`` lets the loop work to its end under the run's limits, ``checked`` awaits a verification so.
         """
         while True:
-            outcome = await self._work(loop, attempt)
+            outcome = await attempt(loop.work())
             if outcome.reason is TerminationReason.CANCELLED:
                 return outcome, Verification.incomplete("the delegation was cancelled")
-            self._store(loop, verifying=True)
             await loop.tool_calls.run_tools.context.sandbox.shells.end()  # nothing may change what is checked
             outcome, verification = await checked(outcome, self.verifier.verify())
             verification = verification.model_copy(update={"rounds": self.run.verify_rounds})
@@ -50,7 +49,7 @@ class Rounds:
             self.run.verify_rounds += 1
             self.run.take_back_output()
             loop.conversation.ask(refutation(self.run.claim.request.verify, verification.checks))
-            self._store(loop, verifying=False)
+            self.run.checkpoint(loop.conversation.billed)
 
     async def confirmed(self, verification: Verification) -> Verification:
         """Returns the verification at the end of the run, which is about its files only if they are still the same."""
@@ -61,16 +60,6 @@ class Rounds:
             why = "files changed after they were checked"
             return verification.model_copy(update={"verdict": "inconclusive", "why": why})
         return verification
-
-    async def _work(self, loop: Loop, attempt: Attempt) -> RunOutcome:
-        """Lets the loop work; not where an earlier attempt was lost while it checked what the model had finished."""
-        if self.run.verifying and (words := loop.conversation.final_words()) is not None:
-            return RunOutcome(TerminationReason.COMPLETED, words, is_report=True)
-        return await attempt(loop.work())
-
-    def _store(self, loop: Loop, *, verifying: bool) -> None:
-        self.run.verifying = verifying
-        self.run.checkpoint(loop.conversation.billed)
 
     def _goes_back(self, outcome: RunOutcome, verification: Verification) -> bool:
         return (
