@@ -143,11 +143,6 @@ class Meter:
             raise self.out_of_time()
 
     @property
-    def replied_turn(self) -> int:
-        """The number of the last reply: that of the final turn, where a limit was reached."""
-        return self.turns + (self.reached is not None)
-
-    @property
     def may_go_on(self) -> bool:
         """Whether another turn is possible."""
         try:

@@ -39,12 +39,18 @@ class Loop:
     tool_calls: ToolCalls
     repetition: Repetition | None
 
+    @property
+    def last_turn(self) -> int:
+        """The turn of calls without results; a final turn, which is not counted, has only those that hand in output."""
+        final = self.run.meter.reached is not None and self.run.claim.request.output_schema is not None
+        return self.run.meter.turns + final
+
     async def work(self) -> None:
         """Runs turns until the model is done, or has handed in its output.
 
         Raises ``LimitReached``, ``ModelUnavailable``, ``Refused`` and ``Fenced``.
         """
-        if open_calls := self.conversation.unanswered(self.run.meter.replied_turn):
+        if open_calls := self.conversation.unanswered(self.last_turn):
             await self.answer(open_calls)
         elif self.run.ended and self.conversation.recall_last_words():
             return  # the worker was lost after the reply that ended the work
@@ -103,14 +109,14 @@ class Loop:
             return ""
         self.close_calls(str(limit), note=last_turn(limit, hands_in=self.run.lacks_output))
         self.run.meter.reached = limit
-        reply = await self.ask(self.run.meter.replied_turn, final=True)
+        reply = await self.ask(self.run.meter.turns + 1, final=True)
         if reply.calls:
             await self.answer(reply.calls)
         return "" if imitates_call(reply.text, self.model_calls.tool_names) else reply.text
 
     def close_calls(self, why: str, note: str = "") -> None:
         """Adds a result for every open call, so that each call has exactly one; ``note`` is added for the model."""
-        if calls := self.conversation.unanswered(self.run.meter.replied_turn):
+        if calls := self.conversation.unanswered(self.last_turn):
             results = [self.tool_calls.known(call.key) or not_executed(why) for call in calls]
             self.conversation.answer(zip(calls, results, strict=True), note)
         elif note:

@@ -33,7 +33,7 @@ def test_the_two_commands_are_targets_that_do_what_it_says() -> None:
 
 async def test_what_it_says_is_refused_is_refused(real: httpx2.AsyncClient) -> None:
     rows = [line for line in TEXT.splitlines() if line.startswith('| `"') and "refused with 422" in line]
-    assert len(rows) == 2
+    assert len(rows) == 1
     for field in (field for row in rows for field in re.findall(r"`([^`]+)`", row.split(" | ")[0])):
         answer = await real.post("/v1/delegations", json={"task": "x", **json.loads("{" + field + "}")})
         assert answer.status_code == 422, field

@@ -28,6 +28,7 @@ PLACES = {
     "permission_answered": {"line", "reported", "news"},
     "step_completed": ALL | {"stream", "reported"},
     "check_completed": ALL | {"reported"},
+    "delivered": {"line", "transcript"},
     "progress": ALL,
     "error": ALL,
     "heartbeat": set[str](),

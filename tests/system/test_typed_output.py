@@ -14,7 +14,7 @@ from tests.runs.fleet import Fleet
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 SCHEMA = {"type": "object", "properties": {"files": {"type": "integer"}}, "required": ["files"]}
-MANY = 3_000
+MANY = 12_000
 """Files of the workspace: at its end a run compares them, which takes longer than a kill."""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import RunFinished
+from deputize.shared.facts import Verification
 from deputize.shared.request import DelegationRequest
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, say, script
@@ -48,7 +49,7 @@ async def test_a_lie_decides_neither_the_verdict_nor_the_success(bench: Bench, t
 
 async def test_a_summary_without_a_claim_leaves_the_result_as_it_was(bench: Bench, tmp_path: Path) -> None:
     result = await bench.run(TASK, model=script(tmp_path, [WRITE], [say("Done.")]))
-    assert result.verification.to_dict() == {"verdict": "unverified", "checks": [], "claims": []}
+    assert result.verification == Verification()
 
 
 async def test_the_steps_of_earlier_attempts_count(bench: Bench, tmp_path: Path) -> None:

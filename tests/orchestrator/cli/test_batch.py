@@ -146,10 +146,10 @@ async def test_what_only_the_service_knows_is_told_by_line_too(redis_url: str, t
 async def test_of_a_batch_in_pieces_none_goes_on_when_one_is_refused(redis_url: str) -> None:
     using = settings(redis_url=redis_url)
     source = BatchInput.of("t.jsonl", None, RequestOptions({}))
-    good, wrong = {"task": "t"}, {"task": "t", "outputSchema": {}}
+    good, wrong = {"task": "t"}, {"task": "t", "outputSchema": {"type": 5}}
     lines = source.read(io.BytesIO("\n".join(map(json.dumps, [good] * 1001 + [wrong])).encode()))
     async with served(lambda: open_service(using, redis_url), using) as url, Client(url) as client:
-        with pytest.raises(Invalid, match=r"t\.jsonl, line 1002: /outputSchema: "):
+        with pytest.raises(Invalid, match=r"t\.jsonl, line 1002: /outputSchema/type: "):
             await submit_in_chunks(client, source, lines)
         assert {each.status for each in (await client.list(limit=500)).items} == {"cancelled"}
 

@@ -14,7 +14,7 @@ from threading import Event
 import pytest
 
 from deputize.shared.errors import Invalid
-from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace, GitWorkspace, WorkspaceSpec
+from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from deputize.worker.sandbox import environment
 from deputize.worker.workspace.tree_copy import CopyStopped, TreeCopy
 from deputize.worker.workspace.workspace import Workspace
@@ -129,7 +129,6 @@ async def test_a_source_that_holds_our_workspaces_is_copied_without_them(source:
         (directory("/etc/passwd"), "/workspace/path", "/etc/passwd cannot be opened as a directory: Not a directory"),
         (directory("relative/path"), "/workspace/path", "relative/path is not absolute"),
         (directory("/etc"), "/workspace/path", "/etc may not be copied; allowed: "),
-        (GitWorkspace(kind="git", url="x"), "/workspace/kind", "workspaces of kind 'git' are not supported"),
     ],
 )
 async def test_a_workspace_that_cannot_be_made_is_refused_with_its_field(
