@@ -157,6 +157,7 @@ class _Sentence:
         return at + sum(1 for _ in takewhile(words.__contains__, self._words[at:]))
 
     def _quoted(self, first: int, last: int) -> str:
+        last = min(last, len(self._tokens) - 1)
         return shortened(self._text[self._at(first).start : self._at(last).end], MAX_WORDS)
 
     def statements(self, *, listed: bool) -> Iterator[Statement]:
