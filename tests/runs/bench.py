@@ -17,6 +17,7 @@ from deputize.shared.events import Envelope, StepCompleted
 from deputize.shared.ids import new_id
 from deputize.shared.queue import Ticket, create_app
 from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.runs.keys import LEASES
 from deputize.shared.runs.store import RunStore
 from deputize.shared.settings import Settings
 from deputize.worker.celery_pool.process import ProgressEvents
@@ -95,6 +96,21 @@ class Bench:
         history = [json.loads(entry) for entry in (await self.store.conversation(id))[0]]
         blocks = [block for entry in history if entry["role"] == "user" for block in entry["content"]]
         return [block["content"] for block in blocks if block["type"] == "tool_result"]
+
+    async def lose(self, id: str) -> None:
+        """Leaves the run as a worker that was killed does; this bench's own janitor may be the one that requeues it."""
+        await self.store.redis.zadd(LEASES, {id: 1})
+
+        async def is_queued() -> bool:
+            await self.store.reap(30)
+            return (await self.store.get(id)).status == "queued"
+
+        await until(is_queued)
+
+    async def requeue(self, id: str) -> None:
+        """Waits for a ticket of a run that may go on at once: the next look for such runs finds it."""
+        if id not in [each.id for each in await self.store.reap(30)]:
+            await until(lambda: id in [ticket.id for ticket in self.sent])
 
     async def interrupt(self, id: str, begun: Callable[[], Any], timeout: float = 60) -> None:
         """Carries out an attempt until it has ``begun`` what it is to be stopped in, and hands it over."""

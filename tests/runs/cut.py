@@ -12,7 +12,6 @@ from redis.asyncio import Redis
 
 from deputize.shared.connection import Pipe, Script, ScriptCall
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import LEASES
 from deputize.shared.runs.store import RECORD, WRITING
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench
@@ -58,7 +57,6 @@ async def carry_out_cut(bench: Bench, request: DelegationRequest, writes: int) -
         with suppress(asyncio.CancelledError):
             await carry_out(replace(bench.services, pipe=pipe), id)
     if pipe.is_cut:
-        await bench.store.redis.zadd(LEASES, {id: 1})
-        assert [each.kind for each in await bench.store.reap(30)] == ["lapsed"]
+        await bench.lose(id)
         await carry_out(bench.services, id)
     return id, pipe.is_cut

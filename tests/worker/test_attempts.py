@@ -43,12 +43,6 @@ async def stop(running: asyncio.Task[Any]) -> None:
     await asyncio.wait({running})
 
 
-async def lose(bench: Bench, id: str) -> None:
-    """What a worker that was killed leaves: a lease that lapses."""
-    await bench.store.redis.zadd(LEASES, {id: 1})
-    assert [one.kind for one in await bench.store.reap(30)] == ["lapsed"]
-
-
 async def lost_count(bench: Bench, id: str) -> str:
     return await bench.store.redis.hget(record_key(id), "lost") or "0"
 
@@ -75,7 +69,7 @@ async def test_workers_lost_in_a_row_end_the_run_and_attempts_counts_what_ran(be
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *map(hold, range(3)))))
     for turn in range(3):
         running = await begin(bench, id, turn)
-        await lose(bench, id)
+        await bench.lose(id)
         await stop(running)
     assert await resumed(bench, id) == ["the attempt before lost its worker"] * 2
     assert await carry_out(bench.services, id) == "worker_lost"
@@ -94,7 +88,7 @@ async def test_a_completed_turn_forgives_the_workers_lost_before_it(bench: Bench
     id = await bench.accept(DelegationRequest(task="do it", model=model))
     for turn in (0, 2, 4, 6):
         running = await begin(bench, id, turn)
-        await lose(bench, id)
+        await bench.lose(id)
         await stop(running)
         assert await lost_count(bench, id) == "1"
     assert await carry_out(bench.services, id) == "completed"
@@ -104,7 +98,7 @@ async def test_a_completed_turn_forgives_the_workers_lost_before_it(bench: Bench
 async def test_the_result_of_a_run_that_is_given_up_has_its_files_steps_and_patch(bench: Bench, tmp_path: Path) -> None:
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [TWO_LINES], hold(1))))
     running = await begin(bench, id, 1)
-    await lose(bench, id)
+    await bench.lose(id)
     await stop(running)
     await bench.store.redis.hset(record_key(id), "lost", bench.settings.max_attempts)
     await carry_out(bench.services, id)
@@ -143,7 +137,7 @@ async def test_a_run_cancelled_between_two_attempts_reports_what_it_did(bench: B
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [TWO_LINES], hold(1))))
     await stop(await begin(bench, id, 1))
     assert await bench.store.cancel(id) == "asked"
-    assert [one.id for one in await bench.store.reap(30)] == [id]  # a ticket for it goes out at once
+    await bench.requeue(id)
     await carry_out(bench.services, id)
     result = await bench.result(id)
     assert (result.status, result.files_modified, result.turn_count) == ("cancelled", ["a.txt", "begun-1"], 2)

