@@ -192,9 +192,9 @@ async def test_a_worker_that_shuts_down_hands_the_run_over_and_the_next_one_fini
 
 
 async def test_an_attempt_that_cannot_see_the_files_of_the_one_before_says_so(bench: Bench, tmp_path: Path) -> None:
-    turns = [[WRITE], [call("bash", command="exec sleep 1000")], [say("done")]]
+    turns = [[WRITE], [call("bash", command="touch begun; exec sleep 1000")], [say("done")]]
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
-    await bench.interrupt(id, lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"))
+    await bench.interrupt(id, (bench.settings.workspaces / id / "files" / "begun").exists)
     async with open_bench(bench.settings.redis_url or "", tmp_path / "elsewhere") as other:
         await carry_out(other.services, id)
     result = await bench.result(id)

@@ -12,7 +12,6 @@ from deputize.shared.delegation import Artifact
 from deputize.shared.errors import ErrorType, NotFound
 from deputize.shared.events import RunStarted, StepCompleted
 from deputize.shared.request import ApprovalMode, DelegationRequest
-from deputize.shared.runs.keys import ledger_key
 from deputize.shared.settings import Settings
 from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
 from deputize.worker.task import carry_out
@@ -289,9 +288,13 @@ async def test_a_limit_hands_over_what_was_made_before_it(redis_url: str, tmp_pa
 async def test_a_run_that_goes_on_elsewhere_makes_no_version_twice(redis_url: str, tmp_path: Path) -> None:
     async with open_bench(redis_url, tmp_path / "home", tools={"enable_artifacts": True}) as bench:
         first = [call("create_artifact", name="a", content="one")]
-        turns = first, [call("bash", command="exec sleep 1000")], [call("rewrite_artifact", name="a", content="two")]
+        turns = (
+            first,
+            [call("bash", command="touch begun; exec sleep 1000")],
+            [call("rewrite_artifact", name="a", content="two")],
+        )
         id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns, [say("done")])))
-        await bench.interrupt(id, lambda: bench.store.redis.hexists(ledger_key(id), "call_2_1"), 60)
+        await bench.interrupt(id, lambda: list((bench.settings.workspaces / id).glob("files*/begun")))
         await carry_out(bench.services, id)
         assert (await bench.result(id)).artifacts == [Artifact(name="a", version=2, size=3)]
         assert [await bench.store.artifact(id, "a", version) for version in (1, 2)] == ["one", "two"]

@@ -17,10 +17,10 @@ from tests.worker.sandbox.sandboxes import bash, sandbox_over
 pytestmark = pytest.mark.system
 
 SEED = 21
-LINES = 500
+LINES = 250
 STUB = '#!/bin/sh\nprintf "%s\\0" "${0##*/}" "$@" "\1" >> "${ORACLE:-/workspace/lost}"\n'
 """Notes its name and its arguments in one write: those of a pipeline run at once."""
-BATCH = 50
+BATCH = 20
 """Lines that one sandbox runs: after a second it gets little of a busy processor."""
 DRIVER = """
 mkdir -p /workspace/in /workspace/out; cd /workspace/in; touch src f x
