@@ -183,7 +183,7 @@ class _Making:
 
     def _resolved(self, cache: OwnRepository) -> tuple[str, str | None, str]:
         """Returns the ref's full name, the branch if it is one, and what it names now."""
-        ref, url = self.wanted.ref, self.wanted.remote.url
+        url, ref = self.wanted.remote.url, None if self.wanted.ref == "HEAD" else self.wanted.ref
         if ref and is_commit(ref):
             return ref, None, ref
         listed = os.fsdecode(self._run(cache, "ls-remote", "--symref", url)).splitlines()
