@@ -24,7 +24,7 @@ from ..errors import Invalid, RepositoryFailed
 from ..text import clip, visible
 from .command import UPLOAD_PACK, read_regular
 from .own import OwnRepository, Patience
-from .remote import URL, Remote, is_commit
+from .remote import URL, Remote, is_commit, state_of
 
 _MAX_PACKS = 50
 """A cache with more packs is begun anew."""
@@ -193,7 +193,7 @@ class _Making:
         asked = [ref, f"refs/heads/{ref}", f"refs/tags/{ref}"] if ref else [head, "HEAD"]
         found = next((each for each in asked if each in refs), None)
         if found is None:
-            what = f"branch or tag {ref}" if ref else "commit yet"
+            what = f"branch or tag {ref} (a commit is named by all 40 digits)" if ref else "commit yet"
             raise RepositoryFailed("repository_ref", f"{url}: it has no {what}; `git ls-remote` lists what it has")
         return found, found.removeprefix("refs/heads/") if found.startswith("refs/heads/") else None, refs[found]
 
@@ -233,7 +233,7 @@ class _Making:
         (own.directory / "HEAD").write_text(f"ref: refs/heads/{clone.branch}\n" if clone.branch else f"{commit}\n")
         left_out = self._left_out(own.run("ls-tree", "-r", "-l", "-z", "--full-tree", commit))
         own.run("read-tree", "-m", "-u", commit)
-        replace(clone, not_copied=[*left_out, *_filters(files)]).write(new)
+        replace(clone, not_copied=[*left_out, *_filters(files), *self._hooks()]).write(new)
         folder.parent.mkdir(exist_ok=True)
         new.rename(folder)
 
@@ -247,6 +247,15 @@ class _Making:
         shown = [f"{clip(path, 300)} is a submodule and was not copied" for path in modules[:_MAX_NAMED]]
         more = len(modules) - len(shown)
         return [*shown, *([f"{more} more submodules were not copied"] if more else [])]
+
+    def _hooks(self) -> list[str]:
+        """Returns a sentence about the hooks of a folder; over a network there are none to be seen."""
+        if self.wanted.remote.scheme != "file":
+            return []
+        found = [
+            path for path in (state_of(Path(self.wanted.remote.url)) / "hooks").glob("*") if path.suffix != ".sample"
+        ]
+        return ["hooks of the repository were not copied"] if found else []
 
 
 def _filters(files: Path) -> list[str]:

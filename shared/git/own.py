@@ -159,8 +159,13 @@ _SIGNS: tuple[tuple[RepositoryKind, str, str], ...] = (
     ),
     (
         "repository_forbidden",
-        r"error: 403$|dubious ownership|protected branch|pre-receive hook declined|insufficient permission",
+        r"error: 403$|protected branch|pre-receive hook declined|insufficient permission",
         "the host refuses it to these credentials",
+    ),
+    (
+        "repository_forbidden",
+        r"dubious ownership",
+        "the folder belongs to another user than the worker's, and is not trusted; chown it, or serve it over https",
     ),
     (
         "repository_ref",

@@ -174,6 +174,27 @@ def test_failures_have_a_kind(
     assert str(failed.value).startswith(f"{kind}: {url}: ")
 
 
+def test_head_is_the_default_branch(server: GitServer, source: Path, tmp_path: Path) -> None:
+    with cloned(settings(tmp_path, server), server.add(source), "HEAD") as clone:
+        assert (clone.branch, clone.commit) == ("main", git(source, "rev-parse", "HEAD"))
+
+
+def test_a_folder_of_another_user_is_refused_with_the_reason(source: Path, tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give files away")
+    for path in (source / ".git", *(source / ".git").rglob("*")):
+        os.chown(path, 1234, 1234)
+    with pytest.raises(RepositoryFailed, match="belongs to another user") as failed:
+        cloned(settings(tmp_path), str(source)).__enter__()
+    assert failed.value.kind == "repository_forbidden"
+
+
+def test_a_shortened_commit_is_refused_with_the_reason(server: GitServer, source: Path, tmp_path: Path) -> None:
+    short = git(source, "rev-parse", "--short", "HEAD")
+    with pytest.raises(RepositoryFailed, match="all 40 digits"):
+        cloned(settings(tmp_path, server), server.add(source), short).__enter__()
+
+
 @pytest.mark.parametrize("ref", ["none", "0" * 39 + "1", "refs/heads/none", "v9"])
 def test_a_ref_that_is_not_there_is_a_kind(ref: str, server: GitServer, source: Path, tmp_path: Path) -> None:
     with pytest.raises(RepositoryFailed) as failed, cloned(settings(tmp_path, server), server.add(source), ref):
@@ -350,6 +371,7 @@ def test_a_folder_is_cloned_without_starting_anything_of_it(tmp_path: Path) -> N
     planted.log.unlink(missing_ok=True)
     with cloned(chosen, f"file://{whole}") as clone:
         assert (clone.files / "app.py").read_text() == "one\n"
+        assert clone.not_copied == ["hooks of the repository were not copied"]
     assert planted.ran() == []
 
 
