@@ -33,6 +33,10 @@ def check_git(request: DelegationRequest, settings: Settings) -> None:
         raise _invalid("/deliver", "only changes of a git workspace can be delivered; `patch` has those of others")
     if wanted is not None:
         check_wanted(request, wanted, settings, "/deliver")
+        if wanted.require == "verified" and not request.verify:
+            raise _invalid(
+                "/deliver/require", "nothing is verified without a check in `verify`; add one, or leave it out"
+            )
 
 
 def check_wanted(request: DelegationRequest, wanted: Deliver, settings: Settings, pointer: str = "") -> None:
