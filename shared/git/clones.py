@@ -90,7 +90,7 @@ def clone_of(root: Path, wanted: Wanted, patience: Patience) -> Generator[Clone]
     """
     place = root / _digest(wanted.remote.url)
     with ExitStack() as held:
-        held.enter_context(_in_use(place, patience, make=True))
+        held.enter_context(_made(place, patience))
         with _locked(place / "lock", os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX, patience) as lock:
             try:
                 clone = _known(place, wanted)
@@ -101,17 +101,23 @@ def clone_of(root: Path, wanted: Wanted, patience: Patience) -> Generator[Clone]
         yield clone
 
 
-@contextmanager
-def _in_use(folder: Path, patience: Patience, *, make: bool = False) -> Generator[None]:
-    """Keeps the janitor from removing a folder. Raises FileNotFoundError if it is removed already."""
-    while make:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileNotFoundError), _in_use(folder, patience):
-            yield
-            return
-    with _locked(folder, os.O_RDONLY | os.O_DIRECTORY, fcntl.LOCK_SH, patience):
+def _in_use(folder: Path, patience: Patience) -> ExitStack:
+    """Keeps the janitor from removing a folder until the stack is closed.
+
+    Raises FileNotFoundError if it is removed already.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_locked(folder, os.O_RDONLY | os.O_DIRECTORY, fcntl.LOCK_SH, patience))
         os.utime(folder)
-        yield
+        return stack.pop_all()
+
+
+def _made(folder: Path, patience: Patience) -> ExitStack:
+    """Makes a folder where it is missing, and keeps it as ``_in_use`` does."""
+    while True:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            return _in_use(folder, patience)
 
 
 @contextmanager

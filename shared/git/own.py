@@ -114,9 +114,13 @@ class OwnRepository:
         own = str(self.directory)  # also as the home: libcurl would look for credentials in the user's .netrc
         env = own_environment() | {"GIT_DIR": own, "HOME": own, **self.variables}
         env |= {known: environment()[name] for name, known in _OF_MACHINE.items() if name in environment()}
+        try:
+            argv = [*command_line(env["PATH"], _OF_NETWORK), command, *map(str, arguments)]
+        except FileNotFoundError as error:
+            raise RepositoryFailed("repository_unreachable", f"{self.patience.url}: {error.strerror} here") from None
         pipe = subprocess.PIPE
         with subprocess.Popen(
-            [*command_line(env["PATH"], _OF_NETWORK), command, *map(str, arguments)],
+            argv,
             cwd=self.directory,
             env=env,
             stdin=pipe,

@@ -357,6 +357,22 @@ def test_only_the_worker_may_enter_the_clones(server: GitServer, source: Path, t
     assert modes == {0o700}
 
 
+def test_without_git_a_repository_is_unreachable(
+    server: GitServer, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.add(source)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(RepositoryFailed, match="git is not on PATH here") as failed:
+        cloned(settings(tmp_path, server), url).__enter__()
+    assert failed.value.kind == "repository_unreachable"
+
+
+def test_what_fails_while_a_clone_is_copied_is_that_error(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url = server.add(source)
+    with pytest.raises(FileNotFoundError, match="gone"), cloned(settings(tmp_path, server), url):
+        raise FileNotFoundError("gone")
+
+
 def test_a_folder_is_cloned_without_starting_anything_of_it(tmp_path: Path) -> None:
     planted = plant(tmp_path / "planted", tmp_path / "outside")
     chosen = settings(tmp_path / "home")
