@@ -36,6 +36,9 @@ _FILTER = re.compile(rb"\bfilter=([\w.-]+)")
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding\n"
 """Files are exactly what the repository stores, so that a patch of them fits what it stores."""
 
+_INERT = "".join(f'[protocol "{name}"]\n\tallow = never\n' for name in ("https", "http"))
+"""Nothing is fetched by the way: where commands may reach the host, what came after the ref would be there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -232,7 +235,7 @@ class _Making:
         own.make(bare=False)
         (own.directory / "info/attributes").write_text(_ATTRIBUTES)
         with (own.directory / "config").open("a") as config:
-            config.write(f'[remote "origin"]\n\turl = "{self.wanted.remote.url}"\n\tpushurl = nowhere\n')
+            config.write(f'[remote "origin"]\n\turl = "{self.wanted.remote.url}"\n\tpushurl = nowhere\n{_INERT}')
         refs = [f"{commit}:refs/{kind}/{clone.branch}" for kind in ("heads", "remotes/origin") if clone.branch]
         options = "--no-tags", "--no-write-fetch-head", "--update-head-ok", f"--depth={self.wanted.depth or 1}"
         own.run("fetch", f"--upload-pack={UPLOAD_PACK}", *options, str(cache.directory), *(refs or [commit]))

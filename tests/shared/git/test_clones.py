@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,9 @@ def test_a_branch_is_checked_out_and_origin_leads_nowhere(server: GitServer, sou
             assert (clone.branch, git(clone.files, "status", "-sb")) == (branch, f"## {branch}")
             assert git(clone.files, "remote", "get-url", "--push", "origin") == "nowhere"
             assert git(clone.files, "remote", "get-url", "origin") == url
+            with pytest.raises(subprocess.CalledProcessError) as failed:
+                git(clone.files, "fetch", "origin")
+            assert failed.value.stderr == b"fatal: transport 'http' not allowed\n"
             names = {path.name for path in clone.state.iterdir()}
             assert names == {"HEAD", "config", "index", "info", "objects", "refs", "shallow"}
             assert str(tmp_path).encode() not in b"".join(
