@@ -65,7 +65,7 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
         raise Conflict(f"{delegation.id} is {delegation.status}; what it changes can be delivered when it has ended")
     if result.git is None:
         raise Conflict(f"{delegation.id} did not work on a git repository; `deputize apply` takes its changes over")
-    if result.git.commit:
+    if result.git.commit and (result.git.pull_request_url or not wanted.pull_request):
         return None
     check_wanted(delegation.request, wanted, settings)
     if why := withheld(delegation.request, wanted, result):
@@ -73,7 +73,10 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
     missing = result.left_out if result.truncated else []
     delivery = Delivery(delegation.id, delegation.request, wanted, result.git.base, patch, missing)
     try:
-        git = await asyncio.to_thread(delivery.run, settings, Patience(seconds=SECONDS))
+        if result.git.commit:
+            git = await asyncio.to_thread(delivery.with_pull_request, settings, result.git)
+        else:
+            git = await asyncio.to_thread(delivery.run, settings, Patience(seconds=SECONDS))
     except (RepositoryFailed, OSError) as error:
         unreachable = isinstance(error, RepositoryFailed) and error.kind == "repository_unreachable"
         raise (Unavailable if unreachable else Conflict)(SecretMask(settings.secrets).text(str(error))) from None
