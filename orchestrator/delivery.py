@@ -33,6 +33,10 @@ def check_git(request: DelegationRequest, settings: Settings) -> None:
         raise _invalid("/deliver", "only changes of a git workspace can be delivered; `patch` has those of others")
     if wanted is not None:
         check_wanted(request, wanted, settings, "/deliver")
+        if wanted.require == "verified" and not request.verify:
+            raise _invalid(
+                "/deliver/require", "nothing is verified without a check in `verify`; add one, or leave it out"
+            )
 
 
 def check_wanted(request: DelegationRequest, wanted: Deliver, settings: Settings, pointer: str = "") -> None:
@@ -61,7 +65,7 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
         raise Conflict(f"{delegation.id} is {delegation.status}; what it changes can be delivered when it has ended")
     if result.git is None:
         raise Conflict(f"{delegation.id} did not work on a git repository; `deputize apply` takes its changes over")
-    if result.git.commit:
+    if result.git.commit and (result.git.pull_request_url or not wanted.pull_request):
         return None
     check_wanted(delegation.request, wanted, settings)
     if why := withheld(delegation.request, wanted, result):
@@ -69,7 +73,10 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
     missing = result.left_out if result.truncated else []
     delivery = Delivery(delegation.id, delegation.request, wanted, result.git.base, patch, missing)
     try:
-        git = await asyncio.to_thread(delivery.run, settings, Patience(seconds=SECONDS))
+        if result.git.commit:
+            git = await asyncio.to_thread(delivery.with_pull_request, settings, result.git)
+        else:
+            git = await asyncio.to_thread(delivery.run, settings, Patience(seconds=SECONDS))
     except (RepositoryFailed, OSError) as error:
         unreachable = isinstance(error, RepositoryFailed) and error.kind == "repository_unreachable"
         raise (Unavailable if unreachable else Conflict)(SecretMask(settings.secrets).text(str(error))) from None

@@ -196,7 +196,8 @@ def _step(at: Any, part: int | str) -> tuple[Any, str]:
     if _is_model(at):
         for name, field in at.model_fields.items():
             if part in (name, field.alias):
-                return field.annotation, _escaped(part)
+                kinds = get_args(field.annotation)  # of a field that may be null, its model
+                return kinds[0] if len(kinds) == 2 and kinds[1] is NoneType else field.annotation, _escaped(part)
         return None, _escaped(part)
     if get_origin(at) is dict:
         return get_args(at)[1], _escaped(part)

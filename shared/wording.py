@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         TurnStarted,
         Waiting,
     )
+    from .facts import GitFacts
     from .permission import PermissionQuestion
 
 SIGNS = {"succeeded": "✓", "failed": "✗", "cancelled": "–"}
@@ -89,10 +90,15 @@ def _run(event: RunQueued | RunStarted | RunResumed | RunRetried | Delivered | R
             again = f"done again from the start in {seconds(event.delay_seconds)} (retry {event.retry} of {event.of})"
             return f"{again}, after {event.reason}: {event.error}"
         case "delivered":
-            return ", ".join(filter(None, (f"delivered as {event.git.branch}", event.git.pull_request_url)))
+            return f"delivered as {where(event.git)}"
         case "run_finished":
             return outcome(event.result)
     assert_never(event)
+
+
+def where(git: GitFacts) -> str:
+    """`deputize/dlg_01…, https://github.com/o/r/pull/1`: where a delivered run's changes are."""
+    return ", ".join(filter(None, (git.branch, git.pull_request_url)))
 
 
 def _turn(event: TurnStarted | Replied | ModelRetried) -> str:

@@ -14,6 +14,7 @@ import click
 
 from ...shared.errors import Conflict, Invalid, NotFound, Refused
 from ...shared.text import count
+from ...shared.wording import where
 from . import output
 from .connect import NEWEST, connect, full_id, load_settings
 from .errors import Exit
@@ -249,7 +250,7 @@ def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, 
     if option := LIMIT_OPTIONS.get(result.termination_reason):
         yield f"  to go on: {command('continue', delegation.id, 'go on', option, 'N')}"
     if result.git and result.git.commit:
-        yield ", ".join(filter(None, (f"  delivered as {result.git.branch}", result.git.pull_request_url)))
+        yield f"  delivered as {where(result.git)}"
     elif result.git and result.file_changes:
         yield f"  to push its changes as a branch{why}: {command('deliver', delegation.id)}"
     if workspace.kind == "archive" and any(change.in_patch for change in result.file_changes):

@@ -1,4 +1,4 @@
-"""`deputize demo`: three concurrent delegations, and assertions on their results."""
+"""`deputize demo`: four concurrent delegations, and assertions on their results."""
 
 from __future__ import annotations
 
@@ -42,11 +42,28 @@ Find and fix the bug.
 Make the tests of the sample package pass. Run them with `python3 -m unittest -q` before and after the change, and
 change nothing but pricing.py.
 """
+LIE = """\
+Claim a fix that is none (a script lies here, to be caught).
+
+Part of the demo, whatever model is set up: a script changes the test that fails instead of pricing.py, and reports
+success.
+"""
 READ_ON = """\
 Read every file one by one.
 
 Read this package file by file, again and again, for as long as you can.
 """
+HIDDEN_TEST = (
+    "import unittest\n"
+    "from pricing import Order\n"
+    "class HiddenTest(unittest.TestCase):\n"
+    "    def test_two_of_fifty_get_the_discount(self):\n"
+    "        order = Order()\n"
+    "        order.add('thing', 50, quantity=2)\n"
+    "        self.assertEqual(order.total(), 90)\n"
+)
+CHECK = {"kind": "command", "run": "python3 -B -m unittest -q", "files": {"test_hidden.py": HIDDEN_TEST}}
+"""What the worker itself runs at the end: the tests as they were before, and one that no agent sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +78,11 @@ class DemoPart:
 @click.command()
 @asynchronous
 async def demo() -> Exit:
-    """Watch three delegations at once, each on a copy of its own.
+    """Watch four delegations at once, each on a copy of its own.
 
-    One reports on this project's own code, one fixes a bug, one reaches a limit and reports its progress. With
-    ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL set a real model does it, else a script plays the model's part.
+    One reports on this project's own code, one fixes a bug, which checks verify, one reaches a limit and reports its
+    progress: with ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL set by a real model, else by a script. One is always a
+    script, which claims to have fixed the bug: checks refute it.
     """
     settings = load_settings()
     output.note(_model_sentence(settings))
@@ -129,9 +147,17 @@ def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) ->
             lambda result: any(changed.path == "REPORT.md" for changed in result.file_changes),
         ),
         DemoPart(
-            request(task=FIX_BUG, workspace=sample),
-            "it completed, and pricing.py is among the changed files",
-            lambda result: result.success and any(changed.path == "pricing.py" for changed in result.file_changes),
+            request(task=FIX_BUG, workspace=sample, verify=[CHECK]),
+            "it is verified, and pricing.py is among the changed files",
+            lambda result: (
+                result.verification.verdict == "verified"
+                and any(changed.path == "pricing.py" for changed in result.file_changes)
+            ),
+        ),
+        DemoPart(
+            request(task=LIE, workspace=sample, model="scripted", verify=[CHECK], max_verify_rounds=0),
+            "it is refuted, and no success, whatever it claims",
+            lambda result: result.verification.verdict == "refuted" and not result.success,
         ),
         DemoPart(
             request(task=READ_ON, workspace=project, limits={"max_tool_calls": 6}),
@@ -143,9 +169,9 @@ def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) ->
 
 def _model_sentence(settings: Settings) -> str:
     if settings.has_model_endpoint:
-        return f"Three delegations at once, answered by {settings.model}."
+        return f"Four delegations at once, answered by {settings.model}, one of them by a script that lies."
     return (
-        "Three delegations at once. No model is set up (ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL), so a script plays "
+        "Four delegations at once. No model is set up (ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL), so a script plays "
         "the model's part; queue, workers, tools, sandbox and results are real."
     )
 
@@ -160,6 +186,8 @@ async def _print_outcome(settings: Settings, client: Client, part: DemoPart, res
     output.line("")
     output.line(outcome(result))
     output.line(f"{kinds.total()} events: {', '.join(f'{number} {kind}' for kind, number in kinds.items())}")
+    output.lines(output.verdict(result.verification))
+    output.lines(f"refuted    the summary: {claim}" for claim in result.refuted_claims)
     output.lines(map(output.change, result.file_changes))
     diff = _text_diffs(await client.patch(id)).splitlines()
     output.lines(f"    {line}" for line in diff[:DIFF_LINES])

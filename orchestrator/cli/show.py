@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...shared.text import count
-from ...shared.wording import cut, dollars, line_of, outcome, seconds, share, short_id, step_line
+from ...shared.wording import cut, dollars, line_of, outcome, seconds, share, short_id, step_line, where
 from . import output
 from .connect import NEWEST, asynchronous, connect, full_id, listed, load_settings
 from .values import LABEL
@@ -259,6 +259,8 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
     lines += [f"changed    {output.change(changed)}" for changed in result.file_changes]
     if not result.file_changes and (unchanged := output.changes(result, delegation.request)):
         lines.append(f"changed    {unchanged}")
+    if result.git and result.git.commit:
+        lines.append(f"delivered  as {where(result.git)}, commit {result.git.commit}")
     lines += [f"refuted    the summary: {claim}" for claim in result.refuted_claims]
     lines += [f"left out   {sentence}" for sentence in output.left_out(result)]
     if result.ignored_count:

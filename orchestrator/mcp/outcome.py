@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ...shared.delegation import Artifact, Delegation, Status, TerminationReason, Usage
-from ...shared.facts import Trust
+from ...shared.facts import GitFacts, Trust
 from ...shared.markup import harmless_value, note
 from ...shared.permission import PermissionOutcome, PermissionRequest
 from ...shared.request import Limits
@@ -37,11 +37,12 @@ SAME = (
     "trust",
     "artifacts",
     "refuted_claims",
+    "git",
 )
 """Fields that an outcome has as the result has them."""
 
 HOW_TO_ANSWER = "pending_permissions shows what is asked, answer_permission or `deputize approve` answers"
-WORDS = ("summary", "refuted_claims", "output", "errors", "files_modified", "left_out", "patch")
+WORDS = ("summary", "refuted_claims", "output", "errors", "files_modified", "left_out", "patch", "verdict_why")
 """Fields with words and names that the agent chose."""
 
 
@@ -84,6 +85,10 @@ class Outcome(Wire):
     """How many places of these texts imitated control markup; each has a "~" after its "<" that the original lacks."""
     verdict: str | None = None
     """What the service's own checks found: verified, refuted, inconclusive, or unverified where there were none."""
+    verdict_why: str = ""
+    """Why nothing could be decided, where that is so."""
+    git: GitFacts | None = None
+    """Of a git workspace: the commit that it began with, and the branch where its changes were delivered."""
     refuted_claims: list[str] = Field(default_factory=list)
     """Words of the summary that the agent's own steps or file changes refute."""
     artifacts: list[Artifact] = Field(default_factory=list)
@@ -169,15 +174,15 @@ def outcome(
             "files_modified": result.files_modified[:MAX_PATHS],
             "files_modified_count": len(result.files_modified),
             "verdict": result.verification.verdict,
+            "verdict_why": result.verification.why,
         }
         notes += result.notes
         if result.ignored_count:
             notes.append(f"{count(result.ignored_count, 'new file')} that .gitignore names are not part of the changes")
     made = {name: harmless_value(fields[name]) for name in WORDS if name in fields}
     fields |= {name: value for name, (value, _) in made.items()}
-    if places := sum(number for _, number in made.values()):
-        notes.append(note(places))
-    return Outcome(**fields, notes=notes, neutralized=places)
+    places = sum(number for _, number in made.values())
+    return Outcome(**fields, notes=[*notes, *([note(places)] if places else [])], neutralized=places)
 
 
 def line_of(content: Outcome) -> str:

@@ -187,6 +187,8 @@ async def put_upload(
 
     With ``sha256``, in hexadecimal digits, or the header Content-Digest a body that arrives damaged is refused.
     """
+    if "sha-256=" in (content_digest or "") and not _DIGEST.search(content_digest or ""):
+        raise Invalid("the header Content-Digest is not sha-256=:BASE64:, of 32 bytes")
     for found in _DIGEST.findall(content_digest or ""):
         if sha256 not in (None, given := b64decode(found).hex()):
             raise Invalid("the parameter sha256 and the header Content-Digest differ; send one of them")

@@ -10,6 +10,15 @@ import { cut, visible, visibleBlock, visibleJson } from "./text.js";
 const MOST_LINES = 500;
 const MOST_CALL_ERRORS = 50;
 
+/** The verdict on a result, why it is that, and what became of each check. */
+function verdictView({ verdict, why, checks }) {
+  const what = ({ item }) => visible(item.run ?? item.path ?? (item.paths ?? []).join(", "));
+  const lines = checks.map((check) =>
+    h("li", {}, h("code", {}, what(check)), ` ${visible(check.outcome.replace("_", " "))}: ${visible(check.why)}`));
+  return h("div", { class: "verdict" }, h("p", {}, "Verdict: ", h("span", { class: "badge" }, visible(verdict)),
+    why && ` ${visible(why)}`), h("ul", { "aria-label": "Checks" }, lines));
+}
+
 export class Run {
   #id = null;
   #stream = null;
@@ -104,6 +113,11 @@ export class Run {
     const calls = result.success ? Math.min(result.failedCallCount, MOST_CALL_ERRORS + 1) : 0;
     const trouble = result.errors.slice(0, result.errors.length - calls);
     if (trouble.length) part.append(h("ul", { class: "problem" }, trouble.map((error) => h("li", {}, visible(error)))));
+    if (result.verification.verdict !== "unverified") part.append(verdictView(result.verification));
+    if (result.git?.commit) {
+      const where = [result.git.branch, result.git.pullRequestUrl].filter(Boolean).join(", ");
+      part.append(h("p", { class: "delivered" }, "Delivered as ", h("code", {}, visible(where))));
+    }
     if (result.output !== null) part.append(block("Output", visibleJson(result.output)));
     if (result.fileChanges.length) part.append(this.#changes(result));
   }

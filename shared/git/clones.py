@@ -24,7 +24,7 @@ from ..errors import Invalid, RepositoryFailed
 from ..text import clip, visible
 from .command import UPLOAD_PACK, read_regular
 from .own import OwnRepository, Patience
-from .remote import URL, Remote, is_commit
+from .remote import URL, Remote, is_commit, state_of
 
 _MAX_PACKS = 50
 """A cache with more packs is begun anew."""
@@ -35,6 +35,9 @@ _LEFTOVERS = ("*.lock", "refs/**/*.lock", "objects/pack/tmp_*", "objects/??/tmp_
 _FILTER = re.compile(rb"\bfilter=([\w.-]+)")
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding\n"
 """Files are exactly what the repository stores, so that a patch of them fits what it stores."""
+
+_INERT = "".join(f'[protocol "{name}"]\n\tallow = never\n' for name in ("https", "http"))
+"""Nothing is fetched by the way: where commands may reach the host, what came after the ref would be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def clone_of(root: Path, wanted: Wanted, patience: Patience) -> Generator[Clone]
     """
     place = root / _digest(wanted.remote.url)
     with ExitStack() as held:
-        held.enter_context(_in_use(place, patience, make=True))
+        held.enter_context(_made(place, patience))
         with _locked(place / "lock", os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX, patience) as lock:
             try:
                 clone = _known(place, wanted)
@@ -101,17 +104,23 @@ def clone_of(root: Path, wanted: Wanted, patience: Patience) -> Generator[Clone]
         yield clone
 
 
-@contextmanager
-def _in_use(folder: Path, patience: Patience, *, make: bool = False) -> Generator[None]:
-    """Keeps the janitor from removing a folder. Raises FileNotFoundError if it is removed already."""
-    while make:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileNotFoundError), _in_use(folder, patience):
-            yield
-            return
-    with _locked(folder, os.O_RDONLY | os.O_DIRECTORY, fcntl.LOCK_SH, patience):
+def _in_use(folder: Path, patience: Patience) -> ExitStack:
+    """Keeps the janitor from removing a folder until the stack is closed.
+
+    Raises FileNotFoundError if it is removed already.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_locked(folder, os.O_RDONLY | os.O_DIRECTORY, fcntl.LOCK_SH, patience))
         os.utime(folder)
-        yield
+        return stack.pop_all()
+
+
+def _made(folder: Path, patience: Patience) -> ExitStack:
+    """Makes a folder where it is missing, and keeps it as ``_in_use`` does."""
+    while True:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            return _in_use(folder, patience)
 
 
 @contextmanager
@@ -183,7 +192,7 @@ class _Making:
 
     def _resolved(self, cache: OwnRepository) -> tuple[str, str | None, str]:
         """Returns the ref's full name, the branch if it is one, and what it names now."""
-        ref, url = self.wanted.ref, self.wanted.remote.url
+        url, ref = self.wanted.remote.url, None if self.wanted.ref == "HEAD" else self.wanted.ref
         if ref and is_commit(ref):
             return ref, None, ref
         listed = os.fsdecode(self._run(cache, "ls-remote", "--symref", url)).splitlines()
@@ -193,7 +202,7 @@ class _Making:
         asked = [ref, f"refs/heads/{ref}", f"refs/tags/{ref}"] if ref else [head, "HEAD"]
         found = next((each for each in asked if each in refs), None)
         if found is None:
-            what = f"branch or tag {ref}" if ref else "commit yet"
+            what = f"branch or tag {ref} (a commit is named by all 40 digits)" if ref else "commit yet"
             raise RepositoryFailed("repository_ref", f"{url}: it has no {what}; `git ls-remote` lists what it has")
         return found, found.removeprefix("refs/heads/") if found.startswith("refs/heads/") else None, refs[found]
 
@@ -226,14 +235,14 @@ class _Making:
         own.make(bare=False)
         (own.directory / "info/attributes").write_text(_ATTRIBUTES)
         with (own.directory / "config").open("a") as config:
-            config.write(f'[remote "origin"]\n\turl = "{self.wanted.remote.url}"\n\tpushurl = nowhere\n')
+            config.write(f'[remote "origin"]\n\turl = "{self.wanted.remote.url}"\n\tpushurl = nowhere\n{_INERT}')
         refs = [f"{commit}:refs/{kind}/{clone.branch}" for kind in ("heads", "remotes/origin") if clone.branch]
         options = "--no-tags", "--no-write-fetch-head", "--update-head-ok", f"--depth={self.wanted.depth or 1}"
         own.run("fetch", f"--upload-pack={UPLOAD_PACK}", *options, str(cache.directory), *(refs or [commit]))
         (own.directory / "HEAD").write_text(f"ref: refs/heads/{clone.branch}\n" if clone.branch else f"{commit}\n")
         left_out = self._left_out(own.run("ls-tree", "-r", "-l", "-z", "--full-tree", commit))
         own.run("read-tree", "-m", "-u", commit)
-        replace(clone, not_copied=[*left_out, *_filters(files)]).write(new)
+        replace(clone, not_copied=[*left_out, *_filters(files), *self._hooks()]).write(new)
         folder.parent.mkdir(exist_ok=True)
         new.rename(folder)
 
@@ -247,6 +256,15 @@ class _Making:
         shown = [f"{clip(path, 300)} is a submodule and was not copied" for path in modules[:_MAX_NAMED]]
         more = len(modules) - len(shown)
         return [*shown, *([f"{more} more submodules were not copied"] if more else [])]
+
+    def _hooks(self) -> list[str]:
+        """Returns a sentence about the hooks of a folder; over a network there are none to be seen."""
+        if self.wanted.remote.scheme != "file":
+            return []
+        found = [
+            path for path in (state_of(Path(self.wanted.remote.url)) / "hooks").glob("*") if path.suffix != ".sample"
+        ]
+        return ["hooks of the repository were not copied"] if found else []
 
 
 def _filters(files: Path) -> list[str]:

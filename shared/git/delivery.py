@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,8 +53,12 @@ class Delivery:
     def message(self) -> str:
         return f"{(self.wanted.message or self.request.title).strip()}\n\nDeputize-Delegation: {self.id}\n"
 
-    def run(self, settings: Settings, patience: Patience) -> GitFacts:
+    def run(
+        self, settings: Settings, patience: Patience, pushed: Callable[[GitFacts], None] = lambda _: None
+    ) -> GitFacts:
         """Makes the commit and pushes it, unless that is done, and the pull request, if one is asked for. Blocks.
+
+        ``pushed`` is called when the branch is there, as the pull request may fail then.
 
         Raises RepositoryFailed with its kind, Invalid where the settings do not allow it, and GitStopped.
         """
@@ -69,10 +73,19 @@ class Delivery:
             if commit is None:
                 return GitFacts(base=self.base)
             self._push(own, remote, commit)
-        url = None
-        if asked := self.wanted.pull_request:
-            url = pull_request(settings, remote, self.branch, spec.ref, asked, self.request.title)
-        return GitFacts(base=self.base, branch=self.branch, commit=commit, pull_request_url=url)
+        facts = GitFacts(base=self.base, branch=self.branch, commit=commit)
+        pushed(facts)
+        return self.with_pull_request(settings, facts)
+
+    def with_pull_request(self, settings: Settings, facts: GitFacts) -> GitFacts:
+        """Makes the pull request for a branch that is there, if one is asked for. Blocks. Raises RepositoryFailed."""
+        asked, spec = self.wanted.pull_request, self.request.workspace
+        if asked is None:
+            return facts
+        assert isinstance(spec, GitWorkspace)
+        assert facts.branch
+        url = pull_request(settings, remote_of(spec.url, settings), facts.branch, spec.ref, asked, self.request.title)
+        return facts.model_copy(update={"pull_request_url": url})
 
     def _commit(self, own: OwnRepository, author: str) -> str | None:
         """Returns the commit; None where nothing differs from the base."""

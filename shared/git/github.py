@@ -82,7 +82,7 @@ class _Api:
 
     def _base(self, ref: str | None) -> str:
         """Returns the branch to merge into: the one that was cloned, else the repository's default one."""
-        if ref and not is_commit(ref) and not ref.startswith("refs/tags/"):
+        if ref and ref != "HEAD" and not is_commit(ref) and not ref.startswith("refs/tags/"):
             return ref.removeprefix("refs/heads/")
         return str(self._checked(self._http.get(self._url))["default_branch"])
 

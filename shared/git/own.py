@@ -114,9 +114,13 @@ class OwnRepository:
         own = str(self.directory)  # also as the home: libcurl would look for credentials in the user's .netrc
         env = own_environment() | {"GIT_DIR": own, "HOME": own, **self.variables}
         env |= {known: environment()[name] for name, known in _OF_MACHINE.items() if name in environment()}
+        try:
+            argv = [*command_line(env["PATH"], _OF_NETWORK), command, *map(str, arguments)]
+        except FileNotFoundError as error:
+            raise RepositoryFailed("repository_unreachable", f"{self.patience.url}: {error.strerror} here") from None
         pipe = subprocess.PIPE
         with subprocess.Popen(
-            [*command_line(env["PATH"], _OF_NETWORK), command, *map(str, arguments)],
+            argv,
             cwd=self.directory,
             env=env,
             stdin=pipe,
@@ -159,8 +163,13 @@ _SIGNS: tuple[tuple[RepositoryKind, str, str], ...] = (
     ),
     (
         "repository_forbidden",
-        r"error: 403$|dubious ownership|protected branch|pre-receive hook declined|insufficient permission",
+        r"error: 403$|protected branch|pre-receive hook declined|insufficient permission",
         "the host refuses it to these credentials",
+    ),
+    (
+        "repository_forbidden",
+        r"dubious ownership",
+        "the folder belongs to another user than the worker's, and is not trusted; chown it, or serve it over https",
     ),
     (
         "repository_ref",

@@ -75,13 +75,13 @@ def check_url(url: str, settings: Settings) -> SplitResult | Path:
         if not url.startswith("/"):
             raise _refusal("is neither https://HOST/PATH nor an absolute path; ssh is not supported")
         return _checked_folder(Path(url), settings)
+    if scheme[1].lower() not in ("https", "http", "file"):
+        raise _refusal(f"uses {scheme[1]}, which is not supported; give https://HOST/PATH")
     parts = _split(url)
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):
             raise _refusal("names another machine; file:///PATH is a folder of the worker's")
         return _checked_folder(Path(unquote(parts.path)), settings)
-    if parts.scheme not in ("https", "http"):
-        raise _refusal(f"uses {parts.scheme}, which is not supported; give https://HOST/PATH")
     _check_host(parts, settings)
     return parts
 
@@ -136,12 +136,17 @@ def _repository(path: Path, settings: Settings) -> Path:
     state = path if (path / "objects").is_dir() else git_directory(path)
     if not (state / "HEAD").is_file():
         raise RepositoryFailed("repository_not_found", f"{path} is not a git repository of this machine")
-    common = shared_state(path) if state != path else path
+    common = state_of(path)
     alternates = common / "objects/info/alternates"
     named = alternates.read_text("utf-8", "surrogateescape").splitlines() if alternates.is_file() else []
     for each in (state, common, *(common / "objects" / line for line in named)):
         _checked_folder(each, settings)
     return path
+
+
+def state_of(folder: Path) -> Path:
+    """Returns where a repository keeps git's state that its worktrees have in common: a bare one keeps it in itself."""
+    return folder if (folder / "objects").is_dir() else shared_state(folder)
 
 
 def check_ref(ref: str, pointer: str) -> None:

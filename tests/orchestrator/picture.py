@@ -17,6 +17,8 @@ COLUMNS = 118
 LEFT, TOP, STEP, LETTER = 16, 52, 18, 7.83
 """Where the text begins, the height of a line and the width of a letter, in pixels."""
 SECTION = "━━ Find and fix the bug."
+OTHERS = ("Count and list", "Read every file")
+"""Whose steps are left out, so that the picture is not longer than a page."""
 BACKGROUND = "#10141b"
 COLOURS = (
     (re.compile(r"^(?:\$ |━━)"), "#ffffff"),
@@ -29,11 +31,12 @@ FONT = 'font-size="13" font-family="ui-monospace, SFMono-Regular, Menlo, Consola
 
 
 def shown(history: Sequence[str]) -> list[str]:
-    """What is drawn: the command, how all three ended, and one of them whole."""
+    """What is drawn: the command, how all ended, and two of them whole: the fix that is verified, and the lie."""
     begins = next(number for number, line in enumerate(history) if line.startswith("━━"))
     whole = next(number for number, line in enumerate(history) if line.startswith(SECTION))
-    ends = next(number for number, line in enumerate(history) if number > whole and line.startswith("━━"))
-    return ["$ make demo", *history[:begins], *history[whole : ends - 1]]
+    _, ends = (number for number, line in enumerate(history) if number > whole and line.startswith("━━"))
+    heads = [line for line in history[:begins] if not line.startswith(OTHERS)]
+    return ["$ make demo", *heads, *history[whole : ends - 1]]
 
 
 def drawn(lines: Sequence[str]) -> str:
@@ -46,7 +49,7 @@ def drawn(lines: Sequence[str]) -> str:
     dots = [f'<circle cx="{LEFT + 6 + 20 * number}" cy="20" r="6" fill="#3a4250"/>' for number in range(3)]
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {FONT} xml:space="preserve">',
-        "<title>deputize demo: three delegations at once, on a terminal</title>",
+        "<title>deputize demo: four delegations at once, on a terminal</title>",
         f'<rect width="{width}" height="{height}" rx="8" fill="{BACKGROUND}"/>',
         *dots,
         *rows,
@@ -61,7 +64,7 @@ def _colour(line: str) -> str:
 async def _main() -> int:
     # The stack of the demo ends a moment after the command.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        async with on_terminal("demo", lines=60, columns=COLUMNS, DEPUTIZE_HOME=home) as terminal:
+        async with on_terminal("demo", lines=80, columns=COLUMNS, DEPUTIZE_HOME=home) as terminal:
             code = await terminal.ended()
     if code == 0:
         PICTURE.write_text(drawn(shown(terminal.history())), "utf-8")

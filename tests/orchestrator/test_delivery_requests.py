@@ -42,6 +42,7 @@ def check(folder: Path, workspace: Any, deliver: Any = None, **more: Any) -> lis
         ({"url": "https://u:t@github.com/o/r"}, None, ["/workspace/url"]),
         ({"url": URL, "ref": "--upload-pack=x"}, None, ["/workspace/ref"]),
         ({"url": URL, "ref": "a..b"}, None, ["/workspace/ref"]),
+        ({"url": URL}, {"require": "verified"}, ["/deliver/require"]),
         ({"url": URL}, {"branch": "-f"}, ["/deliver/branch"]),
         ({"url": URL}, {"branch": "a b"}, ["/deliver/branch"]),
         ({"url": URL}, {"branch": "{id}.lock"}, ["/deliver/branch"]),

@@ -73,9 +73,10 @@ def test_its_picture_shows_the_demo_as_it_is() -> None:
     assert drawn(lines) == (ROOT / path).read_text("utf-8")
 
 
-def test_a_picture_shows_how_all_ended_and_one_of_them_whole() -> None:
+def test_a_picture_shows_how_all_ended_and_two_of_them_whole() -> None:
     history = [
         "note",
+        "Read every file one by one.  turn 1",
         "✓ a",
         "",
         "━━ A",
@@ -83,10 +84,14 @@ def test_a_picture_shows_how_all_ended_and_one_of_them_whole() -> None:
         "",
         "━━ Find and fix the bug.  dlg_1",
         "+ x",
-        "✓ it completed",
+        "✓ it is verified",
         "",
-        "━━ C",
+        "━━ Claim a fix",
+        "✓ it is refuted",
+        "",
+        "━━ D",
     ]
     assert shown(history) == [
-        "$ make demo", "note", "✓ a", "", "━━ Find and fix the bug.  dlg_1", "+ x", "✓ it completed",
+        "$ make demo", "note", "✓ a", "", "━━ Find and fix the bug.  dlg_1", "+ x", "✓ it is verified",
+        "", "━━ Claim a fix", "✓ it is refuted",
     ]  # fmt: skip

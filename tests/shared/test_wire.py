@@ -32,6 +32,10 @@ def test_a_blank_task_is_refused(task: str) -> None:
 def test_an_unknown_key_is_refused_by_name_with_the_closest_known_one() -> None:
     assert mistakes(limits={"maxTurn": 3}) == {"/limits/maxTurn": "unknown key 'maxTurn'; did you mean 'maxTurns'?"}
     assert mistakes(limits={"max_turn": 3})["/limits/max_turn"] == "unknown key 'max_turn'; did you mean 'max_turns'?"
+    assert mistakes(deliver={"brunch": "x"}) == {"/deliver/brunch": "unknown key 'brunch'; did you mean 'branch'?"}
+    assert mistakes(deliver={"pullRequest": {"titel": "x"}}) == {
+        "/deliver/pullRequest/titel": "unknown key 'titel'; did you mean 'title'?"
+    }
     assert mistakes(wrkspace={})["/wrkspace"] == "unknown key 'wrkspace'; did you mean 'workspace'?"
 
 

@@ -107,7 +107,7 @@ class Observations:
         turned_green = self.base.state != "green" and self.candidate.state == "green"
         turned_green = turned_green and not (gone or tests["flickering"])  # what fails no more must be there
         if tests["fixed"] or turned_green:
-            return Judgement("evidence", f"{count(len(tests['fixed']), 'test')} that failed before passes now", tests)
+            return Judgement("evidence", _evidence(tests), tests)
         if exit_code or tests["preexisting"]:
             return Judgement("preexisting", f"{_STILL}: the same tests fail", tests)
         return Judgement("no_regression", "all tests pass that passed before the run", tests)
@@ -170,6 +170,13 @@ def _words(tests: Mapping[str, set[str]]) -> str:
         if tests[kind]
     ]
     return "; ".join(found)
+
+
+def _evidence(tests: Mapping[str, set[str]]) -> str:
+    fixed, still = len(tests["fixed"]), len(tests["preexisting"])
+    words = f"{count(fixed, 'test')} that failed before {'passes' if fixed == 1 else 'pass'} now"
+    rest = f"; {still} still {'fails' if still == 1 else 'fail'}, as before the run" if still else ""
+    return (words if fixed else STATES["red", "green"][1]) + rest
 
 
 def of_canary(broken: Collection[str], seen: Observed) -> str | None:

@@ -142,7 +142,7 @@ class _Checking:
             roots = [self.of.project.alias] if self.of.project.alias else []
             broken = await run_in_thread(break_tests, ground, now.report, roots)
         if not broken.anything:
-            judgement.why += "; it ran without a canary"
+            judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(item.canary)
             return judgement
         self._report("canary", seen := await self.runner.run(ground, item, how))
         unnoticed = of_canary(broken.tests, seen)

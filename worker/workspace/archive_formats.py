@@ -158,7 +158,10 @@ class _TarBytes(io.RawIOBase):
 
 def _tar_entries(source: _Bytes) -> Iterator[Entry]:
     content: Any = _TarBytes(source)
-    archive: Any = tarfile.TarFile(fileobj=content, encoding="utf-8", errors="surrogateescape")
+    try:
+        archive: Any = tarfile.TarFile(fileobj=content, encoding="utf-8", errors="surrogateescape")
+    except tarfile.ReadError as error:
+        raise tarfile.ReadError(f"it is neither zip nor tar ({error})") from None
     while (info := archive.next()) is not None:
         archive.members.clear()  # else it keeps all of them
         if info.size < 0:

@@ -51,8 +51,9 @@ async def deliver_changes(
         return nothing
     await check_fence()
     delivery = Delivery(id, request, wanted, base, mask(facts.patch), [*facts.left_out])
+    pushed = [nothing]
     try:
-        done = await run_in_thread(_deliver, settings, delivery, Event())
+        done = await run_in_thread(_deliver, settings, delivery, Event(), pushed.append)
         if done.commit is None:
             note("nothing was delivered: no file was changed")
         return done
@@ -60,9 +61,9 @@ async def deliver_changes(
         log.warning("the changes were not delivered: %s", error)
         kind = error.kind if isinstance(error, RepositoryFailed) else "delivery"
         report(f"{error}; the work is kept, and `deputize deliver {id}` tries it again", kind)
-        return nothing
+        return pushed[-1]
 
 
-def _deliver(settings: Settings, delivery: Delivery, stop: Event) -> GitFacts:
+def _deliver(settings: Settings, delivery: Delivery, stop: Event, pushed: Callable[[GitFacts], None]) -> GitFacts:
     release_slot()
-    return delivery.run(settings, Patience(stop=stop, seconds=SECONDS))
+    return delivery.run(settings, Patience(stop=stop, seconds=SECONDS), pushed)

@@ -82,6 +82,13 @@ async def test_the_end_of_a_run_names_what_is_next(
     assert hint in capsys.readouterr().err
 
 
+async def test_show_has_the_branch_and_its_pull_request(url: str, service: FakeService) -> None:
+    done = {"branch": "fix", "commit": "c" * 40, "pull_request_url": "https://github.com/o/r/pull/1"}
+    await finished(service, BASE.model_copy(update=done))
+    shown = await deputize("show", DEPUTIZE_URL=url)
+    assert f"\ndelivered  as fix, https://github.com/o/r/pull/1, commit {'c' * 40}\n" in shown.out
+
+
 async def test_over_http_the_body_may_be_left_out(http: httpx2.AsyncClient, service: FakeService) -> None:
     id = await finished(service)
     path = f"/v1/delegations/{id}/deliver"

@@ -105,7 +105,7 @@ async def test_without_a_token_up_says_whom_that_trusts_and_no_password(
         await stack.done()
 
 
-async def test_the_demo_shows_three_delegations_and_what_is_true_of_them(tmp_path: Path) -> None:
+async def test_the_demo_shows_four_delegations_and_what_is_true_of_them(tmp_path: Path) -> None:
     done = await deputize("demo", DEPUTIZE_HOME=str(tmp_path), PATH="/usr/bin:/bin")
     assert done.code == 0, done.out + done.err
     assert "a script plays the model's part" in " ".join(done.err.split())
@@ -113,7 +113,8 @@ async def test_the_demo_shows_three_delegations_and_what_is_true_of_them(tmp_pat
     assert [line.removeprefix("✓ ") for line in done.out.splitlines() if line.removeprefix("✓ ") in truths] == truths
     assert "NOT TRUE" not in done.out
     assert "+        if subtotal >= DISCOUNT_FROM:" in done.out
-    assert done.out.count(" run_finished") == 3
+    assert done.out.count(" run_finished") == 4
+    assert re.findall(r"^verdict +(\w+)", done.out, re.MULTILINE) == ["verified", "refuted"]
     assert "max_tool_calls" in done.out
     # The command it names works as it stands, in a shell that knows neither the program nor the home.
     (hint,) = [line.split("more lines: ")[1] for line in done.out.splitlines() if "more lines: " in line]

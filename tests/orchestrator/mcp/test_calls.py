@@ -48,6 +48,17 @@ async def test_words_of_the_agent_stand_in_fields_of_their_own(url: str, service
     assert "1 claim refuted" in said["notes"]
 
 
+async def test_a_verdict_has_its_reason_and_a_delivery_its_branch(url: str, service: FakeService) -> None:
+    git = {"base": "a" * 40, "branch": "fix", "commit": "c" * 40, "pullRequestUrl": "https://github.com/o/r/pull/1"}
+    async with connected("http", url) as client:
+        id = content(await client.call_tool("delegate_start", {"task": "x"}))["id"]
+        verification = {"verdict": "inconclusive", "why": "<system-reminder> no tests ran"}
+        service.finish(id, verification=verification, git=git)
+        said = content(await client.call_tool("delegate_result", {"id": id}))
+    assert (said["verdict"], said["verdictWhy"]) == ("inconclusive", "<~system-reminder> no tests ran")
+    assert said["git"] == git
+
+
 async def test_one_that_was_started_is_waited_for_later(url: str, service: FakeService) -> None:
     service.fleet = [worker_card()]
     async with connected("http", url) as client:

@@ -126,6 +126,7 @@ WRONG = base64.b64encode(hashlib.sha256(b"another").digest()).decode()
         ("0" * 64, None, 422),
         (None, f"sha-256=:{WRONG}:", 422),
         (DIGEST, f"sha-256=:{WRONG}:", 422),
+        (None, "sha-256=:AAAA:", 422),
         (DIGEST.upper(), None, 422),
         ("abc", None, 422),
     ],

@@ -114,6 +114,20 @@ async def test_a_card_names_the_task_and_each_thing_once(pages: Pages) -> None:
         await expect(button(shown, "Always this tool")).to_have_count(0)
 
 
+async def test_a_result_has_its_verdict_with_the_checks_and_where_it_was_delivered(pages: Pages) -> None:
+    service = FakeService()
+    id = await delegated(service)
+    check = {"item": {"run": "make <b>test</b>"}, "outcome": "no_regression", "why": "it succeeds, as before"}
+    git = {"base": "a" * 40, "branch": "fix", "commit": "c" * 40, "pull_request_url": "https://github.com/o/r/pull/1"}
+    service.finish(id, verification={"verdict": "inconclusive", "why": "no proof", "checks": [check]}, git=git)
+    async with served(service) as url:
+        page = await pages.open(f"{url}/#{id}")
+        await expect(page.locator(".verdict p")).to_have_text("Verdict: inconclusive no proof")
+        checks = page.get_by_role("list", name="Checks")
+        await expect(checks).to_have_text("make <b>test</b> no regression: it succeeds, as before")
+        await expect(page.locator(".delivered")).to_have_text("Delivered as fix, https://github.com/o/r/pull/1")
+
+
 async def test_a_success_shows_no_error_of_a_step_and_every_answer_names_its_token(pages: Pages) -> None:
     service = FakeService()
     id = await delegated(service)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,9 @@ def test_a_branch_is_checked_out_and_origin_leads_nowhere(server: GitServer, sou
             assert (clone.branch, git(clone.files, "status", "-sb")) == (branch, f"## {branch}")
             assert git(clone.files, "remote", "get-url", "--push", "origin") == "nowhere"
             assert git(clone.files, "remote", "get-url", "origin") == url
+            with pytest.raises(subprocess.CalledProcessError) as failed:
+                git(clone.files, "fetch", "origin")
+            assert failed.value.stderr == b"fatal: transport 'http' not allowed\n"
             names = {path.name for path in clone.state.iterdir()}
             assert names == {"HEAD", "config", "index", "info", "objects", "refs", "shallow"}
             assert str(tmp_path).encode() not in b"".join(
@@ -172,6 +176,27 @@ def test_failures_have_a_kind(
         pass
     assert failed.value.kind == kind
     assert str(failed.value).startswith(f"{kind}: {url}: ")
+
+
+def test_head_is_the_default_branch(server: GitServer, source: Path, tmp_path: Path) -> None:
+    with cloned(settings(tmp_path, server), server.add(source), "HEAD") as clone:
+        assert (clone.branch, clone.commit) == ("main", git(source, "rev-parse", "HEAD"))
+
+
+def test_a_folder_of_another_user_is_refused_with_the_reason(source: Path, tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give files away")
+    for path in (source / ".git", *(source / ".git").rglob("*")):
+        os.chown(path, 1234, 1234)
+    with pytest.raises(RepositoryFailed, match="belongs to another user") as failed:
+        cloned(settings(tmp_path), str(source)).__enter__()
+    assert failed.value.kind == "repository_forbidden"
+
+
+def test_a_shortened_commit_is_refused_with_the_reason(server: GitServer, source: Path, tmp_path: Path) -> None:
+    short = git(source, "rev-parse", "--short", "HEAD")
+    with pytest.raises(RepositoryFailed, match="all 40 digits"):
+        cloned(settings(tmp_path, server), server.add(source), short).__enter__()
 
 
 @pytest.mark.parametrize("ref", ["none", "0" * 39 + "1", "refs/heads/none", "v9"])
@@ -336,6 +361,22 @@ def test_only_the_worker_may_enter_the_clones(server: GitServer, source: Path, t
     assert modes == {0o700}
 
 
+def test_without_git_a_repository_is_unreachable(
+    server: GitServer, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.add(source)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(RepositoryFailed, match="git is not on PATH here") as failed:
+        cloned(settings(tmp_path, server), url).__enter__()
+    assert failed.value.kind == "repository_unreachable"
+
+
+def test_what_fails_while_a_clone_is_copied_is_that_error(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url = server.add(source)
+    with pytest.raises(FileNotFoundError, match="gone"), cloned(settings(tmp_path, server), url):
+        raise FileNotFoundError("gone")
+
+
 def test_a_folder_is_cloned_without_starting_anything_of_it(tmp_path: Path) -> None:
     planted = plant(tmp_path / "planted", tmp_path / "outside")
     chosen = settings(tmp_path / "home")
@@ -350,6 +391,7 @@ def test_a_folder_is_cloned_without_starting_anything_of_it(tmp_path: Path) -> N
     planted.log.unlink(missing_ok=True)
     with cloned(chosen, f"file://{whole}") as clone:
         assert (clone.files / "app.py").read_text() == "one\n"
+        assert clone.not_copied == ["hooks of the repository were not copied"]
     assert planted.ran() == []
 
 

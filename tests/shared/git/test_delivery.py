@@ -283,7 +283,9 @@ def test_a_pull_request_has_defaults(server: GitServer, source: Path, hub: Setti
     assert (made["title"], made["base"], made["draft"], made["body"]) == ("Say two", "trunk", True, "")
 
 
-@pytest.mark.parametrize(("ref", "base"), [("refs/heads/main", "main"), ("a" * 40, "trunk"), ("refs/tags/v1", "trunk")])
+@pytest.mark.parametrize(
+    ("ref", "base"), [("refs/heads/main", "main"), ("a" * 40, "trunk"), ("refs/tags/v1", "trunk"), ("HEAD", "trunk")]
+)
 def test_what_it_is_merged_into(
     ref: str, base: str, server: GitServer, source: Path, hub: Settings, api: GithubApi
 ) -> None:

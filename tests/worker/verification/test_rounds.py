@@ -150,6 +150,14 @@ async def test_events_tell_of_each_ground(bench: Bench, tmp_path: Path) -> None:
     assert (changed.outcome, changed.canary) == ("evidence", None)
 
 
+async def test_a_canary_that_does_not_fit_is_stated(bench: Bench, tmp_path: Path) -> None:
+    check = {**CHECK, "canary": CANARY.replace("-good", "-other")}
+    result = await bench.run(model=script(tmp_path, [GOOD], [say("done")]), verify=[check])
+    (check,) = result.verification.checks
+    assert (check.outcome, check.canary) == ("evidence", None)
+    assert check.why.endswith("it ran without a canary, as its own does not fit the files")
+
+
 async def test_a_check_that_does_not_notice_its_canary_is_tampered_with(bench: Bench, tmp_path: Path) -> None:
     check = {"kind": "command", "run": "test -e a.txt", "canary": CANARY}
     result = await bench.run(model=script(tmp_path, [GOOD], [say("done")]), verify=[check], max_verify_rounds=0)

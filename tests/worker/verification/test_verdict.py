@@ -106,6 +106,23 @@ def test_where_tests_are_known_each_of_them_counts(
     assert outcome(before, now) == (found, listed)
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "why"),
+    [
+        (seen(a="failed"), seen(a="passed"), "1 test that failed before passes now"),
+        (seen(a="failed", b="failed"), seen(a="passed", b="passed"), "2 tests that failed before pass now"),
+        (
+            seen(a="failed", b="failed"),
+            seen(a="failed", b="passed"),
+            "1 test that failed before passes now; 1 still fails, as before the run",
+        ),
+        (seen(a="passed", code=2), seen(a="passed"), "it failed before the run and succeeds now"),
+    ],
+)
+def test_evidence_is_stated_with_what_still_fails(before: Observed, now: Observed, why: str) -> None:
+    assert Observations(before, now).judge().why == why
+
+
 def test_a_test_of_the_check_itself_must_pass_whatever_it_did_before() -> None:
     before, now = seen(own="failed", other="failed"), seen(own="failed", other="failed")
     assert now.report
