@@ -162,7 +162,7 @@ async def redeliver(id: str) -> None:
     async with connect(load_settings()) as service:
         full = await full_id(service.client, id)
         await service.client.redeliver(full)
-    output.line(f"{full}  sent again")
+    output.line(f"{full}  will be sent again")
 
 
 @click.command()

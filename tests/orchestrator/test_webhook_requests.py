@@ -122,7 +122,7 @@ async def test_the_command_lists_what_has_not_arrived_and_sends_it_again(
     for part in (id[-6:], "delegation.finished", "pending", "1", "0.0 s", "ConnectError: refused", URL):
         assert part in row
     again = await deputize("webhooks", "redeliver", id, DEPUTIZE_URL=url)
-    assert (again.code, again.out) == (0, f"{id}  sent again\n")
+    assert (again.code, again.out) == (0, f"{id}  will be sent again\n")
     assert service.notified[id][0].tries == 0
     service.notified[id] = [service.notified[id][0].model_copy(update={"state": "delivered"})]
     nothing = await deputize("webhooks", DEPUTIZE_URL=url)

@@ -46,6 +46,7 @@ class Receiver:
     answers: list[bytes] = field(default_factory=lambda: [OK])
     secret: str = SECRET
     received: list[Received] = field(default_factory=list[Received])
+    answered: int = 0
     hold: asyncio.Event | None = None
     more: bytes = b""
 
@@ -70,6 +71,7 @@ class Receiver:
             await self.hold.wait()
         writer.write(self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])
         await writer.drain()
+        self.answered += 1
         gone = asyncio.ensure_future(reader.read())
         try:
             while self.more and not gone.done():
