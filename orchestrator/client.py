@@ -49,6 +49,7 @@ from .workspace_files import FileList
 
 if TYPE_CHECKING:
     from ..shared.runs.disk import DiskUsage, Pruned
+    from ..shared.runs.webhooks import Notification
 
 T = TypeVar("T")
 
@@ -235,6 +236,16 @@ class Client(Service):
         params = {"delegation": delegation} if delegation else {}
         read = partial(_each, PermissionRequest.model_validate)
         return await self._get("/v1/permissions", lambda body: read(body["items"]), **params)
+
+    async def webhooks(self, delegation: str | None = None) -> list[Notification]:
+        from ..shared.runs.webhooks import Notification
+
+        params = {"delegation": delegation} if delegation else {}
+        read = partial(_each, Notification.model_validate)
+        return await self._get("/v1/webhooks", lambda body: read(body["items"]), **params)
+
+    async def redeliver(self, id: str) -> None:
+        await self._send("POST", f"/v1/delegations/{id}/webhooks:redeliver")
 
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False

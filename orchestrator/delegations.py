@@ -24,11 +24,12 @@ from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionR
 from ..shared.queue import Ticket, create_app, send_tickets
 from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits
 from ..shared.request_rules import with_agent
-from ..shared.runs import disk, permissions
+from ..shared.runs import disk, permissions, webhooks
 from ..shared.runs.cost import CostReport, cost_report
 from ..shared.runs.disk import DiskUsage, Pruned
 from ..shared.runs.spend import check_caps
 from ..shared.runs.store import RunStore, resume
+from ..shared.runs.webhooks import Notification
 from ..shared.settings import Settings
 from ..shared.wire import now
 from . import audit_log
@@ -166,7 +167,11 @@ class Delegations(Service):
             await check_caps(self.store.redis, self._settings.spend, requests)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
             answers = await self.store.accept(
-                new, self._settings.claim_seconds, asked=asked, temporary=self._settings.temporary
+                new,
+                self._settings.claim_seconds,
+                asked=asked,
+                temporary=self._settings.temporary,
+                webhook=self._settings.webhook.default,
             )
             tickets = [
                 Ticket(id, request.title, request.priority)
@@ -264,6 +269,14 @@ class Delegations(Service):
             if git := await delivered(delegation, wanted, patch, self._settings):
                 await note_delivered(self.store.redis, id, git)
             return await self._found(id)
+
+    async def webhooks(self, delegation: str | None = None) -> list[Notification]:
+        async with _redis_guard(self._settings):
+            return await webhooks.notifications(self.store.redis, delegation)
+
+    async def redeliver(self, id: str) -> None:
+        async with _redis_guard(self._settings):
+            await webhooks.redeliver(self.store.redis, id)
 
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False

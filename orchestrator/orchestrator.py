@@ -36,7 +36,9 @@ from ..shared.request import (
     RetryReason,
     WorkspaceSpec,
 )
+from ..shared.runs.webhooks import Notification
 from ..shared.settings import Settings
+from ..shared.webhooks import Webhook
 from ..shared.wire import explain
 from .client import Client
 from .delegations import open_service
@@ -90,6 +92,7 @@ class RequestFields(TypedDict, total=False):
     max_verify_rounds: int
     labels: Mapping[str, str]
     priority: int
+    webhook: Webhook | Mapping[str, Any] | None
     retry: AutomaticRetry | RetryFields | None
     parent_id: str | None
     idempotency_key: str | None
@@ -269,6 +272,14 @@ class Orchestrator:
         """Pushes what a finished delegation changed in its clone, as its request or ``wanted`` asks; at most once."""
         return await self.service.deliver(id, wanted)
 
+    async def webhooks(self, delegation: str | None = None) -> list[Notification]:
+        """Returns the notifications of a delegation's webhook, or those of all that have not been delivered."""
+        return await self.service.webhooks(delegation)
+
+    async def redeliver(self, id: str) -> None:
+        """Sends all notifications of a delegation again, under the same ids."""
+        await self.service.redeliver(id)
+
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
         """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
         return await self.service.permissions(delegation)
@@ -353,6 +364,8 @@ class SyncOrchestrator:
     retry = _blocking(Orchestrator.retry)
     resume = _blocking(Orchestrator.resume)
     deliver = _blocking(Orchestrator.deliver)
+    webhooks = _blocking(Orchestrator.webhooks)
+    redeliver = _blocking(Orchestrator.redeliver)
     permissions = _blocking(Orchestrator.permissions)
     answer_permission = _blocking(Orchestrator.answer_permission)
     cancel = _blocking(Orchestrator.cancel)

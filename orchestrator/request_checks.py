@@ -62,6 +62,8 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
     if isinstance(request.workspace, ArchiveWorkspace) and not request.builds_on:  # which has files of its own
         check_upload(request.workspace.upload, settings)
     check_git(request, settings)
+    if request.webhook and (reason := settings.webhook.refusal(request.webhook)):
+        raise Invalid(f"/webhook: {reason}", [{"pointer": "/webhook", "detail": reason}])
 
 
 def _check_directory(path: Path, settings: Settings) -> None:

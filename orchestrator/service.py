@@ -23,6 +23,7 @@ from .workspace_files import FileList
 
 if TYPE_CHECKING:  # it imports the Redis client, which most commands do not need
     from ..shared.runs.disk import DiskUsage, Pruned
+    from ..shared.runs.webhooks import Notification
 
 FIRST_SILENCE, SILENCE = 1.0, 10.0
 """Seconds without an event after which it is asked whether the delegation is paused; one that runs has heartbeats."""
@@ -132,6 +133,14 @@ class Service(Protocol):
 
     async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
         """Pushes what a finished delegation changed in its clone, as ``wanted`` or its request asks; at most once."""
+        ...
+
+    async def webhooks(self, delegation: str | None = None) -> list[Notification]:
+        """Returns the notifications of a delegation's webhook, or those of all that have not been delivered."""
+        ...
+
+    async def redeliver(self, id: str) -> None:
+        """Sends all notifications of a delegation again, under the same ids. Raises Conflict where there are none."""
         ...
 
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:

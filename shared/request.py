@@ -12,6 +12,7 @@ from pydantic_core import to_json
 from .facts import Glob, VerifyItems
 from .request_options import OPTIONS, ApprovalMode, ToolCallStyle
 from .text import plain_number, shortened
+from .webhooks import Webhook
 from .wire import Request
 from .workspaces import UPLOAD
 
@@ -217,6 +218,9 @@ class DelegationRequest(Request):
     """The caller's own names and values; lists can be filtered by them."""
     priority: int = _bounded(5, "priority")
     """Higher is started first."""
+    webhook: Webhook | None = Field(default=None, exclude_if=lambda webhook: webhook is None)
+    """What is notified of its end and of its permission requests. Null: what the service's settings name, if anything.
+    """
     retry: AutomaticRetry | None = None
     """Whether it is done again by itself where it fails. Null: it is not."""
     parent_id: str | None = Field(default=None, max_length=MAX_NAME)

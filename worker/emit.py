@@ -16,9 +16,10 @@ from ..shared.connection import Pipe, ScriptCall
 from ..shared.errors import Fenced
 from ..shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta, capped
 from ..shared.masking import SecretMask
-from ..shared.runs.keys import EVENTS, INDEX, LEASES, PENDING, channel, keys_of
+from ..shared.runs.keys import EVENTS, INDEX, LEASES, PENDING, WEBHOOKS, channel, keys_of
 from ..shared.runs.record import Claim, compressed, place_of, reference
 from ..shared.runs.store import RECORD
+from ..shared.runs.webhooks import queued
 from ..shared.wire import now
 
 
@@ -38,6 +39,8 @@ class RunUpdate:
     """Fields of the hash of artifacts (``shared/runs/record.py``)."""
     permissions: dict[str, str] = field(default_factory=dict[str, str])
     """Fields of the hash of permissions (``shared/runs/permissions.py``); one that exists stays as it is."""
+    notifications: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """Of the run's webhook, for ``notify.lua``."""
     path: str = ""
     """The ids from the root of the run tree to this run, where permissions are requested."""
     retry_ms: int | None = None
@@ -62,6 +65,8 @@ class RunUpdate:
             "artifacts": len(self.artifacts),
             "permissions": len(self.permissions),
             "path": self.path,
+            "webhooks": WEBHOOKS,
+            "notifications": self.notifications,
         }
         if self.retry_ms is not None:
             arguments["retry_ms"] = self.retry_ms
@@ -103,6 +108,7 @@ class Emitter:
             encoded = self._encode(event, self._seq)
             self._update.events.append((self._seq, encoded))
             self._update.stored[self._seq] = compressed(encoded)
+            self._update.notifications += queued(self._claim.id, self._claim.webhook, self._seq, event)
             self._references |= reference(self._seq, encoded, text)
             self._queue()
         else:

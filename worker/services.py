@@ -28,6 +28,7 @@ from .fleet.gate import Outages, SharedPrefixes
 from .fleet.janitor import Janitor, Presence
 from .fleet.lease import Leases
 from .fleet.status import WorkerStatus
+from .fleet.webhooks import WebhookSender
 from .mcp.source import McpServers
 from .models import close_models, open_model
 from .models.base import Model
@@ -256,6 +257,7 @@ async def _background(services: Services, janitor: Janitor) -> AsyncGenerator[No
                 services.leases.hear_cancels(),
                 janitor.requeue_forever(),
                 janitor.sweep_forever(),
+                WebhookSender(services.settings, services.store.redis).send_forever(),
                 services.status.announce_forever(),
                 services.progress.send_forever(),
                 services.status.announce_sources(),

@@ -36,6 +36,7 @@ COMMANDS = {
     "continue": ("follow_up:continue_", "Go on with a finished delegation: same conversation, same files."),
     "retry": ("follow_up:retry", "Hand a finished delegation's task over again."),
     "resume": ("follow_up:resume", "Go on with what an interrupted command left."),
+    "webhooks": ("reports:webhooks", "List notifications of webhooks that have not arrived, or send them again."),
     "prune": ("follow_up:prune", "Remove finished delegations and their files."),
     "audit": ("reports:audit", "List who changed something, and who was refused."),
     "tools": ("reports:tools", "List the tools that workers have announced."),

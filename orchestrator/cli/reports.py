@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from ...shared.text import count
-from ...shared.wording import cut, dollars, share, short_id, tokens
+from ...shared.wording import cut, dollars, seconds, share, short_id, tokens
 from . import output
-from .connect import ask
+from .connect import ask, asynchronous, connect, full_id, load_settings
 from .values import Parsed
 
 if TYPE_CHECKING:
     from ...shared.fleet import ToolCard, WorkerCard
     from ...shared.runs.cost import Cost
+    from ...shared.runs.webhooks import Notification
     from ..audit_log import AuditEntry
 
 
@@ -122,6 +123,46 @@ def _cells(name: str, row: Cost) -> tuple[str, ...]:
         dollars(usage.cost_usd),
         dollars(usage.cache_saved_usd),
     )
+
+
+@click.group(invoke_without_command=True)
+@click.option("--delegation", metavar="ID", help="All of this delegation, those that arrived, too.")
+@click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
+@asynchronous
+async def webhooks(delegation: str | None, as_json: bool) -> None:
+    """List the notifications of webhooks that have not arrived, with the outcome of their last try."""
+    if click.get_current_context().invoked_subcommand is not None:
+        return
+    async with connect(load_settings()) as service:
+        found = await service.client.webhooks(await full_id(service.client, delegation) if delegation else None)
+    if as_json:
+        output.json_lines(found)
+    elif found:
+        head = ("delegation", "notification", "state", "tries", "next", "last", "url")
+        output.lines(output.columns([head, *map(_notification, found)]))
+    else:
+        output.note("it has no notifications" if delegation else "all notifications have arrived")
+
+
+def _notification(item: Notification) -> tuple[str, ...]:
+    left = (item.next_try_at - datetime.now(UTC)).total_seconds() if item.next_try_at else None
+    next_try = "–" if left is None else seconds(max(0.0, left))
+    last = cut(item.error, 60) if item.error else f"HTTP {item.status}" if item.status else "–"
+    return (short_id(item.delegation_id), item.type, item.state, str(item.tries), next_try, last, cut(item.url, 80))
+
+
+@webhooks.command()
+@click.argument("id")
+@asynchronous
+async def redeliver(id: str) -> None:
+    """Send all notifications of a delegation again, under the same ids, by which receivers recognize them.
+
+    An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    """
+    async with connect(load_settings()) as service:
+        full = await full_id(service.client, id)
+        await service.client.redeliver(full)
+    output.line(f"{full}  will be sent again")
 
 
 @click.command()

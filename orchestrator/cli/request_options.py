@@ -46,6 +46,7 @@ FLAGS = {
     **{f"workspace/{name}": f"--{option}" for name, option in {"url": "git", "ref": "ref", "depth": "depth"}.items()},
     "workspace": "--workspace",
     "deliver": "--deliver",
+    "webhook": "--webhook",
 }
 """Pointers into a request, and what the command line calls them."""
 

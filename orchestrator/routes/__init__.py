@@ -14,6 +14,7 @@ ROUTERS: list[APIRouter] = [
     runs.permissions_router,
     runs.events_router,
     runs.files_router,
+    runs.webhooks_router,
     operations.cost_router,
     operations.audit_router,
     operations.fleet_router,

@@ -17,6 +17,7 @@ from ...shared.errors import Invalid
 from ...shared.permission import PermissionReply, PermissionRequest
 from ...shared.runs.disk import DiskUsage
 from ...shared.runs.permissions import delegation_of
+from ...shared.runs.webhooks import Notification
 from ...shared.wire import Wire
 from ..dependencies import Note, Service, body_chunks, body_of, document
 from ..problems import problem_responses
@@ -118,6 +119,32 @@ async def answer_permission(
     """Answers a call that waits for permission, once. 409 where it has an answer, or does not wait any more."""
     note.ids += [asker] if (asker := delegation_of(id)) else []
     await service.answer_permission(id, reply.outcome, reason=reply.reason, arguments=reply.arguments, by=note.token)
+
+
+webhooks_router = APIRouter(prefix="/v1", tags=["webhooks"])
+
+
+class NotificationItems(Wire):
+    items: list[Notification]
+
+
+class NotificationFilter(Filter):
+    """Which notifications to list."""
+
+    delegation: DelegationId | None = None
+    """All of this delegation. Null: those of all delegations that have not been delivered, at most 1,000."""
+
+
+@webhooks_router.get("/webhooks", responses=problem_responses(404, 422))
+async def list_notifications(service: Service, wanted: Annotated[NotificationFilter, Query()]) -> NotificationItems:
+    """Lists notifications of webhooks with the outcome of their last try."""
+    return NotificationItems(items=await service.webhooks(wanted.delegation))
+
+
+@webhooks_router.post("/delegations/{id}/webhooks:redeliver", status_code=204, responses=problem_responses(404, 409))
+async def redeliver_notifications(service: Service, id: str) -> None:
+    """Sends all notifications of a delegation again, under the ids that receivers know them by. 409 without any."""
+    await service.redeliver(id)
 
 
 files_router = APIRouter(prefix="/v1", tags=["files"])

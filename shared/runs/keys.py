@@ -31,6 +31,8 @@ AUDIT = "deputize:audit"
 """Stream of the requests that changed something (``orchestrator/audit_log.py``)."""
 REFUSED = "deputize:audit:refused"
 """Stream of the refused ones among them, apart, so that many of these cannot displace the others."""
+WEBHOOKS = "deputize:webhooks"
+"""Notifications that were not delivered, by the time at which they are due."""
 KEY_PREFIX = "deputize:celery:"
 """Prefix of every key and channel of Celery, so that one Redis can serve other Celery apps too."""
 
@@ -99,6 +101,10 @@ def grants_key(id: str) -> str:
     return f"{record_key(id)}:grants"
 
 
+def webhooks_key(id: str) -> str:
+    return f"{record_key(id)}:webhooks"
+
+
 def permission_channel(id: str) -> str:
     return f"{PENDING}:{id}"
 
@@ -106,4 +112,4 @@ def permission_channel(id: str) -> str:
 def keys_of(id: str) -> list[str]:
     """Returns all keys of one delegation, which get a time to live when it ends."""
     of_the_run = record_key, events_key, history_key, ledger_key, children_key, artifacts_key
-    return [key(id) for key in (*of_the_run, permissions_key, grants_key)]
+    return [key(id) for key in (*of_the_run, permissions_key, grants_key, webhooks_key)]

@@ -20,6 +20,7 @@ from ..events import Envelope, RunQueued, capped
 from ..facts import Trust
 from ..request import ArchiveWorkspace, DelegationRequest, Limits
 from ..text import shortened
+from ..webhooks import Webhook
 from ..wire import now
 from .cost import LABELS, MODEL, SESSION
 from .disk import CONTINUES, DISK, UPLOAD
@@ -28,6 +29,7 @@ from .keys import artifacts_key, events_key, history_key, ledger_key, record_key
 TRUST = "trust"
 FILE_TURNS = "file_turns"
 OUTPUT = "output"
+WEBHOOK = "webhook"
 """Fields of the record."""
 ENDLESS = 1_000_000_000
 Get = Callable[[str], Awaitable[Delegation]]
@@ -214,6 +216,9 @@ class Claim:
     trust: Trust | None = None
     """What the conversation had read in earlier attempts of this try; None where it had not begun."""
 
+    webhook: Webhook | None = None
+    """What is notified of the run's events."""
+
     output: str | None = None
     """The output that an earlier attempt of this try handed in, as JSON."""
 
@@ -252,6 +257,7 @@ class Claim:
             file_turns=FileTurns.from_json(fields.get(FILE_TURNS)) or FileTurns(),
             trust=Trust.model_validate_json(fields[TRUST]) if fields.get(TRUST) else None,
             output=fields.get(OUTPUT) or None,
+            webhook=Webhook.model_validate_json(fields[WEBHOOK]) if fields.get(WEBHOOK) else None,
             retries=int(fields.get("retries") or 0),
             retried_after=int(fields.get("retried_after") or 0),
             stalled=stalled is not None and int(stalled) == attempt - 1,
@@ -277,9 +283,18 @@ def files_gone(id: str) -> str:
 
 
 def acceptance(
-    id: str, request: DelegationRequest, limits: Limits, asked: DelegationRequest, *, temporary: bool = False
+    id: str,
+    request: DelegationRequest,
+    limits: Limits,
+    asked: DelegationRequest,
+    *,
+    temporary: bool = False,
+    webhook: Webhook | None = None,
 ) -> dict[str, Any]:
-    """Returns one delegation as the accept script's argument. ``asked`` is the request without its agent's part."""
+    """Returns one delegation as the accept script's argument. ``asked`` is the request without its agent's part.
+
+    ``webhook`` is that of a request without one.
+    """
     body = request.to_json()
     # Only with an agent a default that was given differs from one that was left open.
     sent = asked.given_json() if asked.agent else body
@@ -297,6 +312,8 @@ def acceptance(
     } | ({"temporary": "1"} if temporary else {})
     if isinstance(request.workspace, ArchiveWorkspace):
         fields[UPLOAD] = request.workspace.upload
+    if webhook := request.webhook or webhook:
+        fields[WEBHOOK] = webhook.to_json()
     return {
         "id": id,
         "hash": sha256(sent.encode()).hexdigest(),

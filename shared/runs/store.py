@@ -20,6 +20,7 @@ from ..errors import Conflict, Fenced, KeyReused, NotFound
 from ..events import Envelope, RunFinished
 from ..ids import first_id
 from ..request import DelegationRequest, Limits
+from ..webhooks import Webhook
 from ..wire import now
 from .cost import LABELS, PAGE, SESSION, fields_of_records
 from .disk import RECORD_PARTS, file_rest, forget
@@ -28,6 +29,7 @@ from .keys import (
     EVENTS,
     INDEX,
     LEASES,
+    WEBHOOKS,
     children_key,
     events_key,
     filed_key,
@@ -35,8 +37,9 @@ from .keys import (
     keys_of,
     record_key,
 )
-from .record import Claim, acceptance, brief, kept_artifact, kept_run, matches, not_found, published, resource
+from .record import WEBHOOK, Claim, acceptance, brief, kept_artifact, kept_run, matches, not_found, published, resource
 from .spend import SPEND
+from .webhooks import queued
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 LOOKED_THROUGH = 51
@@ -49,7 +52,7 @@ Wanted = tuple[Status | None, str | None, Mapping[str, str]]
 ACCEPT, CLAIM, RENEW, RELEASE, LAPSE, REAP, STALLED, OUTAGE, PREFIX = map(
     Script, ("accept", "claim", "renew", "release", "lapse", "reap", "stalled", "outage", "prefix")
 )
-RECORD, CANCELLING = Script("file", "record"), Script("file", "cancel")
+RECORD, CANCELLING = Script("file", "notify", "record"), Script("file", "notify", "cancel")
 
 REUSED = {
     "key_reused": "used before with another body",
@@ -105,13 +108,13 @@ class RunStore:
         *,
         asked: Sequence[DelegationRequest] = (),
         temporary: bool = False,
+        webhook: Webhook | None = None,
     ) -> list[Accepted]:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
-        ``asked`` are the requests as callers sent them, by which repeated ones are recognized: their agents' settings
-        may change. Without it they are those that are written. Raises ``KeyReused`` if an idempotency key already
-        belongs to another body or a removed delegation, and ``Fenced`` if ``fence`` is given and not that of the
-        parent's current attempt.
+        ``asked`` are the requests as callers sent them, if those differ: by these, repeated ones are recognized.
+        ``webhook`` is for requests without one. Raises ``KeyReused`` if an idempotency key belongs to another body or a
+        removed delegation, and ``Fenced`` for a ``fence`` that is not that of the parent's current attempt.
         """
         keys = [INDEX, LEASES]
         for id, request, _ in new:
@@ -125,7 +128,7 @@ class RunStore:
             "channel": EVENTS,
             "fence": fence,
             "delegations": [
-                acceptance(*each, sent, temporary=temporary)
+                acceptance(*each, sent, temporary=temporary, webhook=webhook)
                 for each, sent in zip(new, asked or [request for _, request, _ in new], strict=True)
             ],
         }
@@ -288,7 +291,7 @@ class RunStore:
 
     async def _cancel(self, id: str) -> Literal["finished", "asked", "cancelled"]:
         while True:
-            there = await self.redis.hmget(record_key(id), ["seq", "attempt", "created", "request"])
+            there = await self.redis.hmget(record_key(id), ["seq", "attempt", "created", "request", WEBHOOK])
             if there[0] is None:
                 raise not_found(id)
             result = ToolAgentResult(
@@ -303,6 +306,7 @@ class RunStore:
             event = Envelope(
                 delegation_id=id, seq=seq + 1, at=now(), attempt=int(there[1]), event=RunFinished(result=result)
             )
+            webhook = Webhook.model_validate_json(there[4]) if there[4] else None
             keys = [LEASES, *keys_of(id)]
             arguments = {
                 "id": id,
@@ -314,6 +318,8 @@ class RunStore:
                 "result": result.to_json(),
                 "now": now().isoformat(),
                 "retention_seconds": self.retention,
+                "webhooks": WEBHOOKS,
+                "notifications": queued(id, webhook, seq + 1, event.event),
             }
             answer = await CANCELLING.run(self.redis, keys, arguments)
             if answer == "gone":

@@ -27,6 +27,7 @@ from pydantic import (
 )
 
 from ..request import ApprovalMode, Limits
+from ..webhooks import Webhook, parsed_secret, wrong_url
 from .sandbox import SandboxSettings, sandbox_table
 from .variables import COMMA_SEPARATED, PATHS, TABLE, AbsolutePath, FilePath, upper_case
 
@@ -198,6 +199,48 @@ class RedisSettings(_Table):
         return f"{quote(user, safe='')}:{quote(password, safe='')}@{host}" if user or password else host
 
 
+def _webhook_secret(secret: SecretStr) -> SecretStr:
+    parsed_secret(secret.get_secret_value())
+    return secret
+
+
+class WebhookSettings(_Table):
+    """Webhooks of requests, and one for all. The service and all workers need the same settings."""
+
+    secrets: Annotated[list[Annotated[SecretStr, AfterValidator(_webhook_secret)]], COMMA_SEPARATED] = []
+    """``whsec_`` and the base64 of 24 to 64 random bytes: what signs notifications; without any, no request may have a
+    webhook. Each of several signs: receivers accept old and new ones while they are exchanged. ``NAME=whsec_…`` is for
+    requests that name it as ``secretName``."""
+    hosts: Annotated[list[str], COMMA_SEPARATED] = []
+    """Hosts (``name`` or ``name:port``) that may have private addresses, and be reached without TLS; with their port,
+    also by one that is not usual."""
+    url: str | None = None
+    """What is notified of delegations whose request has no webhook, but not of those that runs submit."""
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        if self.default and (reason := self.refusal(self.default)):
+            raise ValueError(reason)
+        return self
+
+    @property
+    def default(self) -> Webhook | None:
+        """What is notified where a request names nothing."""
+        return Webhook(url=self.url) if self.url else None
+
+    def keys(self, name: str | None) -> list[bytes]:
+        """Returns the keys of the secrets with this name, or of those without one."""
+        parsed = (parsed_secret(secret.get_secret_value()) for secret in self.secrets)
+        return [key for called, key in parsed if called == name]
+
+    def refusal(self, webhook: Webhook) -> str | None:
+        """Returns why nothing can be sent to a webhook, or None."""
+        if not self.keys(webhook.secret_name):
+            which = f"is named {webhook.secret_name!r}" if webhook.secret_name else "is without a name"
+            return f"no secret {which}: set DEPUTIZE_WEBHOOK_SECRETS ([NAME=]whsec_…) for the service and all workers"
+        return wrong_url(webhook.url, self.hosts)
+
+
 class SettingsFields(_Table):
     """Times are in seconds, sizes in bytes."""
 
@@ -249,6 +292,8 @@ class SettingsFields(_Table):
     """Who commits what is delivered: ``NAME <ADDRESS>``. The service and all workers need the same one."""
     github_api_url: str = Field(default="https://api.github.com", pattern=r"^https?://\S+$")
     """GitHub's API, for pull requests: its own for github.com, or ``https://HOST/api/v3`` for an Enterprise server."""
+    webhook: WebhookSettings = WebhookSettings()
+    """What notifies the callers of delegations."""
     max_streams: int = Field(default=5000, ge=1)
     """How many event streams, long polls and waiting MCP calls the API serves at a time, and how many MCP sessions."""
     max_streams_per_caller: int = Field(default=1000, ge=1)

@@ -74,7 +74,7 @@ def _value(settings: SettingsFields, table: str | None, name: str) -> Any:
 def _toml(value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, SecretStr):
+    if isinstance(value, SecretStr) or (value and isinstance(value, list) and isinstance(value[0], SecretStr)):
         return HIDDEN
     if isinstance(value, dict):
         return "{" + ", ".join(f"{to_json(key).decode()} = {_toml(inner)}" for key, inner in value.items()) + "}"

@@ -14,7 +14,7 @@ from ..errors import Misconfigured
 from ..request import Limits
 from ..wire import explain
 from . import files, variables
-from .fields import RedisSettings, SettingsFields, SpendSettings, ToolSettings
+from .fields import RedisSettings, SettingsFields, SpendSettings, ToolSettings, WebhookSettings
 from .sandbox import SandboxSettings, sandbox_table
 from .variables import (
     MODEL_VARIABLES,
@@ -31,6 +31,7 @@ TABLES: Mapping[str, tuple[str, type[BaseModel]]] = {
     "spend": ("SPEND_", SpendSettings),
     "sandbox": ("SANDBOX_", SandboxSettings),
     "redis": ("REDIS_", RedisSettings),
+    "webhook": ("WEBHOOK_", WebhookSettings),
 }
 """Settings that are tables of their own: what follows ``DEPUTIZE_`` in their variables, and their fields."""
 
@@ -102,6 +103,7 @@ class Settings(SettingsFields):
         """Values that must not leave the process: they are masked in events, results and logs."""
         set_here = filter(None, (self.token, self.tools.search_key, self.redis.password))
         own = [secret.get_secret_value() for secret in set_here]
+        own += [secret.get_secret_value().partition("whsec_")[2] for secret in self.webhook.secrets]
         return [*secrets_of(self.endpoint_variables()), *own, *passwords_in(self.redis_url), *self._git_secrets()]
 
     def _git_secrets(self) -> list[str]:

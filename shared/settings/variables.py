@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
@@ -129,7 +129,9 @@ def written(value: Any) -> str | None:
         return os.pathsep.join(map(str, value)) or None
     if isinstance(value, dict):
         return to_json(value).decode()
-    return ",".join(map(str, value if isinstance(value, list) else [value]))
+    if isinstance(value, list):
+        return ",".join(str(written(each)) for each in cast("list[Any]", value))
+    return str(value)
 
 
 def _split(separator: str, value: Any) -> Any:

@@ -37,6 +37,7 @@ from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.record import brief, matches, not_found
 from deputize.shared.runs.store import REUSED
+from deputize.shared.runs.webhooks import Notification
 from deputize.shared.settings import Settings
 from deputize.shared.wire import now
 from tests.orchestrator.fake_permissions import FakePermissions
@@ -52,6 +53,8 @@ class FakeService(FakePermissions):
         self.patches: dict[str, str] = {}
         self.made: dict[tuple[str, str], list[str]] = {}
         """Artifacts: all versions by delegation and name."""
+        self.notified: dict[str, list[Notification]] = {}
+        """Notifications by delegation."""
         self.workspaces = Path("/nonexistent")
         """Where the files of delegations are."""
         self.following = 0
@@ -249,6 +252,19 @@ class FakeService(FakePermissions):
         result = delegation.result.model_copy(update={"git": made})
         self.runs[id] = delegation.model_copy(update={"result": result})
         return self.runs[id]
+
+    async def webhooks(self, delegation: str | None = None) -> list[Notification]:
+        if delegation:
+            self._known(delegation)
+            return self.notified.get(delegation, [])
+        self.check()
+        return [each for all in self.notified.values() for each in all if each.state != "delivered"]
+
+    async def redeliver(self, id: str) -> None:
+        self._known(id)
+        if id not in self.notified:
+            raise Conflict(f"{id} has no notifications: it has no webhook")
+        self.notified[id] = [each.model_copy(update={"state": "pending", "tries": 0}) for each in self.notified[id]]
 
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False

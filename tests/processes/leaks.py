@@ -30,6 +30,7 @@ KEPT_WITHOUT_END = (
     "deputize:runs",
     "deputize:leases",
     "deputize:presence",
+    "deputize:webhooks",
     "deputize:celery:",
     "deputize:test",
 )

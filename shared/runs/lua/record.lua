@@ -1,9 +1,9 @@
 -- The only writer of a run: all that it writes joins the record in one step, and only for the holder of the fence.
 -- Writing the same again changes nothing (events by their number, history by its length), so a lost answer is retried.
--- KEYS: leases, pending permissions, record, events, history, ledger, children, artifacts, permissions, grants
+-- KEYS: leases, pending permissions, record, events, history, ledger, children, artifacts, permissions, grants, webhooks
 -- Arguments: id, index (its key), fence, channel, retention_seconds (0: the run goes on), retry_ms (only where it is done
 --   again from the start: the next claim is due after that time, and history, ledger and kit are dropped), after (the
---   number of the last event), before (the history's length), and how many values of each kind follow in ARGV, as they are
+--   number of the last event), before (the history's length), webhooks and notifications (for notify.lua), and how many values of each kind follow in ARGV, as they are
 --   and in this order: events (seq, event, and how it is stored, '': as it is), history (entry), ledger (call, state; a
 --   call of '' empties the ledger: its turn is answered), fields (name, value), artifacts (name, content), permissions
 --   (name, value; a name without a colon is a request's id, and it is pending from then on), path (of the run, for these)
@@ -39,6 +39,7 @@ for _ = 1, arguments.events do
     last = number
   end
 end
+notify(arguments.webhooks, arguments.id, record, arguments.notifications)
 local there = arguments.history > 0 and redis.call('LLEN', history) - arguments.before or 0
 for i = 1, arguments.history do
   local entry = following()

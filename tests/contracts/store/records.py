@@ -11,6 +11,7 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RECORD, RunStore
+from deputize.shared.runs.webhooks import queued
 from deputize.shared.wire import now
 from deputize.worker.emit import RunUpdate
 
@@ -39,7 +40,8 @@ def ending(claim: Claim, seq: int) -> RunUpdate:
     )
     event = Envelope(delegation_id=claim.id, seq=seq, at=now(), attempt=claim.attempt, event=RunFinished(result=result))
     fields = {"status": "succeeded", "result": result.to_json(), "finished": now().isoformat()}
-    return RunUpdate(events=[(seq, event.to_json())], fields=fields, retention=60)
+    notifications = queued(claim.id, claim.webhook, seq, event.event)
+    return RunUpdate(events=[(seq, event.to_json())], fields=fields, retention=60, notifications=notifications)
 
 
 async def write(pipe: Pipe, claim: Claim, writing: RunUpdate) -> bool:

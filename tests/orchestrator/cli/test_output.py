@@ -32,6 +32,7 @@ from deputize.shared.events import (
 )
 from deputize.shared.fleet import ToolCard
 from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.webhooks import Notification
 from deputize.shared.wire import now
 from tests.hostile.texts import ACTING, HOSTILE, assert_harmless
 from tests.orchestrator.cli.following import finished_by_itself
@@ -57,6 +58,7 @@ READING = {
     "permissions": [["permissions", *more] for more in ([], ["--json"], ["@last"])],
     "approve": [["approve", "@last", each] for each in ("--always", "--tool", "--server")],
     "deny": [["deny", "@last", "--reason", HOSTILE]],
+    "webhooks": [["webhooks"], ["webhooks", "--json"], ["webhooks", "redeliver", ID]],
     "cost": [["cost"], ["cost", "--by", "label"], ["cost", "--by", "model", "--json"], ["cost", "--by", HOSTILE]],
 }
 """Commands that ask once. A new command or a new output of one is a line here or below."""
@@ -84,6 +86,8 @@ async def id(service: FakeService) -> str:
     id = (await service.create(request)).delegation.id
     service.runs[id] = service.runs[id].model_copy(update={"worker": HOSTILE, "pending_permissions": [HOSTILE]})
     happen(service, id)
+    tried: dict[str, Any] = {"id": f"{id}-2", "delegation_id": id, "type": "delegation.finished"}
+    service.notified[id] = [Notification(**tried, url=HOSTILE, error=HOSTILE)]
     asked: dict[str, Any] = {"token": HOSTILE, "client": HOSTILE, "method": "POST", "route": HOSTILE, "tool": HOSTILE}
     await service.record(AuditRecord(**asked, at=now(), delegation_ids=[id], status=202, request_id=HOSTILE))
     return id

@@ -41,7 +41,10 @@ ASKED: dict[str, list[list[str]]] = {
     "doctor": [["doctor"], ["doctor", "--workspace", "."]],
     "prune": [["prune", "--dry-run"]],
     "mcp": [["mcp"]],
-    **{name: [[name]] for name in ("list", "cost", "permissions", "audit", "tools", "workers", "token", "settings")},
+    **{
+        name: [[name]]
+        for name in ("list", "cost", "permissions", "audit", "tools", "workers", "token", "settings", "webhooks")
+    },
 }
 STACK = {"up", "demo", "serve", "worker"}
 """Commands that start a stack, or are what one consists of."""

@@ -16,6 +16,7 @@ from deputize.orchestrator.cli.request_options import FLAGS
 from deputize.orchestrator.sockets import free_port
 from deputize.shared.errors import Invalid
 from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.webhooks import Webhook
 from tests.orchestrator.command_line import PROGRAM, deputize, environment
 from tests.orchestrator.fake_service import FakeService
 
@@ -37,6 +38,9 @@ EVERY = {
     "--max-verify-rounds": "3",
     "--label": "a:b:c",
     "--priority": "9",
+    "--webhook": "https://example.org/done",
+    "--webhook-events": "delegation.finished",
+    "--webhook-secret": "ci",
     "--retry": "2:timeout, error",
     "--session": "s",
     "--message-id": "m",
@@ -60,7 +64,8 @@ def test_every_field_of_a_request_has_an_option(name: str) -> None:
     fields = {*aliases(DelegationRequest)} - {"limits"} | {f"limits/{each}" for each in aliases(Limits)}
     workspaces = {f"workspace/{each}" for each in ("exclude", "upload", "url", "ref", "depth")}
     deliveries = ("branch", "message", "require", "pullRequest/title", "pullRequest/body")
-    assert {*FLAGS} == fields | workspaces | {f"deliver/{each}" for each in deliveries}
+    webhooks = {f"webhook/{each}" for each in aliases(Webhook)}
+    assert {*FLAGS} == fields | workspaces | webhooks | {f"deliver/{each}" for each in deliveries}
     offered = {option for param in command.params for option in param.opts}
     assert {FLAGS[field] for field in fields} - {"TASK"} <= offered
 
@@ -100,6 +105,7 @@ async def test_options_make_the_request(url: str, service: FakeService, tmp_path
         "context": "zażółć",
         "sharedContextLength": 1,
         "expectedOutcome": "e",
+        "webhook": {"url": "https://example.org/done", "events": ["delegation.finished"], "secretName": "ci"},
         "outputSchema": {"type": "array"},
         "tools": ["read_file", "grep*"],
         "approvalMode": "readOnly",

@@ -1,0 +1,125 @@
+"""Notifications of webhooks in Redis: queued in the step that stores their event, leased for each try, and listed.
+
+The body is made of the stored event, so that it is the same at every try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Literal, NamedTuple
+
+from ..connection import Script
+from ..errors import Conflict
+from ..events import Event, PermissionRequested, RunFinished
+from ..webhooks import NotificationType, Webhook
+from ..wire import Timestamp, Wire, now
+from .disk import RECORD_PARTS
+from .keys import WEBHOOKS, record_key, webhooks_key
+from .record import not_found, published
+
+QUEUE = Script("webhooks")
+LEASE_SECONDS = 60.0
+"""How long no other worker sends a notification: longer than a try takes."""
+MAX_LISTED = 1000
+NOTIFIED: Mapping[type[Event], NotificationType] = {
+    RunFinished: "delegation.finished",
+    PermissionRequested: "permission.requested",
+}
+
+
+class Notification(Wire):
+    """A message to the webhook of a delegation about one event."""
+
+    id: str
+    """The header ``webhook-id``, the same at every try."""
+    delegation_id: str
+    type: NotificationType
+    url: str
+    """Without its query."""
+    state: Literal["pending", "delivered", "failed"] = "pending"
+    """``pending`` until a try succeeds (any status 2xx) or the last one has failed."""
+    tries: int = 0
+    """Since it was queued, or since all of the delegation were last to be sent again."""
+    status: int | None = None
+    """The HTTP status of the last try; null where there was none."""
+    error: str | None = None
+    """Why the last try failed."""
+    last_try_at: Timestamp | None = None
+    next_try_at: Timestamp | None = None
+    """Null where none follows, or one is due."""
+
+
+class DueNotification(NamedTuple):
+    """A notification that is leased for one try, which is in its ``tries``, and what its body is made of."""
+
+    notification: Notification
+    webhook: Webhook
+    session: str
+    event: str
+
+
+def queued(delegation: str, webhook: Webhook | None, seq: int, event: Event) -> list[tuple[str, str]]:
+    """Returns the notification of an event, if its webhook is notified of it, for ``notify.lua``."""
+    if webhook is None or (kind := NOTIFIED.get(type(event))) not in webhook.events:
+        return []
+    url = webhook.url.partition("#")[0].partition("?")[0]
+    new = Notification(id=f"{delegation}-{seq}", delegation_id=delegation, type=kind, url=url)
+    return [(str(seq), new.to_json())]
+
+
+async def take(redis: Any, at_most: int) -> list[DueNotification]:
+    """Leases what is due now."""
+    found = await _run(redis, "take", at_most=at_most, lease_ms=int(LEASE_SECONDS * 1000))
+    read, webhook_of = Notification.model_validate_json, Webhook.model_validate_json
+    return [
+        DueNotification(read(notification), webhook_of(webhook), session or "", published(event))
+        for notification, webhook, session, event in found
+    ]
+
+
+async def settle(redis: Any, outcome: Notification, delay: float | None = None, *, gone: bool = False) -> None:
+    """Stores how a try ended, unless it failed and another one has begun since; ``delay``: until the next one.
+
+    ``gone``: the receiver wants no notification of this delegation any more.
+    """
+    next_try = None if delay is None else now() + timedelta(seconds=delay)
+    wait = {} if delay is None else {"delay_ms": int(delay * 1000)}
+    tried = outcome.model_copy(update={"next_try_at": next_try}).to_json()
+    await _run(redis, "settle", notification=tried, gone=gone, **wait)
+
+
+async def redeliver(redis: Any, id: str) -> None:
+    """Makes all notifications of a delegation due again, under the same ids.
+
+    Raises NotFound, and Conflict where there are none.
+    """
+    await _check(redis, id)
+    if not await _run(redis, "again", delegation=id):
+        raise Conflict(f"{id} has no notifications: it has no webhook, or nothing happened that this is notified of")
+
+
+async def notifications(redis: Any, delegation: str | None = None) -> list[Notification]:
+    """Returns all notifications of a delegation, or of any the first 1,000 due ones that were not delivered.
+
+    Raises NotFound.
+    """
+    if delegation is None:
+        ids: list[str] = await redis.zrange(WEBHOOKS, 0, MAX_LISTED - 1)
+    else:
+        await _check(redis, delegation)
+        numbers = [int(name) for name in await redis.hkeys(webhooks_key(delegation)) if name.isdigit()]
+        ids = [f"{delegation}-{number}" for number in sorted(numbers)]
+    async with redis.pipeline(transaction=False) as pipeline:
+        for id in ids:
+            pipeline.hget(webhooks_key(id.rpartition("-")[0]), id.rpartition("-")[2])
+        return [Notification.model_validate_json(text) for text in await pipeline.execute() if text]
+
+
+async def _check(redis: Any, id: str) -> None:
+    if not await redis.exists(record_key(id)):
+        raise not_found(id)
+
+
+async def _run(redis: Any, operation: str, **arguments: Any) -> Any:
+    return await QUEUE.run(redis, [WEBHOOKS], {"operation": operation, **RECORD_PARTS, **arguments})

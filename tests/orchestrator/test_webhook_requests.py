@@ -1,0 +1,137 @@
+"""Webhooks at the doors: what a request is refused for, the one of the settings, the list, and sending again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.orchestrator.delegations import Delegations, open_service
+from deputize.shared.errors import Conflict, Invalid, NotFound
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.webhooks import Notification, take
+from deputize.shared.settings import Settings
+from deputize.shared.wire import now
+from tests.orchestrator.command_line import deputize
+from tests.orchestrator.fake_service import FakeService
+from tests.runs.receiving import SECRET, later
+
+URL = "https://example.org/done"
+HOOK = {"url": URL}
+
+
+@asynccontextmanager
+async def serving(redis_url: str, home: Path, **webhook: Any) -> AsyncIterator[Delegations]:
+    """A service without workers."""
+    settings = Settings.load(environ={}, redis_url=redis_url, home=home, webhook=webhook)
+    async with open_service(settings, redis_url) as opened:
+        yield opened
+
+
+def asking(**webhook: Any) -> DelegationRequest:
+    return DelegationRequest.model_validate({"task": "t", "webhook": HOOK | webhook})
+
+
+@pytest.mark.parametrize(
+    ("settings", "webhook", "why"),
+    [
+        ({}, {}, "set DEPUTIZE_WEBHOOK_SECRETS"),
+        ({"secrets": [f"ci={SECRET}"]}, {}, "set DEPUTIZE_WEBHOOK_SECRETS"),
+        ({"secrets": [SECRET]}, {"secretName": "ci"}, "'ci': set DEPUTIZE_WEBHOOK_SECRETS"),
+        ({"secrets": [SECRET]}, {"url": "http://example.org/"}, "DEPUTIZE_WEBHOOK_HOSTS"),
+    ],
+)
+async def test_what_cannot_be_sent_is_refused_with_what_to_set(
+    settings: dict[str, Any], webhook: dict[str, Any], why: str, redis_url: str, tmp_path: Path
+) -> None:
+    async with serving(redis_url, tmp_path, **settings) as opened:
+        with pytest.raises(Invalid, match=why) as refusal:
+            await opened.create(asking(**webhook))
+        assert [each["pointer"] for each in refusal.value.errors] == ["/webhook"]
+        with pytest.raises(Invalid, match="/requests/1/webhook"):
+            await opened.create_many([DelegationRequest(task="t"), asking(**webhook)])
+        assert (await opened.list()).items == []
+
+
+async def test_the_webhook_of_the_settings_changes_no_request_and_no_key(redis_url: str, tmp_path: Path) -> None:
+    keyed = DelegationRequest(task="t", idempotency_key="k")
+    async with serving(redis_url, tmp_path, secrets=[SECRET]) as before:
+        first = await before.create(keyed)
+    async with serving(redis_url, tmp_path, secrets=[SECRET], url="https://example.org/all") as opened:
+        assert (await opened.create(keyed)).replayed
+        others = [await opened.create(DelegationRequest(task="t")), await opened.create(asking())]
+        for each in (first, *others):
+            await opened.cancel(each.delegation.id)
+        assert {each.url for each in await opened.webhooks()} == {"https://example.org/all", URL}
+        assert (await opened.get(others[0].delegation.id)).request.webhook is None
+
+
+async def test_a_repeated_task_notifies_the_same_webhook(redis_url: str, tmp_path: Path) -> None:
+    async with serving(redis_url, tmp_path, secrets=[SECRET]) as opened:
+        first = (await opened.create(asking())).delegation
+        await opened.cancel(first.id)
+        assert (await opened.retry(first.id)).delegation.request.webhook == first.request.webhook
+
+
+async def test_notifications_are_listed_and_sent_again(redis_url: str, tmp_path: Path) -> None:
+    async with serving(redis_url, tmp_path, secrets=[SECRET]) as opened:
+        id = (await opened.create(asking())).delegation.id
+        with pytest.raises(Conflict, match="no notifications"):
+            await opened.redeliver(id)
+        assert await opened.webhooks(id) == []
+        await opened.cancel(id)
+        (waiting,) = await opened.webhooks()
+        assert await opened.webhooks(id) == [waiting]
+        assert (waiting.type, waiting.url, waiting.state, waiting.tries) == ("delegation.finished", URL, "pending", 0)
+        assert len(await take(opened.store.redis, 1)) == 1
+        await later(opened.store)
+        await opened.redeliver(id)
+        with pytest.raises(NotFound):
+            await opened.webhooks("dlg_" + 26 * "0")
+
+
+@pytest.fixture
+async def id(service: FakeService) -> str:
+    """A delegation whose receiver was down once."""
+    id = (await service.create(asking())).delegation.id
+    service.notified[id] = [
+        Notification(
+            id=f"{id}-2",
+            delegation_id=id,
+            type="delegation.finished",
+            url=URL,
+            tries=1,
+            error="ConnectError: refused",
+            last_try_at=now(),
+            next_try_at=now(),
+        )
+    ]
+    return id
+
+
+async def test_the_command_lists_what_has_not_arrived_and_sends_it_again(
+    url: str, service: FakeService, id: str
+) -> None:
+    listed = await deputize("webhooks", DEPUTIZE_URL=url)
+    head, row = listed.out.splitlines()
+    assert head.split() == ["delegation", "notification", "state", "tries", "next", "last", "url"]
+    for part in (id[-6:], "delegation.finished", "pending", "1", "0.0 s", "ConnectError: refused", URL):
+        assert part in row
+    again = await deputize("webhooks", "redeliver", id, DEPUTIZE_URL=url)
+    assert (again.code, again.out) == (0, f"{id}  will be sent again\n")
+    assert service.notified[id][0].tries == 0
+    service.notified[id] = [service.notified[id][0].model_copy(update={"state": "delivered"})]
+    nothing = await deputize("webhooks", DEPUTIZE_URL=url)
+    assert (nothing.code, nothing.out, "all notifications have arrived" in nothing.err) == (0, "", True)
+    of_one = await deputize("webhooks", "--delegation", id, "--json", DEPUTIZE_URL=url)
+    assert json.loads(of_one.out)["state"] == "delivered"
+
+
+async def test_a_delegation_without_a_webhook_has_nothing_to_send_again(url: str, service: FakeService) -> None:
+    id = (await service.create(DelegationRequest(task="t"))).delegation.id
+    refused = await deputize("webhooks", "redeliver", id, DEPUTIZE_URL=url)
+    assert (refused.code, "has no webhook" in refused.err) == (2, True)
