@@ -22,12 +22,13 @@ from ..request import ArchiveWorkspace, DelegationRequest, Limits
 from ..text import shortened
 from ..wire import now
 from .cost import LABELS, MODEL, SESSION
-from .disk import CONTINUES, DISK, UPLOAD
+from .disk import AFTER, CONTINUES, DISK, UPLOAD
 from .keys import artifacts_key, events_key, history_key, ledger_key, record_key
 
 TRUST = "trust"
 FILE_TURNS = "file_turns"
 OUTPUT = "output"
+UPSTREAMS = "upstreams"
 """Fields of the record."""
 ENDLESS = 1_000_000_000
 Get = Callable[[str], Awaitable[Delegation]]
@@ -217,6 +218,9 @@ class Claim:
     output: str | None = None
     """The output that an earlier attempt of this try handed in, as JSON."""
 
+    upstreams: str = ""
+    """The reports on the delegations that it waited for (``upstreams.py``), as JSON; "" where it waited for none."""
+
     @property
     def is_first(self) -> bool:
         """Returns whether no attempt of the same try precedes this one."""
@@ -252,6 +256,7 @@ class Claim:
             file_turns=FileTurns.from_json(fields.get(FILE_TURNS)) or FileTurns(),
             trust=Trust.model_validate_json(fields[TRUST]) if fields.get(TRUST) else None,
             output=fields.get(OUTPUT) or None,
+            upstreams=fields.get(UPSTREAMS) or "",
             retries=int(fields.get("retries") or 0),
             retried_after=int(fields.get("retried_after") or 0),
             stalled=stalled is not None and int(stalled) == attempt - 1,
@@ -297,6 +302,8 @@ def acceptance(
     } | ({"temporary": "1"} if temporary else {})
     if isinstance(request.workspace, ArchiveWorkspace):
         fields[UPLOAD] = request.workspace.upload
+    if request.after:
+        fields[AFTER] = " ".join(dict.fromkeys(each.id for each in request.after))
     return {
         "id": id,
         "hash": sha256(sent.encode()).hexdigest(),
@@ -321,6 +328,7 @@ def resource(id: str, fields: Mapping[str, str]) -> Delegation:
             "progress": json.loads(fields["progress"]) if "progress" in fields else Progress(),
             "diskBytes": int(fields[DISK]) if DISK in fields else None,
             "paused": "paused" in fields and "cancel" not in fields,
+            "waitsFor": [] if "result" in fields else (fields.get(AFTER) or "").split(),
             "result": json.loads(fields["result"]) if "result" in fields else None,
         }
     )
