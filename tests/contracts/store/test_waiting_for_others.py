@@ -9,7 +9,7 @@ import pytest
 from deputize.shared.connection import Pipe
 from deputize.shared.delegation import Status, TerminationReason
 from deputize.shared.facts import Verification
-from deputize.shared.ids import first_id
+from deputize.shared.ids import first_id, new_id
 from deputize.shared.runs.disk import file_rest, prune
 from deputize.shared.runs.keys import LEASES, dependants_key, keys_of, record_key
 from deputize.shared.runs.store import RunStore, pause_unfinished, resume
@@ -41,7 +41,7 @@ async def test_it_is_queued_without_a_ticket_until_its_upstream_has_ended(store:
     found = await store.get(waits)
     assert (found.status, found.waits_for, found.attempt) == (Status.QUEUED, [upstream.id], 0)
     assert await store.claim(waits, "token", "worker-1", LEASE) is None
-    assert await look(store) == []
+    assert (await settle(store, waits), await look(store)) == (False, [])
     assert await write(pipe, upstream, ending(upstream, 2))
     assert await store.redis.exists(dependants_key(upstream.id)) == 0
     assert await look(store) == [waits]
@@ -137,6 +137,7 @@ async def test_what_was_cancelled_is_not_released_and_ends_what_waits_for_it(sto
     last = await accepted(store, **after(waits))
     assert await store.cancel(waits) == "cancelled"
     assert await write(pipe, upstream, ending(upstream, 2))
+    assert await store.redis.zrange(LEASES, 0, -1) == [last]
     assert await look(store) == []
     assert [(await store.get(id)).status for id in (waits, last)] == ["cancelled", "cancelled"]
     assert await store.redis.zrange(LEASES, 0, -1) == []
@@ -153,6 +154,7 @@ async def test_one_that_is_started_meanwhile_is_not_ended(store: RunStore, pipe:
 
 async def test_an_upstream_that_is_gone_ends_it(store: RunStore) -> None:
     waits, upstream = await started(store)
+    assert await settle(store, new_id()) is False
     await store.redis.delete(*keys_of(upstream.id))
     await store.redis.zadd(LEASES, {waits: 1})
     assert await look(store) == []
