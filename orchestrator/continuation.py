@@ -12,7 +12,7 @@ from ..shared.runs.store import RunStore
 from ..shared.settings import Settings
 
 _OF_CONVERSATION = ("model", "tool_call_style")
-_OF_TASK = ("task", "context", "expected_outcome", "system_prompt")
+_OF_TASK = ("task", "context", "expected_outcome", "system_prompt", "after")
 
 
 def continued_request(
@@ -27,7 +27,7 @@ def continued_request(
         detail = "the text is blank; say in words what is to be done now"
         raise Invalid(detail, [{"pointer": "/text", "detail": detail}])
     asked = {"task": text, "context": "", "expected_outcome": "", "continues": earlier.id}
-    asked |= {"retry_of": None, "from_turn": None}
+    asked |= {"retry_of": None, "from_turn": None, "after": []}
     return _standalone(earlier.request, idempotency_key, asked | ({"limits": limits} if limits else {}))
 
 

@@ -37,7 +37,7 @@ from .audit_log import AuditPage, AuditRecord
 from .continuation import check_continued, continued_request, repeated_request
 from .delivery import delivered, note_delivered
 from .home import is_full, no_space
-from .request_checks import check_requests
+from .request_checks import check_after, check_requests
 from .service import AcceptedDelegation, PageOf, Service
 from .stack import NO_WORKER
 from .uploads import AcceptedUpload, receive
@@ -164,6 +164,7 @@ class Delegations(Service):
             await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch)
             for request in requests:
                 await check_continued(self.store, request, self._settings)
+            await check_after(self.store.redis, requests, batch=batch)
             await check_caps(self.store.redis, self._settings.spend, requests)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
             answers = await self.store.accept(
@@ -176,7 +177,7 @@ class Delegations(Service):
             tickets = [
                 Ticket(id, request.title, request.priority)
                 for (id, request, _), answer in zip(new, answers, strict=True)
-                if not answer.replayed
+                if not (answer.replayed or request.after)  # a janitor sends it when that may start
             ]
             await self._dispatcher.send(tickets)
             delegations = await self.store.many([answer.id for answer in answers])

@@ -28,6 +28,7 @@ from ..shared.facts import VerifyItem
 from ..shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
 from ..shared.redis_access import reached
 from ..shared.request import (
+    After,
     ApprovalMode,
     AutomaticRetry,
     DelegationRequest,
@@ -69,6 +70,13 @@ class RetryFields(TypedDict):
     on: NotRequired[Sequence[RetryReason]]
 
 
+class AfterFields(TypedDict):
+    """The fields of ``After``."""
+
+    id: str
+    require: NotRequired[Literal["verified", "finished"]]
+
+
 class RequestFields(TypedDict, total=False):
     """The fields of ``DelegationRequest`` beside its task. A path as ``workspace`` stands for a copy of a directory."""
 
@@ -90,6 +98,7 @@ class RequestFields(TypedDict, total=False):
     verify: Sequence[VerifyItem | Mapping[str, Any]]
     protect: Sequence[str] | None
     max_verify_rounds: int
+    after: Sequence[After | AfterFields]
     labels: Mapping[str, str]
     priority: int
     webhook: Webhook | Mapping[str, Any] | None

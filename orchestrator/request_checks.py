@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from ..shared.errors import Invalid, Refused
 from ..shared.facts import CommandCheck
@@ -13,6 +14,8 @@ from ..shared.fleet import MCP, ToolCard
 from ..shared.patch_format import parse_patch
 from ..shared.request import ArchiveWorkspace, DelegationRequest, DirectoryWorkspace
 from ..shared.request_rules import check_sizes, foreign_script, unknown_agent
+from ..shared.runs.cost import fields_of_records
+from ..shared.runs.record import not_found
 from ..shared.settings import Settings
 from ..shared.text import did_you_mean
 from ..shared.wire import LONGEST_COMPARED, MAX_MISTAKES
@@ -43,6 +46,20 @@ def check_requests(
             break
     if mistakes:
         raise Invalid("; ".join(f"{each['pointer']}: {each['detail']}" for each in mistakes), mistakes)
+
+
+async def check_after(redis: Any, requests: Sequence[DelegationRequest], *, batch: bool) -> None:
+    """Raises Invalid where a request waits for a delegation that does not exist."""
+    ids = sorted({each.id for request in requests for each in request.after})
+    records = await fields_of_records(redis, ids, "status")
+    gone, errors = {id for id, (status,) in zip(ids, records, strict=True) if status is None}, list[dict[str, str]]()
+    for index, request in enumerate(requests) if gone else ():
+        for number, each in enumerate(request.after):
+            if each.id in gone and len(errors) < MAX_MISTAKES:
+                place = f"/requests/{index}" if batch else ""
+                errors.append({"pointer": f"{place}/after/{number}/id", "detail": not_found(each.id[:100]).detail})
+    if errors:
+        raise Invalid("; ".join(f"{each['pointer']}: {each['detail']}" for each in errors), errors)
 
 
 def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Settings) -> None:

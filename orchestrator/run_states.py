@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..shared.wording import dollars, line_of, seconds, step_line
+from ..shared.wording import dollars, line_of, seconds, step_line, waits_for
 
 if TYPE_CHECKING:
     from ..shared.delegation import Delegation
@@ -37,7 +37,7 @@ class RunState:
         progress = delegation.progress
         request = delegation.request
         state = cls(delegation.id, request.title, request, str(delegation.status))
-        state.turn, state.step = progress.turn, progress.last_tool or ""
+        state.turn, state.step = progress.turn, progress.last_tool or waits_for(delegation.waits_for)
         if delegation.started_at is not None:
             state.cost = progress.cost_usd
             since = (now() - delegation.started_at).total_seconds()
@@ -50,7 +50,8 @@ class RunState:
     def take(self, event: AnyEvent) -> None:
         match event.type:
             case "run_queued":
-                self.title, self.cost, self.step = event.request.title, 0.0, ""  # its whole history follows
+                self.title, self.cost = event.request.title, 0.0  # its whole history follows
+                self.step = waits_for([each.id for each in event.request.after])
             case "run_started" | "run_resumed" | "turn_started":
                 self._running(event)
             case "step_started" | "step_completed":
@@ -89,6 +90,8 @@ class RunState:
         self.status = "running"
         if event.type == "turn_started":
             self.turn = event.turn
+        elif event.type == "run_started":
+            self.step = ""
         if self.started is None:
             self.started = time.monotonic()
 

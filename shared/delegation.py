@@ -275,6 +275,8 @@ class Delegation(Wire):
     progress: Progress = Progress()
     paused: bool = False
     """Whether it waits until somebody resumes it: a stack that is gone left it, and another one started since."""
+    waits_for: list[str] = Field(default_factory=list)
+    """The ids of its `after`, until all of them have ended; then it is queued, or has ended, too."""
     pending_permissions: list[str] = Field(default_factory=list)
     disk_bytes: int | None = None
     """What its workspace and artifacts take on its worker's disk, measured at its end; 0 when they were removed."""

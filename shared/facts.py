@@ -219,3 +219,8 @@ class Trust(Wire):
     def handed_on(self) -> Trust:
         """Returns the part that also counts for those who read what this conversation has written."""
         return Trust(sources=self.tainted_by, tainted_by=self.tainted_by)
+
+    def read_from(self, id: str) -> Trust:
+        """Returns what those have read who read the result of this conversation, that of another delegation."""
+        source = [f"subagent:{id}"]
+        return Trust(sources=source, tainted_by=source if self.tainted else []).plus(self.handed_on())

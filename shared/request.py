@@ -25,6 +25,8 @@ MAX_ENTRIES = 100
 MAX_TOOL_NAME = 200
 MAX_NAME = 1000
 """Cap on ids and names that callers choose, in characters."""
+MAX_AFTER = 50
+"""Cap on the delegations that one waits for."""
 MAX_BATCH = 1000
 """Cap on the requests of one batch."""
 VERIFY_ROUNDS = 2
@@ -169,6 +171,14 @@ class Deliver(Request):
         return self.branch.replace("{id}", id)
 
 
+class After(Request):
+    """A delegation that has to end before another one starts."""
+
+    id: str = Field(min_length=1, max_length=MAX_NAME)
+    require: Literal["verified", "finished"] = "finished"
+    """Whether it has to succeed (no check may refute it), or also its verdict has to be `verified`."""
+
+
 class DelegationRequest(Request):
     """A piece of work handed over by a parent."""
 
@@ -214,6 +224,8 @@ class DelegationRequest(Request):
     runners, and lock files."""
     max_verify_rounds: int = _bounded(VERIFY_ROUNDS, "maxVerifyRounds")
     """How often a result that the checks refute goes back to the model."""
+    after: list[After] = Field(default_factory=list, max_length=MAX_AFTER, exclude_if=lambda after: not after)
+    """It starts when these have ended so, and reads their results; if one ends otherwise, it ends without a start."""
     labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)
     """The caller's own names and values; lists can be filtered by them."""
     priority: int = _bounded(5, "priority")

@@ -18,13 +18,13 @@ class ApprovalMode(StrEnum):
 
 
 ToolCallStyle = Literal["native", "xml"]
-Kind = Literal["word", "text", "names", "labels", "checks", "globs", "retry", "whole", "number", "json"]
+Kind = Literal["word", "text", "names", "labels", "checks", "globs", "after", "retry", "whole", "number", "json"]
 """How the value of an option is written; ``text`` may also be in a file, ``whole`` and ``number`` have bounds."""
 TEXT = "TEXT|@FILE|-"
 """The placeholder of a text that may also be in a file or on standard input."""
 
 REQUIRED = ("verified", "finished")
-"""What has to be true of a result before it is delivered."""
+"""What has to be true of a result before it is delivered, or before another delegation starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,13 @@ OPTIONS = {
     "expectedOutcome": Option("--expect", TEXT, "What must be true at the end.", "Task", "text"),
     "outputSchema": Option(
         "--output-schema", "FILE|-", "The JSON Schema of the data that the result has as its output.", "Task", "json"
+    ),
+    "after": Option(
+        "--after",
+        "ID[:verified]",
+        "Start when this one has succeeded, or was verified, and read its result; repeatable.",
+        "Task",
+        "after",
     ),
     "agent": Option("--agent", "NAME", "An agent of the settings; other options take precedence over it.", "Agent"),
     "systemPrompt": Option(

@@ -40,6 +40,8 @@ SHORT_ID = 6
 """Characters of an id's end that are shown; commands accept them as the id."""
 SHORT_PERMISSION_ID = 8
 """The end of a permission request's id, which belongs to the call."""
+MAX_IDS = 3
+"""Ids in a line."""
 MAX_TITLE = 100
 MAX_TEXT = 160
 """Characters of a reply or an error in a line."""
@@ -81,7 +83,8 @@ def _error(event: ErrorSeen) -> str:
 def _run(event: RunQueued | RunStarted | RunResumed | RunRetried | Delivered | RunFinished) -> str:
     match event.type:
         case "run_queued":
-            return f"queued: {event.request.title}"
+            waits = waits_for([each.id for each in event.request.after])
+            return ", ".join(filter(None, (f"queued: {event.request.title}", waits)))
         case "run_started":
             return f"running on {event.worker} with {event.model}"
         case "run_resumed":
@@ -193,6 +196,12 @@ def _call(asked: PermissionQuestion) -> Sequence[str]:
 
 def _arguments(arguments: dict[str, object]) -> list[str]:
     return json.dumps(arguments, ensure_ascii=False, indent=1).splitlines() if arguments else []
+
+
+def waits_for(ids: Sequence[str]) -> str:
+    """Returns `waits for …9s8t7u, …2b3c4d`; "" for none."""
+    more = ["…"] if len(ids) > MAX_IDS else []
+    return f"waits for {', '.join([*map(short_id, ids[:MAX_IDS]), *more])}" if ids else ""
 
 
 def short_id(id: str) -> str:

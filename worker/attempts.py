@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from ..shared.delegation import Artifact, FinalStatus, Status, Step, Termination
 from ..shared.errors import Conflict, Fenced
 from ..shared.events import Envelope, Replied, RunRetried, StepCompleted, StepStarted
 from ..shared.facts import Trust
+from ..shared.markup import HarmlessText, harmless
 from ..shared.runs.record import Claim, fields_of, first_files, nothing_to_continue, trust_of
 from ..shared.runs.store import RunStore
 from ..shared.text import clip
@@ -287,12 +289,20 @@ class LoopBuilder:
         claim, redis = self.run.claim, self.services.store.redis
         if claim.trust is not None:
             return claim.trust
-        trust = Trust()
+        trust = Trust(neutralized=self._upstreams().places)
+        for report in json.loads(claim.upstreams or "[]"):
+            trust = trust.plus(Trust(tainted_by=report.get("taintedBy", [])).read_from(report["delegationId"]))
         if parent := claim.request.parent_id:
             trust = (await retried(partial(trust_of, redis, parent))).handed_on()
         if earlier := claim.request.builds_on:
             trust = trust.plus(await retried(partial(trust_of, redis, earlier)))
         return trust
+
+    def _upstreams(self) -> HarmlessText:
+        """Returns the reports on the delegations that this one waited for, as the model reads them."""
+        claim = self.run.claim
+        tags = [tool.name for tool in self.offer.tools] if claim.request.tool_call_style == "xml" else []
+        return harmless(claim.upstreams, tags)
 
     def _conversation(self, model: Model) -> tuple[Conversation, Model]:
         """Returns the conversation, and the model in the tool-call style of the request."""
@@ -300,7 +310,7 @@ class LoopBuilder:
         if claim.request.tool_call_style == "xml":
             model = XmlCalls(model)
             translate = model.translate
-        task = first_message(claim.request)
+        task = first_message(claim.request, self._upstreams().noted)
         conversation = Conversation(
             claim.history or claim.continued,
             store,

@@ -196,6 +196,12 @@ async def full_id(client: Client, given: str) -> str:
     return found[0]
 
 
+async def with_full_ids(client: Client, request: DelegationRequest) -> DelegationRequest:
+    """Returns the request with the whole ids of those that it waits for. Raises as ``full_id``."""
+    after = [each.model_copy(update={"id": await full_id(client, each.id)}) for each in request.after]
+    return request.model_copy(update={"after": after}) if after else request
+
+
 def is_short_for(given: str, id: str) -> bool:
     """Returns whether the id begins, also without its prefix, or ends with ``given``."""
     prefix = id[:4]

@@ -15,7 +15,7 @@ from ...shared.errors import Invalid, Refused
 from ...shared.request_options import OPTIONS, Option
 from . import output
 from .errors import message, refusal
-from .values import DIRECTORY, LABEL, NAMES, RETRY, TEXT, Finite, Parsed, read_text
+from .values import AFTER, DIRECTORY, LABEL, NAMES, RETRY, TEXT, Finite, Parsed, read_text
 
 if TYPE_CHECKING:
     from ...shared.request import DelegationRequest
@@ -51,10 +51,11 @@ FLAGS = {
 """Pointers into a request, and what the command line calls them."""
 
 
-_REPEATABLE: Mapping[str, Callable[[Iterable[str]], Any]] = {
+_REPEATABLE: Mapping[str, Callable[[Iterable[Any]], Any]] = {
     "labels": lambda given: dict(label.split(":", 1) for label in given),
     "checks": lambda given: [{"kind": "command", "run": command} for command in given],
     "globs": list,
+    "after": list,
 }
 """What the values of an option that may be repeated become together."""
 
@@ -81,8 +82,8 @@ def options_of(*pointers: str) -> Callable[[Command], Command]:
 
 def _type(option: Option) -> click.ParamType[Any]:
     match option.kind:
-        case "text" | "names" | "labels" | "retry":
-            return {"text": TEXT, "names": NAMES, "labels": LABEL, "retry": RETRY}[option.kind]
+        case "text" | "names" | "labels" | "after" | "retry":
+            return {"text": TEXT, "names": NAMES, "labels": LABEL, "after": AFTER, "retry": RETRY}[option.kind]
         case "json":
             return Parsed("file", lambda path: _object_in_file(path, "JSON Schema", '{"type": "object", …}'))
         case "whole":

@@ -21,6 +21,7 @@ from .connect import (
     load_settings,
     needs_model_endpoint,
     note_before_work,
+    with_full_ids,
 )
 from .errors import Exit
 from .request_options import (
@@ -135,6 +136,7 @@ async def _submitted(
     client: Client, request: DelegationRequest, options: RequestOptions, archive: Packed | None
 ) -> Delegation:
     """Submits the request, and sends its archive before where the service does not have it."""
+    request = await with_full_ids(client, request)
     with in_options(options.place):
         try:
             return (await client.create(request)).delegation

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...shared.text import count
-from ...shared.wording import cut, dollars, line_of, outcome, seconds, share, short_id, step_line, where
+from ...shared.wording import cut, dollars, line_of, outcome, seconds, share, short_id, step_line, waits_for, where
 from . import output
 from .connect import NEWEST, asynchronous, connect, full_id, listed, load_settings
 from .values import LABEL
@@ -248,7 +248,7 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
     lines += [f"child      {child.id}  {_status(child):9}  {child.request.title}" for child in children]
     if delegation.worker:
         lines.append(f"worker     {delegation.worker}, attempt {delegation.attempt}")
-    lines += [f"waits for  {permission}" for permission in delegation.pending_permissions]
+    lines += [f"waits for  {other}" for other in (*delegation.waits_for, *delegation.pending_permissions)]
     result = delegation.result
     if result is None:
         progress = delegation.progress
@@ -317,6 +317,7 @@ def _table(found: Sequence[Delegation]) -> list[str]:
         id = short_id(item.id) if sys.stdout.isatty() else item.id
         age = f"{output.ago(item.created_at, moment)} ago"
         parent = f"↳ {short_id(item.request.parent_id)}  " if item.request.parent_id else ""
+        parent += f"{waits_for(item.waits_for)}  " if item.waits_for else ""
         rows.append((id, _status(item), seconds(took), price, age, parent + item.request.title))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     return [line[:width] for line in output.columns(rows, left=(0, 1, 5))] if rows else []

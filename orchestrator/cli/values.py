@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import click
 
-from ...shared.request_options import OPTIONS
+from ...shared.request_options import OPTIONS, REQUIRED
 from .errors import FAIL_ON_DENIED, refusal
 
 Value = TypeVar("Value")
@@ -84,6 +84,13 @@ def _retry(value: str) -> dict[str, Any]:
     return {"attempts": int(number)} | ({"on": on} if on else {})
 
 
+def _after(value: str) -> dict[str, Any]:
+    id, colon, require = value.partition(":")
+    if not id or (colon and require not in REQUIRED):
+        raise ValueError(f"{value!r} is not ID or ID:verified")
+    return {"id": id} | ({"require": require} if colon else {})
+
+
 TEXT = Parsed("text", _text)
 """TEXT itself, @FILE for a file's content, - for stdin; @@ begins a text with @."""
 DIRECTORY = Parsed("directory", _directory)
@@ -91,6 +98,8 @@ NAMES = Parsed("names", _names)
 """Names separated by commas; at least one."""
 LABEL = Parsed("label", _label)
 """``KEY:VALUE``."""
+AFTER = Parsed("after", _after)
+"""``ID`` or ``ID:verified``, as an item of a request's ``after``."""
 RETRY = Parsed("retry", _retry)
 """``N`` or ``N:REASON,REASON``, as the fields of a request's ``retry``."""
 

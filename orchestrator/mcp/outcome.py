@@ -23,6 +23,8 @@ MAX_PERMISSIONS = 50
 MAX_PATCH = 40_000
 MAX_PATHS = 200
 MAX_ERRORS = 20
+NOW = ("id", "status", "effective_limits", "waits_for", "pending_permissions")
+"""Fields that an outcome has as the delegation has them."""
 SAME = (
     "success",
     "termination_reason",
@@ -94,6 +96,8 @@ class Outcome(Wire):
     artifacts: list[Artifact] = Field(default_factory=list)
     """Texts that it produced for its caller; resources below this delegation's."""
     effective_limits: Limits
+    waits_for: list[str] = Field(default_factory=list)
+    """The delegations that have to end before it starts."""
     pending_permissions: list[str] = Field(default_factory=list)
     """The calls, its own and those of delegations below it, that wait until a person answers `prm_…`."""
     notes: list[str] = Field(default_factory=list)
@@ -155,12 +159,9 @@ def outcome(
         notes.append(f"{count(waiting, 'call')} wait{'s' if waiting == 1 else ''} for permission: {HOW_TO_ANSWER}")
     notes += delegation.request.limits.lowered_to(delegation.effective_limits)
     fields: dict[str, Any] = {
-        "id": delegation.id,
-        "status": delegation.status,
+        **{name: getattr(delegation, name) for name in NOW},
         "patch": None if patch is None else clip(patch, MAX_PATCH),
         "patch_uri": f"{SCHEME}{delegation.id}/patch",
-        "effective_limits": delegation.effective_limits,
-        "pending_permissions": delegation.pending_permissions,
         "attempts": delegation.attempt,
         "turn_count": delegation.progress.turn,
         "tool_call_count": delegation.progress.tool_calls,

@@ -20,6 +20,8 @@ DISK = "disk"
 """The field of a record with the bytes on disk of its workspace and artifacts."""
 CONTINUES = "continues"
 """The field of a record with the id of the delegation that it continues, or repeats in part, whose files it copies."""
+AFTER = "after"
+"""The field of a record with the ids of the delegations that it waits for, as long as it does."""
 UPLOAD = "upload"
 """The field of a record with the upload that its workspace is made of."""
 MAX_IDS = 1000
@@ -80,10 +82,10 @@ async def prune(redis: Any, older_than: float, keep_bytes: int | None = None, *,
     """Removes the records of delegations that ended that many seconds ago; asks workers to remove the files.
 
     With ``keep_bytes`` only as many of them, those that ended first, as it takes until no more than that is kept. What
-    an unfinished delegation continues stays.
+    an unfinished delegation continues or waits for stays.
     """
     found = [kept async for kept in _finished(redis)]
-    gone = chosen(found, older_than, keep_bytes, await held(redis))
+    gone = chosen(found, older_than, keep_bytes, await held(redis) | await held(redis, AFTER))
     if not dry_run:
         # The janitors remove files by age, too, but for some of them only the ids of this choice are right.
         age = older_than if keep_bytes is None else inf
@@ -132,9 +134,9 @@ async def forget(redis: Any, ids: Sequence[str], sets: Sequence[str] = ()) -> No
 
 
 async def held(redis: Any, field: str = CONTINUES) -> set[str]:
-    """Returns what unfinished delegations need: the ids of those that they continue, or their uploads."""
+    """Returns what unfinished delegations need: the ids that they continue or wait for, or their uploads."""
     records = await fields_of_records(redis, await redis.zrange(LEASES, 0, -1), field)
-    return {needed for (needed,) in records if needed}
+    return {each for (needed,) in records if needed for each in needed.split()}
 
 
 async def sizes_on_disk(redis: Any, ids: Sequence[str]) -> dict[str, int]:

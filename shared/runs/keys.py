@@ -89,6 +89,10 @@ def children_key(id: str) -> str:
     return f"{record_key(id)}:children"
 
 
+def dependants_key(id: str) -> str:
+    return f"{record_key(id)}:dependants"
+
+
 def artifacts_key(id: str) -> str:
     return f"{record_key(id)}:artifacts"
 
@@ -112,4 +116,4 @@ def permission_channel(id: str) -> str:
 def keys_of(id: str) -> list[str]:
     """Returns all keys of one delegation, which get a time to live when it ends."""
     of_the_run = record_key, events_key, history_key, ledger_key, children_key, artifacts_key
-    return [key(id) for key in (*of_the_run, permissions_key, grants_key, webhooks_key)]
+    return [key(id) for key in (*of_the_run, permissions_key, grants_key, webhooks_key, dependants_key)]

@@ -23,13 +23,14 @@ from ..text import shortened
 from ..webhooks import Webhook
 from ..wire import now
 from .cost import LABELS, MODEL, SESSION
-from .disk import CONTINUES, DISK, UPLOAD
+from .disk import AFTER, CONTINUES, DISK, UPLOAD
 from .keys import artifacts_key, events_key, history_key, ledger_key, record_key
 
 TRUST = "trust"
 FILE_TURNS = "file_turns"
 OUTPUT = "output"
 WEBHOOK = "webhook"
+UPSTREAMS = "upstreams"
 """Fields of the record."""
 ENDLESS = 1_000_000_000
 Get = Callable[[str], Awaitable[Delegation]]
@@ -222,6 +223,9 @@ class Claim:
     output: str | None = None
     """The output that an earlier attempt of this try handed in, as JSON."""
 
+    upstreams: str = ""
+    """The reports on the delegations that it waited for (``upstreams.py``), as JSON; "" where it waited for none."""
+
     @property
     def is_first(self) -> bool:
         """Returns whether no attempt of the same try precedes this one."""
@@ -258,6 +262,7 @@ class Claim:
             trust=Trust.model_validate_json(fields[TRUST]) if fields.get(TRUST) else None,
             output=fields.get(OUTPUT) or None,
             webhook=Webhook.model_validate_json(fields[WEBHOOK]) if fields.get(WEBHOOK) else None,
+            upstreams=fields.get(UPSTREAMS) or "",
             retries=int(fields.get("retries") or 0),
             retried_after=int(fields.get("retried_after") or 0),
             stalled=stalled is not None and int(stalled) == attempt - 1,
@@ -314,6 +319,8 @@ def acceptance(
         fields[UPLOAD] = request.workspace.upload
     if webhook := request.webhook or webhook:
         fields[WEBHOOK] = webhook.to_json()
+    if request.after:
+        fields[AFTER] = " ".join(dict.fromkeys(each.id for each in request.after))
     return {
         "id": id,
         "hash": sha256(sent.encode()).hexdigest(),
@@ -338,6 +345,7 @@ def resource(id: str, fields: Mapping[str, str]) -> Delegation:
             "progress": json.loads(fields["progress"]) if "progress" in fields else Progress(),
             "diskBytes": int(fields[DISK]) if DISK in fields else None,
             "paused": "paused" in fields and "cancel" not in fields,
+            "waitsFor": [] if "result" in fields else (fields.get(AFTER) or "").split(),
             "result": json.loads(fields["result"]) if "result" in fields else None,
         }
     )

@@ -59,6 +59,12 @@ REUSED = {
     "record_gone": "used before, for a delegation whose record is gone",
 }
 """The accept script's codes for an idempotency key that cannot be used again, as text."""
+CANCELLED = {
+    "status": Status.CANCELLED,
+    "termination_reason": TerminationReason.CANCELLED,
+    "summary": "Cancelled before it was started.",
+}
+"""The result of a delegation that was cancelled before it ran."""
 WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND, OUTAGE, PREFIX)
 """The scripts that a worker's pipe may run."""
 
@@ -77,10 +83,13 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """A delegation whose deadline passed: its lease expired (``lapsed``) or no worker claimed it (``unclaimed``)."""
+    """A delegation whose deadline passed: its lease expired (``lapsed``) or no worker claimed it (``unclaimed``).
+
+    Or one that waits for others, which have ``decided`` about it (``upstreams.py``).
+    """
 
     id: str
-    kind: Literal["lapsed", "unclaimed"]
+    kind: Literal["lapsed", "unclaimed", "decided"]
     attempt: int
     title: str
     priority: int
@@ -283,22 +292,26 @@ class RunStore:
         """
         children = await self.redis.smembers(children_key(id))
         try:
-            return await self._cancel(id)
+            return await self._end(id, CANCELLED)
         finally:  # a run that sees its child end before it is cancelled itself would go on to its next turn
             for child in children:
                 with suppress(NotFound):
                     await self.cancel(child)
 
-    async def _cancel(self, id: str) -> Literal["finished", "asked", "cancelled"]:
+    async def end_waiting(self, id: str, ended: Mapping[str, Any]) -> None:
+        """Ends a delegation that waits in vain for others, with these fields of its result. Idempotent."""
+        await self._end(id, ended, in_vain=True)
+
+    async def _end(
+        self, id: str, ended: Mapping[str, Any], *, in_vain: bool = False
+    ) -> Literal["finished", "asked", "cancelled"]:
         while True:
             there = await self.redis.hmget(record_key(id), ["seq", "attempt", "created", "request", WEBHOOK])
             if there[0] is None:
                 raise not_found(id)
             result = ToolAgentResult(
+                **ended,
                 delegation_id=id,
-                status=Status.CANCELLED,
-                termination_reason=TerminationReason.CANCELLED,
-                summary="Cancelled before it was started.",
                 attempts=int(there[1]),
                 output_status=None if json.loads(there[3]).get("outputSchema") is None else "missing",
             )
@@ -316,6 +329,8 @@ class RunStore:
                 "seq": seq,
                 "event": event.to_json(),
                 "result": result.to_json(),
+                "status": result.status,
+                "in_vain": in_vain,
                 "now": now().isoformat(),
                 "retention_seconds": self.retention,
                 "webhooks": WEBHOOKS,

@@ -73,7 +73,7 @@ class FakeService(FakePermissions):
 
     def begin(self, id: str) -> None:
         if self.runs[id].status is Status.QUEUED:
-            begun = {"status": Status.RUNNING, "attempt": 1, "worker": "worker-1", "started_at": now()}
+            begun = {"status": Status.RUNNING, "waits_for": [], "attempt": 1, "worker": "worker-1", "started_at": now()}
             self.runs[id] = self.runs[id].model_copy(update=begun)
 
     def _say(self, id: str, event: AnyEvent) -> Envelope:
@@ -93,7 +93,7 @@ class FakeService(FakePermissions):
         }
         status = endings.get(reason, Status.FAILED)
         result = ToolAgentResult(delegation_id=id, status=status, termination_reason=reason, **fields)
-        ended = {"status": status, "finished_at": now(), "result": result}
+        ended = {"status": status, "waits_for": [], "finished_at": now(), "result": result}
         self.runs[id] = self.runs[id].model_copy(update=ended)
         return self._say(id, RunFinished(result=result))
 
@@ -108,7 +108,14 @@ class FakeService(FakePermissions):
         if (held := self._held(request)) is not None:
             return AcceptedDelegation(held, True)
         limits = request.limits.capped(self.caps)
-        run = Delegation(id=new_id(), status=Status.QUEUED, created_at=now(), request=request, effective_limits=limits)
+        run = Delegation(
+            id=new_id(),
+            status=Status.QUEUED,
+            created_at=now(),
+            request=request,
+            effective_limits=limits,
+            waits_for=[*dict.fromkeys(each.id for each in request.after)],
+        )
         self.runs[run.id] = run
         self.kept[run.id] = []
         self._say(run.id, RunQueued(request=request))

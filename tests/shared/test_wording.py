@@ -23,7 +23,7 @@ from deputize.shared.wording import cut, dollars, line_of, question_of, seconds,
 from tests.wire.samples import EVENTS, STEP
 
 LINES = {
-    "run_queued": "queued: Find out why the discount is wrong, and mend it.",
+    "run_queued": "queued: Find out why the discount is wrong, and mend it., waits for …r8s9t3",
     "run_started": "running on worker-1@host with claude-sonnet-5-5",
     "run_resumed": "taken over by worker-2@host at turn 4: the lease of worker-1 lapsed",
     "run_retried": "done again from the start in 1.0 s (retry 1 of 2), after model_unavailable: "

@@ -49,6 +49,7 @@ REQUEST = DelegationRequest.model_validate(
         ],
         "protect": ["test_*.py"],
         "maxVerifyRounds": 1,
+        "after": [{"id": "dlg_01k9zxv3q8h4t7m2n5p6r8s9t3", "require": "verified"}],
         "labels": {"team": "shop"},
         "priority": 7,
         "webhook": {"url": "https://example.org/done", "events": ["delegation.finished"], "secretName": "ci"},

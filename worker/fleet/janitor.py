@@ -25,7 +25,8 @@ from ...shared.log import log
 from ...shared.queue import Ticket
 from ...shared.runs import disk
 from ...shared.runs.keys import PRESENCE, PRUNE, presence_channel
-from ...shared.runs.store import RunStore
+from ...shared.runs.store import Reaped, RunStore
+from ...shared.runs.upstreams import settle
 from ...shared.settings import Settings
 from ...shared.workspaces import UPLOADS, upload_path
 from ..threads import run_in_thread
@@ -98,12 +99,16 @@ class Janitor:
                 trouble.failed(error)
 
     async def requeue(self) -> int:
-        """Fences off lapsed runs and sends tickets for waiting ones; returns the number of tickets."""
+        """Fences off lapsed runs, settles what waited for others, and sends tickets; returns their number."""
         for owner in await self.presence.lapse_absent():
             log.warning("worker %s is gone; its runs are requeued", owner)
-        found = await self.store.reap(self.settings.claim_seconds)
-        for one in found:
-            log.warning("%s is %s after %d attempts: another ticket", one.id, one.kind, one.attempt)
+        found: list[Reaped] = []
+        for one in await self.store.reap(self.settings.claim_seconds):
+            if one.kind != "decided":
+                log.warning("%s is %s after %d attempts: another ticket", one.id, one.kind, one.attempt)
+            elif not await settle(self.store, one.id):
+                continue
+            found.append(one)
         if found:
             await asyncio.to_thread(self.send, [Ticket(one.id, one.title, one.priority) for one in found])
         return len(found)

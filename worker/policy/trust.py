@@ -51,9 +51,7 @@ class ReadSources:
 
     def _read(self, tool: AnyTool, params: Any, result: ToolResult) -> Iterator[Trust]:
         if isinstance(child := result.data, ToolAgentResult):
-            source = [f"subagent:{child.delegation_id}"]
-            yield Trust(sources=source, tainted_by=source if child.trust.tainted else [])
-            yield child.trust.handed_on()
+            yield child.trust.read_from(child.delegation_id)
         elif tool.origin.server:
             source = [f"mcp:{tool.origin.server}"]
             yield Trust(sources=source, tainted_by=[] if tool.trusted else source)

@@ -54,7 +54,12 @@ for at, new in ipairs(arguments.delegations) do
     redis.call('PUBLISH', arguments.channel .. ':' .. new.id, new.event)
     redis.call('PUBLISH', arguments.channel, new.event)
     redis.call('ZADD', index, 0, new.id)
-    redis.call('ZADD', leases, now + arguments.claim_ms, new.id)
+    -- Of one with upstreams a janitor decides: it is due at once, whether they have ended already or not.
+    redis.call('ZADD', leases, new.fields.after and 0 or now + arguments.claim_ms, new.id)
+    for id in string.gmatch(new.fields.after or '', '%S+') do
+      local upstream = string.gsub(record, new.id, id)
+      if redis.call('TTL', upstream) == -1 then redis.call('SADD', upstream .. ':dependants', new.id) end
+    end
     if children ~= index then
       local parent = parent_of(children)
       redis.call('HSET', record, 'depth', (tonumber(redis.call('HGET', parent, 'depth') or '') or 0) + 1)

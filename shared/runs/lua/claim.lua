@@ -12,7 +12,8 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function claimed(fence, attempt)
   local answer = {'claimed', 'fence', fence, 'attempt', attempt}
   local names = {'seq', 'request', 'limits', 'checkpoint', 'depth', 'lost', 'ended', 'cancel', 'retries',
-    'retried_after', 'file_turns', 'trust', 'path', 'elapsed_ms', 'output', 'webhook'}
+    'retried_after', 'file_turns', 'trust', 'path', 'elapsed_ms', 'output', 'webhook',
+    'upstreams'}
   local values = redis.call('HMGET', record, unpack(names))
   for at, name in ipairs(names) do
     if values[at] then
@@ -28,8 +29,8 @@ if not status then return {'gone'} end
 if status == 'running' and held == attempt .. ':' .. arguments.uuid then return claimed(held, attempt) end
 if status == 'running' or status == 'waiting' then return {'held'} end
 if status ~= 'queued' then return {'finished'} end
-local paused, cancelled = unpack(redis.call('HMGET', record, 'paused', 'cancel'))
-if paused and not cancelled then return {'held'} end  -- its tickets may still be in the queue
+local paused, cancelled, after = unpack(redis.call('HMGET', record, 'paused', 'cancel', 'after'))
+if (paused and not cancelled) or after then return {'held'} end  -- its tickets may still be in the queue
 attempt = attempt + 1
 local fence = attempt .. ':' .. arguments.uuid
 redis.call('HSET', record, 'status', 'running', 'attempt', attempt, 'fence', fence, 'worker', arguments.worker,

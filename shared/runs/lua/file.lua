@@ -1,8 +1,12 @@
 -- A part of other scripts. Files a finished delegation: its bill, and its id in sets for its status, its session and each
 -- of its labels, so that lists and costs need not read its record. Each key lives as long as the last record in it.
+-- What waits for its end is due from now on (reap.lua).
 local AMOUNTS = 'inputTokens outputTokens cacheReadTokens cacheWriteTokens cacheWrite1hTokens costUsd cacheSavedUsd'
 
-local function file(index, id, record)
+local function file(index, id, record, leases)
+  local dependants = record .. ':dependants'
+  for _, waits in ipairs(redis.call('SMEMBERS', dependants)) do redis.call('ZADD', leases, 'XX', 0, waits) end
+  redis.call('DEL', dependants)
   local status, created, model, session, labels, spent = unpack(redis.call('HMGET', record,
     'status', 'created', 'model', 'session', 'labels', 'spent'))
   if not status then return redis.call('ZREM', index, id) end

@@ -65,7 +65,7 @@ if ends then
   redis.call('HSET', record, 'fence', '', 'finisher', arguments.fence)
   redis.call('ZREM', leases, arguments.id)
   for i = 3, #KEYS do redis.call('EXPIRE', KEYS[i], arguments.retention_seconds) end
-  file(arguments.index, arguments.id, record)
+  file(arguments.index, arguments.id, record, leases)
 end
 if retry_ms then
   local clock = redis.call('TIME')

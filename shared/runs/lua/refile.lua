@@ -7,7 +7,7 @@ if redis.call('ZCARD', index) == redis.call('ZCARD', leases) + redis.call('HLEN'
 local ids = redis.call('ZREVRANGEBYLEX', index, arguments.before, '-', 'LIMIT', 0, arguments.at_most)
 for _, id in ipairs(ids) do
   if redis.call('HEXISTS', bills, id) == 0 and not redis.call('ZSCORE', leases, id) then
-    file(index, id, arguments.record_head .. id .. arguments.record_tail)
+    file(index, id, arguments.record_head .. id .. arguments.record_tail, leases)
   end
 end
 if #ids > 0 then return ids[#ids] end

@@ -34,12 +34,12 @@ def turn(claim: Claim, seq: int) -> tuple[int, str]:
     return seq, Envelope(delegation_id=claim.id, seq=seq, at=now(), attempt=claim.attempt, event=event).to_json()
 
 
-def ending(claim: Claim, seq: int) -> RunUpdate:
-    result = ToolAgentResult(
-        delegation_id=claim.id, status=Status.SUCCEEDED, termination_reason=TerminationReason.COMPLETED
-    )
+def ending(claim: Claim, seq: int, **fields: Any) -> RunUpdate:
+    """The last write of a run, which succeeded unless ``fields`` of its result are others."""
+    succeeded = {"status": Status.SUCCEEDED, "termination_reason": TerminationReason.COMPLETED}
+    result = ToolAgentResult.model_validate({"delegation_id": claim.id} | succeeded | fields)
     event = Envelope(delegation_id=claim.id, seq=seq, at=now(), attempt=claim.attempt, event=RunFinished(result=result))
-    fields = {"status": "succeeded", "result": result.to_json(), "finished": now().isoformat()}
+    fields = {"status": result.status.value, "result": result.to_json(), "finished": now().isoformat()}
     notifications = queued(claim.id, claim.webhook, seq, event.event)
     return RunUpdate(events=[(seq, event.to_json())], fields=fields, retention=60, notifications=notifications)
 

@@ -1,0 +1,7 @@
+-- Lets a delegation start whose upstreams have ended as it requires: from now on it is one that no worker has claimed.
+-- KEYS: record · Arguments: upstreams (what it reads of them) · Returns 1, or 0 where it does not wait, or not any more.
+local status, after = unpack(redis.call('HMGET', KEYS[1], 'status', 'after'))
+if status ~= 'queued' or not after then return 0 end
+redis.call('HSET', KEYS[1], 'upstreams', cjson.decode(ARGV[1]).upstreams)
+redis.call('HDEL', KEYS[1], 'after')
+return 1
