@@ -98,6 +98,9 @@ OPTIONS = {
     "deliver/require": Option("--deliver-if", None, "Default: verified, where anything is.", choices=REQUIRED),
     "deliver/pullRequest/title": Option("--pull-request", "TITLE", "Open a pull request for it, as a draft."),
     "deliver/pullRequest/body": Option("--pull-request-body", TEXT, "Its text.", kind="text"),
+    "deliver/pullRequest/draft": Option(
+        "--pull-request-draft", None, "Whether it is a draft; default: yes.", choices=("yes", "no")
+    ),
     "sharedContextLength": Option(
         "--shared-context-length",
         "CHARACTERS",

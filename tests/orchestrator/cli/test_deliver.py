@@ -51,7 +51,7 @@ async def test_what_is_no_clone_cannot_be(url: str, service: FakeService) -> Non
 
 async def test_the_options_of_run_make_the_request(url: str, service: FakeService) -> None:
     given = ["--git", "https://x.io/r", "--deliver", "fix", "--deliver-message", "m", "--deliver-if", "verified"]
-    given += ["--pull-request", "T", "--pull-request-body", "B"]
+    given += ["--pull-request", "T", "--pull-request-body", "B", "--pull-request-draft", "no"]
     done = await deputize("run", "t", *given, "--detach", DEPUTIZE_URL=url)
     assert done.code == 0
     ((_, run),) = service.runs.items()
@@ -59,7 +59,7 @@ async def test_the_options_of_run_make_the_request(url: str, service: FakeServic
     assert run.request.deliver.to_dict() == {
         "branch": "fix",
         "message": "m",
-        "pullRequest": {"title": "T", "body": "B", "draft": True},
+        "pullRequest": {"title": "T", "body": "B", "draft": False},
         "require": "verified",
     }
 
