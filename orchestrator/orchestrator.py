@@ -40,7 +40,7 @@ from ..shared.request import (
 from ..shared.runs.webhooks import Notification
 from ..shared.settings import Settings
 from ..shared.webhooks import Webhook
-from ..shared.wire import explain
+from ..shared.wire import Request, explain
 from .client import Client
 from .delegations import open_service
 from .packing import pack
@@ -49,6 +49,7 @@ from .stack import stack_in_use
 
 T = TypeVar("T")
 P = ParamSpec("P")
+R = TypeVar("R", bound=Request)
 
 # The fields of a request are keyword arguments, so that a type checker finds a misspelt one.
 
@@ -277,9 +278,9 @@ class Orchestrator:
         """Goes on with a paused delegation, which an ended stack left; without effect on another unfinished one."""
         return await self.service.resume(id)
 
-    async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
+    async def deliver(self, id: str, wanted: Deliver | Mapping[str, Any] | None = None) -> Delegation:
         """Pushes what a finished delegation changed in its clone, as its request or ``wanted`` asks; at most once."""
-        return await self.service.deliver(id, wanted)
+        return await self.service.deliver(id, _validated(Deliver, wanted) if isinstance(wanted, Mapping) else wanted)
 
     async def webhooks(self, delegation: str | None = None) -> list[Notification]:
         """Returns the notifications of a delegation's webhook, or those of all that have not been delivered."""
@@ -316,10 +317,14 @@ class Orchestrator:
 def _request(task: str | DelegationRequest, given: RequestFields) -> DelegationRequest:
     if isinstance(task, DelegationRequest):
         return task
+    return _validated(DelegationRequest, {**given, "task": task}).located_in(Path())
+
+
+def _validated(kind: type[R], given: Mapping[str, Any]) -> R:
     try:
-        return DelegationRequest.model_validate({**given, "task": task}).located_in(Path())
+        return kind.model_validate(given)
     except ValidationError as error:
-        mistakes = explain(error, DelegationRequest)
+        mistakes = explain(error, kind)
         detail = "; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in mistakes)
         raise Invalid(detail, mistakes) from None
 

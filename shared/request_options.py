@@ -105,6 +105,9 @@ OPTIONS = {
     "deliver/require": Option("--deliver-if", None, "Default: verified, where anything is.", choices=REQUIRED),
     "deliver/pullRequest/title": Option("--pull-request", "TITLE", "Open a pull request for it, as a draft."),
     "deliver/pullRequest/body": Option("--pull-request-body", TEXT, "Its text.", kind="text"),
+    "deliver/pullRequest/draft": Option(
+        "--pull-request-draft", None, "Whether it is a draft; default: yes.", choices=("yes", "no")
+    ),
     "webhook/url": Option("--webhook", "URL", "Notify this URL of its end and of its permission requests."),
     "webhook/events": Option("--webhook-events", "A,B", "Only of these: delegation.finished, …", kind="names"),
     "webhook/secretName": Option("--webhook-secret", "NAME", "The secret of the service's settings that signs."),

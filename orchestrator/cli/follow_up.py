@@ -130,7 +130,7 @@ async def _ids(client: Client, given: Sequence[str], chosen: Callable[[Delegatio
 @click.option("--branch", "deliver", metavar="BRANCH", help="Its name; {id} is filled in. Default: deputize/{id}.")
 @click.option("--message", "deliver_message", type=TEXT, metavar=TEXT_SHOWN, help="The message of the commit.")
 @click.option("--if", "deliver_if", type=click.Choice(REQUIRED), help="Default: verified, where anything is.")
-@options_of("deliver/pullRequest/title", "deliver/pullRequest/body")
+@options_of("deliver/pullRequest/title", "deliver/pullRequest/body", "deliver/pullRequest/draft")
 @click.option("--json", "as_json", is_flag=True, help="The delegation as one JSON object.")
 @asynchronous
 async def deliver(id: str, as_json: bool, **given: Any) -> Exit:

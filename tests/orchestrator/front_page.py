@@ -9,6 +9,6 @@ from tests.architecture.sources import ROOT
 TEXT = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 INSTALLING, UP, COMMANDS, HTTP = (text for language, text in BLOCKS if language == "sh")
-(PYTHON,) = (text for language, text in BLOCKS if language == "python")
+FAN_OUT, PYTHON = (text for language, text in BLOCKS if language == "python")
 PORT = "8642"
 """The service's own port, for which a test takes a free one."""

@@ -43,17 +43,16 @@ async def deliver_changes(
         base = (await run_in_thread(Cloned.read, settings.workspaces / id)).commit
     except FileNotFoundError:
         return None
-    nothing = GitFacts(base=base)
+    known = [GitFacts(base=base)]
     if wanted is None or facts is None or result.termination_reason is not TerminationReason.COMPLETED:
-        return nothing
+        return known[-1]
     if why := withheld(request, wanted, result):
         report(f"nothing was delivered: {why}", "delivery")
-        return nothing
+        return known[-1]
     await check_fence()
     delivery = Delivery(id, request, wanted, base, mask(facts.patch), [*facts.left_out])
-    pushed = [nothing]
     try:
-        done = await run_in_thread(_deliver, settings, delivery, Event(), pushed.append)
+        done = await run_in_thread(_deliver, settings, delivery, Event(), known.append)
         if done.commit is None:
             note("nothing was delivered: no file was changed")
         return done
@@ -61,7 +60,7 @@ async def deliver_changes(
         log.warning("the changes were not delivered: %s", error)
         kind = error.kind if isinstance(error, RepositoryFailed) else "delivery"
         report(f"{error}; the work is kept, and `deputize deliver {id}` tries it again", kind)
-        return pushed[-1]
+        return known[-1]
 
 
 def _deliver(settings: Settings, delivery: Delivery, stop: Event, pushed: Callable[[GitFacts], None]) -> GitFacts:

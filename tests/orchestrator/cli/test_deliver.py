@@ -10,6 +10,7 @@ import pytest
 from deputize.orchestrator.cli.apply import take_over_or_hint
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.orchestrator import Orchestrator
+from deputize.shared.errors import Invalid
 from deputize.shared.facts import FileChange, GitFacts
 from deputize.shared.request import DelegationRequest, Deliver
 from deputize.shared.settings import Settings
@@ -50,7 +51,7 @@ async def test_what_is_no_clone_cannot_be(url: str, service: FakeService) -> Non
 
 async def test_the_options_of_run_make_the_request(url: str, service: FakeService) -> None:
     given = ["--git", "https://x.io/r", "--deliver", "fix", "--deliver-message", "m", "--deliver-if", "verified"]
-    given += ["--pull-request", "T", "--pull-request-body", "B"]
+    given += ["--pull-request", "T", "--pull-request-body", "B", "--pull-request-draft", "no"]
     done = await deputize("run", "t", *given, "--detach", DEPUTIZE_URL=url)
     assert done.code == 0
     ((_, run),) = service.runs.items()
@@ -58,7 +59,7 @@ async def test_the_options_of_run_make_the_request(url: str, service: FakeServic
     assert run.request.deliver.to_dict() == {
         "branch": "fix",
         "message": "m",
-        "pullRequest": {"title": "T", "body": "B", "draft": True},
+        "pullRequest": {"title": "T", "body": "B", "draft": False},
         "require": "verified",
     }
 
@@ -101,7 +102,10 @@ async def test_python_delivers_too() -> None:
     service = FakeService()
     id = await finished(service)
     async with served(service) as url, Orchestrator(url=url, token="t") as orchestrator:
-        done = await orchestrator.deliver(id, Deliver(branch="fix"))
-    assert done.result is not None
-    assert done.result.git is not None
-    assert done.result.git.branch == "fix"
+        for wanted in (Deliver(branch="fix"), {"branch": "fix"}):
+            done = await orchestrator.deliver(id, wanted)
+            assert done.result is not None
+            assert done.result.git is not None
+            assert done.result.git.branch == "fix"
+        with pytest.raises(Invalid, match="did you mean 'branch'"):
+            await orchestrator.deliver(id, {"brunch": "fix"})
