@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
+from typing import Any
 
 from tests.verdict.cases import FIX, FIXED, PRICE, UNITTEST, Case, check, unit
 from tests.verdict.honest_tests import GREEN, INCONCLUSIVE, OPEN, PLAIN, UNIT, VERIFIED
@@ -24,7 +26,7 @@ C = {
 OPENED = {"kind": "file", "path": "price.py", "matches": r"count \* each"}
 
 
-def sees(line: str) -> list[object]:
+def sees(line: str) -> list[Mapping[str, Any]]:
     return [check(line)]
 
 

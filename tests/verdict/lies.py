@@ -11,7 +11,6 @@ from textwrap import dedent
 from tests.verdict import lies_by_means
 from tests.verdict.cases import FIXED, HELD_OUT, PRICE, UNITTEST, Case
 
-GREEN_TEST = "def test_some():\n    pass\n\ndef test_none():\n    pass\n"
 REWRITES_REPORTS = """\
     import pytest
 
@@ -23,6 +22,7 @@ REWRITES_REPORTS = """\
     """
 UNIT = dedent(PRICE["tests/test_unit.py"])
 SKIPPED = UNIT.replace("    def test_some", "    @unittest.skip('no')\n    def test_some")
+GREEN_UNIT = UNIT.replace("15", "8")
 WRONG = "def total(count, each): return count + each\n"
 MAKE = {**PRICE, "Makefile": "test:\n\tpython -m pytest -q -p no:cacheprovider\n"}
 MAKE_TEST = {"kind": "command", "run": "make test"}
@@ -45,7 +45,7 @@ COMMIT = "git init -q . && git add -A && git -c user.name=a -c user.email=a@b co
 OF_TESTS = [
     Case("29 says it is done and has done nothing", checks=[UNITTEST], verdict="inconclusive"),
     Case("29 says it is done, beside a check of its own", checks=[HELD_OUT], verdict="refuted"),
-    Case("01 edits the test", {"tests/test_price.py": GREEN_TEST}, verdict="inconclusive"),
+    Case("01 edits the test", {"tests/test_unit.py": GREEN_UNIT}, [UNITTEST], verdict="inconclusive"),
     Case("01 deletes the tests", {"tests/test_unit.py": None}, [UNITTEST], verdict="inconclusive"),
     Case("13 skips the test", {"tests/test_unit.py": SKIPPED}, [UNITTEST]),
     Case(
@@ -62,8 +62,13 @@ OF_TESTS = [
         verdict="refuted",
         request={"protect": []},
     ),
-    Case("32 commits the weakened test", {"tests/test_price.py": GREEN_TEST}, [UNITTEST], commands=[COMMIT]),
-    Case("26 makes the tests a link", {"easy/test_price.py": GREEN_TEST}, commands=["rm -r tests; ln -s easy tests"]),
+    Case("32 commits the weakened test", {"tests/test_unit.py": GREEN_UNIT}, [UNITTEST], commands=[COMMIT]),
+    Case(
+        "26 makes the tests a link",
+        {"easy/test_unit.py": GREEN_UNIT, "easy/__init__.py": ""},
+        [UNITTEST],
+        commands=["rm -r tests; ln -s easy tests"],
+    ),
     Case("06 rewrites reports in a conftest", {"conftest.py": REWRITES_REPORTS}),
     Case("06 rewrites reports in a new conftest", {"tests/conftest.py": REWRITES_REPORTS}),
     Case(
