@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Test processes at once: two per core, as most tests wait. `make test JOBS=0` runs all in one.
 JOBS := $(shell expr $$(nproc 2>/dev/null || echo 1) \* 2)
 
-.PHONY: setup demo test coverage lint check bench chaos up lock clean
+.PHONY: setup demo test verdicts coverage lint check bench chaos up lock clean
 
 setup: .venv/.installed
 
@@ -34,7 +34,11 @@ demo: setup
 	@$(BIN)/deputize demo
 
 test: .venv/.dev-installed .venv/.npm-installed .venv/.pythons-installed .venv/.browser-installed
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not corpus"
+
+# All lies and honest runs; `make test` has all lies and a third of the honest runs.
+verdicts: .venv/.dev-installed
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/verdict
 
 lint: .venv/.dev-installed
 	$(BIN)/ruff check .
@@ -50,7 +54,7 @@ COMPLETE := shared/*,worker/loop.py,worker/tool_calls.py,worker/limits.py,worker
 FLOOR := 88
 
 coverage: .venv/.dev-installed
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not system and not hypothesis" --cov --cov-report= \
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not system and not hypothesis and not corpus" --cov --cov-report= \
 		|| [ $$? = 1 ]  # `make test` decides whether they pass: tracing slows those that measure time
 	@$(BIN)/coverage report --include='$(COMPLETE)' --fail-under=100
 	@$(BIN)/coverage report --format=total --fail-under=$(FLOOR)

@@ -145,8 +145,9 @@ class Check(Wire):
     """The end of what it printed on the candidate: shown, and never believed."""
     duration_ms: int = 0
     tests: dict[str, list[str]] = Field(default_factory=dict)
-    """Of a known runner: the first tests that are ``fixed``, ``failed``, ``missing``, ``skipped``, ``preexisting`` or
-    ``flickering``."""
+    """Of a known runner: the first tests that are ``fixed``, ``failed``, ``missing``, ``skipped``, ``preexisting``,
+    ``flickering`` (before the run), ``unsteady`` (with its changes), ``removed`` with the file that the run changed, or
+    ``unseen`` before the run, as the runner stopped at another failure."""
 
 
 class SummaryClaim(Wire):

@@ -24,6 +24,7 @@ NUMBERS = (
     "searching",
     "dispatch",
     "listing",
+    "verification",
     "latency",
     "throughput",
     "carrying",
@@ -32,6 +33,7 @@ NUMBERS = (
     "durability",
     "cancelling",
     "recovery",
+    "repositories",
 )
 """Modules with ``async def measure(runs) -> list[Number]``, quickest first."""
 

@@ -1,4 +1,4 @@
-"""Kill -9 while a repository is cloned and while changes are delivered: one branch, one commit, one pull request."""
+"""Kill -9 while a repository is cloned, checked and delivered to: one branch, one commit, one pull request."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ from tests.waiting import until
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(600)]
 
 
+MOMENTS = (
+    *("cloning", "run_started", "step_completed", "check_completed 1", "check_completed 2", "check_completed 3"),
+    *("pushing", "pushed", "asked", "delivered"),
+)
+"""Moments of the host, and events; of several of one type the one with that number."""
+CANARY = "diff --git a/app.py b/app.py\n--- a/app.py\n+++ b/app.py\n@@ -1,2 +1 @@\n one\n-two\n"
+CHECK = {"kind": "command", "run": "grep -q two app.py", "canary": CANARY}
 HELD: dict[str, Literal["before", "after", ""]] = {"cloning": "", "pushing": "before", "pushed": "after"}
 
 
@@ -33,11 +40,14 @@ async def crashed(
     model = script(folder, [call("bash", command="echo two >> app.py; git commit -qam mine || true")], [say("done")])
     workspace = {"kind": "git", "url": server.url("o/r.git")}
     deliver = {"branch": f"of-{name}", "pullRequest": {"title": name}}
-    id = await hand_to(fleet, name, model=model, workspace=workspace, deliver=deliver)
+    id = await hand_to(fleet, name, model=model, workspace=workspace, deliver=deliver, verify=[CHECK])
     if isinstance(moment, str):
+        type, _, number = moment.partition(" ")
+        left = int(number or 1)
         async with aclosing(fleet.service.follow(id)) as events:
             async for envelope in events:
-                if envelope.event.type == moment:
+                left -= envelope.event.type == type
+                if not left:
                     break
     else:
         await until(moment, 60)
@@ -79,11 +89,12 @@ async def test_a_worker_killed_at_any_moment_delivers_once(redis_url: str, tmp_p
         async with open_fleet(redis_url, tmp_path / "home", **own) as fleet:
             await fleet.start("survivor", program=WORKER)
             wrong: list[str] = []
-            for name in ("cloning", "run_started", "step_completed", "pushing", "pushed", "asked", "delivered"):
+            for name in MOMENTS:
                 moment = prepare(server, api, name)
                 made = len(api.pulls)
-                result, types = await crashed(fleet, server, tmp_path, name.replace("_", "-"), moment)
-                branch = f"of-{name.replace('_', '-')}"
+                plain = name.replace("_", "-").replace(" ", "-")
+                result, types = await crashed(fleet, server, tmp_path, plain, moment)
+                branch = f"of-{plain}"
                 there = git(
                     served, "for-each-ref", "--format=%(objectname) %(parent)", f"refs/heads/{branch}"
                 ).splitlines()
@@ -91,6 +102,8 @@ async def test_a_worker_killed_at_any_moment_delivers_once(redis_url: str, tmp_p
                     wrong.append(f"{name}: {there} {result.git} {result.errors}")
                 if len(api.pulls) != made + 1 or result.git is None or not result.git.pull_request_url:
                     wrong.append(f"{name}: {len(api.pulls) - made} pull requests, {result.git}")
+                if result.verification.verdict != "verified":
+                    wrong.append(f"{name}: {result.verification}")
                 if not result.success or (types.count("delivered"), types[-1]) != (1, "run_finished"):
                     wrong.append(f"{name}: {result.summary} {types}")
             assert wrong == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,10 +11,13 @@ from textwrap import dedent
 from typing import Any
 
 from deputize.shared.delegation import ToolAgentResult
-from tests.runs.bench import call, open_bench, say, script
+from tests.network.git_server import git
+from tests.runs.bench import Bench, call, say, script
 
 Change = Mapping[str, str | None]
 """New contents by path; None deletes."""
+TOOLCHAINS = sorted((Path.home() / ".rustup/toolchains").glob("stable-*"))
+"""Shown to sandboxes beside what the system has."""
 
 PRICE = {
     "price.py": "def total(count, each):\n    return count + each\n",
@@ -69,48 +74,81 @@ HELD_OUT = {
 """A check with tests of its own, which the run does not see."""
 
 
+def check(line: str, **more: Any) -> Mapping[str, Any]:
+    """Returns a check that executes a command line."""
+    return {"kind": "command", "run": line, **more}
+
+
+def unit(module: str, *members: str) -> str:
+    """Returns a file of tests for unittest: the lines of a class that tests a module."""
+    body = "".join(f"    {line}\n" for member in members for line in dedent(member).strip().splitlines())
+    return f"import unittest\nimport {module}\n\nclass Test(unittest.TestCase):\n{body}"
+
+
 @dataclass(frozen=True)
 class Case:
-    """``says`` are the last words of each round; the last round does ``then``, if the first is refuted."""
+    """``then`` is what the second round does, if the first one is refuted."""
 
     name: str
     does: Change = field(default_factory=dict[str, str | None])
     checks: Sequence[Mapping[str, Any]] = (PYTEST,)
-    files: Mapping[str, str] = field(default_factory=lambda: PRICE)
+    files: Mapping[str, str | bytes] = field(default_factory=lambda: PRICE)
     commands: Sequence[str] = ()
     """Command lines that the model executes after its changes."""
     then: Change | None = None
     verdict: str = ""
     """The one to expect; "" for any that the kind of case allows."""
     request: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    prepare: str = ""
+    """A command line that makes the rest of the project: links, modes, odd names."""
+    later: Change | None = None
+    """What a later commit changes: the project is a git repository then, and the run begins before that commit."""
+    needs: str = ""
+    """A program that the case needs in the sandbox."""
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
 
-    def project(self, folder: Path) -> Path:
-        for path, text in self.files.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(dedent(text))
-        return folder
+    @property
+    def is_possible(self) -> bool:
+        places = [str(folder / "bin") for folder in TOOLCHAINS]
+        return (
+            not self.needs or shutil.which(self.needs, path=":".join([*places, "/usr/local/bin:/usr/bin"])) is not None
+        )
 
     def turns(self) -> list[Any]:
-        """What the model replies, turn by turn."""
+        """Returns what the model replies, turn by turn."""
         work = [*_changing(self.does), *(call("bash", command=line) for line in self.commands)]
         turns: list[Any] = [*([work] if work else []), [say("All tests pass.")]]
         if self.then is not None:
             turns += [_changing(self.then), [say("Now they pass.")]]
         return turns
 
-    async def run(self, redis_url: str, folder: Path, kit: Path) -> ToolAgentResult:
+    async def run(self, bench: Bench, folder: Path) -> ToolAgentResult:
         model = script(folder, *self.turns(), summary="Nothing more.")
         asked: dict[str, Any] = {"max_verify_rounds": int(self.then is not None), **self.request}
-        async with open_bench(redis_url, folder / "home", sandbox={"show": [str(kit)]}) as bench:
-            return await bench.run(
-                model=model,
-                workspace=str(self.project(folder / "project")),
-                verify=[dict(check) for check in self.checks],
-                **asked,
-            )
+        workspace = self._project(folder / "project")
+        return await bench.run(model=model, workspace=workspace, verify=[dict(check) for check in self.checks], **asked)
+
+    def _project(self, folder: Path) -> Any:
+        _write(folder, self.files)
+        if self.prepare:
+            subprocess.run(self.prepare, shell=True, cwd=folder, check=True)
+        if self.later is None:
+            return str(folder)
+        for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "before")):
+            git(folder, *words)
+        before = git(folder, "rev-parse", "HEAD")
+        _write(folder, self.later)
+        git(folder, "commit", "-qam", "later")
+        return {"kind": "git", "url": str(folder), "ref": before}
+
+
+def _write(folder: Path, files: Mapping[str, str | bytes | None]) -> None:
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        data = content if isinstance(content, bytes) else dedent(content or "").encode()
+        (folder / path).write_bytes(data)
 
 
 def _changing(change: Change) -> list[Any]:

@@ -1,35 +1,56 @@
-"""What the sandboxes of the corpus have besides the system: a Python with pytest, made once."""
+"""What the cases of the corpus share: a worker, and a Python with pytest for its sandboxes."""
 
 from __future__ import annotations
 
 import compileall
 import shutil
+import tempfile
 import venv
+from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+
+from tests.processes.leaks import descendants, kept
+from tests.processes.redis_server import RedisProcess
+from tests.runs.bench import Bench, open_bench
+from tests.verdict.cases import TOOLCHAINS
 
 PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py")
 
 
 @pytest.fixture(scope="session")
-def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kit() -> Iterator[Path]:
     """A virtual environment with pytest, which the operator shows to sandboxes; compiled, as they cannot write it."""
-    root = tmp_path_factory.mktemp("kit") / "python"
-    venv.create(root, symlinks=True)
-    site = next((root / "lib").glob("python3*")) / "site-packages"
-    for name in PACKAGES:
-        spec = find_spec(name)
-        assert spec is not None
-        assert spec.origin is not None
-        if (origin := Path(spec.origin)).name == "__init__.py":
-            shutil.copytree(origin.parent, site / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(origin, site)
-    compileall.compile_dir(site, quiet=2)
-    (root / "bin/pytest").write_text(f"#!{root}/bin/python\nimport pytest; raise SystemExit(pytest.main())\n")
-    (root / "bin/pytest").chmod(0o755)
-    for folder in (root.parent, root.parent.parent):
-        folder.chmod(0o755)  # the sandbox's user goes through them
-    return root
+    with tempfile.TemporaryDirectory(prefix="deputize-", dir="/tmp") as folder:  # nothing below /dev can be shown
+        root = Path(folder) / "python"
+        venv.create(root, symlinks=True)
+        site = next((root / "lib").glob("python3*")) / "site-packages"
+        for name in PACKAGES:
+            spec = find_spec(name)
+            assert spec is not None
+            assert spec.origin is not None
+            if (origin := Path(spec.origin)).name == "__init__.py":
+                shutil.copytree(origin.parent, site / name)
+            else:
+                shutil.copy2(origin, site)
+        compileall.compile_dir(site, quiet=2)  # only what was not compiled where it was copied from
+        (root / "bin/pytest").write_text(f"#!{root}/bin/python\nimport pytest; raise SystemExit(pytest.main())\n")
+        (root / "bin/pytest").chmod(0o755)
+        root.parent.chmod(0o755)  # the sandbox's user goes through it
+        yield root
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def worker(redis_server: RedisProcess, kit: Path) -> AsyncIterator[Bench]:
+    """One worker for all cases: to open its services costs as much as a case. Each case has its own runs on it."""
+    before = descendants()
+    with tempfile.TemporaryDirectory(prefix="deputize-") as home:
+        kept.add(home)
+        sandbox = {"show": [str(path) for path in (kit, *TOOLCHAINS)]}
+        async with open_bench(redis_server.url, Path(home), sandbox=sandbox) as bench:
+            kept.update(started := descendants() - before)
+            yield bench
+        kept.difference_update(started, {home})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from tests.verdict import honest_projects, honest_runners, honest_tests
 from tests.verdict.cases import FIX, FIXED, HELD_OUT, PRICE, PYTEST, UNITTEST, Case
 
 VERIFIED, INCONCLUSIVE = "verified", "inconclusive"
@@ -105,9 +106,9 @@ OF_TESTS = [
         "updates a test that the caller does not protect",
         {"price.py": REFACTORED, "tests/test_unit.py": MORE_TESTS.replace("* 3", "+ 3")},
         [UNITTEST],
-        {**PRICE, "tests/test_unit.py": MORE_TESTS.replace("class More", "class More")},
+        {**PRICE, "tests/test_unit.py": MORE_TESTS},
         request={"protect": []},
-        verdict=VERIFIED,
+        verdict=INCONCLUSIVE,
     ),
     Case(
         "is slow",
@@ -210,4 +211,9 @@ OF_OTHERS = [
     ),
 ]
 
-HONEST = [*OF_TESTS, *OF_FILES, *OF_OTHERS]
+HONEST = [
+    *(*OF_TESTS, *OF_FILES, *OF_OTHERS),
+    *(*honest_tests.OF_THE_TASK, *honest_tests.BEFORE),
+    *(*honest_runners.BESIDE, *honest_runners.WRITTEN, *honest_runners.CALLS),
+    *(*honest_projects.SHAPES, *honest_projects.SETTINGS, *honest_projects.COMMANDS),
+]

@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs.bench import Bench
 from tests.verdict.cases import Case
 from tests.verdict.lies import LIES
 
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
 
 @pytest.mark.parametrize("case", LIES, ids=str)
-async def test_a_lie_is_not_verified(case: Case, redis_url: str, tmp_path: Path, kit: Path) -> None:
-    result = await case.run(redis_url, tmp_path, kit)
+async def test_a_lie_is_not_verified(case: Case, worker: Bench, redis_url: str, tmp_path: Path) -> None:
+    if not case.is_possible:
+        pytest.skip(f"{case.needs} is not installed")
+    result = await case.run(worker, tmp_path)
     found = result.verification
     assert found.verdict in ("refuted", "inconclusive"), found
     assert found.verdict == case.verdict or not case.verdict, found

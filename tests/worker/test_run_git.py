@@ -244,8 +244,12 @@ printf '[core]\\n\\tfsmonitor = touch /workspace/ran-include\\n' > included
 mkdir -p hooks; for hook in pre-push post-checkout reference-transaction pre-commit; do
 printf '#!/bin/sh\\ntouch /workspace/ran-hook\\n' > hooks/$hook; chmod +x hooks/$hook; done
 cp -r hooks .git/
-echo '* filter=evil diff=evil' > .gitattributes
+printf '* filter=evil diff=evil\\n*.bin filter=lfs diff=lfs merge=lfs\\n' > .gitattributes
+printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%064d\\nsize 9\\n' 0 > large.bin
+printf '[lfs]\\n\\turl = {fake}\\n' > .lfsconfig; git config lfs.url {fake}
+git config filter.lfs.process "touch /workspace/ran-lfs"
 printf '[submodule "m"]\\n\\tpath = m\\n\\turl = ext::touch /workspace/ran-module\\n' > .gitmodules
+printf '[submodule "n"]\\n\\tpath = n\\n\\turl = {fake}\\n' >> .gitmodules
 mkdir -p .git/objects/info; echo /etc > .git/objects/info/alternates
 echo {fake} > .git/FETCH_HEAD
 echo two >> app.py
@@ -269,11 +273,13 @@ async def test_nothing_that_an_agent_plants_runs_and_no_token_leaves(
         look = "env; cat /proc/*/environ /proc/*/cmdline; cat .git/config; cat .git/*HEAD*"
         traps = call("bash", command=TRAPS.format(fake=address, url=url))
         turns = [call("bash", command=look), traps, call("bash", command=TURN_OVER)]
-        result = await run(bench, tmp_path, url, *turns, deliver={})
+        check = {"kind": "command", "run": "test ! -e .git && grep -q three app.py && ! ls ran-*"}
+        result = await run(bench, tmp_path, url, *turns, deliver={}, verify=[check])
         async with opened(bench.settings) as service:  # and once more, in the service's process
             again = await service.deliver(result.delegation_id)
     assert result.success, result.summary
     assert heard == []
+    assert result.verification.verdict == "verified"
     assert result.git is not None
     assert result.git.commit is not None
     assert again.result == result

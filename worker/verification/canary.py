@@ -1,7 +1,8 @@
 """The canary: something is broken that a check must notice, so that a runner that lies is found out.
 
 Of known runners, every test in the files of those that pass is broken. A laid test alone would not do: it would have a
-name of its own, and reports may be falsified by name; and a command that selects tests would leave it out.
+name of its own, and reports may be falsified by name; and a command that selects tests would leave it out. A test
+fails at its end, where its language allows that, because the code that it calls may falsify the report.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,15 +18,18 @@ from ...shared.libc import beneath
 from ...shared.patch_format import PatchPart, parse_patch
 from ..sandbox.environment import MOUNT
 from ..workspace.file_entries import closing_fd, read_all
+from .broken_functions import WORDS, FunctionBreaker
 from .ground import remove, write
 from .reports import Report
 
-_WORDS = "broken on purpose"
 _MAX_BYTES = 2 << 20
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _GO_TEST = re.compile(r"^(func Test\w*\((\w+) \*testing\.T\) \{)", re.MULTILINE)
 _RUST_TEST = re.compile(r"(#\[(?:\w+::)?test\](?:\s*#\[[^\]]*\])*\s*(?:pub )?(?:async )?fn \w+\(\)[^{;]*\{)")
+_RUST_GUARD = (
+    f'struct Broken; impl Drop for Broken {{ fn drop(&mut self) {{ panic!("{WORDS}") }} }} let _broken = Broken;'
+)
 _NODE_TEST = re.compile(
     r"""(\b(?:test|it)\(\s*(?:"[^"\n]*"|'[^'\n]*'|`[^`]*`)\s*,\s*(?:async\s*)?(?:\([^()]*\)\s*=>|function\s*\w*\([^()]*\))\s*\{)"""
 )
@@ -41,8 +45,15 @@ class Broken:
     tests: frozenset[str] = field(default_factory=frozenset[str])
 
 
-def break_tests(ground: Path, report: Report, roots: Sequence[str]) -> Broken:
-    """Breaks the tests of a ground that passed. ``roots``: the paths of the ground in the sandbox. Blocks."""
+def break_tests(ground: Path, report: Report, roots: Sequence[str], proving: Collection[str] = ()) -> Broken:
+    """Breaks the tests of a ground that passed. Blocks.
+
+    Args:
+        ground: Where the check is to be run.
+        report: The tests of the candidate.
+        roots: The paths of the ground in the sandbox.
+        proving: Those that did not pass before. What they expect is broken, so that assertions are tried, too.
+    """
     passed = report.of("passed")
     files: dict[str, dict[str, set[str]]] = {}
     for id in passed & report.places.keys():
@@ -52,7 +63,7 @@ def break_tests(ground: Path, report: Report, roots: Sequence[str]) -> Broken:
     with closing_fd(os.open(ground, _FOLDER)) as root:
         if not files:
             return Broken(anything=_break_all(ground, root))
-        tests = {id for path, names in files.items() for id in _break_file(root, path, names)}
+        tests = {id for path, names in files.items() for id in _break_file(root, path, names, proving)}
         others = sum(_replace(root, path) for path in files)
         return Broken(bool(tests or others), frozenset(tests))
 
@@ -87,7 +98,7 @@ def _inside(file: str, roots: Sequence[str]) -> str | None:
     return None
 
 
-def _break_file(root: int, path: str, names: Mapping[str, set[str]]) -> set[str]:
+def _break_file(root: int, path: str, names: Mapping[str, set[str]], proving: Collection[str]) -> set[str]:
     """Breaks the functions of a Python file; returns the ids of those among ``names``."""
     if not path.endswith(".py") or (text := _read(root, path)) is None:
         return set()
@@ -95,38 +106,12 @@ def _break_file(root: int, path: str, names: Mapping[str, set[str]]) -> set[str]
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return set()
-    breaker = _Breaker(set(names))
+    breaker = FunctionBreaker(set(names), {name for name, ids in names.items() if ids <= {*proving}})
     changed = ast.fix_missing_locations(breaker.visit(tree))
     if not breaker.broken:
         return set()
     write(root, path, ast.unparse(changed).encode("utf-8", "surrogateescape"))
     return {id for name in breaker.broken for id in names[name]}
-
-
-class _Breaker(ast.NodeTransformer):
-    """Lets functions fail at once, by their names with those of their classes; one defined twice is left alone."""
-
-    def __init__(self, names: set[str]) -> None:
-        self._wanted, self._path, self.broken = names, list[str](), set[str]()
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        self._path.append(node.name)
-        self.generic_visit(node)
-        self._path.pop()
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return self._function(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return self._function(node)
-
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        name = ".".join((*self._path, node.name))
-        if name in self._wanted:
-            node.body[:0] = ast.parse(f"raise AssertionError({_WORDS!r})").body
-            self.broken.add(name)
-        return node
 
 
 def _break_all(ground: Path, root: int) -> bool:
@@ -145,11 +130,11 @@ def _replace(root: int, path: str) -> bool:
     if (text := _read(root, path)) is None:
         return False
     if path.endswith("_test.go"):
-        new = _GO_TEST.sub(rf'\1 \2.Fatal("{_WORDS}");', text)
+        new = _GO_TEST.sub(rf'\1 defer \2.Error("{WORDS}");', text)
     elif path.endswith(".rs"):
-        new = _RUST_TEST.sub(rf'\1 panic!("{_WORDS}");', text)
+        new = _RUST_TEST.sub(lambda found: f"{found[1]} {_RUST_GUARD}", text)
     elif path.endswith(_NODE_FILES):
-        new = _NODE_TEST.sub(rf'\1 throw new Error("{_WORDS}");', text)
+        new = _NODE_TEST.sub(rf'\1 throw new Error("{WORDS}");', text)
     else:
         return False
     if new != text:

@@ -20,6 +20,7 @@ from .reports import Report
 from .runners import Instrumented
 
 NOT_FOUND, NOT_EXECUTABLE, NO_TESTS = 127, 126, 5
+NO_TESTS_RAN = "no tests ran"
 _KEPT_BYTES = 256 * 1024
 _REPORT_BYTES = 16 << 20
 
@@ -82,7 +83,7 @@ def _observed(done: Completed, how: Instrumented, reports: Path, seconds: float)
     if done.timed_out:
         return replace(found, state="trouble", exit_code=None, why=f"it did not end within {seconds:g} s")
     if report and not report.tests and done.exit_code in (0, NO_TESTS):
-        return replace(found, state="trouble", why="no tests ran")
+        return replace(found, state="trouble", why=NO_TESTS_RAN)
     if done.exit_code in (NOT_FOUND, NOT_EXECUTABLE):
         return replace(found, state="trouble", why=f"it could not be started (exit code {done.exit_code})")
     if done.exit_code or (report and (not report.finished or report.of("failed"))):

@@ -17,8 +17,9 @@ ALWAYS = (
 )
 """Whatever the caller protects: no result of work, and loaded or executed before the code that is checked."""
 DEFAULT = (
-    *("tests", "test", "testing", "__tests__", "spec", "specs", "e2e", "__snapshots__", "testdata"),
-    *("test_*.py", "*_test.py", "tests.py", "*_test.go", "*.test.*", "*.spec.*", "*.snap", "conftest.py"),
+    *("tests", "test", "testing", "__tests__", "spec", "specs", "e2e", "__snapshots__", "snapshots"),
+    *("testdata", "golden", "goldens", "*.snap", "*.golden", "*.approved.*"),
+    *("test_*.py", "*_test.py", "tests.py", "*_test.go", "*.test.*", "*.spec.*", "conftest.py"),
     *("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "tox.toml", "noxfile.py", ".coveragerc"),
     *("jest.config.*", "jest.setup.*", "vitest.config.*", "vitest.workspace.*", "vitest.setup.*", ".mocharc*"),
     *("karma.conf.*", "playwright.config.*", "cypress.config.*", "babel.config.*", ".babelrc*"),
@@ -26,7 +27,9 @@ DEFAULT = (
     *(".github/workflows", ".gitlab-ci.yml", ".circleci", ".cargo", ".npmrc", ".config/nextest.toml", "nextest.toml"),
     *("*.lock", "*-lock.json", "pnpm-lock.yaml", "go.sum", "npm-shrinkwrap.json", "requirements*.txt"),
 )
-"""What is protected where the caller names nothing: tests, the configuration of their runners, and lock files."""
+"""What is protected where the caller names nothing: tests, what they compare with, the configuration of their runners,
+and lock files.
+"""
 _PYTHON_TOOLS = ("pytest", "tox", "nox", "coverage", "hatch", "poe", "taskipy", "pdm")
 _INI_SECTIONS = ("pytest", "tool:pytest", "aliases", "unittest", "nosetests")
 _NODE_PARTS = ("jest", "vitest", "mocha", "ava", "tap", "nyc", "c8")

@@ -41,7 +41,7 @@ def pytest_collectreport(report):
         put(test=report.nodeid or ".", state="failed", file=os.path.abspath(str(report.fspath or "")))
 
 def pytest_runtest_logreport(report):
-    state = "skipped" if hasattr(report, "wasxfail") and report.skipped else report.outcome
+    state = "skipped" if hasattr(report, "wasxfail") else report.outcome
     if report.when == "call" or state != "passed":
         put(test=report.nodeid, state=state)
 
@@ -50,7 +50,7 @@ def pytest_pyfunc_call(pyfuncitem):
     os.environ.pop("PYTEST_CURRENT_TEST", None)
 
 def pytest_sessionfinish(session, exitstatus):
-    put(end=int(exitstatus))
+    put(end=int(exitstatus), stopped=bool(session.shouldfail or session.shouldstop))
 """
 """A plugin: what it keeps from the environment, nested runs of pytest and the code under test do not see."""
 
@@ -62,12 +62,18 @@ def put(**fields):
     with open(path, "a") as file:
         file.write(json.dumps(fields) + "\\n")
 
+def place(test):
+    made, method = type(test), getattr(test, "_testMethodName", "")
+    if made.__module__.partition(".")[0] != "unittest":
+        file = getattr(sys.modules.get(made.__module__), "__file__", None) or ""
+        return dict(file=os.path.abspath(file), name=made.__qualname__ + "." + method)
+    names = [each for each in sys.argv if each.endswith("." + method)] + [method]
+    paths = [os.path.join(each, name.replace(".", "/") + ".py") for name in names for each in sys.path]
+    return dict(file=os.path.abspath(next(filter(os.path.isfile, paths), "")), name="")
+
 class Result(unittest.TextTestResult):
     def put(self, test, state):
-        made = type(test)
-        method = getattr(test, "_testMethodName", "")
-        file = getattr(sys.modules.get(made.__module__), "__file__", None) or ""
-        put(item=test.id(), file=os.path.abspath(file), name=made.__qualname__ + "." + method)
+        put(item=test.id(), **place(test))
         put(test=test.id(), state=state)
     def addSuccess(self, test): super().addSuccess(test); self.put(test, "passed")
     def addFailure(self, test, err): super().addFailure(test, err); self.put(test, "failed")
@@ -87,10 +93,13 @@ put(begin=1)
 ran = unittest.main(module=None, argv=["python -m unittest", *sys.argv[1:]], testRunner=Runner, exit=False)
 good = ran.result.wasSuccessful()
 empty = not ran.result.testsRun and not ran.result.skipped
-put(end=0 if good else 1)
+put(end=0 if good else 1, stopped=ran.result.shouldStop)
 sys.exit(5 if good and empty and sys.version_info >= (3, 12) else 0 if good else 1)
 """
-"""Takes the place of ``python -m unittest``, with the same arguments and exit codes."""
+"""Takes the place of ``python -m unittest``, with the same arguments and exit codes.
+
+A module that cannot be imported and a class that cannot be set up are tests of unittest's own, which have no name.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +112,15 @@ class Place:
 
 @dataclass(slots=True)
 class Report:
-    """The tests of one run, by id. ``finished``: every runner that began also reported its end."""
+    """The tests of one run, by id. ``finished``: every runner that began also reported its end.
+
+    ``stopped``: one left out tests because another had failed.
+    """
 
     tests: dict[str, TestState] = field(default_factory=dict[str, TestState])
     places: dict[str, Place] = field(default_factory=dict[str, Place])
     finished: bool = True
+    stopped: bool = False
 
     def add(self, id: str, state: TestState, place: Place | None = None) -> None:
         """Adds a state of a test; of several the worst one counts."""
@@ -130,12 +143,13 @@ def of_lines(lines: Iterable[str]) -> Report | None:
         fields = _parsed(line)
         begun = begun or "begin" in fields
         open_runs += ("begin" in fields) - ("end" in fields)
+        report.stopped = report.stopped or fields.get("stopped") is True
         if "item" in fields:
             report.places[shortened(str(fields["item"]), _MAX_ID)] = Place(str(fields["file"]), str(fields["name"]))
         elif fields.get("state") in _WORST_FIRST:
             place = Place(str(fields["file"]), "") if "file" in fields else None
             report.add(str(fields.get("test")), fields["state"], place)
-    report.finished = open_runs == 0
+    report.finished = open_runs == 0 and report.of("passed") <= report.places.keys()
     return report if begun else None
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...shared.facts import Check, CheckOutcome, GroundState, Verdict
 from ...shared.text import count
-from .commands import Observed
+from .commands import NO_TESTS_RAN, Observed
 from .reports import Report, TestState
 
 MAX_LISTED = 20
 """Tests of one kind that a result lists."""
 _STILL = "it fails as it did before the run"
+_REFUTING = {"failed": "fails", "missing": "did not run any more", "skipped": "was skipped, and was not before"}
+_UNDECIDED = {
+    "unsteady": "did not do the same twice",
+    "removed": "passed before, and is gone with what the run changed in its file",
+    "unseen": "fails, and was left out before the run because another one failed",
+}
 STATES: Mapping[tuple[GroundState, GroundState], tuple[CheckOutcome, str]] = {
     ("green", "green"): ("no_regression", "it succeeds, as it did before the run"),
     ("red", "green"): ("evidence", "it failed before the run and succeeds now"),
@@ -55,26 +61,53 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """What one check did on base and candidate, once or twice each. ``own``: whether a test is the check's."""
+    """What one check did on base and candidate, once or twice each.
+
+    Of the paths, those of the check's own files, and those that the run has changed and the check sees so.
+    """
 
     base: Observed
     candidate: Observed
     base_again: Observed | None = None
     candidate_again: Observed | None = None
     own_files: Collection[str] = ()
+    changed: Collection[str] = ()
+    rewrites_tests: bool = False
+    """Whether it has changed tests of a language whose reports do not name files."""
+    is_unreadable: bool = False
+    """Whether it is a runner of tests that could not be made to report them."""
+
+    @property
+    def new_passes(self) -> set[str]:
+        """The tests that pass and did not before."""
+        before, now = self.base.report or Report(), self.candidate.report or Report()
+        return now.of("passed") - before.of("passed")
+
+    @property
+    def placed(self) -> Report | None:
+        """What the candidate reports, with the places of tests from before the run: its own may be falsified."""
+        before, now = self.base.report or Report(), self.candidate.report
+        return now and replace(now, places=now.places | before.places)
+
+    @property
+    def knew_tests(self) -> bool:
+        """Whether tests that are fixed ran before the run, too, so that their places are not the run's words."""
+        return bool(self.new_passes & (self.base.report or Report()).tests.keys())
 
     def judge(self) -> Judgement:
         """Returns the outcome, without a canary."""
         if "unknown" in (self.base.state, self.candidate.state):
             return Judgement("inconclusive", self.candidate.why or self.base.why)
-        known = self.base.report or self.candidate.report
-        return self._by_tests() if known and known.tests else self._by_states()
+        knows_tests = any(each.report and each.report.tests for each in (self.base, self.candidate))
+        return self._by_tests() if knows_tests else self._by_states()
 
     def _by_states(self) -> Judgement:
         base, candidate = self.base, self.candidate
         outcome, why = STATES[base.state, candidate.state]
-        if outcome == "refuted" and self._flickers(lambda one: one.state):
+        if outcome in ("refuted", "evidence") and self._flickers(lambda one: one.state):
             return Judgement("inconclusive", "it does not do the same each time that it runs on the same files")
+        if self.is_unreadable and base.state == candidate.state == "red":
+            return Judgement("inconclusive", f"{_STILL}, and it cannot be made to report its tests")
         reason = candidate.why if candidate.state == "trouble" else ""
         return Judgement(outcome, f"{why}: {reason}" if reason else why)
 
@@ -87,14 +120,13 @@ class Observations:
         tests = self._compared(before, now)
         if self.base.state == self.candidate.state == "trouble":
             return Judgement("inconclusive", f"it ran neither before nor after: {self.candidate.why}")
-        refuting = tests["failed"] | tests["missing"] | tests["skipped"]
+        if any(tests[kind] for kind in _REFUTING):
+            return Judgement("refuted", _words(tests, _REFUTING), tests)
+        if any(tests[kind] for kind in _UNDECIDED):
+            return Judgement("inconclusive", _words(tests, _UNDECIDED), tests)
         exit_code, finished = self.candidate.exit_code, now.finished and self.candidate.report is not None
-        if refuting:
-            return Judgement("refuted", _words(tests), tests)
-        if tests["unsteady"]:
-            return Judgement(
-                "inconclusive", f"{count(len(tests['unsteady']), 'test')} did not do the same twice", tests
-            )
+        if self.candidate.why == NO_TESTS_RAN:
+            return Judgement("inconclusive", NO_TESTS_RAN, tests)
         if self.candidate.state == "trouble" or not finished:
             again = self.candidate_again
             if again and again.state == "green":
@@ -105,8 +137,8 @@ class Observations:
             return Judgement("refuted", f"its tests pass, and it fails with exit code {exit_code}", tests)
         gone = {id for id in before.of("failed") if _is_test(id, before)} - now.tests.keys()
         turned_green = self.base.state != "green" and self.candidate.state == "green"
-        turned_green = turned_green and not (gone or tests["flickering"])  # what fails no more must be there
-        if tests["fixed"] or turned_green:
+        proving = now.of("passed") - self._written(now)
+        if tests["fixed"] or (turned_green and proving and not (gone or tests["flickering"])):
             return Judgement("evidence", _evidence(tests), tests)
         if exit_code or tests["preexisting"]:
             return Judgement("preexisting", f"{_STILL}: the same tests fail", tests)
@@ -117,20 +149,24 @@ class Observations:
         ran_before, good_before = before.of("passed", "failed"), before.of("passed")
         unsteady = self._unsteady(self.candidate, self.candidate_again)
         flickering = self._unsteady(self.base, self.base_again)
-        own = {id for id in now.tests if self._is_own(now, id)}
+        own = _of_files(now, self.own_files)
         failing = now.of("failed")
         there = {_stem(id) for id in now.tests}
         missing = {id for id in ran_before if id not in now.tests and _stem(id) not in there and _is_test(id, before)}
+        removed = missing & good_before & _of_files(before, self.changed)
         broken_files = {id for id in before.of("failed") if not _is_test(id, before)}
+        unseen = {id for id in failing - own - before.tests.keys() if before.stopped}
         found: dict[str, set[str]] = {
             "fixed": {
                 id
-                for id in now.of("passed")
+                for id in now.of("passed") - self._written(now)
                 if before.tests.get(id) == "failed"
                 or (id not in before.tests and (id in own or id.partition("::")[0] in broken_files))
             },
-            "failed": {id for id in failing if id in own or before.tests.get(id) != "failed"},
-            "missing": missing,
+            "failed": {id for id in failing if id in own or before.tests.get(id) != "failed"} - unseen,
+            "missing": missing - removed,
+            "removed": removed,
+            "unseen": unseen,
             "skipped": {id for id in now.of("skipped") if id in ran_before},
             "preexisting": {id for id in failing if id not in own and before.tests.get(id) == "failed"},
         }
@@ -138,9 +174,10 @@ class Observations:
         touched = good_before | ran_before | set(now.tests)
         return found | {"flickering": flickering & touched, "unsteady": (unsteady - flickering) & touched}
 
-    def _is_own(self, report: Report, id: str) -> bool:
-        place = report.places.get(id)
-        return place is not None and any(place.file.endswith(f"/{path}") for path in self.own_files)
+    def _written(self, report: Report) -> set[str]:
+        """Returns the tests that the run may have written itself: that they pass proves nothing."""
+        found = _of_files(report, self.changed) - _of_files(report, self.own_files)
+        return found | {id for id, place in report.places.items() if self.rewrites_tests and not place.file}
 
     @staticmethod
     def _unsteady(one: Observed, again: Observed | None) -> set[str]:
@@ -149,6 +186,12 @@ class Observations:
             return set()
         first, second = (each.report.tests if each.report else dict[str, TestState]() for each in (one, again))
         return {id for id in first.keys() | second.keys() if first.get(id) != second.get(id)}
+
+
+def _of_files(report: Report, paths: Collection[str]) -> set[str]:
+    """Returns the tests that are defined in one of these files."""
+    ends = tuple(f"/{path}" for path in paths)
+    return {id for id in report.tests if id in report.places and report.places[id].file.endswith(ends)}
 
 
 def _stem(id: str) -> str:
@@ -162,8 +205,7 @@ def _is_test(id: str, report: Report) -> bool:
     return place is None or bool(place.name)
 
 
-def _words(tests: Mapping[str, set[str]]) -> str:
-    kinds = {"failed": "fails", "missing": "did not run any more", "skipped": "was skipped, and was not before"}
+def _words(tests: Mapping[str, set[str]], kinds: Mapping[str, str]) -> str:
     found = [
         f"{sorted(tests[kind])[0]}{f' (and {len(tests[kind]) - 1} more)' if len(tests[kind]) > 1 else ''} {words}"
         for kind, words in kinds.items()

@@ -100,17 +100,40 @@ class _Checking:
     async def _command(self, item: CommandCheck) -> Judgement:
         how, base = await self._base(item)
         self._report("base", base)
-        self._report("candidate", now := await self._on("candidate", item, how))
-        observed = Observations(base, now, own_files=(*item.files,))
+        now = await self._on("candidate", item, how) if self.candidate.seen else base
+        self._report("candidate", now)
+        observed = Observations(
+            base,
+            now,
+            own_files=[*item.files],
+            changed=[each.path for each in self.candidate.seen],
+            rewrites_tests=await run_in_thread(self.candidate.rewrites_tests),
+            is_unreadable=how.plain,
+        )
         judgement = observed.judge()
-        if judgement.outcome == "refuted":
-            # A result is not refuted for what differs by chance.
-            again = await self._on("base", item, how), await self._on("candidate", item, how)
-            observed = replace(observed, base_again=again[0], candidate_again=again[1])
+        is_by_red = judgement.outcome == "evidence" and base.state == "red"
+        if judgement.outcome == "refuted" or is_by_red:  # neither may follow from what differs by chance
+            observed = replace(observed, base_again=await self._on("base", item, how))
             judgement = observed.judge()
+        if judgement.outcome == "refuted":
+            observed = replace(observed, candidate_again=await self._on("candidate", item, how))
+            judgement = observed.judge()
+        if judgement.outcome == "refuted" and self.candidate.restored:
+            judgement = await self._as_left(judgement, item, how)
         if judgement.outcome in ("evidence", "no_regression") or (judgement.outcome == "preexisting" and now.report):
-            judgement = await self._with_canary(judgement, item, how, now)
+            judgement = await self._with_canary(judgement, item, how, observed)
         return judgement
+
+    async def _as_left(self, judgement: Judgement, item: CommandCheck, how: Instrumented) -> Judgement:
+        """Returns another judgement if the check holds with what the run changed at protected paths.
+
+        The task may have been to change these. That the check holds then proves nothing, so there is no canary.
+        """
+        whole = await run_in_thread(Candidate, self.candidate.changed, Protection([]))
+        if len(whole.seen) == len(self.candidate.seen) or not (await self._on("candidate", item, how, whole)).ok:
+            return judgement
+        why = f"{judgement.why}; with the run's own changes at protected paths it succeeds"
+        return Judgement("inconclusive", why, judgement.tests)
 
     async def _base(self, item: CommandCheck) -> tuple[Instrumented, Observed]:
         """Runs the command on the base, the first time; where the instrumentation itself is in its way, without it."""
@@ -124,25 +147,29 @@ class _Checking:
             known[self.number] = how, base
         return known[self.number]
 
-    async def _on(self, name: Ground, item: CommandCheck, how: Instrumented) -> Observed:
-        candidate = None if name == "base" else self.candidate
+    async def _on(
+        self, name: Ground, item: CommandCheck, how: Instrumented, candidate: Candidate | None = None
+    ) -> Observed:
+        candidate = None if name == "base" else candidate or self.candidate
         base, stop = self.candidate.changed.base, Event()
         ground = await run_in_thread(self.grounds.make, name, base, candidate, item.files, stop)
         return await self.runner.run(ground, item, how)
 
     async def _with_canary(
-        self, judgement: Judgement, item: CommandCheck, how: Instrumented, now: Observed
+        self, judgement: Judgement, item: CommandCheck, how: Instrumented, observed: Observations
     ) -> Judgement:
         base, stop = self.candidate.changed.base, Event()
         ground = await run_in_thread(self.grounds.make, "canary", base, self.candidate, item.files, stop)
         broken = Broken()
         if item.canary:
             broken = await run_in_thread(break_by_patch, ground, item.canary)
-        elif now.report:
+        elif report := observed.placed:
             roots = [self.of.project.alias] if self.of.project.alias else []
-            broken = await run_in_thread(break_tests, ground, now.report, roots)
+            broken = await run_in_thread(break_tests, ground, report, roots, observed.new_passes)
         if not broken.anything:
             judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(item.canary)
+            if judgement.outcome == "evidence" and observed.placed and not observed.knew_tests:
+                judgement.outcome = "inconclusive"
             return judgement
         self._report("canary", seen := await self.runner.run(ground, item, how))
         unnoticed = of_canary(broken.tests, seen)

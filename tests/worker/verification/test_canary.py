@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import unittest
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,9 +81,74 @@ def test_every_function_of_a_python_test_that_passed_fails_and_no_other(tmp_path
     broken = break_tests(tmp_path, report(**places), ["/home/me/project"])
     assert (broken.anything, broken.tests) == (True, {"one", "two", "three"})
     found = (tmp_path / "test_a.py").read_text()
-    assert found.count("raise AssertionError('broken on purpose')\n") == 3
+    assert found.count("raise AssertionError('broken on purpose')") == 3
     assert "def helper(self):\n        return 1" in found
     assert compile(found, "test_a.py", "exec")
+
+
+EXPECTING = """\
+import contextlib, unittest
+
+class Test(unittest.TestCase):
+    def test_literal(self): self.assertEqual(VALUE, -1)
+    def test_first(self): self.assertEqual(3, VALUE)
+    def test_two_names(self): self.assertEqual(VALUE, VALUE)
+    def test_plain(self):
+        for _ in range(2):
+            assert VALUE == ["a"]
+    def test_part(self):
+        with self.subTest(): self.assertTrue(VALUE == 1)
+    def test_member(self): self.assertIn(VALUE, (VALUE,))
+    def test_expected(self):
+        with self.assertRaises(AssertionError): self.assertEqual(VALUE, VALUE)
+    def test_caught(self):
+        try: self.assertEqual(VALUE, 1)
+        except AssertionError: pass
+    def test_suppressed(self):
+        with contextlib.suppress(AssertionError): self.assertEqual(VALUE, 1)
+    def test_nothing(self): pass
+"""
+"""Tests that pass with some value, or whatever it is."""
+
+
+@pytest.mark.parametrize("proving", [True, False])
+@pytest.mark.parametrize(
+    ("value", "patched", "passing"),
+    [
+        ("-1", "", set[str]()),
+        ("3", "", set[str]()),
+        ("['a']", "", set[str]()),
+        ("1.0", "", set[str]()),
+        ("1", "unittest.TestCase.assertIn = lambda *a: None", {"member"}),
+        (
+            "type('Any', (), {'__eq__': lambda *a: True, '__hash__': lambda self: 0})()",
+            "unittest.TestCase.assertEqual = unittest.TestCase.assertTrue = lambda *a: None",
+            {"literal", "first", "two_names", "plain", "part"},
+        ),
+    ],
+)
+def test_a_test_passes_only_where_an_assertion_holds_that_cannot_hold(
+    tmp_path: Path, value: str, patched: str, passing: set[str], proving: bool
+) -> None:
+    names = set(re.findall("def (test_\\w+)", EXPECTING))
+    (tmp_path / "test_a.py").write_text(EXPECTING)
+    seen = report(**{name: ("/workspace/test_a.py", f"Test.{name}") for name in names})
+    assert break_tests(tmp_path, seen, [], names if proving else ()).tests == names
+    module: dict[str, Any] = {"VALUE": eval(value)}
+    kept = {name: getattr(unittest.TestCase, name) for name in ("assertIn", "assertEqual", "assertTrue")}
+    try:
+        exec(f"{(tmp_path / 'test_a.py').read_text()}\n{patched}", module)
+        found = {name for name in names if not failures_of(module["Test"](name))}
+    finally:
+        for name, method in kept.items():
+            setattr(unittest.TestCase, name, method)
+    assert found == ({f"test_{name}" for name in passing} if proving else set())
+
+
+def failures_of(test: unittest.TestCase) -> int:
+    result = unittest.TestResult()
+    test.run(result)
+    return len(result.failures) + len(result.errors)
 
 
 def test_a_test_that_did_not_pass_is_left_alone(tmp_path: Path) -> None:
@@ -102,8 +170,8 @@ def test_a_file_without_the_test_is_left_alone(tmp_path: Path, text: str) -> Non
 @pytest.mark.parametrize(
     ("name", "text", "wanted"),
     [
-        ("a_test.go", GO, ['(t *testing.T) { t.Fatal("broken on purpose");']),
-        ("src/lib.rs", RUST, ['fn one() { panic!("broken', 'fn two() -> Result<(), ()> { panic!("broken']),
+        ("a_test.go", GO, ['(t *testing.T) { defer t.Error("broken on purpose");']),
+        ("src/lib.rs", RUST, ["fn one() { struct Broken;", "fn two() -> Result<(), ()> { struct Broken;"]),
     ],
 )
 def test_where_files_are_not_reported_all_tests_are_broken(

@@ -33,6 +33,11 @@ async def workspace(tmp_path: Path) -> AsyncIterator[Workspace]:
     (made.path / "made.txt").write_text("made\n")
     (made.path / "ignored.log").write_text("ignored\n")
     (made.path / "link.txt").symlink_to("/etc/passwd")
+    (made.path / "folder").mkdir()
+    (made.path / "folder/back.txt").symlink_to("../a.txt")
+    (made.path / "latest").symlink_to("folder")
+    (made.path / "to-ignored.txt").symlink_to("ignored.log")
+    (made.path / "round").symlink_to("round")
     yield made
     made.close()
 
@@ -46,6 +51,9 @@ async def workspace(tmp_path: Path) -> AsyncIterator[Workspace]:
         ({"kind": "file", "path": "same.txt", "exists": True}, ("green", "green")),
         ({"kind": "file", "path": "ignored.log"}, ("red", "red")),
         ({"kind": "file", "path": "link.txt"}, ("red", "red")),
+        ({"kind": "file", "path": "latest/back.txt", "matches": "^new"}, ("red", "green")),
+        ({"kind": "file", "path": "to-ignored.txt"}, ("red", "red")),
+        ({"kind": "file", "path": "round"}, ("red", "red")),
         ({"kind": "file", "path": "a.txt", "matches": "^n.w"}, ("red", "green")),
         ({"kind": "file", "path": "a.txt", "matches": "(x+x+)+y"}, ("red", "red")),
         ({"kind": "file", "path": "a.txt", "sha256": DIGEST}, ("red", "green")),

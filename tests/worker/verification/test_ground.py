@@ -219,3 +219,28 @@ def test_nothing_is_left_and_what_an_earlier_attempt_left_is_removed(workspace: 
     ground(workspace)
     remove_grounds(root, "dlg_1")
     assert sorted(path.name for path in root.iterdir()) == ["dlg_1", "dlg_2.ground-0"]
+
+
+RUST = "fn one() {}\n#[cfg(test)]\nmod tests {}\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "is_rewritten"),
+    [
+        ("lib.rs", RUST.replace("one", "two"), False),
+        ("lib.rs", RUST.replace("{}\n", "{ one() }\n", 2), True),
+        ("new.rs", "fn one() {}\n", False),
+        ("new.rs", "#[tokio::test]\nasync fn one() {}\n", True),
+        ("a_test.go", "package a\n", True),
+        ("other.txt", "#[test]\n", False),
+    ],
+)
+async def test_tests_that_a_run_rewrites_beside_the_code_are_known(
+    tmp_path: Path, path: str, text: str, is_rewritten: bool
+) -> None:
+    lay(tmp_path / "project", {"lib.rs": RUST})
+    spec = DirectoryWorkspace(kind="directory", path=str(tmp_path / "project"))
+    made = await Workspace.create(spec, "dlg_1", tmp_path / "runs")
+    (made.path / path).write_text(text)
+    assert Candidate(made.changed(), Protection([])).rewrites_tests() is is_rewritten
+    made.close()

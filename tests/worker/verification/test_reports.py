@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from deputize.worker.verification.reports import Place, of_cargo, of_go, of_jest, of_lines
+from deputize.worker.verification.reports import UNITTEST, Place, of_cargo, of_go, of_jest, of_lines
 from deputize.worker.verification.runners import Instrumented
 
 JEST = {
@@ -59,6 +61,50 @@ def test_the_worst_state_of_a_test_counts_and_an_end_must_follow_every_begin() -
     ended = of_lines(map(json.dumps, [*lines, {"end": 0}]))
     assert ended is not None
     assert ended.finished
+
+
+def test_a_test_that_passes_and_was_never_collected_is_no_whole_report() -> None:
+    lines = [{"begin": 1}, {"test": "a", "state": "passed"}, {"end": 0}]
+    report = of_lines(map(json.dumps, lines))
+    assert report is not None
+    assert not report.finished
+
+
+UNIT_TESTS = {
+    "pack/__init__.py": "",
+    "pack/test_unread.py": "import none\n",
+    "pack/test_setup.py": "import unittest\nclass A(unittest.TestCase):\n"
+    "    def setUpClass(): 1 / 0\n    def test_a(self): pass\n",
+    "pack/test_good.py": "import unittest\nclass B(unittest.TestCase):\n    def test_b(self): pass\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unread"),
+    [
+        (["pack.test_setup", "pack.test_unread", "pack.test_good"], "test_unread"),
+        (["discover", "-s", "pack", "-t", "."], "pack.test_unread"),
+        (["discover", "-s", "pack"], "test_unread"),
+    ],
+)
+def test_unittest_names_the_file_that_it_cannot_read_and_no_test(
+    tmp_path: Path, arguments: list[str], unread: str
+) -> None:
+    for name, text in UNIT_TESTS.items():
+        (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "project" / name).write_text(text)
+    (tmp_path / "runner.py").write_text(UNITTEST)
+    command = [sys.executable, "-m", "runner", *arguments]
+    variables = {"PYTHONPATH": str(tmp_path), "CHECK_REPORT": str(tmp_path / "report")}
+    subprocess.run(command, cwd=tmp_path / "project", env=variables, capture_output=True, check=False)
+    report = of_lines((tmp_path / "report").read_text().splitlines())
+    assert report is not None
+    failed = {id: report.places[id] for id in report.of("failed")}
+    assert failed.pop(f"unittest.loader._FailedTest.{unread}") == Place(
+        str(tmp_path / "project/pack/test_unread.py"), ""
+    )
+    assert [place.name for place in failed.values()] == [""]
+    assert (len(report.of("passed")), report.finished, report.stopped) == (1, True, False)
 
 
 @pytest.mark.parametrize("line", ["", "no report", "[]", "3", '{"test": "a", "state": "passed"}', "[" * 100_000])

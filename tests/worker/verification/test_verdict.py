@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from deputize.shared.facts import Check, CheckOutcome, GroundState
-from deputize.worker.verification.commands import Observed
+from deputize.worker.verification.commands import NO_TESTS_RAN, Observed
 from deputize.worker.verification.reports import Place, Report
 from deputize.worker.verification.verdict import OF_ALL, STATES, Observations, of_canary, verdict_of
 
@@ -150,6 +150,71 @@ def test_a_test_that_flickers_on_the_candidate_alone_decides_nothing() -> None:
     before, now = seen(a="passed"), seen(a="failed")
     more = {"base_again": before, "candidate_again": seen(a="passed")}
     assert outcome(before, now, **more) == ("inconclusive", {"unsteady": ["a"]})
+
+
+def placed(found: Observed, **files: str) -> Observed:
+    assert found.report
+    found.report.places.update({id: Place(f"/workspace/{file}", "test") for id, file in files.items()})
+    return found
+
+
+def test_what_fails_by_chance_before_and_passes_by_chance_now_is_no_evidence() -> None:
+    before, now = seen(a="failed", b="passed"), seen(a="passed", b="passed")
+    assert outcome(before, now, base_again=before)[0] == "evidence"
+    assert outcome(before, now, base_again=now) == ("no_regression", {"flickering": ["a"]})
+    assert outcome(Observed("red", 1), Observed("green", 0), base_again=Observed("green", 0))[0] == "inconclusive"
+
+
+def test_a_test_that_the_run_has_written_proves_nothing() -> None:
+    before, now = seen(a="failed"), placed(seen(a="passed"), a="tests/a.py")
+    assert outcome(before, now, changed=["b.py"]) == ("evidence", {"fixed": ["a"]})
+    assert outcome(before, now, changed=["tests/a.py"])[0] == "no_regression"
+    assert outcome(before, now, changed=["tests/a.py"], own_files=["tests/a.py"])[0] == "evidence"
+    nothing = Observed("trouble", 5, report=Report(), why=NO_TESTS_RAN)
+    assert outcome(nothing, now, changed=["tests/a.py"])[0] == "no_regression"
+    unplaced = placed(seen(a="passed"))
+    assert unplaced.report
+    unplaced.report.places["a"] = Place("", "a")
+    assert outcome(before, unplaced, rewrites_tests=True)[0] == "no_regression"
+
+
+def test_a_test_that_is_gone_with_its_file_is_refuted_only_if_it_failed() -> None:
+    before, now = placed(seen(a="passed", b="failed", c="passed"), a="tests/a.py", b="tests/a.py"), seen(c="passed")
+    assert outcome(before, now)[1] == {"missing": ["a", "b"]}
+    assert outcome(before, now, changed=["tests/a.py"]) == ("refuted", {"missing": ["b"], "removed": ["a"]})
+    before, now = placed(seen(a="passed", c="passed"), a="tests/a.py"), seen(c="passed")
+    assert outcome(before, now, changed=["tests/a.py"]) == ("inconclusive", {"removed": ["a"]})
+
+
+def test_a_test_that_was_left_out_before_may_have_failed_then() -> None:
+    before, now = seen(a="failed"), seen(a="passed", b="failed")
+    assert outcome(before, now)[0] == "refuted"
+    assert before.report
+    before.report.stopped = True
+    assert outcome(before, now) == ("inconclusive", {"fixed": ["a"], "unseen": ["b"]})
+
+
+def test_a_runner_of_tests_that_cannot_be_read_is_not_refuted_by_what_failed_before() -> None:
+    assert outcome(Observed("red"), Observed("red"), is_unreadable=True)[0] == "inconclusive"
+    assert outcome(Observed("green"), Observed("red"), is_unreadable=True)[0] == "refuted"
+
+
+def test_where_no_tests_ran_nothing_is_decided_unless_there_were_some() -> None:
+    nothing = Observed("trouble", 0, report=Report(), why=NO_TESTS_RAN)
+    unread = seen(**UNREAD)
+    assert unread.report
+    unread.report.places["a.py"] = Place("/workspace/a.py", "")
+    assert outcome(unread, nothing)[0] == "inconclusive"
+    assert outcome(seen(a="passed"), nothing)[0] == "refuted"
+
+
+def test_places_from_before_the_run_are_believed_first() -> None:
+    before, now = placed(seen(a="failed"), a="tests/a.py"), placed(seen(a="passed", b="passed"), a="x.py", b="b.py")
+    found = Observations(before, now)
+    assert found.placed
+    assert [found.placed.places[id].file for id in "ab"] == ["/workspace/tests/a.py", "/workspace/b.py"]
+    assert (found.new_passes, found.knew_tests) == ({"a", "b"}, True)
+    assert not Observations(seen(x="failed"), now).knew_tests
 
 
 def test_a_runner_that_ends_in_two_ways_decides_nothing() -> None:
