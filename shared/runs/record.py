@@ -28,6 +28,9 @@ from .keys import artifacts_key, events_key, history_key, ledger_key, record_key
 TRUST = "trust"
 FILE_TURNS = "file_turns"
 OUTPUT = "output"
+ANNOUNCED = "announced"
+READ = "read"
+CLOSED = "closed"
 """Fields of the record."""
 ENDLESS = 1_000_000_000
 Get = Callable[[str], Awaitable[Delegation]]
@@ -217,6 +220,15 @@ class Claim:
     output: str | None = None
     """The output that an earlier attempt of this try handed in, as JSON."""
 
+    messages: int = 0
+    """How many messages were sent to the run."""
+
+    announced: int = 0
+    """How many of them its events have reported."""
+
+    read: int = 0
+    """How many of them the conversation of this try has."""
+
     @property
     def is_first(self) -> bool:
         """Returns whether no attempt of the same try precedes this one."""
@@ -252,6 +264,9 @@ class Claim:
             file_turns=FileTurns.from_json(fields.get(FILE_TURNS)) or FileTurns(),
             trust=Trust.model_validate_json(fields[TRUST]) if fields.get(TRUST) else None,
             output=fields.get(OUTPUT) or None,
+            messages=int(fields.get("messages") or 0),
+            announced=int(fields.get(ANNOUNCED) or 0),
+            read=int(fields.get(READ) or 0),
             retries=int(fields.get("retries") or 0),
             retried_after=int(fields.get("retried_after") or 0),
             stalled=stalled is not None and int(stalled) == attempt - 1,

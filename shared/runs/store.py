@@ -15,9 +15,9 @@ from typing import Any, Literal
 from redis.asyncio import Redis
 
 from ..connection import Pipe, Script
-from ..delegation import Delegation, Status, TerminationReason, ToolAgentResult
+from ..delegation import Delegation, Status, TerminationReason
 from ..errors import Conflict, Fenced, KeyReused, NotFound
-from ..events import Envelope, RunFinished
+from ..events import Envelope
 from ..ids import first_id
 from ..request import DelegationRequest, Limits
 from ..wire import now
@@ -35,8 +35,10 @@ from .keys import (
     keys_of,
     record_key,
 )
+from .messages import messages_of
 from .record import Claim, acceptance, brief, kept_artifact, kept_run, matches, not_found, published, resource
 from .spend import SPEND
+from .unstarted import ending, state_of
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 LOOKED_THROUGH = 51
@@ -49,7 +51,7 @@ Wanted = tuple[Status | None, str | None, Mapping[str, str]]
 ACCEPT, CLAIM, RENEW, RELEASE, LAPSE, REAP, STALLED, OUTAGE, PREFIX = map(
     Script, ("accept", "claim", "renew", "release", "lapse", "reap", "stalled", "outage", "prefix")
 )
-RECORD, CANCELLING = Script("file", "record"), Script("file", "cancel")
+RECORD, CANCELLING = Script("file", "record"), Script("file", "unstarted", "cancel")
 
 REUSED = {
     "key_reused": "used before with another body",
@@ -288,34 +290,12 @@ class RunStore:
 
     async def _cancel(self, id: str) -> Literal["finished", "asked", "cancelled"]:
         while True:
-            there = await self.redis.hmget(record_key(id), ["seq", "attempt", "created", "request"])
-            if there[0] is None:
-                raise not_found(id)
-            result = ToolAgentResult(
-                delegation_id=id,
-                status=Status.CANCELLED,
-                termination_reason=TerminationReason.CANCELLED,
-                summary="Cancelled before it was started.",
-                attempts=int(there[1]),
-                output_status=None if json.loads(there[3]).get("outputSchema") is None else "missing",
-            )
-            seq = int(there[0])
-            event = Envelope(
-                delegation_id=id, seq=seq + 1, at=now(), attempt=int(there[1]), event=RunFinished(result=result)
-            )
-            keys = [LEASES, *keys_of(id)]
-            arguments = {
-                "id": id,
-                "index": INDEX,
-                "channel": EVENTS,
-                "cancel_channel": CANCEL,
-                "seq": seq,
-                "event": event.to_json(),
-                "result": result.to_json(),
-                "now": now().isoformat(),
-                "retention_seconds": self.retention,
-            }
-            answer = await CANCELLING.run(self.redis, keys, arguments)
+            state = await state_of(self.redis, id)
+            unread = await messages_of(self.redis, id, int(state["read"]))
+            summary, reason = "Cancelled before it was started.", TerminationReason.CANCELLED
+            end = ending(id, state, reason, summary, retention=self.retention, undelivered=unread)
+            arguments = end | {"cancel_channel": CANCEL}
+            answer = await CANCELLING.run(self.redis, [LEASES, *keys_of(id)], arguments)
             if answer == "gone":
                 raise not_found(id)
             if answer != "again":

@@ -1,7 +1,7 @@
 -- Asks for the end of a delegation. One that never ran ends here and now; a running one is notified on the channel. One
 -- that waits for its next attempt is due at once: only a worker can report what it did so far.
 -- KEYS: leases, record, events, and the run's other keys
--- Arguments: id, index (its key), channel (of events), cancel_channel, seq (expected), event, result, now (ISO), retention_seconds
+-- Arguments: those of end_unstarted, cancel_channel
 -- Returns 'gone', 'finished', 'asked', 'cancelled', or 'again' where the record moved on meanwhile.
 local arguments = cjson.decode(ARGV[1])
 local leases, record, events = KEYS[1], KEYS[2], KEYS[3]
@@ -19,12 +19,6 @@ if attempt ~= '0' then
   return 'asked'
 end
 if tonumber(seq) ~= arguments.seq then return 'again' end
-redis.call('XADD', events, (arguments.seq + 1) .. '-0', 'e', arguments.event)
-redis.call('PUBLISH', arguments.channel .. ':' .. arguments.id, arguments.event)
-redis.call('PUBLISH', arguments.channel, arguments.event)
-redis.call('HSET', record, 'status', 'cancelled', 'seq', arguments.seq + 1, 'result', arguments.result,
-  'finished', arguments.now, 'cancel', '1')
-redis.call('ZREM', leases, arguments.id)
-for i = 2, #KEYS do redis.call('EXPIRE', KEYS[i], arguments.retention_seconds) end
-file(arguments.index, arguments.id, record)
+redis.call('HSET', record, 'cancel', '1')
+end_unstarted(arguments, leases, record, events)
 return 'cancelled'

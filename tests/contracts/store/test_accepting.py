@@ -11,9 +11,11 @@ from deputize.shared.connection import Pipe
 from deputize.shared.delegation import Status
 from deputize.shared.errors import Fenced, KeyReused, NotFound
 from deputize.shared.ids import new_id
+from deputize.shared.message import Message, MessageMode
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.disk import PAGE, prune
 from deputize.shared.runs.keys import INDEX, PRUNE, children_key, grants_key, keys_of
+from deputize.shared.runs.messages import send
 from deputize.shared.runs.store import RunStore
 from deputize.worker.emit import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, turn, write
@@ -53,6 +55,7 @@ async def test_what_finished_is_pruned_with_every_key_and_nothing_else_is_touche
     kept = {"artifacts": {"a": "1"}, "permissions": {"prm_1": "{}"}, "path": done.id}
     await write(pipe, done, RunUpdate(history=['{"role":"user"}'], ledger={"call": "asked"}, **kept))
     await store.redis.hset(grants_key(done.id), "grant", "{}")
+    await send(store.redis, done.id, Message.new("hello", MessageMode.STEER), 60)
     await accepted(store, parent_id=done.id)
     await write(pipe, done, ending(done, 2))
     assert await store.redis.exists(*keys_of(done.id)) == len(keys_of(done.id))
