@@ -7,11 +7,15 @@ import pytest
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Conflict, InboxFull, TooLarge
 from deputize.shared.events import MessageReceived
-from deputize.shared.message import MAX_MESSAGE_BYTES, MAX_UNREAD, MessageMode
+from deputize.shared.message import MAX_MESSAGE_BYTES, MAX_UNREAD, Message, MessageMode, MessageRequest
 from deputize.shared.request import AutomaticRetry, Limits
+from deputize.shared.runs.keys import messages_key, record_key
+from deputize.shared.runs.messages import messages_of, send
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, say
-from tests.runs.held import HeldModel, accepted, post, provide, receipts, steer, under_way
+from tests.runs.held import HeldModel, accepted, post, provide, receipts, reported, steer, under_way
+from tests.runs.receipts import check_receipts
+from tests.waiting import until
 
 LOOK, DONE = [call("glob", pattern="*")], [say("done")]
 
@@ -97,8 +101,7 @@ async def test_a_cancelled_delegation_keeps_what_was_never_read(bench: Bench) ->
 
 
 async def test_an_output_that_was_handed_in_is_taken_back_for_a_message(bench: Bench) -> None:
-    hand_in = [call("submit_result", n="{{round}}")]
-    model = provide(bench, HeldModel([call("submit_result", n=1)], [call("submit_result", n=2)], hand_in))
+    model = provide(bench, HeldModel([call("submit_result", n=1)], [call("submit_result", n=2)]))
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     id = await accepted(bench, output_schema=schema)
     async with under_way(bench, id):
@@ -166,10 +169,52 @@ async def test_an_inbox_is_bounded_and_empties_as_it_is_read(bench: Bench) -> No
     assert len(await receipts(bench, id)) == MAX_UNREAD + 1
 
 
+async def test_a_message_whose_notification_was_lost_is_noticed_by_the_next_writes(bench: Bench) -> None:
+    model = provide(bench, HeldModel(LOOK, LOOK, DONE))
+    id = await accepted(bench)
+    async with under_way(bench, id):
+        await model.asked(1)
+        message = Message.new("go on", MessageMode.STEER)
+        await bench.store.redis.rpush(messages_key(id), message.to_json())
+        await bench.store.redis.hset(record_key(id), "messages", "1")
+        model.release()
+        await until(lambda: reported(bench, id, [message.message_id]))
+        model.release(3)
+    assert [each for each, _ in await receipts(bench, id)] == [message.message_id]
+
+
+async def test_what_is_sent_while_a_run_ends_is_in_its_result_or_refused(bench: Bench) -> None:
+    model = provide(bench, HeldModel(DONE))
+    for _ in range(5):
+        id = await accepted(bench, limits=Limits(max_turns=1))
+        async with under_way(bench, id):
+            model.release()
+            await until(lambda id=id: _is_refused(bench, id))
+        assert await check_receipts(bench.store, id) < MAX_UNREAD
+
+
+async def _is_refused(bench: Bench, id: str) -> bool:
+    """Sends messages until one is refused because the work has ended; gives whether it was."""
+    try:
+        while True:
+            await post(bench.store, id, "message.")
+    except InboxFull:
+        return False
+    except Conflict:
+        return True
+
+
+async def test_a_message_that_is_sent_again_because_its_reply_was_lost_is_one(bench: Bench) -> None:
+    id = await accepted(bench)
+    message = Message.new("once", MessageMode.STEER)
+    for _ in range(2):
+        assert await send(bench.store.redis, id, message, 60) == message.message_id
+    assert [each.text for each in await messages_of(bench.store.redis, id)] == ["once"]
+    assert len(await bench.seen(id, MessageReceived)) == 1
+
+
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_a_message_without_a_text_is_refused(text: str) -> None:
-    from deputize.shared.message import MessageRequest
-
     with pytest.raises(ValueError, match="a message needs a text"):
         MessageRequest(text=text)
     assert MessageRequest(text=text, mode=MessageMode.WRAP_UP).mode == "wrapUp"
