@@ -22,6 +22,7 @@ from ..shared.background import Backoff
 from ..shared.delegation import Delegation, Status, ToolAgentStep
 from ..shared.errors import (
     Conflict,
+    InboxFull,
     Invalid,
     KeyReused,
     Misconfigured,
@@ -37,6 +38,7 @@ from ..shared.errors import (
 from ..shared.events import Envelope, RunFinished
 from ..shared.fleet import VERSION_HEADER, ToolCard, WorkerCard, own_version
 from ..shared.log import log
+from ..shared.message import MessageMode, SentMessage
 from ..shared.permission import PermissionOutcome, PermissionRequest
 from ..shared.request import DelegationRequest, Deliver, Limits
 from ..shared.runs.cost import CostReport
@@ -62,7 +64,7 @@ REMEDY = "start one with `deputize up` or set DEPUTIZE_URL"
 
 _KINDS: tuple[type[Refused], ...] = (Unauthorized, NotFound, Conflict, TooLarge, Invalid, SpendCapReached)
 ERRORS = {kind.status: kind for kind in _KINDS}
-NAMED: dict[str, type[Refused]] = {"key-reused": KeyReused, "scope-missing": ScopeMissing}
+NAMED: dict[str, type[Refused]] = {"key-reused": KeyReused, "scope-missing": ScopeMissing, "inbox-full": InboxFull}
 """Errors whose status is that of another one, by the end of their type."""
 PATIENCE_SECONDS = 60.0
 """Seconds for which a broken stream is reconnected before the caller gets an error."""
@@ -203,6 +205,12 @@ class Client(Service):
                 await self.cancel(id)
 
         await asyncio.gather(*map(cancel, ids))
+
+    async def send(
+        self, id: str, text: str = "", mode: MessageMode = MessageMode.STEER, *, by: str | None = None
+    ) -> SentMessage:
+        path, body = f"/v1/delegations/{id}/messages", json.dumps({"text": text, "mode": mode})
+        return await self._read("POST", path, SentMessage.model_validate, content=body)
 
     async def resume(self, id: str) -> Delegation:
         return await self._read("POST", f"/v1/delegations/{id}/resume", Delegation.model_validate)

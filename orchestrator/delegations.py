@@ -20,11 +20,12 @@ from ..shared.events import Envelope, StepCompleted
 from ..shared.fleet import Fleet, ToolCard, WorkerCard
 from ..shared.ids import new_id
 from ..shared.log import log
+from ..shared.message import Message, MessageMode, SentMessage
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from ..shared.queue import Ticket, create_app, send_tickets
 from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits
 from ..shared.request_rules import with_agent
-from ..shared.runs import disk, permissions, webhooks
+from ..shared.runs import disk, messages, permissions, webhooks
 from ..shared.runs.cost import CostReport, cost_report
 from ..shared.runs.disk import DiskUsage, Pruned
 from ..shared.runs.spend import check_caps
@@ -258,6 +259,14 @@ class Delegations(Service):
         async with _redis_guard(self._settings):
             await self.store.cancel(id)
             return await self.store.get(id)
+
+    async def send(
+        self, id: str, text: str = "", mode: MessageMode = MessageMode.STEER, *, by: str | None = None
+    ) -> SentMessage:
+        message = Message.new(text, mode, by)
+        async with _redis_guard(self._settings):
+            sent = await messages.send(self.store.redis, id, message, self._settings.retention_seconds)
+        return SentMessage(message_id=sent)
 
     async def resume(self, id: str) -> Delegation:
         async with _redis_guard(self._settings):

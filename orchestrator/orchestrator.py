@@ -25,6 +25,7 @@ from ..shared.delegation import Data, Delegation, ToolAgentResult
 from ..shared.errors import DeputizeError, Invalid, Misconfigured
 from ..shared.events import Envelope, RunFinished
 from ..shared.facts import VerifyItem
+from ..shared.message import MessageMode
 from ..shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
 from ..shared.redis_access import reached
 from ..shared.request import (
@@ -309,6 +310,17 @@ class Orchestrator:
             raise Invalid(str(error)) from None
         await self.service.answer_permission(id, parsed, reason=reason, arguments=arguments)
 
+    async def send(self, id: str, text: str) -> str:
+        """Sends a message, which the model reads before its next turn; its id is that of the receipt, ``message_read``.
+
+        Raises Conflict for a finished delegation.
+        """
+        return (await self.service.send(id, text)).message_id
+
+    async def wrap_up(self, id: str, text: str = "") -> str:
+        """Asks a delegation to end with one last turn for its report, without further tool calls; idempotent."""
+        return (await self.service.send(id, text, MessageMode.WRAP_UP)).message_id
+
     async def cancel(self, id: str) -> Delegation:
         """Requests cancellation; idempotent."""
         return await self.service.cancel(id)
@@ -382,6 +394,8 @@ class SyncOrchestrator:
     redeliver = _blocking(Orchestrator.redeliver)
     permissions = _blocking(Orchestrator.permissions)
     answer_permission = _blocking(Orchestrator.answer_permission)
+    send = _blocking(Orchestrator.send)
+    wrap_up = _blocking(Orchestrator.wrap_up)
     cancel = _blocking(Orchestrator.cancel)
 
     @overload

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from ..shared.errors import (
+    InboxFull,
     Invalid,
     OutOfSpace,
     Refused,
@@ -61,7 +62,7 @@ def response_to(error: Refused | Unavailable) -> Response:
             headers["WWW-Authenticate"] = 'Bearer realm="deputize"'
         case SpendCapReached():
             headers["Retry-After"] = str(seconds_to_midnight())
-        case Unavailable():
+        case InboxFull() | Unavailable():
             headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         case _:
             pass
@@ -140,7 +141,7 @@ DESCRIPTIONS: dict[int | str, str] = {
     413: "Over a size cap; the detail names it",
     415: "The body is not sent as JSON",
     422: "A field is wrong, or the idempotency key stands for another body",
-    429: "The day's cap on spending is reached; Retry-After is the time until the next day",
+    429: "The day's cap on spending is reached, or too many messages are unread; Retry-After has the seconds to wait",
     503: "Redis is away, or no worker is alive; try again after Retry-After seconds",
     "default": "Any other problem",
 }

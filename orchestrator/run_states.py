@@ -67,9 +67,11 @@ class RunState:
                 self._pause(event)
             case "permission_answered" | "resumed_waiting":
                 self.status = "running"
-            case "model_retried" | "progress" | "error" | "check_completed" | "delivered":
+            case "model_retried" | "progress" | "error" | "check_completed" | "delivered" | "wrap_up_requested":
                 self.step = line_of(event) or ""
-            case "run_finished" | "text_delta" | "thinking_delta" | "step_updated":
+            case (
+                "message_received" | "message_read" | "run_finished" | "text_delta" | "thinking_delta" | "step_updated"
+            ):
                 pass
 
     def line(self) -> str:

@@ -13,6 +13,7 @@ from ..shared.delegation import Delegation, Status, ToolAgentStep
 from ..shared.errors import Conflict, Unavailable
 from ..shared.events import Envelope
 from ..shared.fleet import ToolCard, WorkerCard
+from ..shared.message import MessageMode, SentMessage
 from ..shared.permission import PermissionOutcome, PermissionRequest
 from ..shared.request import DelegationRequest, Deliver, Limits
 from ..shared.runs.cost import CostReport
@@ -125,6 +126,15 @@ class Service(Protocol):
 
     async def cancel(self, id: str) -> Delegation:
         """Requests cancellation; idempotent. A queued delegation is cancelled when this returns."""
+        ...
+
+    async def send(
+        self, id: str, text: str = "", mode: MessageMode = MessageMode.STEER, *, by: str | None = None
+    ) -> SentMessage:
+        """Sends a message to an unfinished delegation, or asks it to wrap up. Raises Conflict for a finished one.
+
+        ``by`` is the name of the sender's token; over HTTP the service uses that of the request.
+        """
         ...
 
     async def resume(self, id: str) -> Delegation:

@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter, computed_field, model_validator
 
 from .errors import DeputizeError
 from .facts import FileChange, GitFacts, Trust, Verification
+from .message import Message
 from .request import DelegationRequest, Limits
 from .text import count
 from .wire import Timestamp, Wire
@@ -48,6 +49,7 @@ class TerminationReason(StrEnum):
     REFUSED = "refused"
     MODEL_UNAVAILABLE = "model_unavailable"
     WORKER_LOST = "worker_lost"
+    WRAPPED_UP = "wrapped_up"
     ERROR = "error"
 
     @property
@@ -139,6 +141,8 @@ class ToolAgentResult(Wire):
     trust: Trust = Trust()
     artifacts: list[Artifact] = Field(default_factory=list)
     reaped: list[str] = Field(default_factory=list)
+    undelivered: list[Message] = Field(default_factory=list)
+    """Messages that came too late for the model to read them."""
 
     @computed_field
     @property
@@ -158,10 +162,11 @@ class ToolAgentResult(Wire):
 
     @property
     def notes(self) -> list[str]:
-        """Returns `1 claim refuted`, `3 calls denied`, `1 step failed, then recovered`, where that is so."""
+        """Returns `1 claim refuted`, `3 calls denied`, `1 message not read`, `1 step failed, then recovered`, if so."""
         denied, failed = self.denied_call_count, self.failed_call_count - self.denied_call_count
         notes = [f"{count(len(self.refuted_claims), 'claim')} refuted"] if self.refuted_claims else []
         notes += [f"{count(denied, 'call')} denied"] if denied else []
+        notes += [f"{count(len(self.undelivered), 'message')} not read"] if self.undelivered else []
         return [*notes, f"{count(failed, 'step')} failed, then recovered"] if self.success and failed > 0 else notes
 
     @model_validator(mode="after")

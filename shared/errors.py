@@ -10,6 +10,7 @@
     │   ├── NotFound             no such delegation (HTTP 404, exit code 2)
     │   ├── Conflict             already decided (HTTP 409)
     │   │   └── KeyReused        the same idempotency key with another body (HTTP 422)
+    │   ├── InboxFull                too many messages that a delegation has not read (HTTP 429, exit code 2)
     │   ├── SpendCapReached      the day's cap on spending is reached (HTTP 429, exit code 5)
     │   ├── Unauthorized         no or wrong token (HTTP 401, exit code 3)
     │   │   └── ScopeMissing     the token is not meant for this (HTTP 403, exit code 3)
@@ -108,6 +109,13 @@ class SpendCapReached(Refused):
 
     status = 429
     title = "Spend cap reached"
+
+
+class InboxFull(Refused):
+    """A delegation has as many unread messages as it may; its model reads all of them before its next turn."""
+
+    status = 429
+    title = "Inbox full"
 
 
 class Unauthorized(Refused):

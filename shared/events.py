@@ -139,6 +139,35 @@ class ResumedWaiting(Event):
     seconds: float
 
 
+# A message
+
+
+class MessageReceived(Event):
+    """A message to the run has arrived; ``by`` is the name of the sender's token."""
+
+    type: Literal["message_received"] = "message_received"
+    message_id: str
+    text: str
+    by: str | None = None
+
+
+class WrapUpRequested(Event):
+    """The work ends at once, with one last turn for the report; ``reason`` is the text of the message."""
+
+    type: Literal["wrap_up_requested"] = "wrap_up_requested"
+    message_id: str
+    by: str | None = None
+    reason: str = ""
+
+
+class MessageRead(Event):
+    """The receipt of a message: it is in the conversation, and ``turn`` is the first one that has it."""
+
+    type: Literal["message_read"] = "message_read"
+    message_id: str
+    turn: int
+
+
 # A step
 
 
@@ -240,6 +269,9 @@ AnyEvent = Annotated[
     | ResumedWaiting
     | StepStarted
     | StepUpdated
+    | MessageReceived
+    | WrapUpRequested
+    | MessageRead
     | PermissionRequested
     | PermissionAnswered
     | StepCompleted

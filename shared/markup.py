@@ -16,6 +16,7 @@ from .text import count
 
 _NAMES = (
     "system_hint",  # worker/prompt.py
+    "caller_message",  # worker/inbox.py
     "tool_calls?",  # worker/xml_calls
     "tool_results?",
     "tool_use",  # what the same is called elsewhere; the agent that reads a result may be any

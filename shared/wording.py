@@ -19,9 +19,12 @@ if TYPE_CHECKING:
         AnyEvent,
         Delivered,
         ErrorSeen,
+        MessageRead,
+        MessageReceived,
         ModelRetried,
         PermissionAnswered,
         PermissionRequested,
+        ProgressMade,
         Replied,
         ResumedWaiting,
         RunFinished,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
         RunStarted,
         TurnStarted,
         Waiting,
+        WrapUpRequested,
     )
     from .facts import GitFacts
     from .permission import PermissionQuestion
@@ -64,18 +68,20 @@ def line_of(event: AnyEvent, at: datetime | None = None) -> str | None:
             return f"turn {event.step.turn_index}  {step_line(event.step, ended)}"
         case "permission_requested" | "permission_answered":
             return _permission(event)
+        case "message_received" | "message_read" | "wrap_up_requested":
+            return _message(event)
         case "check_completed":
             return f"check {event.check + 1} on the {event.on}: {'green' if event.ok else 'red'}"
-        case "progress":
-            return event.message
-        case "error":
-            return _error(event)
+        case "progress" | "error":
+            return _report(event)
         case "text_delta" | "thinking_delta" | "step_updated" | "heartbeat":
             return None
     assert_never(event)
 
 
-def _error(event: ErrorSeen) -> str:
+def _report(event: ProgressMade | ErrorSeen) -> str:
+    if event.type == "progress":
+        return event.message
     named = event.kind == "rate" or event.message.startswith(f"{event.kind}: ")
     return event.message if named else f"{event.kind}: {event.message}"
 
@@ -128,6 +134,15 @@ def _permission(event: PermissionRequested | PermissionAnswered) -> str:
     if event.type == "permission_requested":
         return f"asks for permission: {event.step.title} (`deputize approve {id}` or `deputize deny {id}`)"
     return f"permission {id}: {answer_words(event.outcome, event.by, event.reason)}"
+
+
+def _message(event: MessageReceived | MessageRead | WrapUpRequested) -> str:
+    id = short_id(event.message_id)
+    if event.type == "message_read":
+        return f"turn {event.turn}  message {id} read"
+    line, text = ("message", event.text) if event.type == "message_received" else ("asked to wrap up", event.reason)
+    line += f" {id}" + (f' from token "{event.by}"' if event.by else "")
+    return f"{line}: {cut(text, MAX_TEXT)}" if text else line
 
 
 def answer_words(outcome: str, by: str | None, reason: str | None) -> str:

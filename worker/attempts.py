@@ -57,6 +57,7 @@ HURRIED_SECONDS = 5.0
 _STATUS: Mapping[TerminationReason, FinalStatus] = {
     TerminationReason.COMPLETED: Status.SUCCEEDED,
     TerminationReason.CANCELLED: Status.CANCELLED,
+    TerminationReason.WRAPPED_UP: Status.CANCELLED,
 }
 """All other reasons are failures, limits included, whatever was done before."""
 
@@ -214,7 +215,7 @@ def next_try(claim: Claim, outcome: RunOutcome, meter: Meter, first_delay: float
     asked = claim.request.retry
     if asked is None or claim.retries >= asked.attempts or outcome.reason.value not in asked.on:
         return None
-    if not outcome.may_pass or meter.is_spent:
+    if not outcome.may_pass or meter.is_spent or meter.wraps_up:
         return None
     return RunRetried(
         reason=outcome.reason,

@@ -113,6 +113,12 @@ class Conversation:
         """How many of the messages the last request of this attempt had."""
         return max(self._sent - 1, 0)
 
+    @property
+    def awaits_rest(self) -> bool:
+        """Whether the next reply continues the last one, so that nothing may come between them."""
+        last = self.messages[-1]
+        return last.startswith(GO_ON) or (last.startswith(_REPLY) and b'"type":"server_tool_use"' in last)
+
     def restart(self, *texts: str) -> None:
         """Begins a new conversation with this user message; the previous one stays stored, but is not sent."""
         self._store(RESTART)
@@ -213,6 +219,7 @@ def user_message(*texts: str) -> bytes:
 
 GO_ON = user_message('<system_hint type="reply_').removesuffix(b'"}]}')
 """The beginning of the messages after which a reply continues the one before (``prompt.py``)."""
+_REPLY = b'{"role":"assistant"'
 
 
 def calls_in(message: bytes) -> list[dict[str, Any]]:

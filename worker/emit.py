@@ -89,6 +89,8 @@ class Emitter:
         self.mask = SecretMask(secrets)
         """Masks every known secret value in what leaves the run."""
         self._on_fenced = on_fenced
+        self.on_messages: Callable[[int], None] = lambda stored: None
+        """Called with the number of messages that were sent to the run, after each write, if there are any."""
         self._seq = claim.seq
         self._update = RunUpdate(after=claim.seq, before=len(claim.history), path=" ".join(claim.path))
         self._references: dict[str, str] = {}  # what stands for long texts of the turn's events
@@ -226,9 +228,13 @@ class Emitter:
         return entry
 
     def _written(self, done: asyncio.Future[Any]) -> None:
-        if not done.cancelled() and done.exception() is None and done.result() == "fenced" and not self._fenced:
+        if done.cancelled() or done.exception() is not None or self._fenced:
+            return
+        if (answer := done.result()) == "fenced":
             self._fenced = True
             self._on_fenced()
+        elif answer != "written":
+            self.on_messages(int(answer))
 
     def _send_delta(self, *, complete: bool = True) -> None:
         """Publishes pending live text: before another event all of it.

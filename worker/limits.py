@@ -29,10 +29,14 @@ SMALLEST_REPLY = 64
 
 
 class LimitReached(DeputizeError):
-    """A limit ends the run: a regular termination, not a failure. ``str`` names the limit and its value."""
+    """A limit ends the run: a regular termination, not a failure. ``str`` names the limit and its value.
+
+    With None as its value the caller ends the work, and ``limit`` is the reason in words.
+    """
 
     def __init__(self, reason: TerminationReason, limit: str, value: object) -> None:
-        super().__init__(f"{limit} {plain_number(value) if isinstance(value, float) else value} reached")
+        number = plain_number(value) if isinstance(value, float) else value
+        super().__init__(limit if value is None else f"{limit} {number} reached")
         self.reason = reason
         self.kept = reason.value, limit, value
         """What it can be made of again, as JSON."""
@@ -66,6 +70,8 @@ class Meter:
     """Whether that reply counts as a turn."""
     reached: LimitReached | None = None
     """The limit that ended the run, whose final turn another attempt may have to make."""
+    wraps_up: LimitReached | None = None
+    """Set when the caller has asked the run to wrap up."""
     refused_call: bool = False
     outgrown: int = 0
     """How many bytes the files may have on disk, if they have more."""
@@ -130,9 +136,15 @@ class Meter:
                 may_pass=True,
             )
 
+    def wrap_up(self) -> None:
+        """Ends the work before its next turn: the caller asks for it."""
+        self.wraps_up = LimitReached(TerminationReason.WRAPPED_UP, "its caller asked it to wrap up", None)
+
     def check_turn(self) -> None:
         if self.reached:
             raise self.reached
+        if self.wraps_up:
+            raise self.wraps_up
         if self.outgrown:
             raise LimitReached(TerminationReason.BUDGET, "sandbox.disk_bytes", self.outgrown)
         if self.refused_call:

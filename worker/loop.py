@@ -46,15 +46,21 @@ class Loop:
         return self.run.meter.turns + final
 
     async def work(self) -> None:
-        """Runs turns until the model is done, or has handed in its output.
+        """Runs turns until the model is done, or has handed in its output, and has read what its caller sent.
 
         Raises ``LimitReached``, ``ModelUnavailable``, ``Refused`` and ``Fenced``.
         """
+        async with self.run.inbox.ends_work(lambda: self.run.waits, self.run.meter.check_turn):
+            await self._work()
+        if self.run.meter.reached:
+            raise self.run.meter.reached
+
+    async def _work(self) -> None:
         if open_calls := self.conversation.unanswered(self.last_turn):
             await self.answer(open_calls)
-        elif self.run.ended and self.conversation.recall_last_words():
+        elif self.run.ended and self.conversation.recall_last_words() and not await self.goes_on():
             return  # the worker was lost after the reply that ended the work
-        while self.run.output is None:
+        while self.run.output is None or await self.goes_on():
             reply = await self.turn()
             match self.model_calls.ending(reply):
                 case Ending.CALLS:
@@ -63,15 +69,25 @@ class Loop:
                     await compact(self.model_calls, "the reply reached the end of the model's window")
                 case Ending.DONE:
                     self.model_calls.check_known(reply)
-                    return
+                    if not await self.goes_on():
+                        return
                 case ending:
                     self.model_calls.ask(reply, ending)
-        if self.run.meter.reached:
-            raise self.run.meter.reached
+
+    async def goes_on(self) -> bool:
+        """Returns whether a message came while the last reply was written, and can still be read."""
+        await self.run.inbox.settled()
+        if not (self.run.inbox.unread and self.run.meter.may_go_on):
+            return False
+        self.run.take_back_output()
+        return True
 
     async def turn(self) -> Reply:
         """Runs the model call of the next turn; compacts a conversation that is too long for the model."""
         self.run.meter.check_turn()
+        await self.run.inbox.settled()
+        if not self.conversation.awaits_rest:
+            self.run.inbox.read(self.conversation.ask, self.run.meter.turns + 1)
         if self.conversation.is_full and await self.conversation.fills_window():
             await compact(self.model_calls, "the conversation neared the model's window")
         try:
@@ -108,6 +124,8 @@ class Loop:
         if self.run.output is not None:
             return ""
         self.close_calls(str(limit), note=last_turn(limit, hands_in=self.run.lacks_output))
+        await self.run.inbox.settled()
+        self.run.inbox.read(self.conversation.ask, self.run.meter.turns + 1)
         self.run.meter.reached = limit
         reply = await self.ask(self.run.meter.turns + 1, final=True)
         if reply.calls:

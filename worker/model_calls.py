@@ -279,7 +279,8 @@ async def compact(calls: ModelCalls, why: str) -> None:
     if messages < 2:
         raise ModelUnavailable(f"{why}, and there is nothing to leave out: give the task less context")
     summary = await _summary(calls)
-    conversation.restart(*continued_task(conversation.task, summary, read_files(run.steps.ended)))
+    read = read_files(run.steps.ended)
+    conversation.restart(*continued_task(conversation.task, summary, read, run.inbox.repeated()))
     message = f"{why}: {messages} messages became a summary of {len(summary)} characters"
     run.emit.emit(ProgressMade(message=message))
     calls.checkpoint()

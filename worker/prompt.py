@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from ..shared.delegation import TerminationReason
 from ..shared.markup import harmless
 from ..shared.request import DelegationRequest
 from ..shared.text import visible
@@ -99,20 +100,26 @@ def first_message(request: DelegationRequest, upstreams: str = "") -> tuple[str,
 
 
 def last_turn(limit: LimitReached, *, hands_in: bool = False) -> str:
-    """Returns the request for a summary, or for the output, after a limit has ended the work."""
+    """Returns the request for a summary, or for the output, after a limit or the caller has ended the work."""
+    wraps_up = limit.reason is TerminationReason.WRAPPED_UP
+    begin = f'<system_hint type="wrap_up">The work ends here: {limit}.' if wraps_up else ""
+    begin = begin or f'<system_hint type="limit_reached" limit="{limit}">The work ends here.'
     if hands_in:
         return (
-            f'<system_hint type="limit_reached" limit="{limit}">The work ends here. No tool but submit_result is '
-            "available. Hand in the result now by calling it, as far as it is known.</system_hint>"
+            f"{begin} No tool but submit_result is available. Hand in the result now by calling it, as far as it is "
+            "known.</system_hint>"
         )
     return (
-        f'<system_hint type="limit_reached" limit="{limit}">The work ends here. Tools are no longer available. '
-        "Report now in plain words: what was done, what was found, and what is still to do.</system_hint>"
+        f"{begin} Tools are no longer available. Report now in plain words: what was done, what was found, and what is "
+        "still to do.</system_hint>"
     )
 
 
-def continued_task(task: tuple[str, ...], summary: str, files: Sequence[str]) -> tuple[str, ...]:
-    """Returns the first message of the conversation that replaces one that was too long; it begins as that one did."""
+def continued_task(task: tuple[str, ...], summary: str, files: Sequence[str], messages: str = "") -> tuple[str, ...]:
+    """Returns the first message of the conversation that replaces one that was too long; it begins as that one did.
+
+    ``messages`` are what the caller has sent meanwhile.
+    """
     notes = harmless(summary).text
     parts = [task[-1], f"# Work so far\n\nYou have worked on this already; these are your notes.\n\n{notes}"]
     if files:
@@ -120,4 +127,4 @@ def continued_task(task: tuple[str, ...], summary: str, files: Sequence[str]) ->
         parts.append(
             f"# Files you have read\n\nTheir content is not here any more; read again what you need.\n\n{listed}"
         )
-    return (*task[:-1], "\n\n".join([*parts, "Go on from here."]))
+    return (*task[:-1], "\n\n".join([*parts, *filter(None, [messages]), "Go on from here."]))

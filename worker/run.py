@@ -19,7 +19,7 @@ from ..shared.log import log
 from ..shared.request import GitWorkspace
 from ..shared.runs.cost import MODEL, SPENT
 from ..shared.runs.disk import DISK
-from ..shared.runs.record import OUTPUT, Claim
+from ..shared.runs.record import CLOSED, OUTPUT, Claim
 from ..shared.runs.spend import caps_of
 from ..shared.text import count
 from ..shared.wire import now
@@ -55,6 +55,8 @@ HEARTBEAT_SECONDS = 10.0
 CLOCK_SECONDS = 0.02
 """Seconds after which a clock that is stopped near its end is looked at again."""
 
+_NOT_BEGUN = RunOutcome(TerminationReason.WRAPPED_UP, "Wrapped up before its first turn.")
+
 T = TypeVar("T")
 
 
@@ -70,8 +72,11 @@ class Run:
     ) -> None:
         emit = Emitter(services.pipe, claim, services.settings.secrets, lambda: stop.set(StopReason.FENCED))
         report_step = partial(services.progress.update, claim.id)
-        self.context = RunContext.of(claim, emit, report_step=report_step, free_slot=services.waiting)
+        self.context = RunContext.of(
+            claim, emit, report_step=report_step, free_slot=services.waiting, on_wrap_up=self._wrap_up
+        )
         stop.elapsed = lambda: self.context.meter.elapsed
+        stop.message, emit.on_messages = self.context.inbox.notify, self.context.inbox.note
         self.services = services
         self.stop = stop
         self.heartbeat_seconds = heartbeat_seconds
@@ -95,6 +100,7 @@ class Run:
         """
         logs.delegation.set(self.claim.id)
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
+        self.context.inbox.open(self.services.store.redis, self.services.wrap_up_seconds)
         try:
             outcome = (await self._work()).masked(self.context.emit.mask.text)
             if self.loop is None and not self.claim.is_first:
@@ -103,7 +109,10 @@ class Run:
             if again := next_try(self.claim, outcome, self.context.meter, self.services.retry_seconds):
                 await self._retry(again)
                 return None
+            self.context.emit.set({CLOSED: "1"})  # no further messages: the result has those that came before
             outputs = await self._outputs()
+            await self.context.emit.settled()
+            await self.context.inbox.settled()
             result = await self._delivered(self._result(outcome, outputs), outcome, outputs)
             await self._finish(result, outputs)
             return result
@@ -112,6 +121,7 @@ class Run:
             return None
         finally:
             heartbeat.cancel()
+            self.context.inbox.close()
             self.context.emit.close()
             if self.workspace is not None:
                 self.workspace.close()
@@ -123,6 +133,7 @@ class Run:
             lost = f"{self.claim.lost} workers in a row were lost while they carried this out; it is given up"
             return self._failure(TerminationReason.WORKER_LOST, lost)
         try:
+            await self.context.inbox.settled()
             await discard_files(self.services, self.claim, self.children.check_fence)
             self.context.claim = await with_continued(self.services, self.claim)
             model = await self.services.model(self.claim.request.model)
@@ -158,7 +169,7 @@ class Run:
             limit, when = self.context.meter.out_of_time(), " while the project was set up" * self.claim.is_first
             return RunOutcome(limit.reason, f"Stopped: {limit}{when}.")
         except _CancelledError:
-            return RunOutcome(TerminationReason.CANCELLED, "Cancelled while the project was set up.")
+            return self._cancelled("Cancelled while the project was set up.")
         builder = LoopBuilder(
             run=self.context,
             services=self.services,
@@ -250,9 +261,22 @@ class Run:
             return await self._summarize(loop, self.context.meter.out_of_time())
         except _CancelledError:
             loop.close_calls("the delegation was cancelled")
-            return RunOutcome(TerminationReason.CANCELLED, loop.conversation.last_words)
+            return self._cancelled(loop.conversation.last_words)
+
+    def _cancelled(self, words: str) -> RunOutcome:
+        if self.stop.reason is StopReason.WRAPPED_UP:
+            return _NOT_BEGUN
+        return RunOutcome(TerminationReason.CANCELLED, words)
+
+    def _wrap_up(self) -> None:
+        """Lets the run end before its next turn. Before the first one it ends at once: there is nothing to report."""
+        self.context.meter.wrap_up()
+        if self.loop is None and not self.context.meter.turns:
+            self.stop.set(StopReason.WRAPPED_UP)
 
     async def _summarize(self, loop: Loop, limit: LimitReached) -> RunOutcome:
+        if limit.reason is TerminationReason.WRAPPED_UP and not self.context.meter.turns:
+            return _NOT_BEGUN
         earlier, summary = loop.conversation.last_words, ""
         await self._end_children()
         try:
@@ -293,7 +317,7 @@ class Run:
             raise Fenced
         if not doing.cancelled():
             return doing.result()
-        if self.stop.reason is StopReason.CANCELLED:
+        if self.stop.reason is not None:
             raise _CancelledError
         raise TimeoutError
 
@@ -338,6 +362,7 @@ class Run:
             tool_call_count=self.context.meter.tool_calls,
             attempts=self.claim.attempt - self.given_up,
             artifacts=list(outputs.artifacts),
+            undelivered=[message for message in self.context.inbox.unread if message.text],
             reaped=self.loop.tool_calls.run_tools.context.sandbox.reaped if self.loop else [],
         )
 

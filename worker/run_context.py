@@ -22,6 +22,7 @@ from ..shared.text import clip
 from ..shared.wire import now
 from ..shared.wording import line_of
 from .emit import Emitter
+from .fleet.inbox import Inbox
 from .limits import Meter
 from .models.base import Call, Reply
 from .policy.trust import ReadSources
@@ -166,6 +167,7 @@ class RunContext:
     claim: Claim
     emit: Emitter
     meter: Meter
+    inbox: Inbox
     steps: StepLog
     reading: ReadSources
     file_turns: FileTurns
@@ -189,16 +191,19 @@ class RunContext:
         *,
         report_step: Callable[[str], None] = lambda text: None,
         free_slot: Callable[[], AbstractContextManager[None]] = nullcontext,
+        on_wrap_up: Callable[[], None] = lambda: None,
     ) -> Self:
         """Returns the context with what earlier attempts left.
 
-        ``report_step`` is called with one short line at the start of every step, for monitoring.
+        ``report_step`` is called with one short line at the start of every step, for monitoring; ``on_wrap_up`` when
+        the caller asks the run to wrap up.
         """
         meter = Meter.restored(claim.limits, claim.checkpoint, claim.elapsed)
         return cls(
             claim=claim,
             emit=emit,
             meter=meter,
+            inbox=Inbox(claim, emit.emit, emit.set, on_wrap_up),
             steps=StepLog(emit, report_step),
             reading=ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust()),
             # calls of the turn under way may have changed files unseen
@@ -208,6 +213,11 @@ class RunContext:
             verify_rounds=claim.checkpoint.get("verifyRounds", 0),
             ended=claim.checkpoint.get("ended", False),
         )
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for something outside."""
+        return self._waits > 0
 
     @contextmanager
     def waiting(self) -> Generator[None]:

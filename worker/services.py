@@ -25,6 +25,7 @@ from ..shared.runs.store import RELEASE, RENEW, WRITING, RunStore
 from ..shared.settings import Settings
 from .celery_pool.process import ProgressEvents
 from .fleet.gate import Outages, SharedPrefixes
+from .fleet.inbox import WRAP_UP_SECONDS
 from .fleet.janitor import Janitor, Presence
 from .fleet.lease import Leases
 from .fleet.status import WorkerStatus
@@ -84,6 +85,8 @@ class Services:
     """Seconds after which the copy of a workspace is reported."""
     retry_seconds: float = 1.0
     """The delay of a run's first automatic retry; doubled for each further one."""
+    wrap_up_seconds: float = WRAP_UP_SECONDS
+    """How long the reply and the calls under way may go on when a run is to wrap up."""
 
     async def claim(self, id: str) -> Claim | None:
         token, seconds = random.token_hex(8), self.settings.lease_seconds
@@ -255,6 +258,7 @@ async def _background(services: Services, janitor: Janitor) -> AsyncGenerator[No
             for work in (
                 services.leases.renew_forever(),
                 services.leases.hear_cancels(),
+                services.leases.hear_messages(),
                 janitor.requeue_forever(),
                 janitor.sweep_forever(),
                 WebhookSender(services.settings, services.store.redis).send_forever(),

@@ -70,6 +70,8 @@ class ToolCalls:
 
     async def _check(self, call: Call) -> PolicyCall | ToolResult:
         """Returns the policy's input, or the result that states why the call is not executed."""
+        if ended := self.run.meter.wraps_up:
+            return self.ledger.left(call.key) or not_executed(str(ended))
         if not self.run.meter.take_call() and call.name != SUBMIT:
             return not_executed(f"limit reached (maxToolCalls {self.run.meter.limits.max_tool_calls})")
         try:
@@ -86,6 +88,8 @@ class ToolCalls:
         """Executes one judged call, where it may be; records its result. Its step ends in every case."""
         if self.run.output is not None and not self.ledger.finished(call.key):
             judged = not_executed("the result was handed in before")
+        elif (ended := self.run.meter.wraps_up) and not isinstance(judged, ToolResult):
+            judged = self.ledger.left(call.key) or not_executed(str(ended))
         if isinstance(judged, ToolResult):
             self.results[call.key] = judged
             self.run.steps.refuse(call, judged)

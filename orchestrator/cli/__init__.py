@@ -30,6 +30,8 @@ COMMANDS = {
     "deliver": ("follow_up:deliver", "Push the changes of a run over a git repository as a branch."),
     "pull": ("pull:pull", "Fetch files of a run, such as those that a patch cannot hold."),
     "cancel": ("follow_up:cancel", "Stop delegations."),
+    "send": ("follow_up:send", "Send a message to a delegation that is under way."),
+    "wrap-up": ("follow_up:wrap_up", "Let a delegation end with a report."),
     "permissions": ("permissions:permissions", "List the calls that wait for a person's permission."),
     "approve": ("permissions:approve", "Approve a call that waits."),
     "deny": ("permissions:deny", "Refuse a call that waits."),

@@ -1,4 +1,4 @@
-"""`continue`, `retry`, `resume`, `cancel` and `prune`: what can be done with a delegation that exists."""
+"""`continue`, `retry`, `resume`, `send`, `wrap-up`, `cancel` and `prune`: what can be done with a delegation."""
 
 from __future__ import annotations
 
@@ -152,6 +152,47 @@ async def deliver(id: str, as_json: bool, **given: Any) -> Exit:
         output.line(f"{git.branch} is {git.commit}")
         output.lines([git.pull_request_url] if git.pull_request_url else [])
     return Exit.SUCCEEDED
+
+
+@click.command(cls=StrictCommand)
+@click.argument("id")
+@click.argument("text", type=TEXT, metavar=TEXT_SHOWN)
+@click.option("--json", "as_json", is_flag=True, help="The message's id as one JSON object.")
+@asynchronous
+async def send(id: str, text: str, as_json: bool) -> None:
+    """Send a message to a delegation that is not finished: its model reads TEXT before its next turn, once.
+
+    It belongs to the task from then on. `deputize watch ID` shows when it was read; one that came too late is in the
+    result. An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    """
+    if not text.strip():
+        raise click.UsageError("the message is empty")
+    await _send(id, text, as_json, "steer")
+
+
+@click.command("wrap-up", cls=StrictCommand)
+@click.argument("id")
+@click.argument("text", type=TEXT, metavar=f"[{TEXT_SHOWN}]", default="")
+@click.option("--json", "as_json", is_flag=True, help="The message's id as one JSON object.")
+@asynchronous
+async def wrap_up(id: str, text: str, as_json: bool) -> None:
+    """Let a delegation end with a report: no further tool calls, one last turn, and its changes of files are kept.
+
+    A reply or a call under way has 10 seconds to end. Its model reads TEXT for the report. One that never ran ends at
+    once. An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    """
+    await _send(id, text, as_json, "wrapUp")
+
+
+async def _send(id: str, text: str, as_json: bool, mode: str) -> None:
+    from ...shared.message import MessageMode
+
+    async with connect(load_settings()) as service:
+        sent = await service.client.send(await full_id(service.client, id), text, MessageMode(mode))
+    if as_json:
+        output.json_line(sent.to_json())
+    else:
+        output.line(sent.message_id)
 
 
 @click.command()

@@ -59,6 +59,20 @@ class CancelArguments(Request):
     """The delegation, dlg_…"""
 
 
+class SendArguments(Request):
+    id: DelegationId
+    """The delegation, dlg_…"""
+    text: str = Field(pattern=r"\S")
+    """What its model reads before its next turn, at most 16 KiB."""
+
+
+class WrapUpArguments(Request):
+    id: DelegationId
+    """The delegation, dlg_…"""
+    text: str = ""
+    """What its model reads for its report, at most 16 KiB."""
+
+
 class ListArguments(Request):
     status: Status | None = None
     """Only those of this status."""

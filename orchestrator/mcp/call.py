@@ -27,7 +27,7 @@ NEWS = {"permission_requested", "permission_answered", "waiting", "resumed_waiti
 """The events after which a permission request may have come or been answered."""
 REPORTED = {
     *("run_started", "run_resumed", "run_retried", "model_retried", "permission_answered", "step_completed"),
-    "check_completed",
+    *("check_completed", "message_read", "wrap_up_requested"),
 }
 """The events that are reported at once."""
 

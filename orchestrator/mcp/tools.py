@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from ...shared.delegation import Delegation
 from ...shared.errors import Invalid, Unavailable
+from ...shared.message import MessageMode, SentMessage
 from ...shared.request import DelegationRequest
 from ...shared.runs.permissions import delegation_of
 from ...shared.text import count
@@ -23,6 +24,8 @@ from .arguments import (
     ManyArguments,
     PendingArguments,
     ResultArguments,
+    SendArguments,
+    WrapUpArguments,
 )
 from .call import ANSWER, Answer, Call, OpenQuestion, Round, Wait
 from .outcome import (
@@ -103,6 +106,20 @@ async def cancel(call: Call, wanted: CancelArguments) -> Answer:
     content = outcome(await (await call.source.service()).cancel(wanted.id))
     await call.record([content.id])
     return Answer(line_of(content) + ("" if content.status.finished else "; it was asked to end"), content)
+
+
+async def send_message(call: Call, given: SendArguments) -> Answer:
+    return await _sent(call, given, MessageMode.STEER, "the event message_read shows that it was read")
+
+
+async def wrap_up(call: Call, given: WrapUpArguments) -> Answer:
+    return await _sent(call, given, MessageMode.WRAP_UP, "delegate_result waits for the report")
+
+
+async def _sent(call: Call, given: SendArguments | WrapUpArguments, mode: MessageMode, next_step: str) -> Answer:
+    sent = await (await call.source.service()).send(given.id, given.text, mode, by=call.by)
+    await call.record([given.id])
+    return Answer(f"{sent.message_id} sent to {given.id}; {next_step}", sent)
 
 
 async def pending_permissions(call: Call, wanted: PendingArguments) -> Answer:
@@ -238,6 +255,26 @@ TOOLS = {
         CancelArguments,
         Outcome,
         cancel,
+        idempotent=True,
+        destructive=True,
+    ),
+    "send_message": ToolSpec(
+        "Send a message to a delegation",
+        "Send a delegation that is under way what it should know or do differently; its model reads it before its next "
+        "turn, once, as a part of its task. An error where it has ended; a message that its model could not read any "
+        "more is in its result.",
+        SendArguments,
+        SentMessage,
+        send_message,
+        open_world=True,
+    ),
+    "wrap_up": ToolSpec(
+        "Let a delegation wrap up",
+        "End a delegation that is under way with a report: no further tool calls, one last turn, and its changes of "
+        "files are kept. Its terminationReason is then wrapped_up. Where no report is needed use cancel.",
+        WrapUpArguments,
+        SentMessage,
+        wrap_up,
         idempotent=True,
         destructive=True,
     ),

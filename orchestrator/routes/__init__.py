@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from ...shared.message import MessageRequest
 from ...shared.permission import PermissionReply
 from ...shared.request import Batch, DelegationRequest
 from . import delegations, operations, runs
@@ -26,6 +27,7 @@ OPEN: list[APIRouter] = [operations.health_router]
 
 BODIES: list[type[BaseModel]] = [
     *(DelegationRequest, Batch, delegations.Prune, delegations.Continue, delegations.Retry),
-    PermissionReply,
+    *(PermissionReply, MessageRequest),
+    MessageRequest,
 ]
 """Every model of a request body."""

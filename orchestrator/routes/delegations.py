@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from ...shared.delegation import Delegation, Status, ToolAgentStep
 from ...shared.errors import Invalid, TooLarge
+from ...shared.message import MAX_MESSAGE_BYTES, MessageRequest, SentMessage
 from ...shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, Batch, DelegationRequest, Deliver, Limits
 from ...shared.runs.disk import Pruned
 from ...shared.wire import Request
@@ -25,6 +26,8 @@ from ..sse import until_disconnect
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_WAIT_SECONDS = 60.0
 MAX_PRUNE_BYTES = 4096
+MAX_MESSAGE_BODY_BYTES = 6 * MAX_MESSAGE_BYTES + 1024
+"""In JSON a byte may take six."""
 
 WITHHELD = "withheld: the token lacks the scope read"
 STATE = ("id", "status", "created_at", "started_at", "finished_at", "attempt", "effective_limits", "paused")
@@ -194,6 +197,27 @@ async def get_delegation(
 async def cancel_delegation(service: Service, id: str, note: Note) -> Delegation:
     """Cancels a queued or running delegation; idempotent, and without effect on a finished one."""
     return shown(await service.cancel(id), note)
+
+
+@router.post(
+    "/delegations/{id}/messages",
+    status_code=202,
+    responses=problem_responses(400, 404, 408, 409, 413, 415, 422, 429),
+    openapi_extra=document(MessageRequest),
+)
+async def send_message(
+    service: Service,
+    id: str,
+    message: Annotated[MessageRequest, Depends(body_of(MessageRequest, MAX_MESSAGE_BODY_BYTES))],
+    note: Note,
+) -> SentMessage:
+    """Sends a message to a delegation, which its model reads before its next turn, once; `message_read` is the receipt.
+
+    With the mode `wrapUp` the work ends: no further tool calls, and one last turn for the report; a second request is
+    without effect. 409 where the work has ended, 429 where 20 messages are unread.
+    """
+    note.ids.append(id)
+    return await service.send(id, message.text, message.mode, by=note.token)
 
 
 @router.post("/delegations/{id}/resume", status_code=202, responses=problem_responses(404, 409))

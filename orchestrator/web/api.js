@@ -92,3 +92,12 @@ export async function answer(id, outcome, { reason, argumentsText } = {}) {
     body: `{${fields.join(",")}}`,
   });
 }
+
+/** Sends a message to a delegation; its mode is `steer` or `wrapUp`. */
+export async function sendMessage(id, text, mode) {
+  await open(`v1/delegations/${id}/messages`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ text, mode }),
+  });
+}

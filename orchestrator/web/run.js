@@ -4,6 +4,7 @@ import { get, open } from "./api.js";
 import { facts, SIGNS, statusText } from "./delegations.js";
 import { block, diffView, folded } from "./details.js";
 import { byId, h, setText } from "./dom.js";
+import { MessageForm } from "./messages.js";
 import { EventStream } from "./stream.js";
 import { cut, visible, visibleBlock, visibleJson } from "./text.js";
 
@@ -25,6 +26,7 @@ export class Run {
   #parts = null;
   #finished = false;
   #outcome = null;
+  #message = null;
 
   /** Shows a delegation, or none with null. */
   show(id) {
@@ -32,6 +34,7 @@ export class Run {
     this.#id = id;
     this.#finished = false;
     this.#outcome = h("p", { class: "faint" });
+    this.#message = new MessageForm(id);
     const panel = byId("run");
     panel.hidden = id === null;
     if (id === null) {
@@ -79,6 +82,7 @@ export class Run {
       head: h("header", {}, h("h2", { id: "run-title", tabindex: "-1" }, "…"),
         h("a", { href: "#", class: "quiet close" }, "Close")),
       state: h("p", { class: "meta" }),
+      message: this.#message.node,
       result: h("div", { class: "result" }),
       request: h("div", {}),
       title: h("h3", { id: "events-title" }, "Events"),
@@ -98,6 +102,7 @@ export class Run {
       const rest = Object.fromEntries(Object.entries(asked).filter(([name]) => name !== "task"));
       request.append(folded("Request", [block("Task", visibleBlock(asked.task)), block("Request", visibleJson(rest))]));
     }
+    this.#message.update(delegation.result !== null);
     if (delegation.result) this.#showResult(delegation);
   }
 

@@ -9,6 +9,8 @@ EVENTS = "deputize:events"
 """Channel of every durable event; with ``:<id>`` appended, of all events of one delegation."""
 CANCEL = "deputize:cancel"
 """Channel of cancellation requests: ids."""
+MESSAGES = "deputize:messages"
+"""Channel of messages to running delegations: ids of the delegations."""
 PRUNE = "deputize:prune"
 """Channel of requests to remove files: the minimum age of ended delegations in seconds, then ids of any age."""
 PENDING = "deputize:permissions"
@@ -109,6 +111,10 @@ def webhooks_key(id: str) -> str:
     return f"{record_key(id)}:webhooks"
 
 
+def messages_key(id: str) -> str:
+    return f"{record_key(id)}:messages"
+
+
 def permission_channel(id: str) -> str:
     return f"{PENDING}:{id}"
 
@@ -116,4 +122,4 @@ def permission_channel(id: str) -> str:
 def keys_of(id: str) -> list[str]:
     """Returns all keys of one delegation, which get a time to live when it ends."""
     of_the_run = record_key, events_key, history_key, ledger_key, children_key, artifacts_key
-    return [key(id) for key in (*of_the_run, permissions_key, grants_key, webhooks_key, dependants_key)]
+    return [key(id) for key in (*of_the_run, permissions_key, grants_key, webhooks_key, dependants_key, messages_key)]

@@ -31,6 +31,9 @@ FILE_TURNS = "file_turns"
 OUTPUT = "output"
 WEBHOOK = "webhook"
 UPSTREAMS = "upstreams"
+ANNOUNCED = "announced"
+READ = "read"
+CLOSED = "closed"
 """Fields of the record."""
 ENDLESS = 1_000_000_000
 Get = Callable[[str], Awaitable[Delegation]]
@@ -226,6 +229,15 @@ class Claim:
     upstreams: str = ""
     """The reports on the delegations that it waited for (``upstreams.py``), as JSON; "" where it waited for none."""
 
+    messages: int = 0
+    """How many messages were sent to the run."""
+
+    announced: int = 0
+    """How many of them its events have reported."""
+
+    read: int = 0
+    """How many of them the conversation of this try has."""
+
     @property
     def is_first(self) -> bool:
         """Returns whether no attempt of the same try precedes this one."""
@@ -263,6 +275,9 @@ class Claim:
             output=fields.get(OUTPUT) or None,
             webhook=Webhook.model_validate_json(fields[WEBHOOK]) if fields.get(WEBHOOK) else None,
             upstreams=fields.get(UPSTREAMS) or "",
+            messages=int(fields.get("messages") or 0),
+            announced=int(fields.get(ANNOUNCED) or 0),
+            read=int(fields.get(READ) or 0),
             retries=int(fields.get("retries") or 0),
             retried_after=int(fields.get("retried_after") or 0),
             stalled=stalled is not None and int(stalled) == attempt - 1,

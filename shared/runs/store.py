@@ -15,9 +15,9 @@ from typing import Any, Literal
 from redis.asyncio import Redis
 
 from ..connection import Pipe, Script
-from ..delegation import Delegation, Status, TerminationReason, ToolAgentResult
+from ..delegation import Delegation, Status, TerminationReason
 from ..errors import Conflict, Fenced, KeyReused, NotFound
-from ..events import Envelope, RunFinished
+from ..events import Envelope
 from ..ids import first_id
 from ..request import DelegationRequest, Limits
 from ..webhooks import Webhook
@@ -29,7 +29,6 @@ from .keys import (
     EVENTS,
     INDEX,
     LEASES,
-    WEBHOOKS,
     children_key,
     events_key,
     filed_key,
@@ -37,9 +36,10 @@ from .keys import (
     keys_of,
     record_key,
 )
-from .record import WEBHOOK, Claim, acceptance, brief, kept_artifact, kept_run, matches, not_found, published, resource
+from .messages import messages_of
+from .record import READ, Claim, acceptance, brief, kept_artifact, kept_run, matches, not_found, published, resource
 from .spend import SPEND
-from .webhooks import queued
+from .unstarted import ending, state_of
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 LOOKED_THROUGH = 51
@@ -52,7 +52,7 @@ Wanted = tuple[Status | None, str | None, Mapping[str, str]]
 ACCEPT, CLAIM, RENEW, RELEASE, LAPSE, REAP, STALLED, OUTAGE, PREFIX = map(
     Script, ("accept", "claim", "renew", "release", "lapse", "reap", "stalled", "outage", "prefix")
 )
-RECORD, CANCELLING = Script("file", "notify", "record"), Script("file", "notify", "cancel")
+RECORD, CANCELLING = Script("file", "notify", "record"), Script("file", "notify", "unstarted", "cancel")
 
 REUSED = {
     "key_reused": "used before with another body",
@@ -306,37 +306,11 @@ class RunStore:
         self, id: str, ended: Mapping[str, Any], *, in_vain: bool = False
     ) -> Literal["finished", "asked", "cancelled"]:
         while True:
-            there = await self.redis.hmget(record_key(id), ["seq", "attempt", "created", "request", WEBHOOK])
-            if there[0] is None:
-                raise not_found(id)
-            result = ToolAgentResult(
-                **ended,
-                delegation_id=id,
-                attempts=int(there[1]),
-                output_status=None if json.loads(there[3]).get("outputSchema") is None else "missing",
-            )
-            seq = int(there[0])
-            event = Envelope(
-                delegation_id=id, seq=seq + 1, at=now(), attempt=int(there[1]), event=RunFinished(result=result)
-            )
-            webhook = Webhook.model_validate_json(there[4]) if there[4] else None
-            keys = [LEASES, *keys_of(id)]
-            arguments = {
-                "id": id,
-                "index": INDEX,
-                "channel": EVENTS,
-                "cancel_channel": CANCEL,
-                "seq": seq,
-                "event": event.to_json(),
-                "result": result.to_json(),
-                "status": result.status,
-                "in_vain": in_vain,
-                "now": now().isoformat(),
-                "retention_seconds": self.retention,
-                "webhooks": WEBHOOKS,
-                "notifications": queued(id, webhook, seq + 1, event.event),
-            }
-            answer = await CANCELLING.run(self.redis, keys, arguments)
+            state = await state_of(self.redis, id)
+            unread = await messages_of(self.redis, id, int(state[READ] or 0))
+            end = ending(id, state, ended, retention=self.retention, undelivered=unread)
+            arguments = end | {"cancel_channel": CANCEL, "in_vain": in_vain}
+            answer = await CANCELLING.run(self.redis, [LEASES, *keys_of(id)], arguments)
             if answer == "gone":
                 raise not_found(id)
             if answer != "again":

@@ -28,13 +28,15 @@ from deputize.shared.delegation import (
     ToolAgentStep,
     Usage,
 )
-from deputize.shared.errors import Conflict, KeyReused, NotFound, TooLarge
+from deputize.shared.errors import Conflict, InboxFull, KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
 from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
+from deputize.shared.message import MAX_UNREAD, Message, MessageMode, SentMessage
 from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits
 from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
+from deputize.shared.runs.messages import received
 from deputize.shared.runs.record import brief, matches, not_found
 from deputize.shared.runs.store import REUSED
 from deputize.shared.runs.webhooks import Notification
@@ -51,6 +53,8 @@ class FakeService(FakePermissions):
         self.runs: dict[str, Delegation] = {}
         self.kept: dict[str, list[Envelope]] = {}
         self.patches: dict[str, str] = {}
+        self.inboxes: dict[str, list[Message]] = {}
+        """The messages that were sent, all of them unread."""
         self.made: dict[tuple[str, str], list[str]] = {}
         """Artifacts: all versions by delegation and name."""
         self.notified: dict[str, list[Notification]] = {}
@@ -90,6 +94,7 @@ class FakeService(FakePermissions):
         endings: dict[TerminationReason, FinalStatus] = {
             TerminationReason.COMPLETED: Status.SUCCEEDED,
             TerminationReason.CANCELLED: Status.CANCELLED,
+            TerminationReason.WRAPPED_UP: Status.CANCELLED,
         }
         status = endings.get(reason, Status.FAILED)
         result = ToolAgentResult(delegation_id=id, status=status, termination_reason=reason, **fields)
@@ -242,6 +247,28 @@ class FakeService(FakePermissions):
         self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
     ) -> AcceptedDelegation:
         return await self.create(repeated_request(self._known(id), idempotency_key, from_turn))
+
+    async def send(
+        self, id: str, text: str = "", mode: MessageMode = MessageMode.STEER, *, by: str | None = None
+    ) -> SentMessage:
+        """One that never ran ends by a request to wrap up; of all others the event is there at once."""
+        run, message = self._known(id), Message.new(text, mode, by)
+        wraps_up, inbox = mode is MessageMode.WRAP_UP, self.inboxes.setdefault(id, [])
+        if wraps_up and (first := next((each for each in inbox if each.mode is mode), None)):
+            return SentMessage(message_id=first.message_id)
+        if run.status.finished:
+            raise Conflict(f"{id} has ended, so nothing reads a message; `deputize continue {id}` goes on with it")
+        if not wraps_up and len(inbox) >= MAX_UNREAD:
+            raise InboxFull(
+                f"{id} has {MAX_UNREAD} messages that its model has not read; send more after its next turn"
+            )
+        inbox.append(message)
+        self._say(id, received(message))
+        if wraps_up and run.status is Status.QUEUED:
+            unread = [each for each in inbox if each.text]
+            words = "Wrapped up before it was started."
+            self.finish(id, TerminationReason.WRAPPED_UP, summary=words, attempts=0, undelivered=unread)
+        return SentMessage(message_id=message.message_id)
 
     async def resume(self, id: str) -> Delegation:
         if self._known(id).status.finished:

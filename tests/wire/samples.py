@@ -229,6 +229,9 @@ _EVENTS: list[dict[str, Any]] = [
         "of": 2,
         "delaySeconds": 1.0,
     },
+    {"type": "message_received", "messageId": "msg_1", "text": "Leave the tests as they are.", "by": "ada"},
+    {"type": "message_read", "messageId": "msg_1", "turn": 4},
+    {"type": "wrap_up_requested", "messageId": "msg_2", "by": None, "reason": "That is enough."},
 ]
 TRANSIENT = {"text_delta", "thinking_delta", "step_updated", "heartbeat"}
 

@@ -13,7 +13,7 @@ from functools import partial
 from ...shared.bus import Bus
 from ...shared.connection import Pipe
 from ...shared.log import log
-from ...shared.runs.keys import CANCEL, LEASES, record_key
+from ...shared.runs.keys import CANCEL, LEASES, MESSAGES, record_key
 from ...shared.runs.record import Claim
 from ...shared.runs.store import RENEW
 from ..standby.process import Standby
@@ -23,6 +23,8 @@ class StopReason(Enum):
     """Why a run is stopped from outside."""
 
     CANCELLED = "cancelled"
+    WRAPPED_UP = "wrapped_up"
+    """Before the first turn: later the loop ends itself, and reports."""
     FENCED = "fenced"
 
 
@@ -34,6 +36,8 @@ class StopSignal:
         self.reason: StopReason | None = None
         self.elapsed: Callable[[], float] | None = None
         """Set by the run: returns the seconds of its time that are used, which are stored with its lease."""
+        self.message: Callable[[], None] = lambda: None
+        """Set by the run: called when a message was sent to it."""
 
     @property
     def used(self) -> dict[str, int]:
@@ -142,3 +146,11 @@ class Leases:
                 id = await inbox.get()
                 if id is not None and id in self._held:
                     self._held[id].signal.set(StopReason.CANCELLED)
+
+    async def hear_messages(self) -> None:
+        """Listens for messages to runs. A missed one is found by the answer of the run's next write."""
+        async with self.bus.listen(MESSAGES) as inbox:
+            while True:
+                id = await inbox.get()
+                if id is not None and id in self._held:
+                    self._held[id].signal.message()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...shared.delegation import TerminationReason
+from ...shared.delegation import Status, TerminationReason
 from ...shared.facts import Check, CommandCheck, Verification, VerifyItem
 from ...shared.markup import harmless
 from ...shared.text import clip
@@ -39,8 +39,8 @@ class Rounds:
         """
         while True:
             outcome = await attempt(loop.work())
-            if outcome.reason is TerminationReason.CANCELLED:
-                return outcome, Verification.incomplete("the delegation was cancelled")
+            if outcome.status is Status.CANCELLED:
+                return outcome, Verification.incomplete(f"the delegation was {outcome.reason.value.replace('_', ' ')}")
             await loop.tool_calls.run_tools.context.sandbox.shells.end()  # nothing may change what is checked
             outcome, verification = await checked(outcome, self.verifier.verify())
             verification = verification.model_copy(update={"rounds": self.run.verify_rounds})

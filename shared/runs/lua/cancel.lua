@@ -2,8 +2,7 @@
 -- that waits for its next attempt is due at once: only a worker can report what it did so far. Where it waits in vain
 -- for others, it ends only if it still does.
 -- KEYS: leases, record, events, and the run's other keys
--- Arguments: id, index (its key), channel (of events), cancel_channel, seq (expected), event, result, status, in_vain,
---   now (ISO), retention_seconds, webhooks and notifications (for notify.lua)
+-- Arguments: those of end_unstarted, cancel_channel, in_vain
 -- Returns 'gone', 'finished', 'asked', 'cancelled', or 'again' where the record moved on meanwhile.
 local arguments = cjson.decode(ARGV[1])
 local leases, record, events = KEYS[1], KEYS[2], KEYS[3]
@@ -22,13 +21,6 @@ if attempt ~= '0' then
   return 'asked'
 end
 if tonumber(seq) ~= arguments.seq then return 'again' end
-redis.call('XADD', events, (arguments.seq + 1) .. '-0', 'e', arguments.event)
-redis.call('PUBLISH', arguments.channel .. ':' .. arguments.id, arguments.event)
-redis.call('PUBLISH', arguments.channel, arguments.event)
-redis.call('HSET', record, 'status', arguments.status, 'seq', arguments.seq + 1, 'result', arguments.result,
-  'finished', arguments.now, 'cancel', '1')
-notify(arguments.webhooks, arguments.id, record, arguments.notifications)
-redis.call('ZREM', leases, arguments.id)
-for i = 2, #KEYS do redis.call('EXPIRE', KEYS[i], arguments.retention_seconds) end
-file(arguments.index, arguments.id, record, leases)
+redis.call('HSET', record, 'cancel', '1')
+end_unstarted(arguments, leases, record, events)
 return 'cancelled'

@@ -12,8 +12,8 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function claimed(fence, attempt)
   local answer = {'claimed', 'fence', fence, 'attempt', attempt}
   local names = {'seq', 'request', 'limits', 'checkpoint', 'depth', 'lost', 'ended', 'cancel', 'retries',
-    'retried_after', 'file_turns', 'trust', 'path', 'elapsed_ms', 'output', 'webhook',
-    'upstreams'}
+    'retried_after', 'file_turns', 'trust', 'path', 'elapsed_ms', 'output', 'webhook', 'upstreams', 'messages',
+    'announced', 'read'}
   local values = redis.call('HMGET', record, unpack(names))
   for at, name in ipairs(names) do
     if values[at] then

@@ -1,16 +1,18 @@
 -- The only writer of a run: all that it writes joins the record in one step, and only for the holder of the fence.
 -- Writing the same again changes nothing (events by their number, history by its length), so a lost answer is retried.
--- KEYS: leases, pending permissions, record, events, history, ledger, children, artifacts, permissions, grants, webhooks
+-- KEYS: leases, pending permissions, record, events, history, ledger, children, artifacts, permissions, grants, and the
+--   run's other keys
 -- Arguments: id, index (its key), fence, channel, retention_seconds (0: the run goes on), retry_ms (only where it is done
 --   again from the start: the next claim is due after that time, and history, ledger and kit are dropped), after (the
 --   number of the last event), before (the history's length), webhooks and notifications (for notify.lua), and how many values of each kind follow in ARGV, as they are
 --   and in this order: events (seq, event, and how it is stored, '': as it is), history (entry), ledger (call, state; a
 --   call of '' empties the ledger: its turn is answered), fields (name, value), artifacts (name, content), permissions
 --   (name, value; a name without a colon is a request's id, and it is pending from then on), path (of the run, for these)
--- Returns 'written', or 'fenced' where the fence is another's, or where earlier writes of this run are gone.
+-- Returns 'written', or instead of it how many messages were sent to the run, if any; or 'fenced' where the fence is
+-- another's, or where earlier writes of this run are gone.
 local arguments = cjson.decode(ARGV[1])
 local leases, pending, record, events, history, ledger, _, artifacts, permissions = unpack(KEYS)
-local held, finisher, seq = unpack(redis.call('HMGET', record, 'fence', 'finisher', 'seq'))
+local held, finisher, seq, messages = unpack(redis.call('HMGET', record, 'fence', 'finisher', 'seq', 'messages'))
 local ends, retry_ms = arguments.retention_seconds > 0, arguments.retry_ms
 if held ~= arguments.fence then
   -- The answer to our own last write may have been lost: then the record has who finished it.
@@ -72,10 +74,10 @@ if retry_ms then
   local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
   local attempt, cancel = unpack(redis.call('HMGET', record, 'attempt', 'cancel'))
   redis.call('DEL', history, ledger)
-  redis.call('HDEL', record, 'tools', 'stalled', 'file_turns', 'trust', 'elapsed_ms', 'output')
+  redis.call('HDEL', record, 'tools', 'stalled', 'file_turns', 'trust', 'elapsed_ms', 'output', 'read')
   redis.call('HINCRBY', record, 'retries', 1)
   redis.call('HSET', record, 'status', 'queued', 'fence', '', 'worker', '', 'finisher', arguments.fence,
     'ended', 'retried', 'retried_after', attempt, 'lost', 0)
   redis.call('ZADD', leases, cancel and 0 or now + retry_ms, arguments.id)
 end
-return 'written'
+return messages or 'written'

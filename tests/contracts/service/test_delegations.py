@@ -70,6 +70,7 @@ async def test_an_unknown_id_is_not_found_whatever_is_asked_of_it(service: Deleg
         lambda: service.patch(id),
         lambda: service.artifact(id, "report.md"),
         lambda: service.cancel(id),
+        lambda: service.send(id, "hello"),
         lambda: anext(service.follow(id)),
     ]
     for ask in asked:

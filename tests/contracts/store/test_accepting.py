@@ -11,9 +11,11 @@ from deputize.shared.connection import Pipe
 from deputize.shared.delegation import Status
 from deputize.shared.errors import Fenced, KeyReused, NotFound
 from deputize.shared.ids import new_id
+from deputize.shared.message import Message, MessageMode
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.disk import PAGE, prune
 from deputize.shared.runs.keys import INDEX, PRUNE, children_key, dependants_key, grants_key, keys_of, webhooks_key
+from deputize.shared.runs.messages import send
 from deputize.shared.runs.store import RunStore
 from deputize.worker.emit import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, turn, write
@@ -54,6 +56,7 @@ async def test_what_finished_is_pruned_with_every_key_and_nothing_else_is_touche
     await write(pipe, done, RunUpdate(history=['{"role":"user"}'], ledger={"call": "asked"}, **kept))
     await store.redis.hset(grants_key(done.id), "grant", "{}")
     await store.redis.hset(webhooks_key(done.id), "2", "{}")
+    await send(store.redis, done.id, Message.new("hello", MessageMode.STEER), 60)
     await accepted(store, parent_id=done.id)
     await write(pipe, done, ending(done, 2))
     kept_keys = {*keys_of(done.id)} - {dependants_key(done.id)}  # which goes with the end

@@ -1,0 +1,20 @@
+-- Ends a delegation that never ran: its last events, result and retention in one step.
+-- Arguments: id, index (its key), channel (of events), seq (of the event before), events, status, result, now (ISO),
+--   retention_seconds, webhooks and notifications (for notify.lua)
+local function add_events(arguments, record, stream, events)
+  for at, event in ipairs(events) do
+    redis.call('XADD', stream, (arguments.seq + at) .. '-0', 'e', event)
+    redis.call('PUBLISH', arguments.channel .. ':' .. arguments.id, event)
+    redis.call('PUBLISH', arguments.channel, event)
+  end
+  redis.call('HSET', record, 'seq', arguments.seq + #events)
+end
+
+local function end_unstarted(arguments, leases, record, events)
+  add_events(arguments, record, events, arguments.events)
+  redis.call('HSET', record, 'status', arguments.status, 'result', arguments.result, 'finished', arguments.now)
+  notify(arguments.webhooks, arguments.id, record, arguments.notifications)
+  redis.call('ZREM', leases, arguments.id)
+  for i = 2, #KEYS do redis.call('EXPIRE', KEYS[i], arguments.retention_seconds) end
+  file(arguments.index, arguments.id, record, leases)
+end

@@ -1,0 +1,72 @@
+"""The end of a delegation that no worker has begun: its last events and its result, for the scripts that end it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..delegation import ToolAgentResult
+from ..events import Envelope, Event, RunFinished, capped
+from ..message import Message
+from ..webhooks import Webhook
+from ..wire import now
+from .keys import EVENTS, INDEX, WEBHOOKS, record_key
+from .record import READ, WEBHOOK, not_found
+from .webhooks import queued
+
+
+async def state_of(redis: Any, id: str) -> Mapping[str, str]:
+    """Returns what the scripts must still find when they end a delegation. Raises ``NotFound``."""
+    names = ["seq", "attempt", "request", READ, WEBHOOK]
+    values = await redis.hmget(record_key(id), names)
+    if values[0] is None:
+        raise not_found(id)
+    return dict(zip(names, (value or "" for value in values), strict=True))
+
+
+def ending(
+    id: str,
+    state: Mapping[str, str],
+    ended: Mapping[str, Any],
+    *,
+    retention: int,
+    undelivered: Sequence[Message] = (),
+    before: Sequence[Event] = (),
+) -> dict[str, Any]:
+    """Returns the arguments of ``end_unstarted`` (``unstarted.lua``).
+
+    ``ended`` are fields of the result; the events ``before`` precede the last one.
+    """
+    result = ToolAgentResult(
+        **ended,
+        delegation_id=id,
+        attempts=int(state["attempt"]),
+        output_status=None if json.loads(state["request"]).get("outputSchema") is None else "missing",
+        undelivered=[message for message in undelivered if message.text],
+    )
+    finished, webhook = RunFinished(result=result), state[WEBHOOK]
+    number = int(state["seq"]) + len(before) + 1
+    return {
+        "id": id,
+        "index": INDEX,
+        "channel": EVENTS,
+        "seq": int(state["seq"]),
+        "events": numbered(id, state, [*before, finished]),
+        "status": result.status,
+        "result": result.to_json(),
+        "now": now().isoformat(),
+        "retention_seconds": retention,
+        "webhooks": WEBHOOKS,
+        "notifications": queued(id, Webhook.model_validate_json(webhook) if webhook else None, number, finished),
+    }
+
+
+def numbered(id: str, state: Mapping[str, str], events: Sequence[Event]) -> list[str]:
+    """Returns the next events of a delegation that no worker has, as they are published."""
+    seq, attempt = int(state["seq"]), int(state["attempt"])
+    envelopes = [
+        Envelope.model_construct(delegation_id=id, seq=seq + at, at=now(), attempt=attempt, event=event)
+        for at, event in enumerate(events, 1)
+    ]
+    return [capped(envelope.to_json()) for envelope in envelopes]
