@@ -22,7 +22,7 @@ from ..shared.ids import new_id
 from ..shared.log import log
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from ..shared.queue import Ticket, create_app, send_tickets
-from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits
+from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.request_rules import with_agent
 from ..shared.runs import disk, permissions
 from ..shared.runs.cost import CostReport, cost_report
@@ -36,8 +36,9 @@ from .audit_log import AuditPage, AuditRecord
 from .continuation import check_continued, continued_request, repeated_request
 from .delivery import delivered, note_delivered
 from .home import is_full, no_space
+from .merges import planned
 from .request_checks import check_requests
-from .service import AcceptedDelegation, PageOf, Service
+from .service import AcceptedDelegation, MergeReport, PageOf, Service
 from .stack import NO_WORKER
 from .uploads import AcceptedUpload, receive
 from .workspace_files import FileList, OpenedFile, list_files, open_file
@@ -264,6 +265,13 @@ class Delegations(Service):
             if git := await delivered(delegation, wanted, patch, self._settings):
                 await note_delivered(self.store.redis, id, git)
             return await self._found(id)
+
+    async def merge(self, wanted: MergeRequest) -> MergeReport:
+        async with _redis_guard(self._settings):
+            report, request = await planned(self.store, self._settings, wanted)
+        if request is None:
+            return report
+        return report.model_copy(update={"delegation": (await self.create(request)).delegation})
 
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from ...shared.permission import PermissionReply
-from ...shared.request import Batch, DelegationRequest
+from ...shared.request import Batch, DelegationRequest, MergeRequest
 from . import delegations, operations, runs
 
 ROUTERS: list[APIRouter] = [
@@ -25,6 +25,6 @@ OPEN: list[APIRouter] = [operations.health_router]
 
 BODIES: list[type[BaseModel]] = [
     *(DelegationRequest, Batch, delegations.Prune, delegations.Continue, delegations.Retry),
-    PermissionReply,
+    *(PermissionReply, MergeRequest),
 ]
 """Every model of a request body."""

@@ -19,7 +19,7 @@ from .keys import BILLS, INDEX, LEASES, PRUNE, keys_of, record_key
 DISK = "disk"
 """The field of a record with the bytes on disk of its workspace and artifacts."""
 CONTINUES = "continues"
-"""The field of a record with the id of the delegation that it continues, or repeats in part, whose files it copies."""
+"""The field of a record with the id of the delegation whose files it copies: it continues, repeats or merges it."""
 UPLOAD = "upload"
 """The field of a record with the upload that its workspace is made of."""
 MAX_IDS = 1000

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from deputize.orchestrator.continuation import continued_request, repeated_request
+from deputize.orchestrator.merges import merge_request
 from deputize.orchestrator.request_checks import check_upload
-from deputize.orchestrator.service import AcceptedDelegation, PageOf
+from deputize.orchestrator.service import AcceptedDelegation, MergeReport, PageOf
 from deputize.orchestrator.stack import NO_WORKER
 from deputize.orchestrator.uploads import AcceptedUpload, receive
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
@@ -30,9 +31,10 @@ from deputize.shared.delegation import (
 )
 from deputize.shared.errors import Conflict, KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
+from deputize.shared.facts import MergeConflict
 from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
-from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits
+from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits, MergeRequest
 from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.record import brief, matches, not_found
@@ -54,6 +56,8 @@ class FakeService(FakePermissions):
         """Artifacts: all versions by delegation and name."""
         self.workspaces = Path("/nonexistent")
         """Where the files of delegations are."""
+        self.conflicts: list[MergeConflict] = []
+        """What excludes each other in every merge."""
         self.following = 0
         """How many followers are open now."""
         self.waiting = 0
@@ -249,6 +253,17 @@ class FakeService(FakePermissions):
         result = delegation.result.model_copy(update={"git": made})
         self.runs[id] = delegation.model_copy(update={"result": result})
         return self.runs[id]
+
+    async def merge(self, wanted: MergeRequest) -> MergeReport:
+        first, *_ = known = [self._known(id) for id in wanted.distinct]
+        for each in known:
+            if each.result is None:
+                raise Conflict(f"{each.id} is {each.status}, so it cannot be merged yet; wait for its end")
+        report = MergeReport(conflicts=self.conflicts, files=["a.txt"])
+        if self.conflicts or wanted.dry_run:
+            return report
+        created = await self.create(merge_request(first.request, wanted))
+        return report.model_copy(update={"delegation": created.delegation})
 
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
