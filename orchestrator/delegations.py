@@ -33,10 +33,9 @@ from ..shared.settings import Settings
 from ..shared.wire import now
 from . import audit_log
 from .audit_log import AuditPage, AuditRecord
-from .continuation import check_continued, continued_request, repeated_request
+from .continuation import check_continued, continued_request, planned_merge, repeated_request
 from .delivery import delivered, note_delivered
 from .home import is_full, no_space
-from .merges import planned
 from .request_checks import check_requests
 from .service import AcceptedDelegation, MergeReport, PageOf, Service
 from .stack import NO_WORKER
@@ -268,7 +267,7 @@ class Delegations(Service):
 
     async def merge(self, wanted: MergeRequest) -> MergeReport:
         async with _redis_guard(self._settings):
-            report, request = await planned(self.store, self._settings, wanted)
+            report, request = await planned_merge(self.store, self._settings, wanted)
         if request is None:
             return report
         return report.model_copy(update={"delegation": (await self.create(request)).delegation})

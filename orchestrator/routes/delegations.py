@@ -11,7 +11,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
 from ...shared.delegation import Delegation, Status, ToolAgentStep
-from ...shared.errors import Invalid, TooLarge
+from ...shared.errors import Conflict, Invalid, TooLarge
 from ...shared.request import (
     MAX_ENTRIES,
     MAX_NAME,
@@ -23,10 +23,10 @@ from ...shared.request import (
     MergeRequest,
 )
 from ...shared.runs.disk import Pruned
+from ...shared.text import count
 from ...shared.wire import Request
 from ..access_tokens import RequestNote, name_of_caller
 from ..dependencies import MAX_BATCH_VALUES, Note, Service, body_of, document, one_key
-from ..merges import without_texts
 from ..problems import problem_responses
 from ..scopes import Scope
 from ..service import AcceptedDelegation, Items, MergeReport, PageOf
@@ -358,5 +358,8 @@ async def merge_delegations(
     note.ids += wanted.ids
     made = report.delegation and located(AcceptedDelegation(report.delegation, replayed=False), response, note)
     response.status_code = 202 if made else 200
-    report = report if _may_read(note) else without_texts(report, WITHHELD)
-    return report.model_copy(update={"delegation": made})
+    if _may_read(note):
+        return report.model_copy(update={"delegation": made})
+    if report.conflicts:
+        raise Conflict(f"nothing was merged: {count(len(report.conflicts), 'conflict')}, which the scope read shows")
+    return MergeReport(conflicts=[], files=[], delegation=made)

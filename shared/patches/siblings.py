@@ -85,14 +85,12 @@ def _conflicts(base: Directory, part: PatchPart, side: Side, others: Sequence[Si
     """Yields a conflict for each side that alone excludes this part of ``side``, else for that which completes it."""
     mine, *theirs = [near for each in (side, *others) if (near := _near(part, each)).parts]
     path = printable_path(part.path)
-    if why := _refusal(base, [mine]):
+    if (why := _refusal(base, [mine])) or not theirs:
         yield MergeConflict(path=path, sides=[_shown(part, mine)], why=why)
         return
     excluding = [each for each in theirs if _refusal(base, [mine, each])]
-    if not excluding:
-        enough = (each for at, each in enumerate(theirs) if _refusal(base, [*theirs[: at + 1], mine]))
-        excluding = [next(enough)]
-    for each in excluding:
+    together = (each for at, each in enumerate(theirs) if _refusal(base, [*theirs[: at + 1], mine]))
+    for each in excluding or [next(together, theirs[-1])]:
         yield MergeConflict(path=path, sides=[_shown(part, mine, each.parts), _shown(part, each, mine.parts)])
 
 

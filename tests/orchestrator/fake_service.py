@@ -13,8 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from deputize.orchestrator.continuation import continued_request, repeated_request
-from deputize.orchestrator.merges import merge_request
+from deputize.orchestrator.continuation import continued_request, merge_request, repeated_request
 from deputize.orchestrator.request_checks import check_upload
 from deputize.orchestrator.service import AcceptedDelegation, MergeReport, PageOf
 from deputize.orchestrator.stack import NO_WORKER
