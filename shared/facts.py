@@ -209,13 +209,13 @@ class MergeConflict(Wire):
 
 
 class Incompatible(Wire):
-    """Delegations whose results pass the checks without each other, and not together: as a rule two."""
+    """Delegations whose results fail the checks together, and not without each other: as a rule two."""
 
     ids: list[str]
     checks: int
     """How many merges were checked to find them."""
     why: str
-    """What the first failing check of all results together was."""
+    """Why the checks refute exactly these together."""
 
 
 class MergeFacts(Wire):
@@ -225,8 +225,7 @@ class MergeFacts(Wire):
     """Where there is one, nothing was merged."""
     incompatible: list[Incompatible] = Field(default_factory=list)
     compatible: list[str] | None = None
-    """All without one of each incompatible group: the checks do not refute them together. Null where that is not known.
-    """
+    """All but one of each incompatible group: not refuted together. Null where that is not known."""
 
 
 class Trust(Wire):
