@@ -40,12 +40,12 @@ from ..shared.fleet import VERSION_HEADER, ToolCard, WorkerCard, own_version
 from ..shared.log import log
 from ..shared.message import MessageMode, SentMessage
 from ..shared.permission import PermissionOutcome, PermissionRequest
-from ..shared.request import DelegationRequest, Deliver, Limits
+from ..shared.request import DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.runs.cost import CostReport
 from ..shared.text import visible
 from ..shared.wire import LONGEST_SHOWN
 from .audit_log import AuditPage
-from .service import AcceptedDelegation, Items, PageOf, Service
+from .service import AcceptedDelegation, Items, MergeReport, PageOf, Service
 from .uploads import AcceptedUpload, Upload
 from .workspace_files import FileList
 
@@ -219,6 +219,10 @@ class Client(Service):
         body = wanted.model_dump_json(by_alias=True, exclude_unset=True) if wanted else "{}"
         path, patient = f"/v1/delegations/{id}/deliver", httpx2.Timeout(DELIVERY_SECONDS)
         return await self._read("POST", path, Delegation.model_validate, content=body, timeout=patient)
+
+    async def merge(self, wanted: MergeRequest) -> MergeReport:
+        body, patient = wanted.model_dump_json(by_alias=True, exclude_unset=True), httpx2.Timeout(DELIVERY_SECONDS)
+        return await self._read("POST", "/v1/merges", MergeReport.model_validate, content=body, timeout=patient)
 
     async def answer_permission(
         self,

@@ -1,15 +1,22 @@
-"""Requests that follow a finished delegation: one that continues it, and one that repeats it."""
+"""Requests that follow finished delegations: that continue one, repeat it, or merge several."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ..shared.delegation import Delegation
 from ..shared.errors import Conflict, Invalid
-from ..shared.request import DelegationRequest, Limits
+from ..shared.patch_format import printable_path
+from ..shared.patches.directory import Directory
+from ..shared.patches.siblings import Side, merged, results_of
+from ..shared.request import DelegationRequest, Limits, MergeRequest
 from ..shared.runs.record import files_before, files_gone, nothing_to_continue
 from ..shared.runs.store import RunStore
 from ..shared.settings import Settings
+from ..shared.workspaces import BASE
+from .service import MergeReport
 
 _OF_CONVERSATION = ("model", "tool_call_style")
 _OF_TASK = ("task", "context", "expected_outcome", "system_prompt", "after")
@@ -59,6 +66,43 @@ async def check_continued(store: RunStore, request: DelegationRequest, settings:
         await files_before(store.redis, earlier, request.from_turn)
     if settings.local and not (settings.workspaces / earlier.id).exists():
         raise Conflict(files_gone(earlier.id))
+
+
+async def planned_merge(
+    store: RunStore, settings: Settings, wanted: MergeRequest
+) -> tuple[MergeReport, DelegationRequest | None]:
+    """Returns what the merge would be, and the request that carries it out, unless there are conflicts.
+
+    Raises NotFound and Conflict as ``results_of`` does, and Conflict where the files are out of this service's reach.
+    """
+    (first, *_), sides = await results_of(store, wanted.distinct)
+    report = await asyncio.to_thread(_planned, settings.workspaces / first.id, sides)
+    return report, None if report.conflicts or wanted.dry_run else merge_request(first.request, wanted)
+
+
+def _planned(folder: Path, sides: Sequence[Side]) -> MergeReport:
+    try:
+        base = Directory(folder / BASE)
+    except OSError:
+        raise Conflict(files_gone(folder.name)) from None
+    with base:
+        plan, conflicts = merged(base, sides)
+    return MergeReport(conflicts=conflicts, files=sorted(map(printable_path, plan.states)))
+
+
+def merge_request(first: DelegationRequest, wanted: MergeRequest) -> DelegationRequest:
+    """Returns the request of the delegation that carries the merge out, in the sandbox of the ``first`` one."""
+    ids = wanted.distinct
+    return DelegationRequest(
+        task=f"Merge {', '.join(ids)}",
+        agent=first.agent,
+        workspace=first.workspace,
+        merges=ids,
+        verify=wanted.verify,
+        protect=wanted.protect,
+        limits=Limits(timeout_seconds=wanted.timeout_seconds),
+        idempotency_key=wanted.idempotency_key,
+    )
 
 
 def _standalone(request: DelegationRequest, key: str | None, changed: Mapping[str, object]) -> DelegationRequest:

@@ -23,7 +23,7 @@ from ..shared.log import log
 from ..shared.message import Message, MessageMode, SentMessage
 from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionRequest
 from ..shared.queue import Ticket, create_app, send_tickets
-from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits
+from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.request_rules import with_agent
 from ..shared.runs import disk, messages, permissions, webhooks
 from ..shared.runs.cost import CostReport, cost_report
@@ -35,11 +35,11 @@ from ..shared.settings import Settings
 from ..shared.wire import now
 from . import audit_log
 from .audit_log import AuditPage, AuditRecord
-from .continuation import check_continued, continued_request, repeated_request
+from .continuation import check_continued, continued_request, planned_merge, repeated_request
 from .delivery import delivered, note_delivered
 from .home import is_full, no_space
 from .request_checks import check_after, check_requests
-from .service import AcceptedDelegation, PageOf, Service
+from .service import AcceptedDelegation, MergeReport, PageOf, Service
 from .stack import NO_WORKER
 from .uploads import AcceptedUpload, receive
 from .workspace_files import FileList, OpenedFile, list_files, open_file
@@ -287,6 +287,13 @@ class Delegations(Service):
     async def redeliver(self, id: str) -> None:
         async with _redis_guard(self._settings):
             await webhooks.redeliver(self.store.redis, id)
+
+    async def merge(self, wanted: MergeRequest) -> MergeReport:
+        async with _redis_guard(self._settings):
+            report, request = await planned_merge(self.store, self._settings, wanted)
+        if request is None:
+            return report
+        return report.model_copy(update={"delegation": (await self.create(request)).delegation})
 
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False

@@ -16,7 +16,7 @@ from functools import wraps
 from inspect import isawaitable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Concatenate, Literal, NotRequired, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pydantic import ValidationError
@@ -29,88 +29,24 @@ from ..shared.message import MessageMode
 from ..shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
 from ..shared.redis_access import reached
 from ..shared.request import (
-    After,
-    ApprovalMode,
-    AutomaticRetry,
     DelegationRequest,
     Deliver,
     Limits,
-    RetryReason,
-    WorkspaceSpec,
+    MergeRequest,
 )
 from ..shared.runs.webhooks import Notification
 from ..shared.settings import Settings
-from ..shared.webhooks import Webhook
 from ..shared.wire import Request, explain
 from .client import Client
 from .delegations import open_service
 from .packing import pack
-from .service import Service, follow_unless_paused, refuse_paused
+from .request_fields import MergeFields, RequestFields
+from .service import MergeReport, Service, follow_unless_paused, refuse_paused
 from .stack import stack_in_use
 
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R", bound=Request)
-
-# The fields of a request are keyword arguments, so that a type checker finds a misspelt one.
-
-
-class LimitFields(TypedDict, total=False):
-    """The fields of ``Limits``."""
-
-    max_turns: int
-    max_tool_calls: int
-    timeout_seconds: float
-    max_tokens: int | None
-    max_cost_usd: float | None
-
-
-class RetryFields(TypedDict):
-    """The fields of ``AutomaticRetry``."""
-
-    attempts: int
-    on: NotRequired[Sequence[RetryReason]]
-
-
-class AfterFields(TypedDict):
-    """The fields of ``After``."""
-
-    id: str
-    require: NotRequired[Literal["verified", "finished"]]
-
-
-class RequestFields(TypedDict, total=False):
-    """The fields of ``DelegationRequest`` beside its task. A path as ``workspace`` stands for a copy of a directory."""
-
-    context: str
-    shared_context_length: int
-    expected_outcome: str
-    session_id: str | None
-    message_id: str | None
-    limits: Limits | LimitFields
-    tools: Sequence[str] | None
-    agent: str | None
-    system_prompt: str | None
-    approval_mode: ApprovalMode | Literal["ask", "sandboxed", "auto", "readOnly"]
-    model: str | None
-    tool_call_style: Literal["native", "xml"]
-    workspace: str | Path | WorkspaceSpec | Mapping[str, Any]
-    deliver: Deliver | Mapping[str, Any] | None
-    output_schema: Mapping[str, Any] | type[Any] | None
-    verify: Sequence[VerifyItem | Mapping[str, Any]]
-    protect: Sequence[str] | None
-    max_verify_rounds: int
-    after: Sequence[After | AfterFields]
-    labels: Mapping[str, str]
-    priority: int
-    webhook: Webhook | Mapping[str, Any] | None
-    retry: AutomaticRetry | RetryFields | None
-    parent_id: str | None
-    idempotency_key: str | None
-    continues: str | None
-    retry_of: str | None
-    from_turn: int | None
-
 
 EventCallback = Callable[[Envelope], None]
 OnEvent = EventCallback | Callable[[Envelope], Awaitable[None]]
@@ -291,6 +227,27 @@ class Orchestrator:
         """Sends all notifications of a delegation again, under the same ids."""
         await self.service.redeliver(id)
 
+    async def merge(
+        self,
+        ids: Sequence[str],
+        *,
+        verify: Sequence[VerifyItem | Mapping[str, Any]] = (),
+        dry_run: bool = False,
+        **fields: Unpack[MergeFields],
+    ) -> MergeReport:
+        """Merges the results of finished delegations over the same files, and waits for the checks of the merged files.
+
+        All of them or, where the report has ``conflicts``, none. ``report.result.verification`` is the verdict, and
+        ``report.result.merge.incompatible`` names what fails the checks together. The merge is a delegation: it can be
+        delivered, and merged with others.
+        """
+        asked = {**fields, "ids": ids, "verify": verify, "dry_run": dry_run}
+        report = await self.service.merge(_validated(MergeRequest, asked))
+        if report.delegation is None:
+            return report
+        await self.result(report.delegation.id)
+        return report.model_copy(update={"delegation": await self.service.get(report.delegation.id)})
+
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
         """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
         return await self.service.permissions(delegation)
@@ -392,6 +349,7 @@ class SyncOrchestrator:
     deliver = _blocking(Orchestrator.deliver)
     webhooks = _blocking(Orchestrator.webhooks)
     redeliver = _blocking(Orchestrator.redeliver)
+    merge = _blocking(Orchestrator.merge)
     permissions = _blocking(Orchestrator.permissions)
     answer_permission = _blocking(Orchestrator.answer_permission)
     send = _blocking(Orchestrator.send)

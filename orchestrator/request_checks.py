@@ -74,9 +74,9 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
     _check_commands(request, settings)
     if reason := foreign_script(request.model, settings):
         raise Invalid(reason, [{"pointer": "/model", "detail": reason}])
-    if isinstance(request.workspace, DirectoryWorkspace):
+    if isinstance(request.workspace, DirectoryWorkspace) and not request.merges:
         _check_directory(Path(request.workspace.path), settings)
-    if isinstance(request.workspace, ArchiveWorkspace) and not request.builds_on:  # which has files of its own
+    if isinstance(request.workspace, ArchiveWorkspace) and not (request.builds_on or request.merges):  # has files
         check_upload(request.workspace.upload, settings)
     check_git(request, settings)
     if request.webhook and (reason := settings.webhook.refusal(request.webhook)):

@@ -35,6 +35,7 @@ ROUTES: Mapping[tuple[str, str], frozenset[Scope]] = {
     ("POST", "/v1/delegations/{id}/resume"): _SUBMIT,
     ("POST", "/v1/delegations/{id}/retry"): _SUBMIT,
     ("POST", "/v1/delegations/{id}/webhooks:redeliver"): _SUBMIT,
+    ("POST", "/v1/merges"): _SUBMIT,
     ("PUT", "/v1/uploads"): _SUBMIT,
     ("GET", "/v1/cost"): _READ,
     ("GET", "/v1/delegations"): _READ,

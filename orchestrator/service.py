@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from ..shared.delegation import Delegation, Status, ToolAgentStep
+from ..shared.delegation import Delegation, Status, ToolAgentResult, ToolAgentStep
 from ..shared.errors import Conflict, Unavailable
 from ..shared.events import Envelope
+from ..shared.facts import MergeConflict
 from ..shared.fleet import ToolCard, WorkerCard
 from ..shared.message import MessageMode, SentMessage
 from ..shared.permission import PermissionOutcome, PermissionRequest
-from ..shared.request import DelegationRequest, Deliver, Limits
+from ..shared.request import DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.runs.cost import CostReport
 from ..shared.wire import Wire
 from .audit_log import AuditPage
@@ -44,6 +45,22 @@ class Items(Wire):
 
 class PageOf(Items):
     next_cursor: str | None = None
+
+
+class MergeReport(Wire):
+    """What becomes of a merge."""
+
+    conflicts: list[MergeConflict]
+    """What excludes each other: where there is anything, nothing is merged."""
+    files: list[str]
+    """The paths that the merge changes; where there are conflicts, those that it could."""
+    delegation: Delegation | None = None
+    """That which merges and checks them; its result has the verdict, and its patch all changes. Null: none does."""
+
+    @property
+    def result(self) -> ToolAgentResult | None:
+        """The result of the merge, once there is one."""
+        return self.delegation and self.delegation.result
 
 
 class Service(Protocol):
@@ -151,6 +168,13 @@ class Service(Protocol):
 
     async def redeliver(self, id: str) -> None:
         """Sends all notifications of a delegation again, under the same ids. Raises Conflict where there are none."""
+        ...
+
+    async def merge(self, wanted: MergeRequest) -> MergeReport:
+        """Merges the results of finished delegations over the same files: as a delegation, unless there are conflicts.
+
+        Raises Conflict where one is not finished, began with other files, or is not complete.
+        """
         ...
 
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import Field, TypeAdapter, computed_field, model_validator
 
 from .errors import DeputizeError
-from .facts import FileChange, GitFacts, Trust, Verification
+from .facts import FileChange, GitFacts, MergeFacts, Trust, Verification
 from .message import Message
 from .request import DelegationRequest, Limits
 from .text import count
@@ -138,6 +138,8 @@ class ToolAgentResult(Wire):
     verification: Verification = Verification()
     git: GitFacts | None = None
     """Null where its workspace was not cloned from a git repository."""
+    merge: MergeFacts | None = Field(default=None, exclude_if=lambda merge: merge is None)
+    """Left out of all results but those of merges."""
     trust: Trust = Trust()
     artifacts: list[Artifact] = Field(default_factory=list)
     reaped: list[str] = Field(default_factory=list)

@@ -190,6 +190,45 @@ class GitFacts(Wire):
     pull_request_url: str | None = None
 
 
+class MergeSide(Wire):
+    """What one delegation did to a path."""
+
+    id: str
+    change: Literal["created", "modified", "deleted", "renamed"]
+    text: str = ""
+    """Its lines with signs, as in a patch, at most 2,000 characters; of a text that both changed those about the same
+    place. Empty for all but texts."""
+
+
+class MergeConflict(Wire):
+    """What two delegations did to a path and excludes each other; with one side, what fits nothing that was there."""
+
+    path: str
+    sides: list[MergeSide]
+    why: str | None = None
+    """Why the one side does not fit."""
+
+
+class Incompatible(Wire):
+    """Delegations whose results fail the checks together, and not without each other: as a rule two."""
+
+    ids: list[str]
+    checks: int
+    """How many merges were checked to find them."""
+    why: str
+    """Why the checks refute exactly these together."""
+
+
+class MergeFacts(Wire):
+    """What became of a merge: without conflicts it has all results, and each that is incompatible is named."""
+
+    conflicts: list[MergeConflict] = Field(default_factory=list)
+    """Where there is one, nothing was merged."""
+    incompatible: list[Incompatible] = Field(default_factory=list)
+    compatible: list[str] | None = None
+    """All but one of each incompatible group: not refuted together. Null where that is not known."""
+
+
 class Trust(Wire):
     """What a conversation has read, so that its words can be judged by where they may come from.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -146,6 +147,11 @@ def check_path(path: str) -> None:
     """Raises Invalid for a path that leads elsewhere."""
     if not is_safe(path):
         raise Invalid(f"{path!r}, which this delegation names, is not a safe path")
+
+
+def printable_path(path: str) -> str:
+    """Returns the path as valid UTF-8, with other bytes as backslash escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def is_safe(path: str) -> bool:

@@ -246,6 +246,12 @@ class DelegationRequest(Request):
     from_turn: int | None = _bounded(None, "fromTurn")
     """The turn of `retryOf` with which this one begins: its conversation and its files until then are kept."""
 
+    merges: list[Annotated[str, Field(max_length=MAX_NAME)]] = Field(
+        default_factory=list, max_length=MAX_ENTRIES, exclude_if=lambda ids: not ids
+    )
+    """The finished delegations over the same files whose changes it merges; that needs no model, and the task is only
+    its title."""
+
     @property
     def title(self) -> str:
         """The task's first line, at most 80 characters, for lists and Flower."""
@@ -310,3 +316,25 @@ class Batch(Request):
             )
             for request in self.requests
         ]
+
+
+class MergeRequest(Request):
+    """Finished delegations over the same files, whose changes become one result, unless there are conflicts."""
+
+    ids: list[Annotated[str, Field(max_length=MAX_NAME)]] = Field(min_length=1, max_length=MAX_ENTRIES)
+    """In this order."""
+    dry_run: bool = False
+    """Whether it is only found out what excludes each other."""
+    verify: VerifyItems = Field(default_factory=list)
+    """Checks of the merged files; where they fail, it is found out which results fail together."""
+    protect: list[Glob] | None = Field(default=None, max_length=MAX_ENTRIES)
+    """As in the request of a delegation."""
+    timeout_seconds: float = Field(default=3600, gt=0, allow_inf_nan=False)
+    """Seconds for all checks together."""
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
+    """A repeated request with the same key returns the first delegation instead of a second one."""
+
+    @property
+    def distinct(self) -> list[str]:
+        """The ids, each once."""
+        return [*dict.fromkeys(self.ids)]

@@ -130,6 +130,7 @@ OPTIONS = {
     "continues": Option("--continues", "ID", "The finished delegation that it goes on with."),
     "retryOf": Option("--retry-of", "ID", "The finished delegation that it repeats."),
     "fromTurn": Option("--from-turn", "N", "The turn of --retry-of to begin with.", kind="whole", least=1),
+    "merges": Option("--merges", "A,B", "Finished delegations to merge, without a model; see `merge`.", kind="names"),
 }
 """Pointer into a request: the option that sets the value there. ``task`` and ``workspace`` have no entry: an argument
 and several options set them (``orchestrator/cli/request_options.py``)."""

@@ -229,10 +229,12 @@ def next_try(claim: Claim, outcome: RunOutcome, meter: Meter, first_delay: float
 async def discard_files(services: Services, claim: Claim, check_fence: Callable[[], Awaitable[None]]) -> None:
     """Deletes what the failed try left, before this one begins: its conversation knows nothing of it.
 
-    Without a history no worker has begun it. ``check_fence`` raises ``Fenced`` for an attempt that comes too late.
+    Without a history no worker has begun it. A merge begins anew with each attempt. ``check_fence`` raises ``Fenced``
+    for an attempt that comes too late.
     """
     folder = services.settings.workspaces / claim.id
-    if not claim.retries or claim.history or not await run_in_thread(folder.exists):
+    again = claim.retries or (claim.request.merges and not claim.is_first)
+    if not again or claim.history or not await run_in_thread(folder.exists):
         return
     await check_fence()
     aside = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic_core import to_json
 
@@ -15,6 +15,7 @@ from ..shared.delegation import Progress, Status, TerminationReason, ToolAgentRe
 from ..shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, RepositoryFailed, WorkspaceLost
 from ..shared.events import Delivered, Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
 from ..shared.facts import SummaryClaim, Verification
+from ..shared.fleet import ToolTraits
 from ..shared.log import log
 from ..shared.request import GitWorkspace
 from ..shared.runs.cost import MODEL, SPENT
@@ -51,7 +52,12 @@ from .toolkit.offer import RunOffer
 from .workspace.patches import Facts
 from .workspace.workspace import Workspace
 
+if TYPE_CHECKING:
+    from .merges.merge import Merge
+
 HEARTBEAT_SECONDS = 10.0
+NO_MODEL = "no model"
+"""What a merge begins with."""
 CLOCK_SECONDS = 0.02
 """Seconds after which a clock that is stopped near its end is looked at again."""
 
@@ -87,7 +93,8 @@ class Run:
         self.verification: Verification | None = None
         """None without checks, and where none of them was reached."""
         self.loop: Loop | None = None
-        """None until the run begins to work."""
+        """None until the run begins to work, and in a merge."""
+        self.merge: Merge | None = None
 
     @property
     def claim(self) -> Claim:
@@ -136,11 +143,7 @@ class Run:
             await self.context.inbox.settled()
             await discard_files(self.services, self.claim, self.children.check_fence)
             self.context.claim = await with_continued(self.services, self.claim)
-            model = await self.services.model(self.claim.request.model)
-            self.context.emit.set({MODEL: model.name})
-            self.context.meter.set_price(model, self.spending.caps)
-            offer = await self.services.offer(self.claim)
-            return await self._carry_out(model, offer)
+            return await (self._merge() if self.claim.request.merges else self._work_with_model())
         except Refused as error:
             return self._failure(TerminationReason.REFUSED, error.detail)
         except RepositoryFailed as error:
@@ -159,6 +162,12 @@ class Run:
                 raise asyncio.CancelledError from error  # handed over: the next attempt reports the result
             log.exception("the run failed inside")
             return self._failure(TerminationReason.ERROR, exhausted(error) or f"internal error: {error!r}")
+
+    async def _work_with_model(self) -> RunOutcome:
+        model = await self.services.model(self.claim.request.model)
+        self.context.emit.set({MODEL: model.name})
+        self.context.meter.set_price(model, self.spending.caps)
+        return await self._carry_out(model, await self.services.offer(self.claim))
 
     async def _carry_out(self, model: Model, offer: RunOffer) -> RunOutcome:
         try:
@@ -190,6 +199,22 @@ class Run:
             outcome, verification = await rounds.work(self.loop, supervise, self._checked)
         self.verification = await rounds.confirmed(verification)
         return outcome
+
+    async def _merge(self) -> RunOutcome:
+        from .merges.merge import Merge  # few runs are merges
+
+        offer = await self.services.offer(self.claim)
+        self._begin(NO_MODEL)
+        try:
+            self.workspace = await self._opened(offer)
+            self.merge = Merge(self.context, offer, self.workspace)
+            return await self._until_stopped(self.merge.work(self.services.store), lambda: self.context.meter.time_left)
+        except TimeoutError:
+            return RunOutcome((limit := self.context.meter.out_of_time()).reason, f"Stopped: {limit}.")
+        except _CancelledError:
+            return RunOutcome(TerminationReason.CANCELLED, "Cancelled while results were merged.")
+        finally:
+            self.verification = self.merge and self.merge.verification
 
     async def _checked(
         self, outcome: RunOutcome, checks: Coroutine[Any, Any, Verification]
@@ -225,28 +250,24 @@ class Run:
         return RunOutcome(reason, message, may_pass)
 
     async def _announce(self, loop: Loop) -> None:
-        claim = self.claim
-        if claim.is_first:
-            event = RunStarted(
-                worker=self.services.name,
-                model=loop.model_calls.model.name,
-                tools=list(loop.tool_calls.run_tools.kit),
-                limits=claim.limits,
-                further_tools=loop.tool_calls.run_tools.further,
-            )
-        else:
+        if not self.claim.is_first:
             self.context.steps.turn = self.context.meter.turns
             if self.context.meter.time_left > 0:
-                await recall_steps(self.context.steps, self.services.store, claim)
+                await recall_steps(self.context.steps, self.services.store, self.claim)
             else:
                 await self._settle()
-            ending = "was handed over: its worker was stopped" if claim.handed_over else "lost its worker"
-            event = RunResumed(
-                worker=self.services.name, from_turn=self.context.meter.turns, reason=f"the attempt before {ending}"
-            )
-        self.context.emit.emit(event)
-        self.context.emit.flush()  # callers wait for this sign that a worker has the run
+        tools = loop.tool_calls.run_tools
+        self._begin(loop.model_calls.model.name, tools.kit, tools.further)
         await asyncio.sleep(0)  # sent before the first turn, else after what it computes
+
+    def _begin(self, model: str, tools: Iterable[str] = (), further: Iterable[ToolTraits] = ()) -> None:
+        """Publishes that this attempt begins."""
+        claim, worker = self.claim, self.services.name
+        ending = "was handed over: its worker was stopped" if claim.handed_over else "lost its worker"
+        started = RunStarted(worker=worker, model=model, tools=[*tools], limits=claim.limits, further_tools=[*further])
+        resumed = RunResumed(worker=worker, from_turn=self.context.meter.turns, reason=f"the attempt before {ending}")
+        self.context.emit.emit(started if claim.is_first else resumed)
+        self.context.emit.flush()  # callers wait for this sign that a worker has the run
 
     async def _supervise(self, loop: Loop, work: Coroutine[Any, Any, None]) -> RunOutcome:
         """Runs the loop under its time limit and stop signals; a limit is followed by a final turn."""
@@ -359,6 +380,7 @@ class Run:
             **self.context.of_result,
             **outputs.of_files,
             verification=verification.model_copy(update={"claims": self._claims(outcome, outputs.facts)}),
+            merge=self.merge and self.merge.facts,
             tool_call_count=self.context.meter.tool_calls,
             attempts=self.claim.attempt - self.given_up,
             artifacts=list(outputs.artifacts),

@@ -27,6 +27,7 @@ COMMANDS = {
     "list": ("show:list_", "List delegations, newest first."),
     "cost": ("reports:cost", "Show what delegations cost, by day, model, session or label."),
     "apply": ("apply:apply", "Take the changes of a run over into your directory."),
+    "merge": ("merge:merge", "Merge what several runs changed, and check the merged files."),
     "deliver": ("follow_up:deliver", "Push the changes of a run over a git repository as a branch."),
     "pull": ("pull:pull", "Fetch files of a run, such as those that a patch cannot hold."),
     "cancel": ("follow_up:cancel", "Stop delegations."),

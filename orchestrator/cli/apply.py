@@ -23,9 +23,9 @@ from .values import DIRECTORY
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, ToolAgentResult
     from ...shared.patch_format import PatchPart
+    from ...shared.patches.merge import MergePlan
     from ...shared.settings import Settings
     from ..client import Client
-    from ..patches.merge import MergePlan
 
 LIMIT_OPTIONS = {
     "max_turns": "--max-turns",
@@ -106,8 +106,8 @@ async def take_over(client: Client, delegation: Delegation, folder: Path, how: H
     """Applies the patch of a finished delegation to the directory, unless it is only a check or a file is refused."""
     from ...shared.git import blob_id
     from ...shared.patch_format import parse_patch
-    from ..patches.directory import Directory as Target
-    from ..patches.merge import MergePlan, content_in_git
+    from ...shared.patches.directory import Directory as Target
+    from ...shared.patches.merge import MergePlan, content_in_git
 
     if delegation.result is None:
         raise Conflict(f"{delegation.id} is not finished yet ({delegation.status}); `deputize watch` waits for it")

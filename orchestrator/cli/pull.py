@@ -23,8 +23,8 @@ from .values import DIRECTORY
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation
     from ...shared.facts import FileChange
+    from ...shared.patches.directory import Directory as Target
     from ..client import Client
-    from ..patches.directory import Directory as Target
     from ..workspace_files import WorkspaceFile
 
 
@@ -44,7 +44,7 @@ async def pull(id: str, paths: tuple[str, ...], into: Path | None, overwrite: bo
     one without a parent.
     """
     from ...shared.patch_format import check_path
-    from ..patches.directory import Directory as Target
+    from ...shared.patches.directory import Directory as Target
 
     async with connect(load_settings()) as service:
         client = service.client
@@ -113,7 +113,7 @@ def _fits(asked: str, name: str) -> bool:
 
 def _refused(target: Target, folder: Path, wanted: Sequence[_Fetch]) -> dict[str, str]:
     """Returns the paths where another content would be lost, and why."""
-    from ..patches.directory import FOLDER
+    from ...shared.patches.directory import FOLDER
 
     refused: dict[str, str] = {}
     for each in wanted:

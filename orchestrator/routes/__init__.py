@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from ...shared.message import MessageRequest
 from ...shared.permission import PermissionReply
-from ...shared.request import Batch, DelegationRequest
+from ...shared.request import Batch, DelegationRequest, MergeRequest
 from . import delegations, operations, runs
 
 ROUTERS: list[APIRouter] = [
@@ -27,7 +27,6 @@ OPEN: list[APIRouter] = [operations.health_router]
 
 BODIES: list[type[BaseModel]] = [
     *(DelegationRequest, Batch, delegations.Prune, delegations.Continue, delegations.Retry),
-    *(PermissionReply, MessageRequest),
-    MessageRequest,
+    *(PermissionReply, MessageRequest, MergeRequest),
 ]
 """Every model of a request body."""

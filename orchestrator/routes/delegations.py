@@ -11,16 +11,26 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
 from ...shared.delegation import Delegation, Status, ToolAgentStep
-from ...shared.errors import Invalid, TooLarge
+from ...shared.errors import Conflict, Invalid, TooLarge
 from ...shared.message import MAX_MESSAGE_BYTES, MessageRequest, SentMessage
-from ...shared.request import MAX_ENTRIES, MAX_NAME, MAX_REQUEST_BYTES, Batch, DelegationRequest, Deliver, Limits
+from ...shared.request import (
+    MAX_ENTRIES,
+    MAX_NAME,
+    MAX_REQUEST_BYTES,
+    Batch,
+    DelegationRequest,
+    Deliver,
+    Limits,
+    MergeRequest,
+)
 from ...shared.runs.disk import Pruned
+from ...shared.text import count
 from ...shared.wire import Request
 from ..access_tokens import RequestNote, name_of_caller
 from ..dependencies import MAX_BATCH_VALUES, Note, Service, body_of, document, one_key
 from ..problems import problem_responses
 from ..scopes import Scope
-from ..service import AcceptedDelegation, Items, PageOf
+from ..service import AcceptedDelegation, Items, MergeReport, PageOf
 from ..sse import until_disconnect
 
 MAX_BATCH_BYTES = 64 * 1024 * 1024
@@ -128,10 +138,14 @@ def located(accepted: AcceptedDelegation, response: Response, note: RequestNote)
 def shown(delegation: Delegation, note: RequestNote) -> Delegation:
     """Returns the delegation, to a caller without the scope ``read`` only with its state; notes its id."""
     note.ids.append(delegation.id)
-    if note.caller is not None and Scope.READ in note.caller.scopes:
+    if _may_read(note):
         return delegation
     public = {name: getattr(delegation, name) for name in STATE}
     return Delegation(**public, request=DelegationRequest(task=WITHHELD))
+
+
+def _may_read(note: RequestNote) -> bool:
+    return note.caller is not None and Scope.READ in note.caller.scopes
 
 
 @router.post(
@@ -338,3 +352,38 @@ async def deliver_delegation(
     can be delivered.
     """
     return shown(await service.deliver(id, wanted if wanted.model_fields_set else None), note)
+
+
+ONLY_REPORTED: dict[int | str, dict[str, Any]] = {
+    200: {"description": "A dry run, or there are conflicts", "model": MergeReport}
+}
+
+
+@router.post(
+    "/merges",
+    status_code=202,
+    responses={**ONLY_REPORTED, **problem_responses(400, 404, 408, 409, 413, 415, 422, 429)},
+    openapi_extra=document(MergeRequest),
+)
+async def merge_delegations(
+    service: Service,
+    wanted: Annotated[MergeRequest, Depends(body_of(MergeRequest, MAX_REQUEST_BYTES))],
+    response: Response,
+    note: Note,
+    header: KeyHeader = None,
+) -> MergeReport:
+    """Merges the results of finished delegations over the same files, all or none, as a delegation without a model.
+
+    Where two exclude each other, the conflicts are returned, and nothing is merged. 409 where one is not finished,
+    began with other files or is not complete, and where the files that it began with are gone.
+    """
+    key = one_key(wanted.idempotency_key, header)
+    report = await service.merge(wanted.model_copy(update={"idempotency_key": key}))
+    note.ids += wanted.ids
+    made = report.delegation and located(AcceptedDelegation(report.delegation, replayed=False), response, note)
+    response.status_code = 202 if made else 200
+    if _may_read(note):
+        return report.model_copy(update={"delegation": made})
+    if report.conflicts:
+        raise Conflict(f"nothing was merged: {count(len(report.conflicts), 'conflict')}, which the scope read shows")
+    return MergeReport(conflicts=[], files=[], delegation=made)

@@ -19,7 +19,7 @@ from .keys import BILLS, INDEX, LEASES, PRUNE, keys_of, record_key
 DISK = "disk"
 """The field of a record with the bytes on disk of its workspace and artifacts."""
 CONTINUES = "continues"
-"""The field of a record with the id of the delegation that it continues, or repeats in part, whose files it copies."""
+"""The field of a record with the id of the delegation whose files it copies: it continues, repeats or merges it."""
 AFTER = "after"
 """The field of a record with the ids of the delegations that it waits for, as long as it does."""
 UPLOAD = "upload"

@@ -80,14 +80,18 @@ class FilesOf:
 
     id: str
     at_start: bool
+    for_merge: bool = False
+    """Without git's state, which runs may have changed, and with no file ignored."""
 
 
 async def first_files(redis: Any, request: DelegationRequest, get: Get) -> FilesOf | None:
-    """Returns the files with which a request begins that builds on a delegation; else None.
+    """Returns the files with which a request begins that builds on a delegation, or merges several; else None.
 
     Where that one built on another itself, its start is that one's: a workspace keeps the start of a conversation.
     Raises as ``files_before``, and NotFound.
     """
+    if request.merges:
+        return FilesOf(request.merges[0], at_start=True, for_merge=True)
     if request.builds_on is None:
         return None
     earlier = await get(request.builds_on)
@@ -328,7 +332,7 @@ def acceptance(
         LABELS: json.dumps(request.labels, ensure_ascii=False),
         SESSION: request.session_id or "",
         MODEL: request.model or "",
-        CONTINUES: request.builds_on or "",
+        CONTINUES: request.builds_on or next(iter(request.merges), ""),
     } | ({"temporary": "1"} if temporary else {})
     if isinstance(request.workspace, ArchiveWorkspace):
         fields[UPLOAD] = request.workspace.upload

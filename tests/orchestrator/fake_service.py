@@ -13,9 +13,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from deputize.orchestrator.continuation import continued_request, repeated_request
+from deputize.orchestrator.continuation import continued_request, merge_request, repeated_request
 from deputize.orchestrator.request_checks import check_upload
-from deputize.orchestrator.service import AcceptedDelegation, PageOf
+from deputize.orchestrator.service import AcceptedDelegation, MergeReport, PageOf
 from deputize.orchestrator.stack import NO_WORKER
 from deputize.orchestrator.uploads import AcceptedUpload, receive
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
@@ -30,10 +30,11 @@ from deputize.shared.delegation import (
 )
 from deputize.shared.errors import Conflict, InboxFull, KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
+from deputize.shared.facts import MergeConflict
 from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
 from deputize.shared.message import MAX_UNREAD, Message, MessageMode, SentMessage
-from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits
+from deputize.shared.request import MAX_BATCH, ArchiveWorkspace, DelegationRequest, Deliver, Limits, MergeRequest
 from deputize.shared.runs.cost import Bill, CostReport, added_up, bill_of
 from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.messages import received
@@ -61,6 +62,8 @@ class FakeService(FakePermissions):
         """Notifications by delegation."""
         self.workspaces = Path("/nonexistent")
         """Where the files of delegations are."""
+        self.conflicts: list[MergeConflict] = []
+        """What excludes each other in every merge."""
         self.following = 0
         """How many followers are open now."""
         self.waiting = 0
@@ -299,6 +302,17 @@ class FakeService(FakePermissions):
         if id not in self.notified:
             raise Conflict(f"{id} has no notifications: it has no webhook")
         self.notified[id] = [each.model_copy(update={"state": "pending", "tries": 0}) for each in self.notified[id]]
+
+    async def merge(self, wanted: MergeRequest) -> MergeReport:
+        first, *_ = known = [self._known(id) for id in wanted.distinct]
+        for each in known:
+            if each.result is None:
+                raise Conflict(f"{each.id} is {each.status}, so it cannot be merged yet; wait for its end")
+        report = MergeReport(conflicts=self.conflicts, files=["a.txt"])
+        if self.conflicts or wanted.dry_run:
+            return report
+        created = await self.create(merge_request(first.request, wanted))
+        return report.model_copy(update={"delegation": created.delegation})
 
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False

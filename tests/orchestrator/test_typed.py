@@ -10,7 +10,7 @@ from typing import get_type_hints
 import pytest
 
 import deputize
-from deputize.orchestrator.orchestrator import LimitFields, RequestFields
+from deputize.orchestrator.request_fields import LimitFields, RequestFields
 from deputize.shared.request import DelegationRequest, Limits
 from tests.architecture.sources import ROOT
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from deputize.shared.errors import Invalid
 from deputize.shared.git import blob_id
 from deputize.shared.patch_format import check_path, created_part, is_safe, parse_patch
-from tests.orchestrator.patches.patching import patch_of
+from tests.shared.patches.patching import patch_of
 
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
 TEXTS = st.lists(st.sampled_from(["a", "b", "", "é", "@@ -1 +1 @@", "diff --git a/x b/x", "-", "\r"]), max_size=12).map(

@@ -7,6 +7,7 @@ from typing import Any
 
 from deputize.shared.delegation import Delegation, Step, ToolAgentResult
 from deputize.shared.events import Envelope
+from deputize.shared.facts import MergeFacts
 from deputize.shared.request import DelegationRequest
 
 AT = datetime(2026, 11, 21, 9, 30, 15, 250_000, tzinfo=UTC)
@@ -130,6 +131,26 @@ RESULT = ToolAgentResult.model_validate(
         "trust": {"sources": ["parent", "workspace", "mcp:git", "web"], "taintedBy": ["web"], "neutralized": 2},
         "artifacts": [{"name": "report.md", "version": 2, "size": 512}],
         "reaped": ["sleep 1000"],
+    }
+)
+
+MERGE = RESULT.model_copy(
+    update={
+        "merge": MergeFacts.model_validate(
+            {
+                "conflicts": [
+                    {
+                        "path": "pricing.py",
+                        "sides": [
+                            {"id": ID, "change": "modified", "text": "-a\n+b\n"},
+                            {"id": "dlg_01jc0000000000000000000002", "change": "deleted"},
+                        ],
+                    }
+                ],
+                "incompatible": [{"ids": [ID, "dlg_01jc0000000000000000000002"], "checks": 2, "why": "1 test fails"}],
+                "compatible": [ID],
+            }
+        )
     }
 )
 

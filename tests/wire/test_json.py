@@ -21,11 +21,12 @@ from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
 from tests.wire.conftest import Golden
-from tests.wire.samples import DELEGATION, EVENTS, ID, REQUEST, RESULT, STEP, TRANSIENT
+from tests.wire.samples import DELEGATION, EVENTS, ID, MERGE, REQUEST, RESULT, STEP, TRANSIENT
 
 VALUES: dict[str, Wire] = {
     "request": REQUEST,
     "result": RESULT,
+    "result-of-merge": MERGE,
     "delegation": DELEGATION,
     "tool-agent-step": ToolAgentStep.of(STEP),
     "request-defaults": DelegationRequest(task="t"),

@@ -20,11 +20,11 @@ from pathlib import Path
 from threading import Event
 
 from ...shared.libc import beneath
+from ...shared.patch_format import printable_path
 from ..sandbox.environment import owner
 from ..threads import give_way
 from ..workspace.file_entries import closing_fd, lstat, read_all
 from ..workspace.manifest import LINK, Difference
-from ..workspace.patches import printable_path
 from ..workspace.removal import delete
 from ..workspace.source import open_folder
 from ..workspace.tree_copy import Copier, TreeCopy

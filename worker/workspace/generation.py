@@ -12,19 +12,19 @@ import re
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
 from ...shared.errors import Conflict
 from ...shared.libc import beneath
-from ...shared.runs.record import files_gone
+from ...shared.runs.record import FilesOf, files_gone
 from ...shared.workspaces import generation_path, latest_generation
 from ..sandbox.environment import owner
 from .file_entries import TEMPORARY, closing_fd
 from .manifest import StatEntry, git_folder, is_refreshed, read_content, scan
 from .removal import in_use
-from .source import open_folder, write_new
+from .source import KeptRules, open_folder, write_new
 from .tree_copy import CopyTally, TreeCopy
 
 _LEFTOVER = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{16}")
@@ -102,12 +102,13 @@ def _is_complete(path: str, is_directory: bool) -> bool:
     return is_directory or not _LEFTOVER.fullmatch(path.rpartition("/")[2])
 
 
-def restore(earlier: Path, folder: Path, stop: Event, *, at_start: bool, tally: CopyTally) -> None:
-    """Fills the new workspace in ``folder``, whose directories are empty, from the one in ``earlier``.
+def restore(root: Path, of: FilesOf, folder: Path, stop: Event, *, tally: CopyTally) -> None:
+    """Fills the new workspace in ``folder``, whose directories are empty, from an earlier one below ``root``.
 
     Its changes are counted from the start of the earlier one, so that its patch has all of them. Raises ``Conflict``
     where the files are gone, or git's state at the start is.
     """
+    earlier = root / of.id
     latest, new = Generation.latest(earlier), Generation(folder, 1)
     if latest is None:
         raise Conflict(files_gone(earlier.name))
@@ -124,9 +125,12 @@ def restore(earlier: Path, folder: Path, stop: Event, *, at_start: bool, tally: 
     ):
         TreeCopy(base, new_base, stop=stop).run()
         before = scan(files)
-        if at_start:
+        if of.at_start:
             TreeCopy(base, new_files, owner=owner(), stop=stop, tally=tally).run()
-            _copy_git(files, new_files, start, before, earlier.name)
+            if of.for_merge:
+                replace(KeptRules.read(folder), everything=True).write(folder)
+            else:
+                _copy_git(files, new_files, start, before, earlier.name)
             return
         TreeCopy(files, new_files, _is_complete, owner=owner(), stop=stop, tally=tally).run()
         new.start.write_text(json.dumps(_moved_start(start, before, scan(new_files))), "ascii")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ...shared.facts import FileChange
 from ...shared.git import blob_id
 from ...shared.listed import OuterRules, ignored_files
+from ...shared.patch_format import printable_path
 from ...shared.text import clip
 from ..text.diff import unified_diff
 from ..threads import give_way, release_slot
@@ -259,8 +260,3 @@ def _one_sided(old: bytes, new: bytes) -> bytes | None:
     """Returns the text of a created or deleted file, whose patch is longer than the text; None for other changes."""
     only = new if not old else old if not new else None
     return None if only is None or b"\0" in only[:BINARY_CHECK_BYTES] else only
-
-
-def printable_path(path: str) -> str:
-    """Returns the path as valid UTF-8, with other bytes as backslash escapes."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ...shared.errors import Invalid, Misconfigured
 from ...shared.libc import beneath, is_on_local_disk
 from ...shared.listed import Source, is_copied, listed, outer_rules
+from ...shared.patch_format import printable_path
 from ...shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from ...shared.workspaces import UPLOAD_POINTER, UPLOADS, upload_path
 from ..sandbox.environment import MOUNT, owner
@@ -25,7 +26,7 @@ from .file_entries import PRIVATE_DIR
 from .files import Files
 from .generation import Generation
 from .manifest import UNBOUNDED, Deadline, Difference, Manifest, StatEntry, scan, scan_with_size
-from .patches import MAX_PATCH_BYTES, Comparison, Facts, printable_path
+from .patches import MAX_PATCH_BYTES, Comparison, Facts
 from .removal import delete, disk_bytes
 from .source import (
     KeptRules,

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.patches.merge import OUT_OF_REACH
 from deputize.shared.delegation import TerminationReason
+from deputize.shared.patches.merge import OUT_OF_REACH
 from deputize.shared.request import DelegationRequest
 from deputize.worker.workspace.workspace import Workspace
 from tests.orchestrator.cli.following import run
 from tests.orchestrator.command_line import Done, deputize
 from tests.orchestrator.fake_service import FakeService
-from tests.orchestrator.patches.patching import patch_of
 from tests.orchestrator.terminal import on_terminal
+from tests.shared.patches.patching import patch_of
 from tests.worker.workspace.trees import directory, tree
 
 TEXT = "".join(f"line {number}\n" for number in range(1, 21))

@@ -50,6 +50,7 @@ EVERY = {
     "--continues": "dlg_c",
     "--retry-of": "dlg_r",
     "--from-turn": "3",
+    "--merges": "dlg_a, dlg_b",
     "--shared-context-length": "1",
 }
 
@@ -127,6 +128,7 @@ async def test_options_make_the_request(url: str, service: FakeService, tmp_path
         "continues": "dlg_c",
         "retryOf": "dlg_r",
         "fromTurn": 3,
+        "merges": ["dlg_a", "dlg_b"],
         "workspace": {
             "kind": "directory",
             "path": str(tmp_path / "here"),

@@ -14,7 +14,7 @@ from deputize.shared.workspaces import UPLOADS
 from tests.orchestrator.cli.following import run
 from tests.orchestrator.command_line import deputize
 from tests.orchestrator.fake_service import FakeService
-from tests.orchestrator.patches.patching import patch_of
+from tests.shared.patches.patching import patch_of
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
-from deputize.orchestrator.patches.merge import content_in_git
 from deputize.shared.git import GitCommand, git, read_regular, repository_of
+from deputize.shared.patches.merge import content_in_git
 from tests.hostile.planted import Planted, plant
 
 ASKED: dict[str, list[str]] = {

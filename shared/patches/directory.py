@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from ...shared.git import blob_id
-from ...shared.libc import beneath
+from ..git import blob_id
+from ..libc import beneath
 
 FILE, PROGRAM, LINK, FOLDER, SPECIAL = "100644", "100755", "120000", "040000", "special"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -89,7 +89,7 @@ class Directory:
             os.close(fd)
 
     def replace(self, states: Mapping[str, FileState | None]) -> None:
-        """Brings the paths to their new states; None removes a path, and its folders if nothing else is in them.
+        """Brings the paths to their new states; None removes a file, and its folders if nothing else is in them.
 
         All contents are written before the first path changes, so that a full disk changes nothing. Raises OSError.
         """
@@ -142,6 +142,9 @@ class Directory:
                     os.fchmod(fd, kept | ((kept & 0o444) >> 2 if executable else 0))
 
     def _remove(self, path: str) -> None:
+        there = self.kind(path)
+        if there is None or there.mode == FOLDER:
+            return
         with self._parent(path) as (folder, name):
             os.unlink(name, dir_fd=folder)
         while path := path.rpartition("/")[0]:

@@ -6,9 +6,9 @@ import subprocess
 from hashlib import sha256
 from pathlib import Path
 
-from deputize.orchestrator.patches.directory import Directory
-from deputize.orchestrator.patches.merge import MergePlan, content_in_git
 from deputize.shared.patch_format import parse_patch
+from deputize.shared.patches.directory import Directory
+from deputize.shared.patches.merge import MergePlan, content_in_git
 from deputize.worker.workspace.manifest import Content, Difference
 from deputize.worker.workspace.patches import file_patch
 from tests.worker.workspace.trees import GIT

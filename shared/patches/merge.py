@@ -1,15 +1,15 @@
-"""The merge of a run's changes into a directory that may have changed since: planned as a whole, then written."""
+"""The merge of changes into a directory that others may have changed since: planned as a whole, then written."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...shared.git import blob_id, git, repository_of
-from ...shared.patch_format import PatchPart
+from ..git import blob_id, git, repository_of
+from ..patch_format import PatchPart
 from .directory import FOLDER, LINK, Directory, FileState
 
 MASKED = "the patch holds something else than the run's file, probably because a secret in it was masked"
@@ -43,6 +43,8 @@ class MergePlan:
     refused: dict[str, str] = field(default_factory=dict[str, str])
     """Why a path cannot be changed without losing other work."""
     _states: dict[str, FileState | None] = field(default_factory=dict[str, FileState | None])
+    _folders: set[str] = field(default_factory=set[str])
+    """Those in which something is planned."""
 
     def add(self, parts: Sequence[PatchPart], earlier: Sequence[PatchPart] = ()) -> None:
         """Plans the parts of a patch.
@@ -56,15 +58,26 @@ class MergePlan:
         self.applied.clear()
         self.already.clear()
         for part in parts:
-            try:
-                self._plan(part)
-            except CannotApply as error:
-                self.refused.setdefault(part.path, str(error))
-            except OSError as error:
-                self.refused.setdefault(part.path, f"it cannot be read: {error.strerror}")
-
+            self.take(part)
         if earlier and not self.refused:
             self._compare({part.old_path for part in parts})
+
+    def take(self, part: PatchPart) -> bool:
+        """Plans one part over what is planned; returns whether it fits. Parts of several patches go by ``order``."""
+        try:
+            self._plan(part)
+        except CannotApply as error:
+            self.refused.setdefault(part.path, str(error))
+        except OSError as error:
+            self.refused.setdefault(part.path, f"it cannot be read: {error.strerror}")
+        else:
+            return True
+        return False
+
+    @property
+    def states(self) -> Mapping[str, FileState | None]:
+        """The planned state of every path that changes; None for one that goes."""
+        return self._states
 
     def _is_here(self, part: PatchPart) -> bool:
         """Whether the path is exactly as the part left it."""
@@ -118,7 +131,7 @@ class MergePlan:
         if part.new_path is None:
             self._delete(part, part.path)
             return
-        for folder in (part.path[:at] for at, character in enumerate(part.path) if character == "/"):
+        for folder in folders_of(part.path):
             there = self._state(folder)
             if there is not None and there.mode != FOLDER:
                 raise CannotApply(f"its folder {folder} is {there.name} here")
@@ -154,14 +167,14 @@ class MergePlan:
             return
         if there is None:
             raise CannotApply(f"{source} is not here any more")
+        if renamed:
+            self._put(source, None)  # the new path may be the folder that it was in
         if renamed and (blocking := self._state(path)) is not None:
             raise CannotApply(f"{blocking.name} is here already, and the run renamed {source} to it")
         if (there.mode == LINK) != (LINK in (part.old_mode, part.new_mode)) or there.mode == FOLDER:
             raise CannotApply(f"it is {there.name} here now")
         data, same = self._modified(part, there)
         mode = part.new_mode if part.new_mode != part.old_mode and part.new_mode else there.mode
-        if renamed:
-            self._states[source] = None
         verb = f"renamed {source} →" if renamed else "modified"
         self._set(path, FileState(mode, data), Planned(verb, path, merged=not same))
 
@@ -198,7 +211,7 @@ class MergePlan:
         if part.binary or LINK in (part.old_mode, part.new_mode):
             what = "link" if part.new_mode == LINK else "binary file"
             raise CannotApply(f"this {what} was changed here since, too, by something else than this run")
-        base = self.find(part.old_id) if part.old_id else None
+        base = self._base(part)
         data = None
         if base is not None:
             data = _three_way(current, base, self._new_content(part, base))
@@ -208,13 +221,21 @@ class MergePlan:
             raise CannotApply("the same lines were changed here since" if base is not None else OUT_OF_REACH)
         return data
 
+    def _base(self, part: PatchPart) -> bytes | None:
+        """Returns the content that the part changes: that of the directory, where only the plan differs from it."""
+        there = self.directory.read(part.old_path or "") if part.old_id else None
+        if there is not None and there.id == part.old_id:
+            return there.data
+        return self.find(part.old_id) if part.old_id else None
+
     def _state(self, path: str) -> FileState | None:
         if path in self._states:
             return self._states[path]
         there = self.directory.read(path)
-        if there is not None and there.mode == FOLDER and any(each.startswith(f"{path}/") for each in self._states):
-            return None if self._is_emptied(path) else there
-        return there
+        if path not in self._folders or (there is not None and (there.mode != FOLDER or not self._is_emptied(path))):
+            return there
+        planned = (each for each, state in reversed(self._states.items()) if state is not None)
+        return FileState(FOLDER) if any(each.startswith(f"{path}/") for each in planned) else None
 
     def _is_emptied(self, folder: str) -> bool:
         """Whether the plan removes everything that is in the directory."""
@@ -222,8 +243,24 @@ class MergePlan:
         return bool(names) and all(self._state(name) is None for name in names)
 
     def _set(self, path: str, state: FileState | None, planned: Planned) -> None:
-        self._states[path] = state
+        self._put(path, state)
         self.applied.append(planned)
+
+    def _put(self, path: str, state: FileState | None) -> None:
+        self._states[path] = state
+        self._folders.update(folders_of(path))
+
+
+def order(part: PatchPart) -> int:
+    """Sorts parts of several patches from the same start so that what they do to one path adds up where it can."""
+    if part.new_path is None:
+        return 0
+    return 3 if part.old_path is None else 1 if part.old_path == part.new_path else 2
+
+
+def folders_of(path: str) -> list[str]:
+    """Returns the folders that the path is in, the outermost first."""
+    return [path[:at] for at, character in enumerate(path) if character == "/"]
 
 
 def _three_way(current: bytes, base: bytes, new: bytes) -> bytes | None:

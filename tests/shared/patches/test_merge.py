@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from deputize.orchestrator.patches.directory import Directory
-from deputize.orchestrator.patches.merge import OUT_OF_REACH, MergePlan
 from deputize.shared.git import blob_id
 from deputize.shared.patch_format import parse_patch
-from tests.orchestrator.patches.patching import git, patch_of, planned
+from deputize.shared.patches.directory import Directory
+from deputize.shared.patches.merge import OUT_OF_REACH, MergePlan
+from tests.shared.patches.patching import git, patch_of, planned
 from tests.worker.workspace.trees import tree
 
 LINES = [f"line {number}\n" for number in range(12)]
