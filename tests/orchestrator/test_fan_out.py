@@ -1,4 +1,4 @@
-"""The example of README.md that makes pull requests of verified fixes, over real git, with a scripted model."""
+"""The example of README.md that makes one pull request of several fixes, over real git, with a scripted model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RULES = [
 ]
 
 
-async def test_verified_fixes_become_pull_requests_and_a_lie_is_left_out(
+async def test_verified_fixes_become_one_pull_request_and_a_lie_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "script.json").write_text(json.dumps({"rules": RULES}))
@@ -56,10 +56,16 @@ async def test_verified_fixes_become_pull_requests_and_a_lie_is_left_out(
             await asyncio.to_thread(exec, block, {})
             stack.interrupt()
             await stack.done()
-        assert capfd.readouterr().out.splitlines() == [each["html_url"] for each in api.pulls]
+        assert capfd.readouterr().out == "https://github.example/o/r/pull/1\n"
+        (pull,) = api.pulls
+        assert pull["base"] == "trunk"
         served = server.root / "o/r.git"
-        changed = [git(served, "diff", "--name-only", "main", pull["head"]) for pull in api.pulls]
-        assert changed == ["tax.py", "discount.py", "shipping.py"]
+        assert git(served, "for-each-ref", "--format=%(refname:short)", "refs/heads").split() == [pull["head"], "main"]
+        assert git(served, "diff", "--name-only", "main", pull["head"]).split() == [
+            "discount.py",
+            "shipping.py",
+            "tax.py",
+        ]
 
 
 def test_it_is_short() -> None:
