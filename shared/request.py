@@ -231,8 +231,7 @@ class DelegationRequest(Request):
     priority: int = _bounded(5, "priority")
     """Higher is started first."""
     webhook: Webhook | None = Field(default=None, exclude_if=lambda webhook: webhook is None)
-    """What is notified of its end and of its permission requests. Null: what the service's settings name, if anything.
-    """
+    """What is notified of its end and of its permission requests. Null: what the service's settings name."""
     retry: AutomaticRetry | None = None
     """Whether it is done again by itself where it fails. Null: it is not."""
     parent_id: str | None = Field(default=None, max_length=MAX_NAME)

@@ -17,7 +17,6 @@ from .wire import Request
 NotificationType = Literal["delegation.finished", "permission.requested"]
 ALL: tuple[NotificationType, ...] = get_args(NotificationType)
 _SECRET = re.compile(r"(?:([A-Za-z0-9_-]{1,64})=)?whsec_([A-Za-z0-9+/]+=*)")
-_KEY_BYTES = range(24, 65)
 
 
 class Webhook(Request):
@@ -58,7 +57,7 @@ def parsed_secret(text: str) -> tuple[str | None, bytes]:
         key = b64decode(found[2], validate=True) if found else b""
     except ValueError:
         key = b""
-    if found is None or len(key) not in _KEY_BYTES:
+    if found is None or not 24 <= len(key) <= 64:
         raise ValueError("is not whsec_ and the base64 of 24 to 64 random bytes, or NAME= and that")
     return found[1], key
 

@@ -212,8 +212,7 @@ class WebhookSettings(_Table):
     webhook. Each of several signs: receivers accept old and new ones while they are exchanged. ``NAME=whsec_…`` is for
     requests that name it as ``secretName``."""
     hosts: Annotated[list[str], COMMA_SEPARATED] = []
-    """Hosts (``name`` or ``name:port``) that may have private addresses, and be reached without TLS; with their port,
-    also by one that is not usual."""
+    """Hosts (``name``, or ``name:port`` for an unusual port) that may have private addresses and be without TLS."""
     url: str | None = None
     """What is notified of delegations whose request has no webhook, but not of those that runs submit."""
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-import json
 import time
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from standardwebhooks import Webhook as Verifier
 
 from deputize.shared.connection import Pipe, connect
+from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
+from deputize.shared.events import Envelope, RunFinished
 from deputize.shared.runs.keys import WEBHOOKS, events_key
 from deputize.shared.runs.store import WRITING, RunStore
-from deputize.shared.runs.webhooks import LEASE_SECONDS, Notification, notifications, redeliver, take
+from deputize.shared.runs.webhooks import LEASE_SECONDS, DueNotification, Notification, notifications, redeliver, take
 from deputize.shared.settings import Settings
-from deputize.worker.fleet.webhooks import AT_ONCE, DELAYS, TRY_SECONDS, WebhookSender, next_delay
+from deputize.shared.webhooks import Webhook, parsed_secret
+from deputize.shared.wire import now
+from deputize.worker.fleet.webhooks import AT_ONCE, DELAYS, TRY_SECONDS, WebhookSender, next_delay, signed_request
 from deputize.worker.task import carry_out
 from deputize.worker.web.dial import Network
 from tests.contracts.store.records import claimed, ending, write
@@ -28,12 +33,6 @@ from tests.runs.receiving import OTHER_SECRET, SECRET, ids, later, receiving, st
 from tests.waiting import until
 
 TEN_TRIES = len(DELAYS) + 1
-
-
-@pytest.fixture
-async def store(redis_url: str) -> AsyncIterator[RunStore]:
-    async with connect(redis_url) as redis:
-        yield RunStore(redis, retention_seconds=3600)
 
 
 class Hooks:
@@ -68,9 +67,9 @@ class Hooks:
 
 
 @pytest.fixture
-async def hooks(store: RunStore, redis_url: str) -> AsyncIterator[Hooks]:
-    async with connect(redis_url) as redis, Pipe(redis, WRITING) as pipe:
-        yield Hooks(store, pipe)
+async def hooks(redis_url: str) -> AsyncIterator[Hooks]:
+    async with connect(redis_url) as redis, connect(redis_url) as writing, Pipe(writing, WRITING) as pipe:
+        yield Hooks(RunStore(redis, 3600), pipe)
 
 
 async def send_due(sender: WebhookSender) -> int:
@@ -435,4 +434,15 @@ async def test_a_run_that_another_worker_goes_on_with_notifies_once(redis_url: s
         await going_on
         await until(lambda: len(receiver.received) == 2)
         assert [each.content["type"] for each in receiver.received] == ["permission.requested", "delegation.finished"]
-        assert json.loads(receiver.received[1].body)["data"]["status"] == "succeeded"
+
+
+def test_the_time_of_a_signature_is_that_of_its_try() -> None:
+    """Receivers refuse one that is older than five minutes; a try may come three days after its event."""
+    result = ToolAgentResult(delegation_id="a", status=Status.FAILED, termination_reason=TerminationReason.TIMEOUT)
+    at = now() - timedelta(days=3)
+    event = Envelope(delegation_id="a", seq=2, at=at, attempt=1, event=RunFinished(result=result)).to_json()
+    notification = Notification(id="a-2", delegation_id="a", type="delegation.finished", url="")
+    due = DueNotification(notification, Webhook(url="https://example.org/"), "", event)
+    request = signed_request(due, [parsed_secret(SECRET)[1]])
+    content = Verifier(SECRET).verify(request.content, dict(request.headers))
+    assert content["timestamp"] == Envelope.from_json(event).at.isoformat()
