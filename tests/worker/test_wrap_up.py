@@ -32,7 +32,8 @@ async def test_it_ends_with_one_last_turn_that_reads_the_text_and_keeps_the_file
     result = await bench.result(id)
     assert (result.status, result.termination_reason, result.success) == ("cancelled", "wrapped_up", False)
     assert (result.summary, result.files_modified) == ("The report.", ["a.txt", "b.txt"])
-    assert (result.turn_count, result.undelivered, model.tools_allowed) == (2, [], [True, True, False])
+    assert (result.turn_count, result.tool_call_count, result.undelivered) == (2, 2, [])
+    assert model.tools_allowed == [True, True, False]
     assert await receipts(bench, id) == [(steered, 3), (sent, 3)]
     hint, *texts = model.texts(2)[1:]
     assert hint.startswith('<system_hint type="wrap_up">The work ends here: its caller asked it to wrap up.')
