@@ -59,7 +59,7 @@ def provide(bench: Bench, model: HeldModel) -> HeldModel:
     async def opened() -> HeldModel:
         return model
 
-    bench.services.models[NAME] = asyncio.ensure_future(opened())  # pyright: ignore[reportArgumentType]
+    bench.services.models[NAME] = asyncio.ensure_future(opened())
     return model
 
 

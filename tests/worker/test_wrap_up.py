@@ -9,7 +9,7 @@ import pytest
 
 from deputize.shared.events import PermissionRequested, StepCompleted, StepStarted, WrapUpRequested
 from deputize.shared.message import MessageMode
-from deputize.shared.request import AutomaticRetry, DelegationRequest
+from deputize.shared.request import AutomaticRetry, DelegationRequest, Limits
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, say, script
 from tests.runs.held import HeldModel, accepted, post, provide, receipts, steer, under_way, wrap_up
@@ -60,7 +60,7 @@ async def test_a_second_request_is_the_first_one(bench: Bench) -> None:
 async def test_a_call_that_takes_longer_is_ended_as_at_the_end_of_the_time(bench: Bench, tmp_path: Path) -> None:
     hurried = replace(bench.services, wrap_up_seconds=0.1)
     model = script(tmp_path, [call("bash", command="echo x > a.txt; sleep 1234"), LOOK[0]], DONE, summary="I slept.")
-    id = await bench.accept(DelegationRequest(task="do it", model=model, limits={"timeoutSeconds": 100}))
+    id = await bench.accept(DelegationRequest(task="do it", model=model, limits=Limits(timeout_seconds=100)))
     async with under_way(Bench(hurried, bench.settings, []), id):
         await until(lambda: bench.seen(id, StepStarted))
         await until((bench.settings.workspaces / id / "files" / "a.txt").exists)

@@ -20,9 +20,9 @@ async def running(service: FakeService) -> str:
     return id
 
 
-async def called(service: FakeService, *arguments: str, **more: str) -> Done:
+async def called(service: FakeService, *arguments: str) -> Done:
     async with served(service) as url:
-        return await deputize(*arguments, DEPUTIZE_URL=url, DEPUTIZE_TOKEN="t", **more)
+        return await deputize(*arguments, DEPUTIZE_URL=url, DEPUTIZE_TOKEN="t")
 
 
 async def test_send_prints_the_id_of_the_message(tmp_path: Path) -> None:
