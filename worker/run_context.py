@@ -27,6 +27,7 @@ from .models.base import Call, Reply
 from .policy.trust import ReadSources
 from .tools.base import AnyTool, ToolResult
 from .tools.submit_result import SUBMIT, Output
+from .workspace.step_changes import StepChanges
 from .workspace.workspace import Workspace
 
 DENIED = "deniedCallCount"
@@ -75,7 +76,7 @@ class StepLog:
         """Publishes a live update of this step; it is not stored."""
         self.emit.emit(StepUpdated(step_id=step.id, title=title, metadata=dict(fields)))
 
-    def end(self, step: Step, result: ToolResult, *, executed: bool = True) -> None:
+    def end(self, step: Step, result: ToolResult, *, executed: bool = True, changed: StepChanges | None = None) -> None:
         done = step.model_copy(
             update={
                 "status": StepStatus.COMPLETED if result.success else StepStatus.FAILED,
@@ -84,6 +85,7 @@ class StepLog:
                 "error": result.error,
                 "denied": not executed and result.error_type is ErrorType.PERMISSION_DENIED,
                 "tool_agent_result": in_short(result.data) if isinstance(result.data, ToolAgentResult) else None,
+                **(changed.fields if changed else {}),
             }
         )
         self.ended.append(done)
@@ -201,8 +203,7 @@ class RunContext:
             meter=meter,
             steps=StepLog(emit, report_step),
             reading=ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust()),
-            # calls of the turn under way may have changed files unseen
-            file_turns=claim.file_turns.with_turn(meter.turns) if claim.ledger else claim.file_turns,
+            file_turns=claim.file_turns,
             free_slot=free_slot,
             output=claim.output,
             verify_rounds=claim.checkpoint.get("verifyRounds", 0),
@@ -256,10 +257,11 @@ class RunContext:
             self.errors.append(message)
             self.emit.emit(ErrorSeen(message=message, kind=kind))
 
-    async def note_files(self, workspace: Workspace, *, lasting: bool = False) -> None:
-        """Notes that this turn changed files, if it did; ``lasting``: a command in the background may change more."""
-        if await workspace.note_changes() or lasting:
-            self.file_turns = self.file_turns.with_turn(self.meter.turns, lasting=lasting)
+    async def note_files(self, workspace: Workspace, step: str = "") -> StepChanges | None:
+        """Takes a snapshot of the files, if any changed; returns what this step changed."""
+        changes = await workspace.note_changes(step, self.emit.mask.text)
+        self.file_turns = workspace.snapshots.history.turns
+        return changes
 
     def checkpoint(self, billed: tuple[int, ...]) -> None:
         """Stores, for the next attempt and for clients that poll, what was used so far.
@@ -286,7 +288,7 @@ class RunContext:
     @property
     def counts(self) -> dict[str, str]:
         spent = {"progress": self.progress.to_json(), SPENT: self.meter.own.to_json()}
-        return spent | {FILE_TURNS: self.file_turns.to_json()}
+        return spent | {FILE_TURNS: self.emit.mask.json(self.file_turns.to_json())}
 
     @property
     def of_result(self) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class Services:
         if sources is None and not self.settings.local:
             sources = []
         earlier, tally, few = claim.files_of, CopyTally(), nullcontext()
-        filled = partial(restore, root / earlier.id, at_start=earlier.at_start, tally=tally) if earlier else None
+        filled = partial(restore, root / earlier.id, before=earlier.before, tally=tally) if earlier else None
         if isinstance(spec, GitWorkspace) and filled is None:
             from .workspace.cloned import GitSource  # most runs need none of it
 

@@ -24,6 +24,7 @@ NUMBERS = (
     "searching",
     "dispatch",
     "listing",
+    "snapshots",
     "latency",
     "throughput",
     "carrying",

@@ -17,7 +17,8 @@ from ...shared.libc import beneath
 from ...shared.patch_format import PatchPart, parse_patch
 from ..sandbox.environment import MOUNT
 from ..workspace.file_entries import closing_fd, read_all
-from .ground import remove, write
+from ..workspace.tree_changes import remove
+from .ground import write
 from .reports import Report
 
 _WORDS = "broken on purpose"

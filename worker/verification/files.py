@@ -8,7 +8,7 @@ import regex
 
 from ...shared.facts import ChangedCheck, FileCheck, UnchangedCheck
 from ..threads import ComputeLimit
-from ..workspace.patches import printable_path
+from ..workspace.file_entries import printable_path
 from ..workspace.workspace import Changed
 from .commands import Observed
 from .ground import content_of

@@ -27,6 +27,11 @@ def is_private(path: str) -> bool:
     return path == PRIVATE_DIR or path.startswith(PRIVATE_DIR + "/")
 
 
+def printable_path(path: str) -> str:
+    """Returns the path as valid UTF-8, with other bytes as backslash escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 @contextmanager
 def temporary_name() -> Generator[str]:
     """Yields an unused name; inside the block ``is_being_written`` is true for it, so that no listing includes it."""
