@@ -260,7 +260,9 @@ class RunContext:
     async def note_files(self, workspace: Workspace, step: str = "") -> StepChanges | None:
         """Takes a snapshot of the files, if any changed; returns what this step changed."""
         changes = await workspace.note_changes(step, self.emit.mask.text)
-        self.file_turns = workspace.snapshots.history.turns
+        if self.file_turns != workspace.snapshots.history.turns:
+            self.file_turns = workspace.snapshots.history.turns
+            self.emit.set(self._stored_turns)
         return changes
 
     def checkpoint(self, billed: tuple[int, ...]) -> None:
@@ -288,7 +290,11 @@ class RunContext:
     @property
     def counts(self) -> dict[str, str]:
         spent = {"progress": self.progress.to_json(), SPENT: self.meter.own.to_json()}
-        return spent | {FILE_TURNS: self.emit.mask.json(self.file_turns.to_json())}
+        return spent | self._stored_turns
+
+    @property
+    def _stored_turns(self) -> dict[str, str]:
+        return {FILE_TURNS: self.emit.mask.json(self.file_turns.to_json())}
 
     @property
     def of_result(self) -> dict[str, Any]:

@@ -42,13 +42,15 @@ class FileTurns:
 
     last: int = 0
     lacking: tuple[tuple[int, str], ...] = ()
+    count: int = 0
+    """How many snapshots there are."""
 
     def changed(self, turn: int, lacks: str = "") -> FileTurns:
         """Returns them after changes in a turn that is not earlier; ``lacks`` is a path whose content is not kept."""
         lacking = tuple(each for each in self.lacking if each[0] <= turn)
         if lacks != (lacking[-1][1] if lacking else ""):
             lacking = (*lacking, (turn + 1, lacks))
-        return FileTurns(max(self.last, turn), lacking)
+        return FileTurns(max(self.last, turn), lacking, self.count + 1)
 
     def lacks(self, turn: int) -> str:
         """Returns a path whose content before this turn is not kept; "" where the files are known."""
@@ -67,13 +69,16 @@ class FileTurns:
         return ", ".join(str(first) if first == end else f"{first} to {end}" for first, end in ranges)
 
     def to_json(self) -> str:
-        return json.dumps([self.last, self.lacking])
+        return json.dumps([self.last, self.lacking, self.count])
 
     @classmethod
     def from_json(cls, text: str | None) -> Self | None:
         """Returns None where nothing is recorded, or by an older version that kept no snapshots."""
-        last, lacking = json.loads(text) if text else (0, None)
-        return cls(last, tuple((turn, path) for turn, path in lacking)) if isinstance(lacking, list) else None
+        found = json.loads(text) if text else ()
+        if len(found) < 3:
+            return None
+        last, lacking, count = found
+        return cls(last, tuple((turn, path) for turn, path in lacking), count)
 
 
 @dataclass(frozen=True, slots=True)

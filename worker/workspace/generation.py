@@ -27,7 +27,7 @@ from .manifest import Content, Difference, StatEntry, git_folder, scan
 from .objects import FOLDER as OBJECTS
 from .objects import Objects
 from .removal import in_use
-from .snapshots import History
+from .snapshots import History, State
 from .source import open_folder, write_new
 from .tree_changes import FILE, ContentDiffers, Stored, apply, give, parent_of
 from .tree_copy import Copier, CopyTally, TreeCopy
@@ -112,6 +112,12 @@ def _is_complete(path: str, is_directory: bool) -> bool:
     return is_directory or not _LEFTOVER.fullmatch(path.rpartition("/")[2])
 
 
+def files_beside(folder: Path) -> list[Path]:
+    """Returns the files that describe a workspace, but for those of one generation."""
+    own = ("start.", "making.", "snapshots.jsonl")
+    return [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(own)]
+
+
 def restore(earlier: Path, folder: Path, stop: Event, *, before: int | None, tally: CopyTally) -> None:
     """Fills the new workspace in ``folder``, whose directories are empty, from the one in ``earlier``.
 
@@ -121,9 +127,8 @@ def restore(earlier: Path, folder: Path, stop: Event, *, before: int | None, tal
     latest, new = Generation.latest(earlier), Generation(folder, 1)
     if latest is None:
         raise Conflict(files_gone(earlier.name))
-    for beside in earlier.iterdir():
-        if beside.is_file() and not beside.name.startswith(("start.json", "making.", "snapshots.jsonl")):
-            shutil.copyfile(beside, folder / beside.name)
+    for beside in files_beside(earlier):
+        shutil.copyfile(beside, folder / beside.name)
     history = History.before(latest.log, before)
     with (
         in_use(earlier),
@@ -158,14 +163,19 @@ def _restored(latest: Generation, history: History, files: int, target: int, con
     for folder in sorted({folder for path in start if (folder := git_folder(path))}):  # the copy of the start lacks it
         with suppress(FileNotFoundError, NotADirectoryError):
             _copy_git(files, folder, target, not_kept)
-    changes = [Difference(path, _ANY, kept and kept.content) for path, kept in history.state.items()]
+    apply_state(history.state, target, contents, latest.folder.name)
+    after, changed = scan(target), history.changed
+    return {path: entry if path in changed else after.get(path, entry) for path, entry in start.items()}
+
+
+def apply_state(state: State, target: int, contents: Stored, id: str) -> None:
+    """Turns files as at the start into those of a state of the run ``id``. Raises ``Conflict`` where that is lost."""
+    changes = [Difference(path, _ANY, kept and kept.content) for path, kept in state.items()]
     try:
         if blocked := apply(target, changes, contents):
             raise Conflict(f"{blocked[0]} cannot be restored: something else is at its path")
     except (ContentDiffers, FileNotFoundError) as error:
-        raise Conflict(f"the files of {latest.folder.name} cannot be restored: a content is lost ({error})") from None
-    after, changed = scan(target), history.changed
-    return {path: entry if path in changed else after.get(path, entry) for path, entry in start.items()}
+        raise Conflict(f"the files of {id} cannot be restored: a content is lost ({error})") from None
 
 
 def _copy_git(files: int, path: str, target: int, wanted: Set[str]) -> None:

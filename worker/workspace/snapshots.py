@@ -121,7 +121,12 @@ class History:
                 self._lacking[path] = None
             if snapshot.step != START:
                 self.order.setdefault(git_folder(path) or path, len(self.order))
-        self.turns = self.turns.changed(snapshot.turn, printable_path(next(iter(self._lacking), "")))
+        self.turns = self.turns.changed(snapshot.turn, self.lacks)
+
+    @property
+    def lacks(self) -> str:
+        """A path whose content is not kept; "" where all are."""
+        return printable_path(next(iter(self._lacking), ""))
 
     @classmethod
     def before(cls, log: Path, turn: int | None) -> Self:

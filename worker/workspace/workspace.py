@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ...shared.errors import Invalid, Misconfigured
 from ...shared.libc import is_on_local_disk
 from ...shared.listed import Source, is_copied, listed, outer_rules
+from ...shared.log import log
 from ...shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from ...shared.workspaces import UPLOAD_POINTER, UPLOADS, upload_path
 from ..sandbox.environment import MOUNT, owner
@@ -28,6 +29,7 @@ from .manifest import UNBOUNDED, Deadline, Difference, scan_with_size
 from .objects import Objects
 from .patches import MAX_PATCH_BYTES, Comparison, Facts
 from .removal import delete, disk_bytes
+from .snapshot_store import StoredRun
 from .snapshots import Snapshots
 from .source import (
     KeptRules,
@@ -72,6 +74,8 @@ class Workspace:
         self._fds = [os.open(folder, _FOLDER) for folder in (self.path, self.base)]
         self.files.is_local = is_on_local_disk(self._fds[0])
         self._objects, self._noting = Objects(self._folder), Lock()
+        self._generation = generation
+        self._stored: StoredRun | None = None
         self.snapshots = Snapshots(generation.log, generation.start, self._objects, *self._fds)
         self.taken = taken if self.snapshots.taken is None else self.snapshots.taken
         """Bytes that the files took on disk before the first call of this attempt; None where that is not known."""
@@ -136,6 +140,17 @@ class Workspace:
         leave_loop()
         return disk_bytes(self._folder)
 
+    async def store_in(self, stored: StoredRun) -> None:
+        """Stores the files as they are, and from now on each snapshot, also where other machines can read them."""
+        self._stored = stored
+        await run_in_thread(self._store, stored.begin)
+
+    def _store(self, store: Callable[[Generation, Snapshots], None]) -> None:
+        try:
+            store(self._generation, self.snapshots)
+        except OSError as error:  # the run goes on, only not elsewhere
+            log.warning("%s", error)
+
     async def keep_start(self) -> None:
         """Keeps what ``base`` lacks of the start; called before the first step with effects."""
         if self.snapshots.lacks_start:
@@ -150,7 +165,10 @@ class Workspace:
 
     def _note(self, step: str, mask: Callable[[str], str]) -> StepChanges | None:
         with self._noting:  # calls of subagents are executed side by side
+            before = self.snapshots.history.turns.count
             self.snapshots.take(step)
+            if self._stored and self.snapshots.history.turns.count > before:
+                self._store(self._stored.save)
             if not step or self.snapshots.history.step != step:
                 return None
             return StepComparison(self.snapshots, self._objects, self._fds[1]).run(mask)
