@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import Field, TypeAdapter, computed_field, model_validator
 
 from .errors import DeputizeError
-from .facts import FileChange, GitFacts, MergeFacts, Trust, Verification
+from .facts import FileChange, GitFacts, MergeFacts, StepChange, Trust, Verification
 from .message import Message
 from .request import DelegationRequest, Limits
 from .text import count
@@ -239,6 +239,12 @@ class Step(Wire):
     denied: bool = Field(default=False, exclude_if=lambda denied: not denied)
     """Whether it was not executed because the policy or a person denied it; left out where it was not."""
     tool_agent_result: dict[str, Any] | None = None
+    changes: list[StepChange] = Field(default_factory=list, exclude_if=lambda changes: not changes)
+    """The first files that changed since the step before; left out where none did, as are the next two."""
+    more_changes: int = Field(default=0, exclude_if=lambda more: not more)
+    """How many more changed."""
+    diff: str | None = Field(default=None, exclude_if=lambda diff: diff is None)
+    """The beginning of the diff of those that are texts."""
 
 
 class ToolAgentStep(Wire):
@@ -252,6 +258,9 @@ class ToolAgentStep(Wire):
     error: str | None = None
     thinking: str | None = None
     summary: str | None = None
+    changes: list[StepChange] = Field(default_factory=list, exclude_if=lambda changes: not changes)
+    more_changes: int = Field(default=0, exclude_if=lambda more: not more)
+    diff: str | None = Field(default=None, exclude_if=lambda diff: diff is None)
 
     @classmethod
     def of(cls, step: Step) -> ToolAgentStep:

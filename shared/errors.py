@@ -40,6 +40,7 @@ Others cross files of the worker or the command line and become a result or one 
     ├── BadEntry                 an archive has an entry that is not extracted, or is damaged
     ├── SourceTooLarge           there is more to copy than ``sandbox.disk_bytes``
     ├── CopyStopped              a copy was cancelled
+    ├── ContentDiffers           a file has another content than the change that is applied
     ├── GitStopped               a command of git was cancelled
     ├── GroundError              the files of a run cannot be laid out for its checks
     ├── NotDelegated             the worker: there is no control group for the commands of its runs

@@ -28,6 +28,17 @@ class FileChange(Wire):
     """Bytes of the new content; null for a deleted file, or where it is not known."""
 
 
+class StepChange(Wire):
+    """What a step changed at one path, regardless of what changed it: also at one that git ignores."""
+
+    path: str
+    change: Literal["created", "modified", "deleted", "renamed"]
+    from_: str | None = Field(default=None, alias="from")
+    added: int | None = None
+    """Lines; null where the content is not text, too large, or not kept."""
+    removed: int | None = None
+
+
 MAX_CHECKS = 20
 MAX_CHECK_FILES_BYTES = 1024 * 1024
 """Cap on the files of all checks of a request together, UTF-8 bytes."""

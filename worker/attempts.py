@@ -371,13 +371,19 @@ class LoopBuilder:
                 again=run.claim.lost > 0,
                 stalled=run.claim.stalled and bool(conversation.unanswered(0)),
             ),
+            before_effects=self.workspace.keep_start,
             after_effects=partial(self._after_effects, tools.context.sandbox),
+            after_turn=partial(self._after_turn, tools.context.sandbox),
         )
 
-    async def _after_effects(self, sandbox: Sandbox) -> None:
+    async def _after_effects(self, sandbox: Sandbox, step: str) -> None:
         most = await sandbox.bounds.most_on_disk() if sandbox.bounds else self.offer.profile.disk_bytes
-        await self.run.note_files(self.workspace, lasting=any(sandbox.shells))
+        await self.run.note_files(self.workspace, step)
         self.run.meter.note_disk(await self.workspace.size(most), most)
+
+    async def _after_turn(self, sandbox: Sandbox) -> None:
+        if any(sandbox.shells):  # which change files at any time
+            await self.run.note_files(self.workspace)
 
     async def _policy(self, broken: str | None) -> PolicyContext:
         claim = self.run.claim

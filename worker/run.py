@@ -172,6 +172,7 @@ class Run:
     async def _carry_out(self, model: Model, offer: RunOffer) -> RunOutcome:
         try:
             self.workspace = workspace = await self._opened(offer)
+            workspace.snapshots.turn = lambda: self.context.meter.turns
             preparing = offer.project_tools(self.claim, workspace, self._report_progress)
             project = await self._until_stopped(preparing, lambda: self.context.meter.time_for_summary)
         except TimeoutError:
@@ -346,9 +347,13 @@ class Run:
         """Collects the outputs in every case. Where they cannot be read, the result's errors contain the reason."""
         try:
             self.workspace = self.workspace or await files_left(self.services, self.claim)
-            if self.workspace and self.loop and self.loop.tool_calls.interrupted:
-                await self.context.note_files(self.workspace)
-            return await collect_outputs(self.workspace, self.stop)
+            if self.workspace is None:
+                return RunOutputs()
+            self.workspace.snapshots.turn = lambda: self.context.meter.turns
+            try:
+                return await collect_outputs(self.workspace, self.stop)
+            finally:
+                self.context.file_turns = self.workspace.snapshots.history.turns
         except OSError as error:
             log.warning("the files of this run cannot be read", exc_info=error)
             why = f"{error.strerror or error}: {error.filename or self.services.settings.workspaces}"

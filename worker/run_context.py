@@ -28,6 +28,7 @@ from .models.base import Call, Reply
 from .policy.trust import ReadSources
 from .tools.base import AnyTool, ToolResult
 from .tools.submit_result import SUBMIT, Output
+from .workspace.step_changes import StepChanges
 from .workspace.workspace import Workspace
 
 DENIED = "deniedCallCount"
@@ -44,6 +45,8 @@ class StepLog:
     thinking: str = ""
     """The model's thinking or text before the calls of this turn."""
     ended: list[Step] = field(default_factory=list[Step])
+    changes: dict[str, StepChanges] = field(default_factory=dict[str, StepChanges])
+    """What the steps that have not ended yet changed in the files."""
     announced: set[str] = field(default_factory=set[str])
     """The ids of all started steps, those of earlier attempts included: none is started twice."""
 
@@ -77,6 +80,7 @@ class StepLog:
         self.emit.emit(StepUpdated(step_id=step.id, title=title, metadata=dict(fields)))
 
     def end(self, step: Step, result: ToolResult, *, executed: bool = True) -> None:
+        changed = self.changes.pop(step.id, None)
         done = step.model_copy(
             update={
                 "status": StepStatus.COMPLETED if result.success else StepStatus.FAILED,
@@ -85,6 +89,7 @@ class StepLog:
                 "error": result.error,
                 "denied": not executed and result.error_type is ErrorType.PERMISSION_DENIED,
                 "tool_agent_result": in_short(result.data) if isinstance(result.data, ToolAgentResult) else None,
+                **(changed.fields if changed else {}),
             }
         )
         self.ended.append(done)
@@ -206,8 +211,7 @@ class RunContext:
             inbox=Inbox(claim, emit.emit, emit.set, on_wrap_up),
             steps=StepLog(emit, report_step),
             reading=ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust()),
-            # calls of the turn under way may have changed files unseen
-            file_turns=claim.file_turns.with_turn(meter.turns) if claim.ledger else claim.file_turns,
+            file_turns=claim.file_turns,
             free_slot=free_slot,
             output=claim.output,
             verify_rounds=claim.checkpoint.get("verifyRounds", 0),
@@ -266,10 +270,13 @@ class RunContext:
             self.errors.append(message)
             self.emit.emit(ErrorSeen(message=message, kind=kind))
 
-    async def note_files(self, workspace: Workspace, *, lasting: bool = False) -> None:
-        """Notes that this turn changed files, if it did; ``lasting``: a command in the background may change more."""
-        if await workspace.note_changes() or lasting:
-            self.file_turns = self.file_turns.with_turn(self.meter.turns, lasting=lasting)
+    async def note_files(self, workspace: Workspace, step: str = "") -> None:
+        """Takes a snapshot of the files, if any changed: the end of this step reports what."""
+        if changes := await workspace.note_changes(step, self.emit.mask.text):
+            self.steps.changes[step] = changes
+        if self.file_turns != workspace.snapshots.history.turns:
+            self.file_turns = workspace.snapshots.history.turns
+            self.emit.set(self._stored_turns)
 
     def checkpoint(self, billed: tuple[int, ...]) -> None:
         """Stores, for the next attempt and for clients that poll, what was used so far.
@@ -296,7 +303,11 @@ class RunContext:
     @property
     def counts(self) -> dict[str, str]:
         spent = {"progress": self.progress.to_json(), SPENT: self.meter.own.to_json()}
-        return spent | {FILE_TURNS: self.file_turns.to_json()}
+        return spent | self._stored_turns
+
+    @property
+    def _stored_turns(self) -> dict[str, str]:
+        return {FILE_TURNS: self.emit.mask.json(self.file_turns.to_json())}
 
     @property
     def of_result(self) -> dict[str, Any]:

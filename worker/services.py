@@ -46,6 +46,7 @@ from .tools import BUILTIN
 from .tools.base import AnyTool
 from .web.dial import Network
 from .workspace.generation import restore
+from .workspace.snapshot_store import SnapshotStore, StoredRun
 from .workspace.tree_copy import LONG_SECONDS, CopyTally, reported
 from .workspace.workspace import Workspace
 
@@ -83,6 +84,8 @@ class Services:
     """Which git repositories are copied from just now: the other runs over each of them wait without a thread."""
     long_copy_seconds: float = LONG_SECONDS
     """Seconds after which the copy of a workspace is reported."""
+    snapshots: SnapshotStore | None = None
+    """Where runs are kept for other machines, too."""
     retry_seconds: float = 1.0
     """The delay of a run's first automatic retry; doubled for each further one."""
     wrap_up_seconds: float = WRAP_UP_SECONDS
@@ -135,7 +138,9 @@ class Services:
         root, spec, parent = self.settings.workspaces, claim.request.workspace, claim.request.parent_id
         source = spec.path if isinstance(spec, DirectoryWorkspace) else claim.id
         copied = parent and isinstance(spec, DirectoryWorkspace) and Path(spec.path).parent.name == parent
-        if (claim.touched_files or copied) and not await run_in_thread((root / claim.id).exists):
+        stored = self.snapshots and StoredRun(self.snapshots, claim.id, claim.attempt)
+        away = (claim.touched_files or copied) and not await run_in_thread((root / claim.id).exists)
+        if away and not (stored and claim.touched_files):
             where = f"not on this machine ({self.name}). Put DEPUTIZE_WORKSPACE_ROOT on a volume that all workers share"
             if claim.touched_files:
                 raise WorkspaceLost(
@@ -153,9 +158,14 @@ class Services:
 
             source, filled = spec.url, GitSource(spec, claim.id, self.settings, most, tally).fill
             few = self.repositories.setdefault(source, asyncio.Semaphore(A_REPOSITORY))
+        if away and stored:
+            source, filled = "the snapshot store", stored.restore_of(claim)
         async with few:
             copy = Workspace.create(spec, claim.id, root, sources, claim.attempt, most, tally, restore=filled)
-            return await reported(copy, tally, source, report, self.long_copy_seconds)
+            workspace = await reported(copy, tally, source, report, self.long_copy_seconds)
+        if stored:
+            await workspace.store_in(stored)
+        return workspace
 
 
 def checked_rules(settings: Settings, tools: Sequence[AnyTool]) -> Sequence[Rule]:
@@ -224,8 +234,10 @@ async def open_services(
             rules=rules,
             outages=Outages(pipe, settings.model_retry_seconds),
             prefixes=SharedPrefixes(pipe),
+            snapshots=SnapshotStore(settings.snapshot_store) if settings.snapshot_store else None,
         )
-        async with presence.shown(), _background(services, Janitor(settings, store, leases.bus, presence, send)):
+        janitor = Janitor(settings, store, leases.bus, presence, send, services.snapshots)
+        async with presence.shown(), _background(services, janitor):
             yield services
         await close_models()
         await services.status.leave()

@@ -33,14 +33,13 @@ class ToolCalls:
     run_tools: RunTools
     approval: Approval
     ledger: Ledger
-    after_effects: Callable[[], Awaitable[None]]
-    """Called after every call that may have changed the workspace."""
+    before_effects: Callable[[], Awaitable[None]]
+    after_effects: Callable[[str], Awaitable[None]]
+    """Called before and after every call that may change the workspace; the second with its step."""
+    after_turn: Callable[[], Awaitable[None]]
     results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
     """Results of the current turn by call key: a cancellation in its middle loses none."""
-    _calls: Sequence[Call] = ()
-    """The calls of the current turn."""
-    interrupted: bool = False
-    """Whether a call was stopped in its middle, so that its changes of files are not noted."""
+    _calls: Sequence[Call] = ()  # of the current turn
 
     async def execute(self, calls: Sequence[Call]) -> list[ToolResult]:
         """Judges all calls, then executes them, read-only ones concurrently; returns their results in call order."""
@@ -51,9 +50,8 @@ class ToolCalls:
         judged: dict[str, Judged] = {call.key: each for call, each in checked if isinstance(each, ToolResult)}
         accepted = [(call, each) for call, each in checked if isinstance(each, PolicyCall)]
         judged |= await self.approval.judge(accepted, self.run_tools.context)
-        side_by_side = {
-            key for key, each in judged.items() if isinstance(each, Permitted) and each.call.tool.side_by_side
-        }
+        permitted = {key: each.call.tool for key, each in judged.items() if isinstance(each, Permitted)}
+        side_by_side = {key for key, tool in permitted.items() if tool.side_by_side}
         for concurrent, group in groupby(calls, lambda call: call.key in side_by_side):
             if concurrent:
                 async with asyncio.TaskGroup() as tasks:
@@ -62,6 +60,7 @@ class ToolCalls:
             else:
                 for call in group:
                     await self._process(call, judged[call.key])
+        await self.after_turn()
         return [self.results[call.key] for call in calls]
 
     def known(self, call: str) -> ToolResult | None:
@@ -131,6 +130,8 @@ class ToolCalls:
         """Runs the tool, unless an earlier attempt did. An unexpected exception is logged and fails the call."""
         tool, params = permitted.call.tool, permitted.call.params
         try:
+            if tool.effect is not Effect.PURE:
+                await self.before_effects()
             result = await self.ledger.resolve(context.call_id, tool, params, context)
             if result is None:
                 await self.ledger.start(context.call_id, tool, params, context)
@@ -138,13 +139,12 @@ class ToolCalls:
         except ToolError as error:
             result = ToolResult.failed(error)
         except (Fenced, *EXIT_EXCEPTIONS):
-            self.interrupted = True
             raise
         except BaseException as error:  # noqa: BLE001 - a defect of one tool fails its call, not the run
             log.exception("tool %s failed", tool.name)
             why = exhausted(error) or f"{tool.name} failed inside: {error}"
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, why))
         if tool.effect is not Effect.PURE:
-            await self.after_effects()
+            await self.after_effects(context.call_id)
         result = await bounded(result, tool, context, clean=self.run.reading.harmless)
         return replace(result, content=f"{permitted.note}\n{result.content}".rstrip()) if permitted.note else result

@@ -78,8 +78,8 @@ async def retry(
 ) -> Exit:
     """Hand the task of a finished delegation over again, with the same request, from the start.
 
-    With --from-turn the conversation and the files from before that turn are kept. Only the files from its start and
-    its end exist, so it is a turn before the first change of a file, or after the last one.
+    With --from-turn the conversation and the files from before that turn are kept. Files that were too large, or too
+    many, to be kept after each step are named, with the turns that can be chosen.
 
     An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """

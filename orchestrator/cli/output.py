@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from ...shared.text import count, visible, visible_block, visible_json
 from ...shared.wording import SIGNS, cut, dollars, ending, seconds
 
 if TYPE_CHECKING:
-    from ...shared.delegation import FileChange, ToolAgentResult
+    from ...shared.delegation import FileChange, ToolAgentResult, ToolAgentStep
     from ...shared.facts import Verification
     from ...shared.request import DelegationRequest
     from ...shared.settings import Settings
@@ -258,6 +258,15 @@ def change(changed: FileChange) -> str:
     has_lines = changed.added_lines or changed.removed_lines or changed.size is None or changed.change == "renamed"
     amount = f"+{changed.added_lines} -{changed.removed_lines}" if has_lines else size(changed.size or 0)
     return f"{changed.change} {where} ({amount}{'' if changed.in_patch else ', not in the patch'})"
+
+
+def step_changes(step: ToolAgentStep) -> Iterator[str]:
+    """Yields a line for each file that a step changed: `modified pricing.py (+1 -1)`, `created data.bin`."""
+    for each in step.changes:
+        where = f"{each.from_} → {each.path}" if each.from_ else each.path
+        yield f"{each.change} {where}" + (f" (+{each.added} -{each.removed})" if each.added is not None else "")
+    if step.more_changes:
+        yield f"{count(step.more_changes, 'more file')} changed"
 
 
 def verdict(found: Verification) -> list[str]:

@@ -66,7 +66,14 @@ def _task(request: DelegationRequest) -> Iterator[str]:
 
 def _call(step: Step, ended: datetime) -> Iterator[str]:
     yield step_line(step, ended)
-    lines = [*_indented((step.result or "").rstrip())]
+    result = (step.result or "").rstrip()
+    yield from _beginning(result)
+    if step.diff and not _diff_counts(result):
+        yield from _beginning(step.diff.rstrip())
+
+
+def _beginning(text: str) -> Iterator[str]:
+    lines = [*_indented(text)]
     yield from (f"  {line}".rstrip() for line in lines[:RESULT_LINES])
     if (more := len(lines) - RESULT_LINES) > 0:
         yield f"… {count(more, 'more line')}"
@@ -188,8 +195,12 @@ async def _show_steps(client: Client, id: str, as_json: bool) -> None:
             continue
         arguments = ", ".join(f"{name}={cut(str(value), 60)}" for name, value in step.arguments.items())
         output.line(f"{number:>3}  {'✓' if step.status == 'success' else '✗'} {step.tool_name}({arguments})")
-        if outcome := step.error or step.summary or step.result:
-            output.line(f"       {_diff_counts(outcome) or cut(outcome, 160)}")
+        outcome = step.error or step.summary or step.result or ""
+        counts = _diff_counts(outcome)
+        if outcome and not (counts and step.changes):
+            output.line(f"       {counts or cut(outcome, 160)}")
+        for line in output.step_changes(step):
+            output.line(f"       {line}")
 
 
 def _diff_counts(text: str) -> str:

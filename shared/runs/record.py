@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic_core import to_json
 
@@ -35,51 +35,64 @@ ANNOUNCED = "announced"
 READ = "read"
 CLOSED = "closed"
 """Fields of the record."""
-ENDLESS = 1_000_000_000
 Get = Callable[[str], Awaitable[Delegation]]
 
 
 @dataclass(frozen=True, slots=True)
 class FileTurns:
-    """The first and the last turn in which files of the workspace changed; 0 where none did."""
+    """Before which turns the files of a run's workspace are known.
 
-    first: int = 0
+    ``last`` is the last turn in which files changed, 0 where none did. ``lacking`` has pairs of a turn and a path: from
+    before that turn on, the content of that path is not kept; an empty path where all are kept again.
+    """
+
     last: int = 0
+    lacking: tuple[tuple[int, str], ...] = ()
+    count: int = 0
+    """How many snapshots there are."""
 
-    def with_turn(self, turn: int, *, lasting: bool = False) -> FileTurns:
-        """Returns them with a later turn; ``lasting``: files may change at any time until the run's end."""
-        return FileTurns(self.first or turn, ENDLESS if lasting else max(self.last, turn))
+    def changed(self, turn: int, lacks: str = "") -> FileTurns:
+        """Returns them after changes in a turn that is not earlier; ``lacks`` is a path whose content is not kept."""
+        lacking = tuple(each for each in self.lacking if each[0] <= turn)
+        if lacks != (lacking[-1][1] if lacking else ""):
+            lacking = (*lacking, (turn + 1, lacks))
+        return FileTurns(max(self.last, turn), lacking, self.count + 1)
 
-    def before(self, turn: int) -> Literal["start", "end"] | None:
-        """Returns when the files were as they were before this turn: at the run's start or end, or neither."""
+    def lacks(self, turn: int) -> str:
+        """Returns a path whose content before this turn is not kept; "" where the files are known."""
         if self.last < turn:
-            return "end"
-        return "start" if turn <= self.first else None
+            return ""  # as at the end
+        return next((path for since, path in reversed(self.lacking) if since <= turn), "")
 
     def choices(self, last: int) -> str:
         """Returns the turns with known files, in words, for a run that had ``last`` turns."""
-        known = [f"1 to {self.first}"] if self.first > 1 else ["1"]
-        if self.last + 1 < last:
-            known.append(f"{self.last + 1} to {last}")
-        elif self.last + 1 == last:
-            known.append(str(last))
-        return " and ".join(known)
+        known = [turn for turn in range(1, max(last, 1) + 1) if not self.lacks(turn)]
+        ranges = [
+            (turn, next(end for end in range(turn, last + 2) if end + 1 not in known))
+            for turn in known
+            if turn - 1 not in known
+        ]
+        return ", ".join(str(first) if first == end else f"{first} to {end}" for first, end in ranges)
 
     def to_json(self) -> str:
-        return json.dumps([self.first, self.last])
+        return json.dumps([self.last, self.lacking, self.count])
 
     @classmethod
     def from_json(cls, text: str | None) -> Self | None:
-        """Returns None where nothing is recorded: an older version has run it."""
-        return cls(*json.loads(text)) if text else None
+        """Returns None where nothing is recorded, or by an older version that kept no snapshots."""
+        found = json.loads(text) if text else ()
+        if len(found) < 3:
+            return None
+        last, lacking, count = found
+        return cls(last, tuple((turn, path) for turn, path in lacking), count)
 
 
 @dataclass(frozen=True, slots=True)
 class FilesOf:
-    """The files of a delegation, as they were at its start or at its end."""
+    """The files of a delegation as they were before a turn of its run; None: at its end."""
 
     id: str
-    at_start: bool
+    before: int | None = None
     for_merge: bool = False
     """Without git's state, which runs may have changed, and with no file ignored."""
 
@@ -87,21 +100,18 @@ class FilesOf:
 async def first_files(redis: Any, request: DelegationRequest, get: Get) -> FilesOf | None:
     """Returns the files with which a request begins that builds on a delegation, or merges several; else None.
 
-    Where that one built on another itself, its start is that one's: a workspace keeps the start of a conversation.
     Raises as ``files_before``, and NotFound.
     """
     if request.merges:
-        return FilesOf(request.merges[0], at_start=True, for_merge=True)
+        return FilesOf(request.merges[0], 1, for_merge=True)
     if request.builds_on is None:
         return None
     earlier = await get(request.builds_on)
-    if not request.from_turn or await files_before(redis, earlier, request.from_turn) == "end":
-        return FilesOf(earlier.id, at_start=False)
-    return await first_files(redis, earlier.request, get) or FilesOf(earlier.id, at_start=True)
+    return await files_before(redis, earlier, request.from_turn) if request.from_turn else FilesOf(earlier.id)
 
 
-async def files_before(redis: Any, earlier: Delegation, turn: int) -> Literal["start", "end"]:
-    """Returns when the files of an ended delegation were as before this turn: at its start or at its end.
+async def files_before(redis: Any, earlier: Delegation, turn: int) -> FilesOf:
+    """Returns the files of an ended delegation as they were before this turn.
 
     Raises ``Invalid`` for a turn that it did not have, and ``Conflict`` where these files are not kept.
     """
@@ -109,17 +119,17 @@ async def files_before(redis: Any, earlier: Delegation, turn: int) -> Literal["s
     if turn > max(last, 1):
         detail = f"{id} had {last} turns; `deputize continue {id}` goes on after the last one"
         raise Invalid(f"/fromTurn: {detail}", [{"pointer": "/fromTurn", "detail": detail}])
-    changed = FileTurns.from_json(await redis.hget(record_key(id), FILE_TURNS))
-    if changed is None:
+    turns = FileTurns.from_json(await redis.hget(record_key(id), FILE_TURNS))
+    if turns is None:
         raise Conflict(
             f"which turns of {id} changed files is not recorded; `deputize retry {id}` starts from the first"
         )
-    if (when := changed.before(turn)) is None:
+    if path := turns.lacks(turn):
         raise Conflict(
-            f"the files of {id} as they were before turn {turn} are not kept, only those from its start and its end. "
-            f"Turns that can be chosen: {changed.choices(last)}; `deputize continue {id}` goes on after the last one"
+            f"the files of {id} as they were before turn {turn} are not all kept: {path} is too large, or one too many."
+            f" Turns that can be chosen: {turns.choices(last)}; `deputize continue {id}` goes on after the last one"
         )
-    return when
+    return FilesOf(id, None if turns.last < turn else turn)
 
 
 async def trust_of(redis: Any, id: str) -> Trust:

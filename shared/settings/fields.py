@@ -282,6 +282,9 @@ class SettingsFields(_Table):
     """Where workspaces live; default: ``workspaces`` below ``home``."""
     workspace_sources: Annotated[list[Path] | None, COMMA_SEPARATED] = None
     """Roots from which directory workspaces may be copied. Unset: none, or any with the embedded stack."""
+    snapshot_store: str | None = Field(default=None, pattern="^[a-z0-9]+://")
+    """Where workers also keep the snapshots of runs, as ``s3://BUCKET/PREFIX``, so that a run goes on where another
+    machine's disk is lost. Credentials are those of the variables ``AWS_…``."""
     git_hosts: Annotated[list[str], COMMA_SEPARATED] = []
     """Hosts (``name`` or ``name:port``) that git workspaces may be cloned from, and branches delivered to, by https.
     A host of this machine with its port may be reached without TLS."""

@@ -25,6 +25,7 @@ NUMBERS = (
     "dispatch",
     "listing",
     "verification",
+    "snapshots",
     "latency",
     "throughput",
     "carrying",

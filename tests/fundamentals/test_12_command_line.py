@@ -70,6 +70,25 @@ async def test_detach_prints_an_id_and_watch_and_show_take_it(deputize: Deputize
     assert patch.out.splitlines()[3:] == ["--- /dev/null", "+++ b/a.txt", "@@ -0,0 +1 @@", "+a"]
 
 
+async def test_steps_show_what_they_changed_and_a_retry_begins_with_any_turn(
+    deputize: Deputize, tmp_path: Path
+) -> None:
+    more = [call("bash", command="echo b >> a.txt; echo c > c.txt"), call("bash", command="rm c.txt")]
+    model = script(tmp_path, [WRITE], more, [say("Done.")])
+    id = json.loads((await deputize("run", "Write.", "--json", "--model", model)).out)["delegationId"]
+    shown = [line.strip() for line in (await deputize("show", id, "--steps")).out.splitlines()]
+    assert {"created a.txt (+1 -0)", "modified a.txt (+1 -0)", "created c.txt (+1 -0)", "deleted c.txt (+0 -1)"} <= {
+        *shown
+    }
+    assert "    +b" in (await deputize("show", id, "--transcript")).out.splitlines()
+    for turn, text in ((1, "a\nb\n"), (2, "a\nb\n"), (3, "a\nb\n")):
+        again = json.loads((await deputize("retry", id, "--from-turn", str(turn), "--json")).out)
+        assert again["filesModified"] == ["a.txt"], again
+        assert again["toolCallCount"] == (3, 2, 0)[turn - 1]
+        await deputize("pull", again["delegationId"], "--into", str(tmp_path / f"{turn}"))
+        assert (tmp_path / f"{turn}" / "a.txt").read_text() == text
+
+
 async def test_batch_reads_a_request_per_line_and_writes_a_result_per_line(deputize: Deputize, tmp_path: Path) -> None:
     model = script(tmp_path, [say("Done: {{task /one|two/}}.")])
     lines = "".join(json.dumps({"task": task, "model": model}) + "\n" for task in ("one", "two"))

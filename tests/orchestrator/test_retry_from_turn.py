@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import subprocess
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Conflict, Invalid
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.worker.task import carry_out
+from deputize.worker.workspace.objects import MAX_FILE_BYTES
 from tests.fake_model import Turn, call, refuse, text
 from tests.orchestrator.whole import Whole, writes
 from tests.waiting import until
+from tests.worker.workspace.trees import git
 
 DONE = Turn([text("done")])
 
@@ -42,8 +44,18 @@ def project(tmp_path: Path) -> dict[str, str]:
     folder.mkdir()
     folder.joinpath("kept.txt").write_text("kept\n")
     folder.joinpath("changed.txt").write_text("old\n")
-    subprocess.run(["git", "init", "-q", folder], check=True)
+    git(folder, "init", "-q")
     return {"kind": "directory", "path": str(folder)}
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Every file and link, but git's own; a link with where it leads."""
+    found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_symlink() or path.is_file()}
+    return {
+        str(name): f"-> {path.readlink()}" if path.is_symlink() else path.read_text()
+        for name, path in found.items()
+        if name.parts[0] not in (".git", ".deputize")
+    }
 
 
 async def test_a_turn_before_the_first_change_begins_with_the_files_of_the_start(whole: Whole, tmp_path: Path) -> None:
@@ -76,15 +88,44 @@ async def test_a_turn_after_the_last_change_keeps_the_files_and_the_patch_has_al
     assert json.dumps(whole.sent()).count("the first task") == 1
 
 
-async def test_a_turn_between_changes_is_refused_with_the_turns_that_can_be_chosen(whole: Whole) -> None:
-    first = await whole.first(looks(), writes_turn("a.txt"), looks(), writes_turn("b.txt"), looks(), DONE)
+async def test_any_turn_begins_with_the_files_from_before_it(whole: Whole, tmp_path: Path) -> None:
+    bash = "ln -s made there; printf 'a\\0b' > deep/binary; chmod 700 deep/binary; rm changed.txt; git commit -qm x"
+    commit = bash.replace("git commit", "git add -A; git -c user.name=x -c user.email=x@y commit")
+    many = Turn([writes("made"), call("write_file", path="changed.txt", content="new\n"), writes("deep/er/file")])
+    back = Turn([call("write_file", path="changed.txt", content="old\n"), call("bash", command="rm there; mv made m")])
+    turns = [looks(), many, Turn([call("bash", command=commit)]), looks(), back, DONE]
+    source = project(tmp_path)
+    first = await whole.first(*turns, workspace=source)
+    assert (first.errors, first.turn_count) == ([], 6)
+    made = {"made": "this is made\n", "deep/er/file": "this is deep/er/file\n"}
+    start = {"kept.txt": "kept\n", "changed.txt": "old\n"}
+    second = {"kept.txt": "kept\n", "changed.txt": "new\n", **made}
+    third = {"kept.txt": "kept\n", **made, "there": "-> made", "deep/binary": "a\0b"}
+    last = {"kept.txt": "kept\n", "changed.txt": "old\n", "m": made["made"], "deep/er/file": made["deep/er/file"]}
+    whole.model.script("the first task", [DONE] * 6)
+    wanted = [start, start, second, third, third, last | {"deep/binary": "a\0b"}]
+    for turn, files in enumerate(wanted, 1):
+        result = await again(whole, first, turn)
+        folder = whole.bench.settings.workspaces / result.delegation_id / "files"
+        assert tree(folder) == files, turn
+        assert len(git(folder, "log", "--oneline", "--all").splitlines()) == (turn > 3), turn
+        changed = {change.path for change in result.file_changes} | {change.from_ for change in result.file_changes}
+        assert turn < 6 or stat.S_IMODE((folder / "deep/binary").stat().st_mode) == 0o700
+        assert changed - {None, ".git"} == {path for path in {*files, *start} if files.get(path) != start.get(path)}
+
+
+async def test_a_content_that_is_not_kept_is_refused_by_name_for_those_turns(whole: Whole) -> None:
+    large = Turn([call("bash", command=f"head -c {MAX_FILE_BYTES + 1} /dev/zero > large")])
+    gone = Turn([call("bash", command="rm large")])
+    first = await whole.first(writes_turn("a"), large, looks(), gone, writes_turn("b"), DONE)
     for turn in (3, 4):
-        with pytest.raises(Conflict, match=f"before turn {turn} are not kept.* 1 to 2 and 5 to 6; `deputize continue"):
+        why = f"before turn {turn} are not all kept: large is too large.* can be chosen: 1 to 2, 5 to 6; `deputize cont"
+        with pytest.raises(Conflict, match=why):
             await whole.service.retry(first.delegation_id, from_turn=turn)
     with pytest.raises(Invalid, match="had 6 turns"):
         await whole.service.retry(first.delegation_id, from_turn=7)
     for turn in (2, 5, 6):
-        assert (await again(whole, first, turn)).files_modified == ["a.txt", "b.txt"]
+        assert (await again(whole, first, turn)).files_modified == ["a", "b"]
 
 
 async def test_an_artifact_counts_as_a_change_of_files(whole: Whole) -> None:
@@ -92,6 +133,9 @@ async def test_an_artifact_counts_as_a_change_of_files(whole: Whole) -> None:
     first = await whole.first(looks(), notes, looks(), DONE, tools=["glob", "create_artifact"])
     result = await again(whole, first, 3)
     assert [artifact.name for artifact in result.artifacts] == ["notes.md"]
+    whole.model.script("the first task", [DONE] * 4)
+    assert [len((await again(whole, first, turn)).artifacts) for turn in (2, 3)] == [0, 1]
+    whole.model.script("the first task", [looks(), notes, looks(), DONE])
     anew = await again(whole, first, 2)
     assert (anew.artifacts, anew.errors) == (result.artifacts, [])
 
@@ -135,18 +179,26 @@ async def test_what_it_would_not_be_a_part_of_is_refused(whole: Whole) -> None:
         await whole.service.retry(id, from_turn=2)
 
 
-async def test_a_repository_that_the_run_changed_is_not_taken_for_that_of_the_start(
+async def test_a_repository_that_the_run_changed_is_as_at_the_start_or_not_taken_for_that(
     whole: Whole, tmp_path: Path
 ) -> None:
-    first = await whole.first(looks(), writes_turn("a.txt"), DONE, workspace=project(tmp_path))
+    source = project(tmp_path)
+    git(Path(source["path"]), "add", "-A")
+    git(Path(source["path"]), "commit", "-qm", "first")
+    first = await whole.first(looks(), writes_turn("a.txt"), DONE, workspace=source)
     folder = whole.bench.settings.workspaces / first.delegation_id / "files"
     folder.joinpath(".git", "HEAD").write_text("ref: refs/heads/another\n")
     result = await again(whole, first, 2)
-    assert (result.termination_reason, "git repository" in result.summary) == ("refused", True)
+    restored = whole.bench.settings.workspaces / result.delegation_id / "files"
+    assert (result.success, git(restored, "log", "--format=%s")) == (True, "first\n")
+    assert result.files_modified == ["a.txt"]
+    next(path for path in folder.joinpath(".git", "objects").rglob("*") if path.is_file()).unlink()
+    result = await again(whole, first, 2)
+    assert (result.termination_reason, "git's own state" in result.summary) == ("refused", True)
 
 
 @pytest.mark.parametrize("how", ["out of time", "its worker was stopped", "in the background"])
-async def test_changes_that_no_call_has_reported_count_too(whole: Whole, how: str) -> None:
+async def test_changes_that_no_call_has_reported_belong_to_their_turn(whole: Whole, how: str) -> None:
     command = "echo x > b.txt; sleep 50" if how == "out of time" else "echo x > b.txt; sleep 1"
     slow = Turn([call("bash", command=command, run_in_background=how == "in the background")])
     waits = Turn([call("bash", command="until test -e b.txt; do sleep 0.05; done")])
@@ -165,6 +217,9 @@ async def test_changes_that_no_call_has_reported_count_too(whole: Whole, how: st
     await running
     result = await whole.bench.result(new.id)
     assert "b.txt" in result.files_modified
-    for turn in range(2, result.turn_count + 1 if how == "in the background" else 3):
-        with pytest.raises(Conflict, match="are not kept"):
-            await whole.service.retry(new.id, from_turn=turn)
+    whole.model.script("the first task", [DONE] * 6)
+    background = how == "in the background"
+    first_with_b = 4 if background else 3
+    for turn in range(2, result.turn_count + 1):
+        anew = await again(whole, result, turn)
+        assert anew.files_modified == (["a.txt", "b.txt"] if turn >= first_with_b else ["a.txt"]), turn

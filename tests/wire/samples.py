@@ -170,6 +170,12 @@ STEP = Step.model_validate(
         "summary": "one comparison changed",
         "error": None,
         "toolAgentResult": {"success": True, "summary": "done", "toolCallCount": 1},
+        "changes": [
+            {"path": "pricing.py", "change": "modified", "added": 1, "removed": 1},
+            {"path": "new.bin", "change": "renamed", "from": "old.bin"},
+        ],
+        "moreChanges": 2,
+        "diff": "diff --git a/pricing.py b/pricing.py\n",
     }
 )
 

@@ -31,6 +31,7 @@ from ...shared.settings import Settings
 from ...shared.workspaces import UPLOADS, upload_path
 from ..threads import run_in_thread
 from ..workspace.removal import delete_unused, delete_unused_files, disk_bytes
+from ..workspace.snapshot_store import SnapshotStore
 
 ABSENT_SECONDS = 2.0
 """A subscription restored within this time, for example after a restart of Redis, does not count as absent."""
@@ -85,6 +86,7 @@ class Janitor:
     bus: Bus
     presence: Presence
     send: Callable[[Sequence[Ticket]], None]
+    snapshots: SnapshotStore | None = None
     _pruned: set[str] = field(default_factory=set[str])
     """Removed delegations whose files may still be there."""
 
@@ -149,11 +151,22 @@ class Janitor:
         held = await disk.held(self.store.redis) if gone else set[str]()
         removed = [folder for folder in gone if folder.name not in held and await run_in_thread(delete_unused, folder)]
         await disk.note_removed(self.store.redis, [folder.name for folder in removed])
+        await self._forget([folder.name for folder in removed if folder.name in ended])
         if removed:
             log.info("%d workspaces removed", len(removed))
         for folder in await asyncio.to_thread(_unused_clones, self.settings.repositories, older_than):
             await run_in_thread(delete_unused, folder)
         return len(removed)
+
+    async def _forget(self, ids: Sequence[str]) -> None:
+        """Deletes what the store has of runs whose files are deleted here."""
+        if self.snapshots is None:
+            return
+        for id in ids:
+            try:
+                await run_in_thread(self.snapshots.delete, id)
+            except OSError as error:
+                log.warning("%s", error)
 
     async def _sweep_uploads(self) -> None:
         """Deletes uploads whose time is over; what is accepted after the question to Redis has begun it anew."""

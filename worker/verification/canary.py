@@ -18,8 +18,9 @@ from ...shared.libc import beneath
 from ...shared.patch_format import PatchPart, parse_patch
 from ..sandbox.environment import MOUNT
 from ..workspace.file_entries import closing_fd, read_all
+from ..workspace.tree_changes import remove
 from .broken_functions import WORDS, FunctionBreaker
-from .ground import remove, write
+from .ground import write
 from .reports import Report
 
 _MAX_BYTES = 2 << 20

@@ -6,7 +6,6 @@ files that git ignores do not count. A ground has no ``.git``: what is in the ru
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -27,19 +26,17 @@ from ..workspace.file_entries import closing_fd, lstat, read_all
 from ..workspace.manifest import LINK, Difference
 from ..workspace.removal import delete
 from ..workspace.source import open_folder
+from ..workspace.tree_changes import FILE, ContentDiffers, Live, apply, give, parent_of
 from ..workspace.tree_copy import Copier, TreeCopy
 from ..workspace.workspace import Changed
 from .protected import Protection
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_NEW_READABLE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LINK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_CONFIGURATION = 1 << 20
 _MAX_LINKS = 16
 _FIRST_RUST_TEST = re.compile(rb"#\[(?:\w+::)?test\b|#\[cfg\(test\)\]")
-_CHUNK = 1 << 20
 
 
 class GroundError(Exception):
@@ -108,7 +105,7 @@ def _read(root: int, path: str, git_mode: str) -> bytes:
     """Returns a small file's content; nothing of all others, which differs from any configuration."""
     if git_mode == LINK:
         return b""
-    with closing_fd(beneath(root, path, _FILE, links=False)) as fd:
+    with closing_fd(beneath(root, path, FILE, links=False)) as fd:
         return os.read(fd, _MAX_CONFIGURATION)
 
 
@@ -139,53 +136,13 @@ class Grounds:
         with open_folder(path) as target:
             TreeCopy(base, target, owner=owner(), stop=stop).run()
             if candidate:
-                candidate.restored += _apply(target, candidate, stop)
+                try:
+                    candidate.restored += apply(target, candidate.seen, Live(candidate.changed.files, Copier(stop)))
+                except ContentDiffers as error:
+                    raise GroundError(f"{error} changed while it was copied for the checks") from None
             for inner, text in files.items():
                 write(target, inner, text.encode())
         return path
-
-
-def _apply(target: int, candidate: Candidate, stop: Event) -> list[str]:
-    """Applies the changes; returns those that cannot be, because a protected path is in their way."""
-    copier, kept = Copier(stop), list[str]()
-    for each in candidate.seen:
-        if each.old:
-            remove(target, each.path)
-    for each in candidate.seen:
-        give_way()
-        if each.new is None:
-            continue
-        try:
-            with closing_fd(_parent(target, each.path)) as parent:
-                _place(parent, candidate.changed.files, each, copier)
-        except (FileExistsError, NotADirectoryError):
-            kept.append(printable_path(each.path))
-    return kept
-
-
-def _place(parent: int, files: int, each: Difference, copier: Copier) -> None:
-    assert each.new
-    name = each.path.rpartition("/")[2]
-    digest = hashlib.sha256()
-    if each.new.git_mode == LINK:
-        with closing_fd(beneath(files, each.path, _LINK, links=False)) as link:
-            leads = os.readlink(b"", dir_fd=link)
-        os.symlink(leads, name, dir_fd=parent)
-        digest.update(leads)
-        if uid_gid := owner():
-            os.chown(name, *uid_gid, dir_fd=parent, follow_symlinks=False)
-    else:
-        with (
-            closing_fd(beneath(files, each.path, _FILE, links=False)) as source,
-            closing_fd(os.open(name, _NEW_READABLE, 0o600, dir_fd=parent)) as copy,
-        ):
-            copier.copy(source, copy)
-            os.lseek(copy, 0, os.SEEK_SET)
-            while piece := os.read(copy, _CHUNK):
-                digest.update(piece)
-            _give(copy, int(each.new.git_mode[-3:], 8))
-    if digest.hexdigest() != each.new.sha256:
-        raise GroundError(f"{printable_path(each.path)} changed while it was copied for the checks")
 
 
 def write(target: int, path: str, data: bytes) -> None:
@@ -198,7 +155,7 @@ def write(target: int, path: str, data: bytes) -> None:
             if found and not modes.S_ISDIR(found.st_mode):
                 os.unlink(each, dir_fd=parent)
         done = f"{done}/{each}"
-    with closing_fd(_parent(target, path)) as parent:
+    with closing_fd(parent_of(target, path)) as parent:
         found = lstat(parent, name)
         if found and modes.S_ISDIR(found.st_mode):
             shutil.rmtree(name, dir_fd=parent)
@@ -206,48 +163,7 @@ def write(target: int, path: str, data: bytes) -> None:
             os.unlink(name, dir_fd=parent)
         with os.fdopen(os.open(name, _NEW, 0o644, dir_fd=parent), "wb") as file:
             file.write(data)
-            _give(file.fileno(), 0o644)
-
-
-def remove(target: int, path: str) -> None:
-    """Removes the file or link at a path, if there is one, and the directories that are empty then."""
-    while path:
-        folder, _, name = path.rpartition("/")
-        try:
-            with closing_fd(beneath(target, folder or ".", _FOLDER, links=False)) as parent:
-                try:
-                    os.unlink(name, dir_fd=parent)
-                except (IsADirectoryError, PermissionError):
-                    os.rmdir(name, dir_fd=parent)
-        except OSError:
-            return
-        path = folder
-
-
-def _parent(target: int, path: str) -> int:
-    """Returns the directory of a path, with those on the way made where they are missing.
-
-    Raises NotADirectoryError where one of them is something else, also a link.
-    """
-    done = "."
-    try:
-        for name in path.split("/")[:-1]:
-            with closing_fd(beneath(target, done, _FOLDER, links=False)) as parent, suppress(FileExistsError):
-                os.mkdir(name, 0o755, dir_fd=parent)
-                with closing_fd(beneath(parent, name, _FOLDER, links=False)) as made:
-                    _give(made, 0o755)
-            done = f"{done}/{name}"
-        return beneath(target, done, _FOLDER, links=False)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise NotADirectoryError(error.errno, error.strerror, path) from None
-        raise
-
-
-def _give(fd: int, mode: int) -> None:
-    os.fchmod(fd, mode)
-    if uid_gid := owner():
-        os.fchown(fd, *uid_gid)
+            give(file.fileno(), 0o644)
 
 
 def content_of(changed: Changed, path: str, max_bytes: int, *, now: bool) -> tuple[bool, bytes | None]:
@@ -261,7 +177,7 @@ def content_of(changed: Changed, path: str, max_bytes: int, *, now: bool) -> tup
     if path in changes and changes[path].new is None:
         return False, None
     try:
-        with closing_fd(beneath(changed.files if path in changes else changed.base, path, _FILE, links=False)) as fd:
+        with closing_fd(beneath(changed.files if path in changes else changed.base, path, FILE, links=False)) as fd:
             if not modes.S_ISREG(os.fstat(fd).st_mode):
                 return False, None
             data = read_all(fd, max_bytes)

@@ -11,7 +11,8 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -22,14 +23,20 @@ from ...shared.runs.record import FilesOf, files_gone
 from ...shared.workspaces import generation_path, latest_generation
 from ..sandbox.environment import owner
 from .file_entries import TEMPORARY, closing_fd
-from .manifest import StatEntry, git_folder, is_refreshed, read_content, scan
+from .manifest import Content, Difference, StatEntry, git_folder, scan
+from .objects import FOLDER as OBJECTS
+from .objects import Objects
 from .removal import in_use
+from .snapshots import History, State
 from .source import KeptRules, open_folder, write_new
-from .tree_copy import CopyTally, TreeCopy
+from .tree_changes import FILE, ContentDiffers, Stored, apply, give, parent_of
+from .tree_copy import Copier, CopyTally, TreeCopy
 
 _LEFTOVER = re.compile(re.escape(TEMPORARY) + "[0-9a-f]{16}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_GIT_FILE = 4096
+_ANY = Content("", None)
+"""Something at a path that is to be removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,11 @@ class Generation:
         """The progress of each command, one file per call; out of the reach of commands."""
         return self._path("marks")
 
+    @property
+    def log(self) -> Path:
+        """The snapshots until now, which a worker without its lease cannot add to for a later attempt."""
+        return self._path("snapshots.jsonl")
+
     @classmethod
     def latest(cls, folder: Path) -> Generation | None:
         """Returns the newest complete generation, or None if there is no workspace."""
@@ -76,25 +88,23 @@ class Generation:
         if uid_gid := owner():
             os.chown(new.files, *uid_gid)
         with open_folder(self.files) as old, open_folder(new.files) as copy:
-            before = scan(old)
-            TreeCopy(old, copy, _is_complete, owner=owner()).run()
-            after = scan(copy)
-        moved = _moved_start(json.loads(self.start.read_text("ascii")), before, after)
+            moved = _moved_start(self.read_start(), old, copy, TreeCopy(old, copy, _is_complete, owner=owner()))
+        new.log.write_bytes(self.log.read_bytes() if self.log.exists() else b"")
         temporary = self.folder / f"making.{secrets.token_hex(4)}"
         temporary.write_text(json.dumps(moved), "ascii")
         temporary.rename(new.start)
         return new
 
+    def read_start(self) -> dict[str, StatEntry]:
+        return {path: StatEntry(*entry) for path, entry in json.loads(self.start.read_text("ascii")).items()}
 
-def _moved_start(
-    start: Mapping[str, Sequence[int]], before: Mapping[str, StatEntry], after: Mapping[str, StatEntry]
-) -> dict[str, Sequence[int]]:
-    """Returns the state at the run's start for a copy of its files, in which unchanged files have new inodes.
 
-    ``before`` is the state of the original, ``after`` that of the copy.
-    """
-    same = {path for path, entry in start.items() if path in after and tuple(before.get(path, ())) == tuple(entry)}
-    return {path: after[path] if path in same else entry for path, entry in start.items()}
+def _moved_start(start: Mapping[str, StatEntry], old: int, new: int, copy: TreeCopy) -> dict[str, StatEntry]:
+    """Copies the files ``old`` to ``new``, and returns the state at the run's start with the inodes of the copy."""
+    before = scan(old)
+    copy.run()
+    after = scan(new)
+    return {path: after.get(path, entry) if before.get(path) == entry else entry for path, entry in start.items()}
 
 
 def _is_complete(path: str, is_directory: bool) -> bool:
@@ -102,20 +112,25 @@ def _is_complete(path: str, is_directory: bool) -> bool:
     return is_directory or not _LEFTOVER.fullmatch(path.rpartition("/")[2])
 
 
+def files_beside(folder: Path) -> list[Path]:
+    """Returns the files that describe a workspace, but for those of one generation."""
+    own = ("start.", "making.", "snapshots.jsonl")
+    return [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(own)]
+
+
 def restore(root: Path, of: FilesOf, folder: Path, stop: Event, *, tally: CopyTally) -> None:
     """Fills the new workspace in ``folder``, whose directories are empty, from an earlier one below ``root``.
 
-    Its changes are counted from the start of the earlier one, so that its patch has all of them. Raises ``Conflict``
-    where the files are gone, or git's state at the start is.
+    They are as before the turn that ``of`` names, else as they are now. Its changes are counted from the start of the
+    earlier one, so that its patch has all of them. Raises ``Conflict`` where the files, or some of them, are gone.
     """
     earlier = root / of.id
     latest, new = Generation.latest(earlier), Generation(folder, 1)
     if latest is None:
         raise Conflict(files_gone(earlier.name))
-    for beside in earlier.iterdir():
-        if beside.is_file() and not beside.name.startswith(("start.json", "making.")):
-            shutil.copyfile(beside, folder / beside.name)
-    start = {path: StatEntry(*entry) for path, entry in json.loads(latest.start.read_text("ascii")).items()}
+    for beside in files_beside(earlier):
+        shutil.copyfile(beside, folder / beside.name)
+    history = History.before(latest.log, of.before)
     with (
         in_use(earlier),
         open_folder(earlier / "base") as base,
@@ -123,43 +138,60 @@ def restore(root: Path, of: FilesOf, folder: Path, stop: Event, *, tally: CopyTa
         open_folder(folder / "base") as new_base,
         open_folder(new.files) as new_files,
     ):
+        Objects(folder).adopt(earlier, {kept.sha256 for kept in history.state.values() if kept and kept.sha256})
         TreeCopy(base, new_base, stop=stop).run()
-        before = scan(files)
-        if of.at_start:
+        if of.before is None:
+            copy = TreeCopy(files, new_files, _is_complete, owner=owner(), stop=stop, tally=tally)
+            moved = _moved_start(latest.read_start(), files, new_files, copy)
+        else:
             TreeCopy(base, new_files, owner=owner(), stop=stop, tally=tally).run()
             if of.for_merge:
                 replace(KeptRules.read(folder), everything=True).write(folder)
-            else:
-                _copy_git(files, new_files, start, before, earlier.name)
-            return
-        TreeCopy(files, new_files, _is_complete, owner=owner(), stop=stop, tally=tally).run()
-        new.start.write_text(json.dumps(_moved_start(start, before, scan(new_files))), "ascii")
+                return
+            moved = _restored(latest, history, files, new_files, Stored(folder / OBJECTS, Copier(stop)))
+    with new.log.open("w", encoding="ascii") as log:
+        log.writelines(each.line for each in history.summary)
+    new.start.write_text(json.dumps(moved), "ascii")
 
 
-def _copy_git(files: int, target: int, start: dict[str, StatEntry], now: dict[str, StatEntry], earlier: str) -> None:
-    """Copies each ``.git``, which the copy from the start lacks."""
-    for path in start.keys() | now.keys():
-        old, new = start.get(path), now.get(path)
-        if git_folder(path) and old != new and not is_refreshed(path, old, new):
+def _restored(latest: Generation, history: History, files: int, target: int, contents: Stored) -> dict[str, StatEntry]:
+    """Turns a copy of the start into the last state; returns the one at the start with the inodes of the copy."""
+    start, now = latest.read_start(), scan(files)
+    not_kept = {path for path in start if path not in history.state}
+    for path in not_kept:
+        if git_folder(path) and now.get(path) != start[path]:
             raise Conflict(
-                f"the run of {earlier} changed the git repository in its files ({path[:200]}), and the state before "
-                f"is not kept; `deputize retry {earlier}` starts from the beginning"
+                f"the run of {latest.folder.name} changed {path[:200]!r}, git's own state, and what it was before is "
+                f"not kept; `deputize retry {latest.folder.name}` starts from the beginning"
             )
-    for path in sorted({folder for each in start if (folder := git_folder(each))}):
-        above, _, name = path.rpartition("/")
-        with closing_fd(beneath(target, above or ".", _FOLDER, links=False)) as parent:
-            if path in start:  # a file that names a repository elsewhere
-                write_new(parent, name, read_content(files, path, start[path], _MAX_GIT_FILE) or b"")
-            else:
-                _copy_folder(files, path, parent, name)
+    for folder in sorted({folder for path in start if (folder := git_folder(path))}):  # the copy of the start lacks it
+        with suppress(FileNotFoundError, NotADirectoryError):
+            _copy_git(files, folder, target, not_kept)
+    apply_state(history.state, target, contents, latest.folder.name)
+    after, changed = scan(target), history.changed
+    return {path: entry if path in changed else after.get(path, entry) for path, entry in start.items()}
 
 
-def _copy_folder(files: int, path: str, parent: int, name: str) -> None:
-    os.mkdir(name, 0o755, dir_fd=parent)
-    with (
-        closing_fd(beneath(files, path, _FOLDER, links=False)) as source,
-        closing_fd(beneath(parent, name, _FOLDER, links=False)) as target,
-    ):
-        if uid_gid := owner():
-            os.fchown(target, *uid_gid)
-        TreeCopy(source, target, owner=owner()).run()
+def apply_state(state: State, target: int, contents: Stored, id: str) -> None:
+    """Turns files as at the start into those of a state of the run ``id``. Raises ``Conflict`` where that is lost."""
+    changes = [Difference(path, _ANY, kept and kept.content) for path, kept in state.items()]
+    try:
+        if blocked := apply(target, changes, contents):
+            raise Conflict(f"{blocked[0]} cannot be restored: something else is at its path")
+    except (ContentDiffers, FileNotFoundError) as error:
+        raise Conflict(f"the files of {id} cannot be restored: a content is lost ({error})") from None
+
+
+def _copy_git(files: int, path: str, target: int, wanted: Set[str]) -> None:
+    """Copies what is wanted of a ``.git``, a directory or a file that names one elsewhere."""
+    name = path.rpartition("/")[2]
+    with closing_fd(parent_of(target, path)) as parent:
+        if path in wanted:
+            with closing_fd(beneath(files, path, FILE, links=False)) as link:
+                write_new(parent, name, os.read(link, _MAX_GIT_FILE))
+            return
+        with closing_fd(beneath(files, path, _FOLDER, links=False)) as source:
+            os.mkdir(name, 0o755, dir_fd=parent)
+            with closing_fd(beneath(parent, name, _FOLDER, links=False)) as inner:
+                give(inner, 0o755)
+                TreeCopy(source, inner, lambda each, is_folder: is_folder or f"{path}/{each}" in wanted, owner()).run()

@@ -1,29 +1,34 @@
-"""The files of a workspace at its start and now, and those that differ, in the order of their first change."""
+"""The status and content of a workspace's files, read without following a link, and what differs between two states."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import stat as modes
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path, PurePosixPath
-from threading import Lock
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ...shared.libc import beneath
-from ..threads import give_way, leave_loop
-from .file_entries import PRIVATE_DIR, closing_fd, is_being_written
+from ..threads import give_way
+from .file_entries import closing_fd, is_being_written
 
 MAX_ENTRIES = 1_000_000
 MAX_PATH_CHARS = 32_768
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _CHUNK = 1 << 20
 _BLOCK = 512
+_TYPE, _TRACKED = 0o170000, (modes.S_IFREG, modes.S_IFLNK)
+_DEPTH = 40
+"""Directories in each other that are open at a time."""
+_ENTRIES_AT_ONCE = 16
+"""Entries that are read without giving way to other runs."""
 LINK = "120000"
 """git's mode of a symbolic link."""
 DIRECTORY = "040000"
@@ -76,47 +81,97 @@ class StatEntry(NamedTuple):
 
     @property
     def git_mode(self) -> str:
-        if modes.S_ISLNK(self.mode):
-            return LINK
-        return "100755" if self.mode & modes.S_IXUSR else "100644"
+        return git_mode(self.mode)
+
+
+def git_mode(mode: int) -> str:
+    """Returns git's mode of a file or link with that ``st_mode``."""
+    if modes.S_ISLNK(mode):
+        return LINK
+    return "100755" if mode & modes.S_IXUSR else "100644"
 
 
 def scan(
     root: int,
-    before: dict[str, StatEntry] | None = None,
+    before: Mapping[str, StatEntry] = MappingProxyType({}),
     unread: list[str] | None = None,
     blocks: dict[int, int] | None = None,
 ) -> dict[str, StatEntry]:
-    """Returns every file and link below the directory, by path, without special files and the worker's own.
+    """Returns every file and link below the directory, by path, without special files.
 
     Entries of unreadable directories, or above ``MAX_ENTRIES``, are taken from ``before``, and ``unread`` receives a
     sentence. The tree may change meanwhile. ``blocks`` receives what each inode takes on disk, directories included.
     """
-    found: dict[str, StatEntry] = {}
     unread = [] if unread is None else unread
-    blocks = {} if blocks is None else blocks
-    waiting = [""]
-    while waiting:
-        path = waiting.pop()
+    scanned = _Scan(before, blocks)
+    while scanned.waiting:
+        path = scanned.waiting.pop()
         try:
-            fd = _open_folder(root, path)
+            with closing_fd(_open_folder(root, path)) as fd:
+                scanned.add_folder(fd, path)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
                 unread.append(f"{path[:200] or '.'}: {error.strerror}")
-                found |= {name: entry for name, entry in (before or {}).items() if name.startswith(path + "/")}
-            continue
-        try:
-            for name, entry in _tracked_entries(fd, f"{path}/" if path else "", blocks):
-                if modes.S_ISDIR(entry.mode):
-                    waiting.append(name)
-                else:
-                    found[name] = entry
-        finally:
-            os.close(fd)
-        if len(found) > MAX_ENTRIES:
+                scanned.found |= {name: entry for name, entry in before.items() if name.startswith(path + "/")}
+        if len(scanned.found) > MAX_ENTRIES:
             unread.append(f"there are more than {MAX_ENTRIES} files")
-            return (before or {}) | found
-    return found
+            return {**before, **scanned.found}
+    return scanned.found
+
+
+@dataclass(slots=True)
+class _Scan:
+    """A scan under way. Written for speed: this is most of what a snapshot costs where nothing changed."""
+
+    before: Mapping[str, StatEntry]
+    blocks: dict[int, int] | None
+    found: dict[str, StatEntry] = field(default_factory=dict[str, StatEntry])
+    waiting: list[str] = field(default_factory=lambda: [""])
+    """Directories that remain to be opened by their path."""
+
+    def add_folder(self, folder: int, path: str, depth: int = 0) -> None:
+        """Adds what is below a directory; the directories that cannot be entered from it just so remain."""
+        prefix = f"{path}/" if path else ""
+        folders = list[str]()
+        before, found, blocks = self.before, self.found, self.blocks
+        with suppress(OSError), os.scandir(folder) as entries:
+            for number, entry in enumerate(entries):
+                if not number % _ENTRIES_AT_ONCE:
+                    give_way()
+                name = entry.name
+                if is_being_written(name):
+                    continue
+                try:
+                    at = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue
+                if (kind := at.st_mode & _TYPE) in _TRACKED:
+                    old = before.get(inner := prefix + name)
+                    new = at.st_mode, at.st_size, at.st_ino, at.st_ctime_ns
+                    found[inner] = old if old is not None and old == new else StatEntry(*new)
+                elif kind == modes.S_IFDIR:
+                    folders.append(name)
+                else:
+                    continue
+                if blocks is not None:
+                    blocks[at.st_ino] = at.st_blocks
+        for name in folders:
+            self._enter(folder, name, prefix + name, depth + 1)
+
+    def _enter(self, folder: int, name: str, path: str, depth: int) -> None:
+        if depth > _DEPTH or len(self.found) > MAX_ENTRIES:
+            self.waiting.append(path)
+            return
+        try:
+            fd = os.open(name, _FOLDER | os.O_CLOEXEC, dir_fd=folder)
+        except OSError:
+            self.waiting.append(path)
+            return
+        with closing_fd(fd):
+            if os.geteuid() and not os.access(".", os.X_OK, dir_fd=fd, effective_ids=True):
+                self.waiting.append(path)
+            else:
+                self.add_folder(fd, path, depth)
 
 
 def scan_with_size(root: int) -> tuple[dict[str, StatEntry], int | None]:
@@ -149,20 +204,6 @@ def _open_closed(root: int, path: str, flags: int, mode: int) -> int:
         return beneath(root, path, flags, links=False)
 
 
-def _tracked_entries(folder: int, prefix: str, blocks: dict[int, int]) -> Iterator[tuple[str, StatEntry]]:
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            give_way()
-            path = prefix + entry.name
-            if path == PRIVATE_DIR or is_being_written(entry.name):
-                continue
-            with suppress(OSError):
-                found = entry.stat(follow_symlinks=False)
-                if modes.S_IFMT(found.st_mode) in (modes.S_IFREG, modes.S_IFLNK, modes.S_IFDIR):
-                    blocks[found.st_ino] = found.st_blocks
-                    yield path, StatEntry(found.st_mode, found.st_size, found.st_ino, found.st_ctime_ns)
-
-
 def git_folder(path: str) -> str | None:
     """Returns the ``.git`` that the path is or is inside of, whose state a patch cannot contain; else None."""
     if ".git" not in path:
@@ -171,9 +212,9 @@ def git_folder(path: str) -> str | None:
     return "/".join(names[: names.index(".git") + 1]) if ".git" in names else None
 
 
-def _differing(old: dict[str, StatEntry], new: dict[str, StatEntry]) -> set[str]:
-    differing = {path for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
-    return {path for path in differing if not is_refreshed(path, old.get(path), new.get(path))}
+def differing(old: dict[str, StatEntry], new: dict[str, StatEntry]) -> set[str]:
+    """Returns the paths whose status differs, in the one or in the other."""
+    return {path for path, _ in old.items() ^ new.items()}
 
 
 def is_refreshed(path: str, old: StatEntry | None, new: StatEntry | None) -> bool:
@@ -187,18 +228,18 @@ def read_content(root: int, path: str, entry: StatEntry, max_bytes: int) -> byte
     """Returns a file's content or a link's target; None if it is gone, unreadable or larger than ``max_bytes``."""
     with suppress(OSError):
         if modes.S_ISLNK(entry.mode):
-            return _read_link(root, path)
-        with _open_file(root, path) as file:
+            return read_link(root, path)
+        with open_file(root, path) as file:
             data = file.read(max_bytes + 1)
             return data if len(data) <= max_bytes else None
     return None
 
 
-def _digest(root: int, path: str, entry: StatEntry, deadline: Deadline) -> str | None:
+def digest_of(root: int, path: str, entry: StatEntry, deadline: Deadline) -> str | None:
     with suppress(OSError):
         if modes.S_ISLNK(entry.mode):
-            return hashlib.sha256(_read_link(root, path)).hexdigest()
-        with _open_file(root, path) as file:
+            return hashlib.sha256(read_link(root, path)).hexdigest()
+        with open_file(root, path) as file:
             digest = hashlib.sha256()
             while piece := file.read(_CHUNK):
                 if deadline.expired:
@@ -209,12 +250,12 @@ def _digest(root: int, path: str, entry: StatEntry, deadline: Deadline) -> str |
     return None
 
 
-def _read_link(root: int, path: str) -> bytes:
+def read_link(root: int, path: str) -> bytes:
     with closing_fd(beneath(root, path, os.O_PATH | os.O_NOFOLLOW, links=False)) as fd:
         return os.readlink(b"", dir_fd=fd)
 
 
-def _open_file(root: int, path: str) -> FileIO:
+def open_file(root: int, path: str) -> FileIO:
     return FileIO(_open_closed(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, 0o400))
 
 
@@ -241,107 +282,3 @@ def join_renames(found: list[Difference]) -> list[Difference]:
             renamed[each.path] = each._replace(old=source.old, source=source.path)
     gone = {each.source for each in renamed.values()}
     return [renamed.get(each.path, each) for each in found if each.path not in gone]
-
-
-class Manifest:
-    """Compares the directory ``files`` with its copy ``base`` from the run's start (both descriptors).
-
-    ``start_file`` contains the status of ``files`` at the run's start, and is written if missing; the order of changes
-    is stored in ``folder``. Thread-safe.
-    """
-
-    def __init__(self, folder: Path, start_file: Path, files: int, base: int) -> None:
-        self._files, self._base = files, base
-        self._order_file = folder / "changed.jsonl"
-        self._lock = Lock()
-        self.taken: int | None = None
-        """Bytes that the files take on disk, if ``start_file`` was missing and all of them could be read."""
-        if start_file.exists():
-            read = json.loads(start_file.read_text("ascii"))
-            self._start = {path: StatEntry(*entry) for path, entry in read.items()}
-        else:
-            self._start, self.taken = scan_with_size(files)
-            start_file.write_text(json.dumps(self._start), "ascii")
-        self.base = scan(base)
-        self.unread: list[str] = []
-        """Sentences about what the last scan could not read."""
-        self._order: dict[str, int] = {}
-        if self._order_file.exists():
-            lines = self._order_file.read_text("ascii").split("\n")
-            self._remember(json.loads(line) for line in lines[:-1])  # a crash may have cut the last one
-        self._digests: dict[tuple[int, str, StatEntry], str | None] = {}
-        self.now = self._start
-
-    def note(self) -> bool:
-        """Scans the tree and records the paths that differ for the first time, oldest change first.
-
-        Returns whether anything changed since the last time.
-        """
-        with self._lock:
-            unread: list[str] = []
-            before, self.now = self.now, scan(self._files, self.now, unread)
-            self.unread = unread
-            differing = {
-                path for path in _differing(self._start, self.now) if (git_folder(path) or path) not in self._order
-            }
-            gone = [path for path in differing if path not in self.now]
-            changed = sorted(differing & self.now.keys(), key=lambda path: (self.now[path].ctime_ns, path))
-            new = list(dict.fromkeys(git_folder(path) or path for path in [*sorted(gone), *changed]))
-            if new:
-                with self._order_file.open("a", encoding="ascii") as file:
-                    file.writelines(json.dumps(path) + "\n" for path in new)
-                self._remember(new)
-            return before != self.now and bool(_differing(before, self.now))
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files at the last scan, with their holes."""
-        return sum(entry.size for entry in self.now.values())
-
-    def differences(self, deadline: Deadline = UNBOUNDED) -> list[Difference]:
-        """Returns every path whose content or mode differs, in order of first change; renames by equal content.
-
-        A path whose content could not be read before the deadline counts as changed. A ``.git`` is one difference.
-        """
-        self.note()
-        with self._lock:
-            if differing := _differing(self._start, self.now):
-                leave_loop()  # contents are read and compared
-            folders = {folder for path in differing if (folder := git_folder(path))}
-            found = [
-                Difference(
-                    path,
-                    self._content(self._base, path, self.base.get(path), deadline),
-                    self._content(self._files, path, self.now.get(path), deadline),
-                )
-                for path in differing
-                if not git_folder(path)
-            ]
-            changed = join_renames([each for each in found if each.old != each.new or is_unknown(each)])
-            return sorted([*changed, *map(self._git_difference, folders)], key=self._rank)
-
-    def _git_difference(self, folder: str) -> Difference:
-        def held(tree: dict[str, StatEntry]) -> Content | None:
-            inside = any(path == folder or path.startswith(folder + "/") for path in tree)
-            return Content(DIRECTORY, None) if inside else None
-
-        return Difference(folder, held(self._start), held(self.now))
-
-    def _content(self, root: int, path: str, entry: StatEntry | None, deadline: Deadline) -> Content | None:
-        if entry is None:
-            return None
-        key = (root, path, entry)
-        if key not in self._digests:
-            digest = _digest(root, path, entry, deadline)
-            if deadline.expired:
-                return Content(entry.git_mode, digest)
-            self._digests[key] = digest
-        return Content(entry.git_mode, self._digests[key])
-
-    def _remember(self, paths: Iterator[str] | list[str]) -> None:
-        for path in paths:
-            self._order.setdefault(path, len(self._order))
-
-    def _rank(self, difference: Difference) -> tuple[int, str]:
-        ranks = [self._order[path] for path in (difference.path, difference.source) if path in self._order]
-        return min(ranks, default=len(self._order)), difference.path

@@ -16,7 +16,8 @@ from ...shared.patch_format import printable_path
 from ...shared.text import clip
 from ..text.diff import unified_diff
 from ..threads import give_way, release_slot
-from .manifest import DIRECTORY, LINK, Deadline, Difference, Manifest, read_content
+from .manifest import DIRECTORY, LINK, Deadline, Difference, read_content
+from .snapshots import Snapshots
 
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
 _UNESCAPED = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
@@ -70,6 +71,13 @@ def file_patch(difference: Difference, old: bytes, new: bytes) -> FilePatch:
     return FilePatch("\n".join(lines) + "\n", diff.added, diff.removed)
 
 
+def change_of(difference: Difference) -> str:
+    """Returns what happened to the path, in a word of the result."""
+    if difference.source:
+        return "renamed"
+    return "created" if difference.old is None else "deleted" if difference.new is None else "modified"
+
+
 def quote_path(side: str, path: str) -> str:
     """Returns the path as in git's headers: quoted and escaped unless it is plain ASCII without spaces."""
     raw = side.encode() + os.fsencode(path)
@@ -92,6 +100,11 @@ def _headers(difference: Difference) -> list[str]:
         lines += ["similarity index 100%", f"rename from {quote_path('', source)}"]
         lines += [f"rename to {quote_path('', difference.path)}"]
     return lines
+
+
+def is_text(data: bytes) -> bool:
+    """Whether a patch contains the content as lines."""
+    return _decode(data) is not None
 
 
 def _decode(data: bytes) -> str | None:
@@ -134,7 +147,7 @@ class Facts:
 class Comparison:
     """A comparison of all files that differ, one after the other until the deadline."""
 
-    manifest: Manifest
+    snapshots: Snapshots
     files: int
     base: int
     deadline: Deadline
@@ -152,7 +165,7 @@ class Comparison:
 
     def differences(self) -> tuple[list[Difference], list[str]]:
         """Returns the changes by content, and the new files that git ignores, which are none."""
-        differences = self.manifest.differences(self.deadline)
+        differences = self.snapshots.differences(self.deadline)
         if self.without_git:
             differences = [each for each in differences if ".git" not in each.path.split("/")]
         paths = set[str]() if self.outer is None else self._ignored(differences, self.outer)
@@ -201,7 +214,7 @@ class Comparison:
         if self.deadline.expired:
             return nothing, _NO_TIME
         old_path = difference.source or difference.path
-        old_at, new_at = self.manifest.base.get(old_path), self.manifest.now.get(difference.path)
+        old_at, new_at = self.snapshots.base.get(old_path), self.snapshots.now.get(difference.path)
         old = read_content(self.base, old_path, old_at, MAX_COMPARED_BYTES) if old_at else b""
         new = read_content(self.files, difference.path, new_at, MAX_COMPARED_BYTES) if new_at else b""
         if old is None or new is None:
@@ -217,21 +230,18 @@ class Comparison:
 
     def _omit(self, difference: Difference, why: str) -> None:
         self._comments.append(f"# left out, {why}: {quote_path('', difference.path)}\n")
-        entry = self.manifest.now.get(difference.path)
+        entry = self.snapshots.now.get(difference.path)
         size = f" ({entry.size} bytes)" if entry and why.startswith(_TOO_LARGE) else ""
         if len(self._sentences) < _MAX_NAMED:
             self._sentences.append(f"{clip(printable_path(difference.path), 300)} is not in the patch: {why}{size}")
 
     def _file_change(self, difference: Difference, part: FilePatch, *, in_patch: bool) -> FileChange:
         old, new = difference.old, difference.new
-        entry = self.manifest.now.get(difference.path) if new else None
-        kind = (
-            "renamed" if difference.source else "created" if old is None else "deleted" if new is None else "modified"
-        )
+        entry = self.snapshots.now.get(difference.path) if new else None
         return FileChange.model_validate(
             {
                 "path": printable_path(difference.path),
-                "change": kind,
+                "change": change_of(difference),
                 "from": difference.source and printable_path(difference.source),
                 "base_hash": old and old.sha256,
                 "new_hash": new and new.sha256,
@@ -251,7 +261,7 @@ class Comparison:
         if self.deadline.expired:
             sentences.append("the comparison ended before it was complete: hashes and line counts may be missing")
         sentences += self._unlisted
-        unread = self.manifest.unread
+        unread = self.snapshots.unread
         sentences += [f"not compared: {clip(printable_path(each), 300)}" for each in unread[:_MAX_NAMED]]
         return sentences
 

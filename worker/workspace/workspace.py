@@ -10,27 +10,30 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import NamedTuple
 
 from ...shared.errors import Invalid, Misconfigured
-from ...shared.libc import beneath, is_on_local_disk
+from ...shared.libc import is_on_local_disk
 from ...shared.listed import Source, is_copied, listed, outer_rules
+from ...shared.log import log
 from ...shared.patch_format import printable_path
 from ...shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from ...shared.workspaces import UPLOAD_POINTER, UPLOADS, upload_path
 from ..sandbox.environment import MOUNT, owner
 from ..threads import give_way, leave_loop, release_slot, run_in_thread
 from .archive import BadEntry, Extraction
-from .file_entries import PRIVATE_DIR
+from .file_entries import is_private
 from .files import Files
 from .generation import Generation
-from .manifest import UNBOUNDED, Deadline, Difference, Manifest, StatEntry, scan, scan_with_size
+from .manifest import UNBOUNDED, Deadline, Difference, scan_with_size
+from .objects import Objects
 from .patches import MAX_PATCH_BYTES, Comparison, Facts
 from .removal import delete, disk_bytes
+from .snapshot_store import StoredRun
+from .snapshots import Snapshots
 from .source import (
     KeptRules,
-    closing_fd,
     copy_linked_state,
     held_source,
     invalid,
@@ -41,6 +44,7 @@ from .source import (
     read_origin,
     write_origin,
 )
+from .step_changes import StepChanges, StepComparison
 from .tree_copy import CopyStopped, CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
 
 Restore = Callable[[Path, Event], None]
@@ -70,11 +74,13 @@ class Workspace:
         """The directory that the first of a chain of copies was made from; None for an empty workspace."""
         self._fds = [os.open(folder, _FOLDER) for folder in (self.path, self.base)]
         self.files.is_local = is_on_local_disk(self._fds[0])
-        self._manifest = Manifest(self._folder, generation.start, *self._fds)
-        self._private = self._scan_private()
-        self.taken = taken if self._manifest.taken is None else self._manifest.taken
+        self._objects, self._noting = Objects(self._folder), Lock()
+        self._generation = generation
+        self._stored: StoredRun | None = None
+        self.snapshots = Snapshots(generation.log, generation.start, self._objects, *self._fds)
+        self.taken = taken if self.snapshots.taken is None else self.snapshots.taken
         """Bytes that the files took on disk before the first call of this attempt; None where that is not known."""
-        if self._private:  # the worker's own files, which are not counted
+        if any(map(is_private, self.snapshots.now)):  # the worker's own files, which are not counted
             self.taken = None
 
     @classmethod
@@ -128,37 +134,52 @@ class Workspace:
 
     def disk_bytes(self) -> int | None:
         """Returns what everything of the delegation takes on disk; None where that is not known. Blocks."""
-        if len(self._manifest.now) <= _MAX_SCANNED:
+        if len(self.snapshots.now) <= _MAX_SCANNED:
             with open_folder(self._folder) as folder:
                 if (size := scan_with_size(folder)[1]) is not None:
                     return size
         leave_loop()
         return disk_bytes(self._folder)
 
-    async def note_changes(self) -> bool:
-        """Records the files that differ for the first time; called after each step with effects.
+    async def store_in(self, stored: StoredRun) -> None:
+        """Stores the files as they are, and from now on each snapshot, also where other machines can read them."""
+        self._stored = stored
+        await run_in_thread(self._store, stored.begin)
 
-        Returns whether a file changed since the last time, the worker's own notes and artifacts included.
-        """
-        return await run_in_thread(self._note)
-
-    def _note(self) -> bool:
-        before, self._private = self._private, self._scan_private()
-        return self._manifest.note() or before != self._private
-
-    def _scan_private(self) -> Mapping[str, StatEntry]:
+    def _store(self, store: Callable[[Generation, Snapshots], None]) -> None:
         try:
-            with closing_fd(beneath(self._fds[0], PRIVATE_DIR, _FOLDER, links=False)) as folder:
-                return scan(folder)
-        except OSError:
-            return {}
+            store(self._generation, self.snapshots)
+        except OSError as error:  # the run goes on, only not elsewhere
+            log.warning("%s", error)
+
+    async def keep_start(self) -> None:
+        """Keeps what ``base`` lacks of the start; called before the first step with effects."""
+        if self.snapshots.lacks_start:
+            await run_in_thread(self.snapshots.keep_start)
+
+    async def note_changes(self, step: str = "", mask: Callable[[str], str] = str) -> StepChanges | None:
+        """Takes a snapshot; called after each step with effects.
+
+        Returns what changed since the last one, if that belongs to a step; None for nothing. ``mask`` hides secrets.
+        """
+        return await run_in_thread(self._note, step, mask)
+
+    def _note(self, step: str, mask: Callable[[str], str]) -> StepChanges | None:
+        with self._noting:  # calls of subagents are executed side by side
+            before = self.snapshots.history.turns.count
+            self.snapshots.take(step)
+            if self._stored and self.snapshots.history.turns.count > before:
+                self._store(self._stored.save)
+            if not step or self.snapshots.history.step != step:
+                return None
+            return StepComparison(self.snapshots, self._objects, self._fds[1]).run(mask)
 
     async def size(self, most: int) -> int:
         """Returns the bytes of the files: those on disk where they may be more than ``most``, else with their holes.
 
         Called after the changes were recorded, so that most calls measure nothing.
         """
-        recorded = self._manifest.size
+        recorded = self.snapshots.size
         return recorded if recorded <= most else await run_in_thread(disk_bytes, self.path) or 0
 
     async def facts(self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
@@ -181,7 +202,7 @@ class Workspace:
         files, base = self._fds
         kept = KeptRules.read(self._folder)
         outer = None if kept.everything else kept.outer
-        return Comparison(self._manifest, files, base, deadline, max_bytes, outer, kept.cloned)
+        return Comparison(self.snapshots, files, base, deadline, max_bytes, outer, kept.cloned)
 
 
 class Changed(NamedTuple):
@@ -218,8 +239,9 @@ def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules
         for made in (temporary, *(temporary / name for name in ("files", "base", "marks"))):
             made.mkdir(mode=0o700)
         _fill(temporary, spec, rules)
+        new = Generation(temporary, 1)
         with open_folder(temporary / "files") as files, open_folder(temporary / "base") as base:
-            taken = Manifest(temporary, Generation(temporary, 1).start, files, base).taken
+            taken = Snapshots(new.log, new.start, Objects(temporary), files, base).taken
         temporary.rename(folder)
     finally:
         if temporary.exists():

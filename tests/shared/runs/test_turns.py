@@ -1,4 +1,4 @@
-"""Which turns of a run can be begun with: those before the first and after the last change of files."""
+"""Which turns of a run can be begun with: those before which the content of every file is kept."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from deputize.shared.runs.record import FileTurns, files_before
 from deputize.shared.wire import now
 
 
-def changed(*turns: int, lasting: bool = False) -> FileTurns:
+def changed(*changes: tuple[int, str]) -> FileTurns:
     made = FileTurns()
-    for turn in turns:
-        made = made.with_turn(turn, lasting=lasting)
+    for turn, lacks in changes:
+        made = made.changed(turn, lacks)
     return made
 
 
 @pytest.mark.parametrize(
-    ("made", "known", "words"),
+    ("made", "lacking", "words"),
     [
-        (changed(), ["end"] * 6, "1 to 6"),
-        (changed(3), ["start"] * 3 + ["end"] * 3, "1 to 6"),
-        (changed(2, 4, 3), ["start"] * 2 + [None] * 2 + ["end"] * 2, "1 to 2 and 5 to 6"),
-        (changed(1, 5), ["start"] + [None] * 4 + ["end"], "1 and 6"),
-        (changed(2, lasting=True), ["start"] * 2 + [None] * 4, "1 to 2"),
+        (changed(), [""] * 6, "1 to 6"),
+        (changed((1, ""), (3, "")), [""] * 6, "1 to 6"),
+        (changed((2, "big"), (4, "")), ["", "", "big", "big", "", ""], "1 to 2, 5 to 6"),
+        (changed((2, "big"), (2, "")), [""] * 6, "1 to 6"),
+        (changed((1, "a"), (2, "b"), (5, "b")), ["", "a", "b", "b", "b", ""], "1, 6"),
+        (changed((1, "a"), (6, "a")), ["", *"aaaaa"], "1"),
     ],
-    ids=["never", "once", "between", "nearly always", "in the background"],
+    ids=["never", "all kept", "one gone again", "gone in the turn", "nearly all", "all"],
 )
-def test_the_turns_that_can_be_begun_with(made: FileTurns, known: list[str | None], words: str) -> None:
+def test_the_turns_that_can_be_begun_with(made: FileTurns, lacking: list[str], words: str) -> None:
     kept = FileTurns.from_json(made.to_json())
     assert kept is not None
-    assert [kept.before(turn) for turn in range(1, 7)] == known
-    if None in known:
-        assert kept.choices(6) == words
+    assert kept == made
+    assert [kept.lacks(turn) for turn in range(1, 7)] == lacking
+    assert kept.choices(6) == words
 
 
-def test_of_an_older_run_nothing_is_known() -> None:
-    assert FileTurns.from_json(None) is None
+@pytest.mark.parametrize("text", [None, "[2, 5]"])
+def test_of_an_older_run_nothing_is_known(text: str | None) -> None:
+    assert FileTurns.from_json(text) is None
 
 
 async def test_a_run_whose_changes_were_not_recorded_is_refused_with_what_is_possible() -> None:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from deputize.worker.workspace.patches import Facts, quote_path
 from deputize.worker.workspace.workspace import Workspace
-from tests.worker.workspace.trees import directory, git_apply, plant, tree
+from tests.worker.workspace.trees import TREES, directory, git_apply, plant, tree
 
 
 async def test_a_patch_looks_as_git_writes_it(copied: Workspace) -> None:
@@ -106,27 +105,6 @@ async def test_a_long_file_changed_throughout_takes_no_long_time(copied: Workspa
 )
 def test_a_name_is_quoted_so_that_git_reads_it(path: str, expected: str) -> None:
     assert quote_path("a/", path) == expected
-
-
-NAMES = st.sampled_from(["a", "b", "c d", "é", 'q"', "-x", "e.txt"])
-PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
-CONTENTS = st.one_of(
-    st.binary(max_size=60),
-    st.lists(st.sampled_from(["one\n", "two\n", "three\n", "\n", "x", "é\r\n", "\\ No\n", "-- \n"]), max_size=12).map(
-        lambda lines: "".join(lines).encode()
-    ),
-)
-
-ENTRIES = st.one_of(
-    st.tuples(st.sampled_from(["file", "program"]), CONTENTS),
-    st.tuples(st.just("link"), st.sampled_from([b"gone", b"../x", b"/etc/passwd", "gone é".encode()])),
-)
-
-TREES = st.dictionaries(PATHS, ENTRIES, max_size=8).map(
-    lambda found: {
-        path: entry for path, entry in found.items() if not any(path.startswith(other + "/") for other in found)
-    }
-)
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

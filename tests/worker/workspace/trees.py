@@ -9,8 +9,30 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from hypothesis import strategies as st
+
 from deputize.shared.request import DirectoryWorkspace
 from deputize.worker.workspace.workspace import Workspace
+
+NAMES = st.sampled_from(["a", "b", "c d", "é", 'q"', "-x", "e.txt"])
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+CONTENTS = st.one_of(
+    st.binary(max_size=60),
+    st.lists(st.sampled_from(["one\n", "two\n", "three\n", "\n", "x", "é\r\n", "\\ No\n", "-- \n"]), max_size=12).map(
+        lambda lines: "".join(lines).encode()
+    ),
+)
+
+ENTRIES = st.one_of(
+    st.tuples(st.sampled_from(["file", "program"]), CONTENTS),
+    st.tuples(st.just("link"), st.sampled_from([b"gone", b"../x", b"/etc/passwd", "gone é".encode()])),
+)
+
+TREES = st.dictionaries(PATHS, ENTRIES, max_size=8).map(
+    lambda found: {
+        path: entry for path, entry in found.items() if not any(path.startswith(other + "/") for other in found)
+    }
+)
 
 GIT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nonexistent", "LC_ALL": "C"}
 
