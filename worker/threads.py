@@ -21,6 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
+from resource import RUSAGE_THREAD, getrusage
 from threading import Event
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -305,13 +306,13 @@ async def run_short(is_local: bool, work: Callable[P, T], /, *args: P.args, **kw
     if is_local and not (share and share.is_used_up) and time.monotonic() > runs.slow_until:
         await runs.on_loop.acquire()
         loop.call_soon(runs.on_loop.release)  # in the next turn: in between, the loop does everything else
-        began = time.monotonic()
+        began, waits = time.monotonic(), getrusage(RUSAGE_THREAD).ru_nvcsw
         try:
             return _Work(share, Event(), on_loop=True).run(lambda: work(*args, **kwargs))
         except _NotShort:
             pass
-        finally:
-            if (now := time.monotonic()) - began > LOOP_WAIT:
+        finally:  # slow is what the thread has waited for, not what the scheduler took from it
+            if (now := time.monotonic()) - began > LOOP_WAIT and getrusage(RUSAGE_THREAD).ru_nvcsw > waits:
                 runs.slow_until = now + AVOIDED_SECONDS
     return await run_in_thread(work, *args, **kwargs)
 
