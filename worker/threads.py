@@ -85,7 +85,7 @@ LOOP_WAIT = 0.03
 A_TURN = 4
 """How many pieces of such work are done in a turn of the event loop."""
 AVOIDED_SECONDS = 3.0
-"""How long all work is done in threads after that."""
+"""How long all work is done in threads where that happens again and again: at first a tenth, and each time doubled."""
 SLOW_SECONDS = 0.01
 """Computing time of work on the event loop that shows that a disk needs long for it."""
 KNOWN_SECONDS = 60.0
@@ -241,7 +241,7 @@ class _Runs:
         self.long = Semaphore(LONG)
         self.short = Semaphore(SHORT)
         self.on_loop = Semaphore(A_TURN)
-        self.slow_until = 0.0
+        self.avoided = self.slow_until = 0.0
         """Until when nothing is done on the event loop, because a disk is slow."""
         self._turns: OrderedDict[str, tuple[Semaphore, Share]] = OrderedDict()
 
@@ -321,8 +321,9 @@ async def run_short(is_local: bool, work: Callable[P, T], /, *args: P.args, **kw
         except _NotShort:
             pass
         finally:  # slow is what the thread has waited for, not what the scheduler took from it
-            if (now := time.monotonic()) - began > LOOP_WAIT and getrusage(RUSAGE_THREAD).ru_nvcsw > waits:
-                runs.slow_until = now + AVOIDED_SECONDS
+            is_slow = (now := time.monotonic()) - began > LOOP_WAIT and getrusage(RUSAGE_THREAD).ru_nvcsw > waits
+            runs.avoided = min(max(2 * runs.avoided, AVOIDED_SECONDS / 10), AVOIDED_SECONDS) if is_slow else 0.0
+            runs.slow_until = now + runs.avoided
     return await run_in_thread(work, *args, **kwargs)
 
 
