@@ -7,6 +7,7 @@ import errno
 import os
 import sys
 from functools import cache
+from pathlib import Path
 
 from .errors import Misconfigured
 
@@ -59,6 +60,19 @@ def is_on_local_disk(fd: int) -> bool:
     """Whether the file is on a known file system of this machine; no network and no other process answers for it."""
     found = (ctypes.c_long * 32)()  # a struct statfs, which begins with the type
     return LIBC.fstatfs(ctypes.c_int(fd), ctypes.byref(found)) == 0 and found[0] in _LOCAL_DISKS
+
+
+def leads_to_local_disk(path: Path) -> bool:
+    """The same of a path, or of the nearest directory above it that exists. Blocks."""
+    present = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    try:
+        fd = os.open(present, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return is_on_local_disk(fd)
+    finally:
+        os.close(fd)
 
 
 class _How(ctypes.Structure):

@@ -17,10 +17,12 @@ import threading
 import time
 from asyncio import CancelledError, Semaphore
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
+from pathlib import Path
+from resource import RUSAGE_THREAD, getrusage
 from threading import Event
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -28,6 +30,7 @@ from weakref import WeakKeyDictionary
 import regex
 
 from ..shared.errors import ErrorType, ToolError
+from ..shared.libc import leads_to_local_disk
 from ..shared.log import delegation
 
 P = ParamSpec("P")
@@ -54,7 +57,7 @@ SHORT_SECONDS = 0.01
 A_RUN = 2
 """Threads per run at a time: a run queues behind its own work, other runs do not."""
 _RUNS = 2000
-"""Runs whose recent computing time is kept."""
+"""Runs whose recent computing time is kept, and directories whose disks are known."""
 MAX_BYTES = 128 * 1024 * 1024
 """File bytes held in memory by all threads of a process. Their texts, lines and copies take several times that."""
 FEW_BYTES = 256 * 1024
@@ -82,7 +85,11 @@ LOOP_WAIT = 0.03
 A_TURN = 4
 """How many pieces of such work are done in a turn of the event loop."""
 AVOIDED_SECONDS = 3.0
-"""How long all work is done in threads after that."""
+"""How long all work is done in threads where that happens again and again: at first a tenth, and each time doubled."""
+SLOW_SECONDS = 0.01
+"""Computing time of work on the event loop that shows that a disk needs long for it."""
+KNOWN_SECONDS = 60.0
+"""How long it is known: another disk may be mounted there."""
 
 
 class _NotShort(BaseException):
@@ -167,7 +174,8 @@ class _Work:
         self._share = share
         """None for work that belongs to no run."""
         self.stopped = stopped
-        self._on_loop = on_loop
+        self.on_loop = on_loop
+        self.is_timed = True
         self._entries = self._read = 0
         self.bytes = 0
         self._has_slot = False
@@ -190,7 +198,7 @@ class _Work:
     def give_way(self) -> None:
         """Yields to other runs when the time slice is over; on the event loop, the work ends."""
         computed = time.thread_time() - self._counted
-        if self._on_loop:
+        if self.on_loop and self.is_timed:
             self._entries += 1
             lasted = time.monotonic() - self._began
             if computed > LOOP_SECONDS or lasted > LOOP_WAIT or self._entries > LOOP_ENTRIES:
@@ -205,7 +213,7 @@ class _Work:
 
     def leave_loop(self, size: int) -> None:
         self._read += size
-        if self._on_loop and (size > FEW_BYTES or self._read > LOOP_BYTES):
+        if self.on_loop and (size > FEW_BYTES or self._read > LOOP_BYTES):
             raise _NotShort
 
     def leave(self) -> None:
@@ -233,7 +241,7 @@ class _Runs:
         self.long = Semaphore(LONG)
         self.short = Semaphore(SHORT)
         self.on_loop = Semaphore(A_TURN)
-        self.slow_until = 0.0
+        self.avoided = self.slow_until = 0.0
         """Until when nothing is done on the event loop, because a disk is slow."""
         self._turns: OrderedDict[str, tuple[Semaphore, Share]] = OrderedDict()
 
@@ -258,6 +266,8 @@ _thread = _Thread()
 memory = Memory()
 _slots = ComputeSlots()
 _runs: WeakKeyDictionary[asyncio.AbstractEventLoop, _Runs] = WeakKeyDictionary()
+_disks: dict[Path, tuple[float, bool]] = {}
+"""Until when it is known of a directory whether it is on a local disk, and whether it is."""
 
 
 def share_threads(loop: asyncio.AbstractEventLoop) -> None:
@@ -305,15 +315,52 @@ async def run_short(is_local: bool, work: Callable[P, T], /, *args: P.args, **kw
     if is_local and not (share and share.is_used_up) and time.monotonic() > runs.slow_until:
         await runs.on_loop.acquire()
         loop.call_soon(runs.on_loop.release)  # in the next turn: in between, the loop does everything else
-        began = time.monotonic()
+        began, waits = time.monotonic(), getrusage(RUSAGE_THREAD).ru_nvcsw
         try:
             return _Work(share, Event(), on_loop=True).run(lambda: work(*args, **kwargs))
         except _NotShort:
             pass
-        finally:
-            if (now := time.monotonic()) - began > LOOP_WAIT:
-                runs.slow_until = now + AVOIDED_SECONDS
+        finally:  # slow is what the thread has waited for, not what the scheduler took from it
+            is_slow = (now := time.monotonic()) - began > LOOP_WAIT and getrusage(RUSAGE_THREAD).ru_nvcsw > waits
+            runs.avoided = min(max(2 * runs.avoided, AVOIDED_SECONDS / 10), AVOIDED_SECONDS) if is_slow else 0.0
+            runs.slow_until = now + runs.avoided
     return await run_in_thread(work, *args, **kwargs)
+
+
+async def run_short_in(folders: Sequence[Path], work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same for work that accesses these directories alone. Whether they are local is found out in a thread.
+
+    Where such work took long on the event loop, it is done in threads for a while.
+    """
+    now, unknown = time.monotonic(), (0.0, False)
+    if any(_disks.get(each, unknown)[0] < now for each in folders):
+        await run_in_thread(_look_at_disks, folders)
+    are_local = all(_disks.get(each, unknown)[1] for each in folders)
+    return await run_short(are_local, _timed, folders, work, *args, **kwargs)
+
+
+def _timed(folders: Sequence[Path], work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    began = time.thread_time()
+    try:
+        return work(*args, **kwargs)
+    finally:
+        if (mine := _thread.work) and mine.on_loop and time.thread_time() - began > SLOW_SECONDS:
+            _disks.update(dict.fromkeys(folders, (time.monotonic() + AVOIDED_SECONDS, False)))
+
+
+def _look_at_disks(folders: Sequence[Path]) -> None:
+    if len(_disks) > _RUNS:
+        _disks.clear()
+    for folder in folders:
+        _disks[folder] = time.monotonic() + KNOWN_SECONDS, leads_to_local_disk(folder)
+
+
+def stay_on_loop(is_short: Callable[[], bool]) -> None:
+    """Ends work on the event loop that is not short; one that is takes its time there, as it had to begin again."""
+    if (work := _thread.work) and work.on_loop:
+        if not is_short():
+            raise _NotShort
+        work.is_timed = False
 
 
 def leave_loop(size: int = LOOP_BYTES) -> None:

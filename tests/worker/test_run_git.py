@@ -239,14 +239,14 @@ git config url.{fake}.insteadOf {url}; git config credential.helper "!touch /wor
 printf '[core]\\n\\tfsmonitor = touch /workspace/ran-include\\n' > included
 mkdir -p hooks; for hook in pre-push post-checkout reference-transaction pre-commit; do
 printf '#!/bin/sh\\ntouch /workspace/ran-hook\\n' > hooks/$hook; chmod +x hooks/$hook; done
-cp -r hooks .git/
+cp -r hooks .git/; echo two >> app.py
 printf '* filter=evil diff=evil\\n*.bin filter=lfs diff=lfs merge=lfs\\n' > .gitattributes
 printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%064d\\nsize 9\\n' 0 > large.bin
-printf '[lfs]\\n\\turl = {fake}\\n' > .lfsconfig; git config lfs.url {fake}; git config filter.lfs.process "touch /workspace/ran-lfs"
+printf '[lfs]\\n\\turl = {fake}\\n' > .lfsconfig
+git config lfs.url {fake}; git config filter.lfs.process "touch /workspace/ran-lfs"
 printf '[submodule "m"]\\n\\tpath = m\\n\\turl = ext::touch /workspace/ran-module\\n' > .gitmodules
 printf '[submodule "n"]\\n\\tpath = n\\n\\turl = {fake}\\n' >> .gitmodules
 mkdir -p .git/objects/info; echo /etc > .git/objects/info/alternates; echo {fake} > .git/FETCH_HEAD
-echo two >> app.py
 """
 TURN_OVER = "mv .git .git-real; ln -s /etc .git; echo three >> app.py"
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.errors import ErrorType
+from deputize.shared.errors import ErrorType, Invalid
 from deputize.shared.libc import is_on_local_disk
 from deputize.shared.log import delegation
 from deputize.shared.request import EmptyWorkspace
@@ -24,16 +24,20 @@ from deputize.worker.fleet.lease import StopSignal
 from deputize.worker.threads import (
     A_TURN,
     ALLOWANCE,
+    AVOIDED_SECONDS,
     FEW_BYTES,
     LOOP_BYTES,
     LOOP_ENTRIES,
     LOOP_WAIT,
+    SLOW_SECONDS,
     give_way,
     leave_loop,
     release_slot,
     run_in_thread,
     run_short,
+    run_short_in,
     share_threads,
+    stay_on_loop,
     take_memory,
 )
 from deputize.worker.workspace.manifest import Deadline
@@ -136,6 +140,18 @@ async def test_after_a_disk_was_slow_nothing_is_done_on_the_loop() -> None:
     assert work.began == [False]
 
 
+async def test_a_disk_that_was_slow_once_is_soon_used_on_the_loop_again() -> None:
+    await run_short(True, lambda: threading.Event().wait(2 * LOOP_WAIT))
+    began = time.monotonic()
+
+    async def is_used() -> bool:
+        await run_short(True, work := Work())
+        return work.began == [True]
+
+    await until(is_used)
+    assert time.monotonic() - began < AVOIDED_SECONDS
+
+
 async def test_a_run_that_has_computed_much_does_nothing_on_the_loop() -> None:
     delegation.set("one")
     await run_in_thread(compute, 2 * ALLOWANCE)
@@ -232,6 +248,69 @@ async def test_a_file_system_that_does_not_answer_holds_up_no_loop(tmp_path: Pat
         mount.go.set()
         assert not (await calling).success
         workspace.close()
+
+
+async def threads_of(work: Awaitable[Workspace]) -> int:
+    """Returns how often the workspace was handed to a thread while it was made."""
+    asyncio.get_running_loop().set_default_executor(threads := CountingThreads())
+    (await work).close()
+    return threads.count
+
+
+@pytest.mark.parametrize(
+    ("files", "threads"),
+    [
+        ({}, 0),
+        ({"a": "1", "b": "2"}, 0),
+        ({str(number): "" for number in range(8)}, 0),
+        ({str(number): "" for number in range(9)}, 1),
+        ({"a": "1" * FEW_BYTES}, 0),
+        ({"a": "1" * FEW_BYTES, "b": "2"}, 1),
+        ({"folder/a": "1"}, 1),
+        ({"a": "1", ".gitignore": "b"}, 1),
+        ({".git": "gitdir: elsewhere"}, 1),
+    ],
+    ids=["nothing", "few", "most", "many", "small", "large", "another disk may be below", "asks git", "a worktree"],
+)
+async def test_a_small_directory_is_copied_on_the_loop(files: dict[str, str], threads: int, tmp_path: Path) -> None:
+    (source := tmp_path / "source").mkdir()
+    for name, text in files.items():
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_text(text)
+    spec, root = directory(source, ignored=False), tmp_path / "ws"
+    (await Workspace.create(spec, "dlg_1", root)).close()  # finds out which disks these are
+    assert await threads_of(Workspace.create(spec, "dlg_2", root)) == threads
+    assert await threads_of(Workspace.create(spec, "dlg_2", root, attempt=2)) == 1, "a later attempt copies all files"
+    assert await threads_of(Workspace.create(directory(root / "dlg_1/files"), "dlg_3", root)) >= 1, "it may be removed"
+    assert await threads_of(Workspace.create(EmptyWorkspace(), "dlg_4", root)) == 0
+    assert sorted(each.name for each in root.iterdir()) == ["dlg_1", "dlg_2", "dlg_3", "dlg_4"]
+
+
+@pytest.mark.requirement("P-03")
+async def test_a_source_that_does_not_answer_holds_up_no_loop(tmp_path: Path) -> None:
+    (folder := tmp_path / "mount").mkdir()
+    with waiting_mount(folder) as mount:
+        for id in ("dlg_1", "dlg_2"):  # the second time, it is known which disk it is
+            mount.asked.clear()
+            mount.go.clear()
+            creating = asyncio.create_task(Workspace.create(directory(folder / "source"), id, tmp_path / "ws"))
+            await until(mount.asked.is_set, 20)
+            assert not creating.done()
+            assert not mount.go.is_set()
+            mount.go.set()
+            with pytest.raises(Invalid):
+                await creating
+
+
+async def test_where_work_in_a_directory_took_long_it_is_done_in_threads(tmp_path: Path) -> None:
+    def compute_long() -> None:
+        stay_on_loop(lambda: True)
+        compute(2 * SLOW_SECONDS)
+
+    works = [Work(), Work(compute_long), Work()]
+    for work in works:
+        await run_short_in([tmp_path], work)
+    assert [each.began for each in works] == [[True], [True], [False]]
 
 
 async def test_a_file_on_the_loop_that_is_not_there_is_an_error(tmp_path: Path, desk: Toolbench) -> None:

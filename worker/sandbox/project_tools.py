@@ -22,11 +22,11 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from ...shared.errors import Misconfigured
 from ...shared.settings import Settings, environment
+from ..threads import leave_loop
 from .environment import MOUNT, SANDBOX_OWN, SYSTEM, BindMount, homes, refusal_reason, secret_places, secrets_in
 
 VENVS = (".venv", "venv")
@@ -36,6 +36,8 @@ _KNOWN_SECONDS = 3
 """Seconds after which PATH is looked through again. That takes milliseconds, and hundreds of runs may start at once."""
 _one_search = threading.Lock()
 """The others wait for the thread that looks through PATH."""
+_known: dict[tuple[tuple[tuple[str, str], ...], str, tuple[Path, ...], int], _Judged] = {}
+"""What it found, by what it depends on, and the period."""
 _MAX_LINKS = 16
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _KEPT_IN = (
@@ -85,6 +87,8 @@ NO_TOOLS = ProjectTools()
 
 def tools_for(settings: Settings, source: Path | None) -> ProjectTools:
     """Returns what the settings let commands find that work on a copy of ``source``. Reads the file system."""
+    if settings.sandbox.show:
+        leave_loop()
     show = [path for path in settings.sandbox.show if not _unreadable(path)]
     source, environ = (source, environment()) if settings.sandbox.find_tools else (None, {})
     return find_tools(source, environ, show, settings.private)
@@ -139,6 +143,8 @@ def find_tools(
     pinned = _first_word(real / ".python-version") if real else ""
     found = [_on_machine(environ, pinned, private)]
     dependencies = _dependencies(real, private) if real else {}
+    if dependencies:
+        leave_loop()  # their links lead anywhere
     venv = next((dependencies[name] for name in VENVS if name in dependencies), None)
     notes: list[str] = []
     if venv and (base := python_of(venv.source)):
@@ -177,13 +183,17 @@ class _Judged:
 def _on_machine(environ: Mapping[str, str], pinned: str, private: Sequence[Path]) -> _Judged:
     """Returns the installations that PATH leads to, as they were at most some seconds ago."""
     variables = tuple((name, environ[name]) for name in PATH_VARIABLES if name in environ)
+    key = variables, pinned, tuple(private), int(time.monotonic() / _KNOWN_SECONDS)
+    if found := _known.get(key):
+        return found
+    leave_loop()
     with _one_search:
-        return _known(variables, pinned, tuple(private), int(time.monotonic() / _KNOWN_SECONDS))
-
-
-@lru_cache(maxsize=16)
-def _known(variables: tuple[tuple[str, str], ...], pinned: str, private: tuple[Path, ...], _period: int) -> _Judged:
-    return _judged([*on_path(dict(variables), pinned)], private, "tools")
+        if (found := _known.get(key)) is None:
+            found = _judged([*on_path(dict(variables), pinned)], private, "tools")
+            for old in [each for each in _known if each[-1] < key[-1]]:
+                del _known[old]
+            _known[key] = found
+        return found
 
 
 def _dependencies(source: Path, private: Sequence[Path]) -> dict[str, BindMount]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from operator import add
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import HALF_CHARACTER
@@ -146,9 +148,14 @@ def fingerprint(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
+_NUMBERS = [f"{number:6}|" for number in range(2001)]
+"""What precedes the lines of a page: made once, because that takes longer than to join them."""
+
+
 def number_lines(lines: Iterable[str], first: int = 1) -> str:
     """Joins lines, each with its number in front, as ``read_file`` shows them."""
-    return "\n".join([f"{str(number).rjust(6)}|{line}" for number, line in enumerate(lines, first)])
+    beyond = (f"{number:6}|" for number in itertools.count(max(first, len(_NUMBERS))))
+    return "\n".join(map(add, itertools.chain(_NUMBERS[first:], beyond), lines))
 
 
 def strip_line_numbers(text: str, *, only_ours: bool = False) -> str | None:

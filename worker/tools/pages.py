@@ -98,7 +98,12 @@ class FileLines:
         *lines, head = (self._head + text).split("\n")
         unwanted = max(0, self.first - number)
         missing = 0 if unwanted else self._missing
-        for line in lines[unwanted:][: self._most - len(self.lines)]:
+        wanted = lines[unwanted:][: self._most - len(self.lines)]
+        if not (self._crlf or self._invalid) and max(map(len, wanted), default=0) <= LINE_CHARS:
+            self.lines += wanted  # as nearly all files are
+            self._chars_left -= sum(map(len, wanted)) + _NUMBER_CHARS * len(wanted)
+            wanted = []
+        for line in wanted:
             length = len(line) + missing - line.endswith("\r")
             shown = clip(valid(line[: min(length, LINE_CHARS + 1)]), LINE_CHARS, length)
             self.lines.append(shown)

@@ -13,6 +13,7 @@ from ...shared.errors import Invalid
 from ...shared.git import git, git_directory, read_regular, shared_state
 from ...shared.listed import OuterRules
 from ..sandbox.environment import owner
+from ..threads import leave_loop
 from .file_entries import closing_fd
 from .removal import in_use
 
@@ -68,6 +69,7 @@ def held_source(path: str, source: int, folder: Path) -> Generator[None]:
     if not is_workspace(real, folder):
         yield
         return
+    leave_loop()  # its removal may have to be waited for
     with ExitStack() as stack:
         try:
             stack.enter_context(in_use(real.parent))

@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from threading import Event, Lock
 from typing import NamedTuple
 
 from ...shared.errors import Invalid, Misconfigured
+from ...shared.git import repository_of
 from ...shared.libc import is_on_local_disk
 from ...shared.listed import Source, is_copied, listed, outer_rules
 from ...shared.log import log
@@ -21,7 +23,15 @@ from ...shared.patch_format import printable_path
 from ...shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from ...shared.workspaces import UPLOAD_POINTER, UPLOADS, upload_path
 from ..sandbox.environment import MOUNT, owner
-from ..threads import give_way, leave_loop, release_slot, run_in_thread
+from ..threads import (
+    FEW_BYTES,
+    give_way,
+    leave_loop,
+    release_slot,
+    run_in_thread,
+    run_short_in,
+    stay_on_loop,
+)
 from .archive import BadEntry, Extraction
 from .file_entries import is_private
 from .files import Files
@@ -53,6 +63,8 @@ NOT_COPIED = "not-copied.json"
 _MAX_NAMED = 20
 _MAX_SCANNED = 250
 """Files up to which a scan costs less than a process that measures them."""
+_FEW = 8
+"""Files that are copied in less time than a thread is begun and waited for."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -113,7 +125,9 @@ class Workspace:
             OSError: The disk is full.
         """
         rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), restore)
-        return await run_in_thread(_create, cls, Generation(root / delegation_id, attempt), spec, rules, rules.stop)
+        folders = [root, Path(spec.path)] if isinstance(spec, DirectoryWorkspace) else [root]
+        wanted = Generation(root / delegation_id, attempt)
+        return await run_short_in(folders, _create, cls, wanted, spec, rules, rules.stop)
 
     @classmethod
     async def open(cls, delegation_id: str, root: Path) -> Workspace:
@@ -231,6 +245,7 @@ class _CopyRules:
 
 def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules: _CopyRules, _: Event) -> Workspace:
     folder = wanted.folder
+    stay_on_loop(lambda: not rules.restore and not folder.exists() and _is_small(spec, folder.parent))
     if latest := Generation.latest(folder):
         return cls(latest if latest.number >= wanted.number else latest.next(wanted.number))
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -247,6 +262,20 @@ def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules
         if temporary.exists():
             delete(temporary)
     return cls(Generation(folder, 1), taken)
+
+
+def _is_small(spec: WorkspaceSpec, root: Path) -> bool:
+    """Whether the workspace is empty, or a copy of few files, in no directory of which another disk can be mounted."""
+    if not isinstance(spec, DirectoryWorkspace):
+        return isinstance(spec, EmptyWorkspace)
+    source = Path(spec.path)
+    if spec.exclude or source.parent.parent == root or repository_of(source):
+        return False  # it would be waited for git, or for the removal of another workspace
+    with suppress(OSError), os.scandir(source) as entries:
+        found = [*islice(entries, _FEW + 1)]
+        are_plain = all(each.is_file(follow_symlinks=False) and each.name != ".gitignore" for each in found)
+        return len(found) <= _FEW and are_plain and sum(each.stat().st_size for each in found) <= FEW_BYTES
+    return False
 
 
 def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:

@@ -15,6 +15,7 @@ from deputize.shared.errors import ErrorType
 from deputize.shared.tokens import tokens_at_most
 from deputize.worker.tools import DEFAULT_KIT
 from deputize.worker.tools.base import Kind, ToolResult
+from deputize.worker.tools.pages import FileLines
 from deputize.worker.workspace.artifacts import Artifacts
 from tests.runs.toolbench import EVERYTHING, Toolbench, open_toolbench
 
@@ -212,3 +213,12 @@ async def test_what_has_no_room_is_named(desk: Toolbench) -> None:
 def test_it_reads_and_is_no_part_of_the_default_kit() -> None:
     assert EVERYTHING["read_many_files"].kind is Kind.READ
     assert "read_many_files" not in DEFAULT_KIT
+
+
+def test_short_lines_take_their_place_of_the_page_and_are_valid() -> None:
+    content = FileLines(1, 100, 100)
+    content.add("a\n" * 11)
+    assert not content.is_full
+    content.add("\ud800\n")
+    assert content.is_full
+    assert content.lines == ["a"] * 11 + ["\ufffd"]
