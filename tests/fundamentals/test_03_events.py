@@ -110,6 +110,9 @@ async def test_a_step_keeps_its_id_from_its_start_to_its_end(orchestrator: Orche
         "arguments": {"path": "a.txt", "content": "a\n"},
         "turnIndex": 1,
         "result": "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+a\n",
+        "changes": [{"path": "a.txt", "change": "created", "from": None, "added": 1, "removed": 0}],
+        "diff": "diff --git a/a.txt b/a.txt\nnew file mode 100644\n"
+        f"index {'0' * 40}..78981922613b2afb6025042ff6bd878ac1994e85\n--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+a\n",
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,20 @@ import pytest
 
 from deputize.shared.events import RunStarted
 from tests.runs.bench import call, say, script
-from tests.runs.fleet import Fleet
+from tests.runs.fleet import Fleet, open_fleet
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 
 def after(*ids: str) -> dict[str, Any]:
     return {"after": [{"id": id} for id in ids]}
+
+
+@pytest.fixture
+async def fleet(redis_url: str, tmp_path: Path) -> AsyncIterator[Fleet]:
+    """Tickets that a killed worker had taken are sent again soon."""
+    async with open_fleet(redis_url, tmp_path / "home", lease_seconds=2, claim_seconds=3, shutdown_seconds=1) as fleet:
+        yield fleet
 
 
 async def test_a_graph_of_delegations_is_carried_out_although_its_workers_are_killed(

@@ -50,6 +50,8 @@ READING = {
     "list": [["list"], ["list", "--json"], ["list", "--session", ACTING], ["list", "--status", HOSTILE]],
     "apply": [["apply", ID], ["apply", ID, "--check", "--reverse", "--json"], ["apply", ID, "--into", HOSTILE]],
     "pull": [["pull", ID], ["pull", ID, HOSTILE], ["pull", ID, "--overwrite", "--json"]],
+    "send": [["send", ID, HOSTILE], ["send", ID, HOSTILE, "--json"]],
+    "wrap-up": [["wrap-up", ID, HOSTILE], ["wrap-up", ID, "--json"]],
     "cancel": [["cancel", ID], ["cancel", ID, "--json"], ["cancel", HOSTILE]],
     "prune": [["prune"], ["prune", "--json", "--dry-run"], ["prune", "--older-than", HOSTILE]],
     "tools": [["tools"], ["tools", "--json"]],
@@ -70,6 +72,7 @@ FOLLOWING = {
     "continue": [["continue", ENDED, HOSTILE], ["continue", ENDED, "x", "--json"]],
     "retry": [["retry", ENDED], ["retry", ENDED, "--json"]],
     "deliver": [["deliver", ENDED], ["deliver", ENDED, "--json"]],
+    "merge": [["merge", ENDED, "--check"], ["merge", ENDED, "--json"]],
     "demo": [["demo"]],
 }
 SERVERS = {"up", "serve", "worker", "mcp", "token", "settings"}

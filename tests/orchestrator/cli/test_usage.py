@@ -100,6 +100,7 @@ def test_what_is_used_wrongly_ends_with_2(arguments: list[str]) -> None:
 
 def result(reason: TerminationReason, **fields: Any) -> ToolAgentResult:
     status = {TerminationReason.COMPLETED: Status.SUCCEEDED, TerminationReason.CANCELLED: Status.CANCELLED}
+    status[TerminationReason.WRAPPED_UP] = Status.CANCELLED
     return ToolAgentResult(
         delegation_id="d", termination_reason=reason, **{"status": status.get(reason, Status.FAILED), **fields}
     )
@@ -118,6 +119,7 @@ def test_every_way_to_end_has_its_exit_code() -> None:
         "refused": 1,
         "model_unavailable": 1,
         "worker_lost": 1,
+        "wrapped_up": 4,
         "error": 1,
     }
 

@@ -202,6 +202,8 @@ async def test_the_tools_say_what_a_client_may_assume(url: str) -> None:
         "delegate_result",
         "delegations",
         "cancel",
+        "send_message",
+        "wrap_up",
         "pending_permissions",
         "answer_permission",
     ]

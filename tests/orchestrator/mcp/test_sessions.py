@@ -122,6 +122,8 @@ ARGUMENTS = dict.fromkeys(("delegate", "delegate_start"), TASK) | {
     "delegate_result": {},
     "delegations": {},
     "cancel": {},
+    "send_message": {"text": "x"},
+    "wrap_up": {},
     "pending_permissions": {},
     "answer_permission": {"outcome": "y"},
 }
@@ -133,11 +135,12 @@ async def test_the_tools_of_mcp_need_the_same_scopes(service: FakeService, tmp_p
     async with serving(service, path) as http:
         url = str(http.base_url).rstrip("/")
         async with connected(way, url, token=secret_of("both")) as client:
-            id = content(await client.call_tool("delegate_start", {"task": "x"}))["id"]
+            id, runs = [content(await client.call_tool("delegate_start", {"task": "x"}))["id"] for _ in range(2)]
         service.finish(id)
         request = asked(id)
         service.requests[request.permission_id] = request
         needed_for = {name: {"id": id} for name in ("cancel", "delegate_result")}
+        needed_for |= {name: {"id": runs} for name in ("send_message", "wrap_up")}
         needed_for["answer_permission"] = {"permissionId": request.permission_id}
         for scope in Scope:
             async with connected(way, url, token=secret_of(scope)) as client:
@@ -151,7 +154,7 @@ async def test_the_tools_of_mcp_need_the_same_scopes(service: FakeService, tmp_p
                     for ask in (client.list_resources(), client.read_resource(f"deputize://delegations/{id}")):
                         with pytest.raises(Exception, match="lacks the scope read"):
                             await ask
-    assert list(service.runs) == [id]
+    assert list(service.runs) == [id, runs]
     refused = [each for each in service.log if each.status == 403]
     assert {(each.token, each.tool) for each in refused} >= {("read", "delegate"), ("submit", "delegate_result")}
 

