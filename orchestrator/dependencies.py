@@ -96,7 +96,7 @@ def body_of(
 
 
 def document(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
-    """Returns the OpenAPI part for ``body_of``; ``app.complete_document`` adds the schema it refers to."""
+    """Returns the OpenAPI part for ``body_of``; ``openapi.complete_document`` adds the schema it refers to."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 

@@ -35,6 +35,7 @@ class Mistake(Wire):
     pointer: str
     """RFC 6901: where in the body it is; below ``/query``, ``/header`` and ``/path`` for what is not in the body."""
     detail: str
+    """What is wrong there."""
 
 
 class Problem(Wire):
@@ -43,9 +44,13 @@ class Problem(Wire):
     type: str
     """``urn:deputize:`` and the error's name, or ``about:blank`` where the status is enough."""
     title: str
+    """The kind of problem in a few words, always the same for a ``type``."""
     status: int
+    """The HTTP status of the response."""
     detail: str
+    """What is wrong with this request, and what to do next."""
     errors: list[Mistake] = Field(default_factory=list[Mistake])
+    """The mistakes in the request, at most 20; empty where it is not about single fields."""
 
 
 def answer(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:

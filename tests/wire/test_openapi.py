@@ -81,6 +81,27 @@ def test_every_key_is_camel_case(document: dict[str, Any]) -> None:
         assert [key for key in schema.get("properties", {}) if not re.fullmatch(r"[a-z][a-zA-Z0-9]*", key)] == []
 
 
+def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for path in document["paths"].values():
+        yield from path.values()
+
+
+def test_every_property_and_every_parameter_is_described(document: dict[str, Any]) -> None:
+    silent = [
+        f"{name}.{key}"
+        for name, schema in document["components"]["schemas"].items()
+        for key, field in schema.get("properties", {}).items()
+        if not field.get("description")
+    ]
+    for operation in operations(document):
+        silent += [
+            f"{operation['operationId']}({parameter['name']})"
+            for parameter in operation.get("parameters", [])
+            if not parameter.get("description")
+        ]
+    assert silent == []
+
+
 PROBLEM = Problem(type="about:blank", title="Not Found", status=404, detail="gone")
 SENT: list[tuple[str, dict[str, Any]]] = [
     ("DelegationRequest", REQUEST.to_dict()),
