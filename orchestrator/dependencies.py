@@ -60,7 +60,10 @@ async def check_shape(body: bytes, most: int) -> None:
 
 
 class NotJson(Refused):
-    """The body is not plain JSON. The check also blocks pages of other origins, which need a preflight to send JSON."""
+    """The body is not sent as plain JSON.
+
+    The check also blocks pages of other origins, which need a preflight to send JSON.
+    """
 
     status = 415
     title = "Unsupported media type"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Annotated, Any, Union, get_args
 
 from pydantic import Field, TypeAdapter, create_model
 
 from ..shared.events import AnyEvent
 from ..shared.wire import Timestamp, Wire
-from .problems import Problem
+from .problems import Problem, list_of_types
 from .routes import BODIES
 from .scopes import ROUTES
+
+EXAMPLES = Path(__file__).with_name("examples.json")
+"""Of each operation for its request and its statuses, else by media type; made by ``tests/wire/examples.py``."""
 
 
 class EventHead(Wire):
@@ -37,6 +42,7 @@ def complete_document(document: dict[str, Any]) -> dict[str, Any]:
             operation["security"] = [{"token": sorted(scopes)}]
     for model in (*BODIES, Problem):
         _add_schema(schemas, model.__name__, model)
+    schemas["Problem"]["properties"]["type"]["description"] += f"\n\n{list_of_types()}"
     # All events in their flat wire form: the head's fields and their own.
     events = get_args(get_args(AnyEvent)[0])
     flat = [create_model(f"{event.__name__}Event", __base__=(event, EventHead)) for event in events]
@@ -51,7 +57,18 @@ def complete_document(document: dict[str, Any]) -> dict[str, Any]:
             if "title" in field:  # made from the name: Expectedoutcome
                 field["title"] = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").capitalize()
     document["components"]["schemas"] = dict(sorted(schemas.items()))
+    _add_examples(document)
     return document
+
+
+def _add_examples(document: dict[str, Any]) -> None:
+    examples: dict[str, Any] = json.loads(EXAMPLES.read_text("utf-8"))
+    for operation in (each for operations in document["paths"].values() for each in operations.values()):
+        own = examples.get(operation["operationId"], {})
+        for name, body in {"request": operation.get("requestBody", {}), **operation["responses"]}.items():
+            for media_type, content in body.get("content", {}).items():
+                if example := examples.get(media_type, own.get(name)):
+                    content["example"] = example
 
 
 def _add_schema(schemas: dict[str, Any], name: str, type: Any) -> None:

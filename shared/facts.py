@@ -165,9 +165,9 @@ class Check(Wire):
     why: str = ""
     """The reason for the outcome, in a sentence."""
     base: GroundState | None = None
-    """The files before the run. Null: it was not executed there."""
+    """How it ended on the files before the run. Null: it was not executed there."""
     candidate: GroundState | None = None
-    """The files with the run's changes. Null: it was not executed there."""
+    """How it ended on the files with the run's changes. Null: it was not executed there."""
     canary: GroundState | None = None
     """Red is right. Null: there was none, or none was needed."""
     exit_code: int | None = None

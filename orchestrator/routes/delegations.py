@@ -49,7 +49,7 @@ REPLAYED: dict[int | str, dict[str, Any]] = {
 
 _KEY = "A repeated request with the same key returns the first delegation instead of a second one."
 KeyHeader = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255, description=_KEY)]
-Id = Annotated[str, Path(description="The id of the delegation.")]
+Id = Annotated[str, Path(description="The id of the delegation.", examples=["dlg_01k9zxv3q8h4t7m2n5p6r8s9ta"])]
 
 router = APIRouter(prefix="/v1", tags=["delegations"])
 
@@ -270,7 +270,7 @@ async def get_patch(service: Service, id: Id) -> PatchResponse:
 async def get_artifact(
     service: Service,
     id: Id,
-    name: Annotated[str, Path(description="The name of the artifact.")],
+    name: Annotated[str, Path(description="The name of the artifact.", examples=["report.md"])],
     version: Annotated[int | None, Query(ge=1, description="Null: the latest one.")] = None,
 ) -> PlainTextResponse:
     """Returns an artifact of the run, by default its latest version."""

@@ -86,6 +86,14 @@ async def stream_all_events(service: Service, request: Request) -> Response:
 
 
 permissions_router = APIRouter(prefix="/v1", tags=["permissions"])
+PermissionId = Annotated[
+    str,
+    Path(
+        alias="permissionId",
+        description="The id of the permission request.",
+        examples=["prm_01k9zxv3q8h4t7m2n5p6r8s9ta_0a1b2c3d"],
+    ),
+]
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 
 
@@ -115,7 +123,7 @@ async def list_permissions(service: Service, wanted: Annotated[PermissionFilter,
 )
 async def answer_permission(
     service: Service,
-    id: Annotated[str, Path(alias="permissionId", description="The id of the permission request.")],
+    id: PermissionId,
     reply: Annotated[PermissionReply, Depends(body_of(PermissionReply, MAX_ANSWER_BYTES))],
     note: Note,
 ) -> None:
@@ -153,7 +161,7 @@ async def redeliver_notifications(service: Service, id: Id) -> None:
 
 files_router = APIRouter(prefix="/v1", tags=["files"])
 
-FilePath = Annotated[str, Path(description="The path of the file, relative to the workspace.")]
+FilePath = Annotated[str, Path(description="Relative to the workspace.", examples=["src/pricing.py"])]
 Base = Annotated[bool, Query(description="The files as they were when the run began.")]
 
 
