@@ -165,7 +165,7 @@ FilePath = Annotated[str, Path(description="Relative to the workspace.", example
 Base = Annotated[bool, Query(description="The files as they were when the run began.")]
 
 
-@files_router.get("/disk")
+@files_router.get("/disk", responses=problem_responses())
 async def get_disk_usage(service: Service) -> DiskUsage:
     """Returns what the files of finished delegations take on disk, from the records that exist."""
     return await service.disk()

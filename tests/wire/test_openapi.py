@@ -77,8 +77,9 @@ def test_what_is_behind_the_token_says_so_with_the_scope(document: dict[str, Any
 
 def test_every_refusal_is_a_problem_document(document: dict[str, Any]) -> None:
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    for path in document["paths"].values():
+    for name, path in document["paths"].items():
         for operation in path.values():
+            assert name in OPEN_PATHS or "default" in operation["responses"]
             for status, response in operation["responses"].items():
                 assert (response.get("content") == problem) is not status.startswith("2")
     assert "HTTPValidationError" not in document["components"]["schemas"]
