@@ -1,36 +1,33 @@
-"""The HTTP application: routes, lifespan, OpenAPI document, and the middleware for every request."""
+"""The HTTP application: routes, lifespan, and the middleware for every request."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Annotated, Any, Union, get_args
+from typing import Any
 
 from fastapi import Depends, FastAPI
-from pydantic import Field, TypeAdapter, create_model
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..shared.errors import Refused
-from ..shared.events import AnyEvent
 from ..shared.fleet import VERSION_HEADER, own_version
 from ..shared.ids import new_id
 from ..shared.log import log
 from ..shared.settings import Settings
-from ..shared.wire import Timestamp, Wire
 from . import problems, web
 from .access_tokens import NOTE, RequestNote, Tokens
 from .audit_recorder import AuditRecorder
 from .auth import check_origin, require_token
 from .delegations import Delegations
 from .mcp.http import METHODS, McpEndpoint
-from .problems import Problem
+from .openapi import complete_document
 from .protocol import SAFE_HEADERS, check_head
-from .routes import BODIES, OPEN, ROUTERS
-from .scopes import MCP_PATH, ROUTES
+from .routes import OPEN, ROUTERS
+from .scopes import MCP_PATH
 from .sockets import check_binding
 from .sse import StreamSlots
 
@@ -137,43 +134,3 @@ def _request_id(scope: Scope) -> str:
     """Returns the caller's request id if it is safe in a log line and a header, else a new one."""
     given = Headers(scope=scope).get("x-request-id", "")
     return given if re.fullmatch(r"[!-~]{1,128}", given) else new_id("req")
-
-
-class EventHead(Wire):
-    """What every event carries besides its own fields."""
-
-    delegation_id: str
-    seq: int | None = None
-    """From 1, without gaps; absent on transient events."""
-    at: Timestamp
-    attempt: int
-
-
-def complete_document(document: dict[str, Any]) -> dict[str, Any]:
-    schemas: dict[str, Any] = document["components"]["schemas"]
-    for (method, path), scopes in ROUTES.items():
-        # The document has parameters without their kinds.
-        operation = document["paths"].get(path.replace(":file}", "}"), {}).get(method.lower())
-        if operation is not None:
-            operation["security"] = [{"token": sorted(scopes)}]
-    for model in (*BODIES, Problem):
-        _add_schema(schemas, model.__name__, model)
-    # All events in their flat wire form: the head's fields and their own.
-    events = get_args(get_args(AnyEvent)[0])
-    flat = [create_model(f"{event.__name__}Event", __base__=(event, EventHead)) for event in events]
-    _add_schema(schemas, "Event", Annotated[Union[tuple(flat)], Field(discriminator="type")])  # noqa: UP007 - computed
-    for schema in schemas.values():
-        for name, field in schema.get("properties", {}).items():
-            if isinstance(field.get("default"), dict):
-                # Client generators skip every operation that has one; the object's properties have their own defaults.
-                del field["default"]
-            if "title" in field:  # made from the name: Expectedoutcome
-                field["title"] = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").capitalize()
-    document["components"]["schemas"] = dict(sorted(schemas.items()))
-    return document
-
-
-def _add_schema(schemas: dict[str, Any], name: str, type: Any) -> None:
-    schema = TypeAdapter(type).json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
-    schemas |= schema.pop("$defs", {})
-    schemas[name] = schema

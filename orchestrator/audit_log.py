@@ -21,18 +21,23 @@ class AuditRecord(Wire):
     """What is recorded of a request: who, what and how it ended; never a token, a header or a body."""
 
     at: Timestamp
+    """When the response was sent."""
     token: str | None
     """The token's name; null where none is asked for, and where the request had no valid one."""
     client: str | None
     """The address that sent it; behind a proxy on this machine the one that the proxy reports."""
     method: str
+    """The HTTP method."""
     route: str
     """The path with its parameters' names, or the path itself where the request was refused before its route."""
     tool: str | None = None
     """The tool, where it is a call over MCP."""
     delegation_ids: list[str] = Field(default_factory=list[str])
+    """The delegations that the request was about."""
     status: int
+    """The HTTP status of the response."""
     request_id: str
+    """The ``X-Request-ID`` of the response."""
     count: int = 1
     """How many requests it stands for: those of one kind within a minute share an entry where they changed nothing, or
     where their token sends very many."""
@@ -49,7 +54,9 @@ class AuditEntry(AuditRecord):
 
 class AuditPage(Wire):
     items: list[AuditEntry]
+    """The entries, newest first."""
     next_cursor: str | None = None
+    """The ``cursor`` of the next page; null on the last one."""
 
 
 async def write(redis: Any, record: AuditRecord, retention_seconds: int) -> None:

@@ -60,7 +60,10 @@ async def check_shape(body: bytes, most: int) -> None:
 
 
 class NotJson(Refused):
-    """The body is not plain JSON. The check also blocks pages of other origins, which need a preflight to send JSON."""
+    """The body is not sent as plain JSON.
+
+    The check also blocks pages of other origins, which need a preflight to send JSON.
+    """
 
     status = 415
     title = "Unsupported media type"
@@ -96,7 +99,7 @@ def body_of(
 
 
 def document(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
-    """Returns the OpenAPI part for ``body_of``; ``app.complete_document`` adds the schema it refers to."""
+    """Returns the OpenAPI part for ``body_of``; ``openapi.complete_document`` adds the schema it refers to."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 

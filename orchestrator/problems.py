@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
+from inspect import getdoc
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -17,7 +18,6 @@ from starlette.routing import Match
 from ..shared.errors import (
     InboxFull,
     Invalid,
-    OutOfSpace,
     Refused,
     ScopeMissing,
     SpendCapReached,
@@ -35,6 +35,7 @@ class Mistake(Wire):
     pointer: str
     """RFC 6901: where in the body it is; below ``/query``, ``/header`` and ``/path`` for what is not in the body."""
     detail: str
+    """What is wrong there."""
 
 
 class Problem(Wire):
@@ -43,9 +44,13 @@ class Problem(Wire):
     type: str
     """``urn:deputize:`` and the error's name, or ``about:blank`` where the status is enough."""
     title: str
+    """The kind of problem in a few words, always the same for a ``type``."""
     status: int
+    """The HTTP status of the response."""
     detail: str
+    """What is wrong with this request, and what to do next."""
     errors: list[Mistake] = Field(default_factory=list[Mistake])
+    """The mistakes in the request, at most 20; empty where it is not about single fields."""
 
 
 def answer(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
@@ -66,15 +71,25 @@ def response_to(error: Refused | Unavailable) -> Response:
             headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         case _:
             pass
-    # On the wire KeyReused is urn:deputize:key-reused.
-    kind = "urn:deputize:" + re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()
-    if isinstance(error, Unavailable):
-        status = HTTPStatus.INSUFFICIENT_STORAGE if isinstance(error, OutOfSpace) else HTTPStatus.SERVICE_UNAVAILABLE
-        problem = Problem(type=kind, title=status.phrase.capitalize(), status=status, detail=str(error))
-    else:
-        mistakes = [Mistake(**mistake) for mistake in error.errors]
-        problem = Problem(type=kind, title=error.title, status=error.status, detail=error.detail, errors=mistakes)
-    return answer(problem, headers)
+    mistakes = [Mistake(**mistake) for mistake in error.errors] if isinstance(error, Refused) else []
+    kind = type_of(type(error))
+    return answer(
+        Problem(type=kind, title=error.title, status=error.status, detail=str(error), errors=mistakes), headers
+    )
+
+
+def type_of(error: type[Refused | Unavailable]) -> str:
+    """Returns the problem type: ``urn:deputize:key-reused`` for ``KeyReused``."""
+    return "urn:deputize:" + re.sub(r"(?<!^)(?=[A-Z])", "-", error.__name__).lower()
+
+
+def list_of_types() -> str:
+    """Returns the problem types with status and meaning, as a list in Markdown."""
+    kinds: list[type[Refused | Unavailable]] = [Refused, Unavailable]
+    for kind in kinds:
+        kinds += kind.__subclasses__()  # grows while it is iterated over
+    lines = (f"- `{type_of(kind)}` ({kind.status}): {str(getdoc(kind)).splitlines()[0]}" for kind in kinds)
+    return "\n".join(sorted(lines))
 
 
 async def _handle(_: Request, error: Any) -> Response:

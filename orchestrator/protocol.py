@@ -47,6 +47,8 @@ def most_connections() -> int:
 
 
 class TooManyHeaders(Refused):
+    """The request has more headers than are allowed."""
+
     status = 431
     title = "Request header fields too large"
 

@@ -41,10 +41,12 @@ class AcceptedDelegation:
 
 class Items(Wire):
     items: list[Delegation]
+    """The delegations."""
 
 
 class PageOf(Items):
     next_cursor: str | None = None
+    """The ``cursor`` of the next page; null on the last one."""
 
 
 class MergeReport(Wire):

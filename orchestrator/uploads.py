@@ -29,6 +29,7 @@ class Upload(Wire):
     upload: str
     """What requests call it: `sha256:` and the digest of its bytes."""
     bytes: int
+    """The size of the archive in bytes."""
     expires_at: Timestamp
     """When it is removed, unless a request names it before, or a delegation needs it."""
 

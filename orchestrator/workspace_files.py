@@ -33,10 +33,13 @@ class WorkspaceFile(Wire):
     raw_path: str | None = None
     """The path as its URL needs it, percent-encoded, where it is not UTF-8."""
     kind: Literal["file", "link"]
+    """What it is; a link is listed, but cannot be read."""
     size: int
     """In bytes."""
     executable: bool
+    """Whether its owner may execute it."""
     modified_at: Timestamp
+    """When its content last changed."""
 
     @property
     def name(self) -> str:
@@ -46,6 +49,7 @@ class WorkspaceFile(Wire):
 
 class FileList(Wire):
     items: list[WorkspaceFile]
+    """The files, sorted by path."""
     truncated: bool
     """Whether there are more files than listed."""
 

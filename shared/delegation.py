@@ -67,12 +67,17 @@ class Usage(Wire):
     """Tokens and money of one call or of a whole run. Both amounts of money are null where the price is not known."""
 
     input_tokens: int = 0
+    """Prompt tokens that were neither read from the cache nor written to it."""
     output_tokens: int = 0
+    """Tokens that the model wrote, its thinking included."""
     cache_read_tokens: int = 0
+    """Prompt tokens that were read from the cache."""
     cache_write_tokens: int = 0
+    """Prompt tokens that were written to the cache."""
     cache_write_1h_tokens: int = 0
     """The part of ``cacheWriteTokens`` that the cache keeps for an hour; it keeps the rest for 5 minutes."""
     cost_usd: float | None = 0.0
+    """US dollars; null where the price is not known."""
     cache_saved_usd: float | None = 0.0
     """How much more the same tokens would have cost without caching; negative where caching cost more than it saved."""
 
@@ -100,55 +105,77 @@ class Usage(Wire):
 
 class Artifact(Wire):
     name: str
+    """The name that the run chose."""
     version: int
+    """The latest version, from 1."""
     size: int
+    """Bytes of the latest version."""
 
 
 class ToolAgentResult(Wire):
     """What was done, what it cost and why it ended."""
 
     delegation_id: str
+    """The delegation whose result it is."""
     status: FinalStatus
+    """How the delegation ended."""
     termination_reason: TerminationReason
+    """Why the run ended."""
     summary: str = ""
+    """The model's last words: what was done and what was found out."""
     details: str = ""
+    """A readable log, one line per step."""
     files_modified: list[str] = Field(default_factory=list)
+    """Paths of the changed files, relative to the workspace."""
     file_changes: list[FileChange] = Field(default_factory=list)
+    """One entry per changed file: a comparison of the files, whatever the model reports."""
     truncated: bool = False
     """Whether ``file_changes`` or the patch are incomplete; ``left_out`` lists what is missing."""
     left_out: list[str] = Field(default_factory=list)
+    """What ``fileChanges`` or the patch do not contain, each with the reason."""
     ignored_files: list[str] = Field(default_factory=list)
     """New files that the project's .gitignore names, the first 1,000; not counted as changes, not in the patch."""
     ignored_count: int = 0
     """How many there are."""
     errors: list[str] = Field(default_factory=list)
+    """What went wrong, in the order of its occurrence."""
     tool_call_count: int = 0
+    """Tool calls of the run."""
     failed_call_count: int = 0
     """How many of its calls failed, the denied ones included; their errors are the last ones of ``errors``."""
     denied_call_count: int = 0
     """How many calls the policy or a person denied, those of child delegations included."""
     turn_count: int = 0
+    """Replies of the model."""
     execution_time_ms: int = 0
+    """Milliseconds of work; time in the queue does not count."""
     attempts: int = 1
+    """How often a worker executed the run: more than once where one was lost or stopped."""
     usage: Usage = Usage()
+    """Tokens and cost of the run and its child delegations."""
     output: Any = None
     """What was handed in by ``submit_result``, valid by the request's ``outputSchema``; null where there is none."""
     output_status: Literal["valid", "missing", "invalid"] | None = None
     """Null where no output was asked for. Missing: nothing was handed in; invalid: nothing of it was valid."""
     verification: Verification = Verification()
+    """What the requested checks found."""
     git: GitFacts | None = None
     """Null where its workspace was not cloned from a git repository."""
     merge: MergeFacts | None = Field(default=None, exclude_if=lambda merge: merge is None)
     """Left out of all results but those of merges."""
     trust: Trust = Trust()
+    """What the conversation had read by its end."""
     artifacts: list[Artifact] = Field(default_factory=list)
+    """Texts that the run produced for its caller."""
     reaped: list[str] = Field(default_factory=list)
+    """Commands that still ran when the run ended, and were killed."""
     undelivered: list[Message] = Field(default_factory=list)
     """Messages that came too late for the model to read them."""
 
     @computed_field
     @property
     def success(self) -> bool:
+        """Whether the run completed, and no check refuted its result."""
         return self.termination_reason is TerminationReason.COMPLETED and self.verification.verdict != "refuted"
 
     @property
@@ -224,21 +251,35 @@ class Step(Wire):
     """One tool call's life, the same id from start to end."""
 
     id: str
+    """The id of the model's tool call."""
     type: StepType
+    """What kind of call it is, for display."""
     title: str
+    """The call in a few words."""
     description: str | None = None
+    """What the call is for, where that is known."""
     status: StepStatus
+    """Where the call stands."""
     tool_name: str
+    """The name of the tool."""
     arguments: dict[str, Any] = Field(default_factory=dict)
+    """The arguments of the call."""
     turn_index: int
+    """The turn that contains the call, from 1."""
     timestamp: Timestamp
+    """When the call began."""
     thinking: str | None = None
+    """What the model thought in the turn of the call."""
     result: str | None = None
+    """The outcome as people read it; null until the call has ended."""
     summary: str | None = None
+    """The outcome in a few words, where there are any."""
     error: str | None = None
+    """Why the call failed; null where it did not."""
     denied: bool = Field(default=False, exclude_if=lambda denied: not denied)
     """Whether it was not executed because the policy or a person denied it; left out where it was not."""
     tool_agent_result: dict[str, Any] | None = None
+    """For a call of `call_subagent`: the result of the child delegation."""
     changes: list[StepChange] = Field(default_factory=list, exclude_if=lambda changes: not changes)
     """The first files that changed since the step before; left out where none did, as are the next two."""
     more_changes: int = Field(default=0, exclude_if=lambda more: not more)
@@ -251,16 +292,27 @@ class ToolAgentStep(Wire):
     """A finished step as the parent's log keeps it: completed becomes success."""
 
     tool_name: str
+    """The name of the tool."""
     arguments: dict[str, Any]
+    """The arguments of the call."""
     result: str | None = None
+    """The outcome as people read it."""
     status: Literal["success", "failed"]
+    """Whether the call succeeded."""
     timestamp: Timestamp
+    """When the call began."""
     error: str | None = None
+    """Why the call failed; null where it did not."""
     thinking: str | None = None
+    """What the model thought in the turn of the call."""
     summary: str | None = None
+    """The outcome in a few words, where there are any."""
     changes: list[StepChange] = Field(default_factory=list, exclude_if=lambda changes: not changes)
+    """The first files that changed since the step before; left out where none did, as are the next two."""
     more_changes: int = Field(default=0, exclude_if=lambda more: not more)
+    """How many more changed."""
     diff: str | None = Field(default=None, exclude_if=lambda diff: diff is None)
+    """The beginning of the diff of those that are texts."""
 
     @classmethod
     def of(cls, step: Step) -> ToolAgentStep:
@@ -270,30 +322,47 @@ class ToolAgentStep(Wire):
 
 class Progress(Wire):
     turn: int = 0
+    """The turn under way, from 1; 0 before the first one."""
     tool_calls: int = 0
+    """Tool calls so far."""
     last_tool: str | None = None
+    """The tool of the latest call."""
     elapsed_ms: int = 0
+    """Milliseconds of work so far."""
     cost_usd: float | None = None
+    """US dollars so far; null where the price is not known."""
 
 
 class Delegation(Wire):
     """The resource: a request, where it stands, and its result once there is one."""
 
     id: str
+    """``dlg_`` and 26 characters; later ids sort after earlier ones."""
     status: Status
+    """Where it stands. The last three are final."""
     created_at: Timestamp
+    """When it was accepted."""
     started_at: Timestamp | None = None
+    """When a worker first began with it; null until then."""
     finished_at: Timestamp | None = None
+    """When it ended; null until then."""
     attempt: int = 0
+    """The number of the worker's execution, from 1; 0 before the first one."""
     worker: str | None = None
+    """The worker that executes it, or did so last."""
     request: DelegationRequest
+    """What was submitted."""
     effective_limits: Limits
+    """The limits of the request, lowered to the server's caps."""
     progress: Progress = Progress()
+    """How far the run has come."""
     paused: bool = False
     """Whether it waits until somebody resumes it: a stack that is gone left it, and another one started since."""
     waits_for: list[str] = Field(default_factory=list)
     """The ids of its `after`, until all of them have ended; then it is queued, or has ended, too."""
     pending_permissions: list[str] = Field(default_factory=list)
+    """Ids of permission requests that wait for an answer."""
     disk_bytes: int | None = None
     """What its workspace and artifacts take on its worker's disk, measured at its end; 0 when they were removed."""
     result: ToolAgentResult | None = None
+    """Null until it has ended."""

@@ -1,7 +1,7 @@
 """The error tree, by the reader of each message.
 
     DeputizeError
-    ├── Refused                  the caller: the request cannot be accepted as it is
+    ├── Refused                  the caller: the request cannot be accepted as it is (HTTP 400)
     │   ├── Invalid              a field is wrong (HTTP 422, exit code 2)
     │   ├── TooLarge             over a size cap (HTTP 413, exit code 2)
     │   ├── NotJson              the content type of the body is not JSON (HTTP 415)
@@ -69,7 +69,10 @@ class DeputizeError(Exception):
 
 
 class Refused(DeputizeError):
-    """The request is refused. ``errors`` holds ``{pointer, detail}`` pairs (RFC 9457)."""
+    """The request cannot be accepted as it is: its body is not valid JSON, for one.
+
+    ``errors`` holds ``{pointer, detail}`` pairs (RFC 9457).
+    """
 
     status = 400
     title = "Request refused"
@@ -81,26 +84,36 @@ class Refused(DeputizeError):
 
 
 class Invalid(Refused):
+    """A field, a parameter or a header is wrong; `errors` names each."""
+
     status = 422
     title = "Invalid request"
 
 
 class TooLarge(Refused):
+    """The request, or a part of it, is over a size cap."""
+
     status = 413
     title = "Request too large"
 
 
 class NotFound(Refused):
+    """What the path names does not exist, or its record has been removed."""
+
     status = 404
     title = "Not found"
 
 
 class Conflict(Refused):
+    """The state of the delegation, or of its files, does not permit this."""
+
     status = 409
     title = "Conflict"
 
 
 class KeyReused(Conflict):
+    """The idempotency key was used before, with another body."""
+
     status = 422
     title = "Idempotency key reused"
 
@@ -120,12 +133,14 @@ class InboxFull(Refused):
 
 
 class Unauthorized(Refused):
+    """There is no token, or it is not one of the service's, or it has expired."""
+
     status = 401
     title = "Unauthorized"
 
 
 class ScopeMissing(Unauthorized):
-    """The token is valid, but lacks ``scopes``, which the request needs."""
+    """The token is valid, but lacks the scopes that the request needs."""
 
     status = 403
     title = "Scope missing"
@@ -147,9 +162,15 @@ class Forbidden(Refused):
 class Unavailable(DeputizeError):
     """A part of the service does not answer for now; a later retry may succeed."""
 
+    status = 503
+    title = "Service unavailable"
+
 
 class OutOfSpace(Unavailable):
     """The disk of this machine's stack is full: all work stops until space is freed."""
+
+    status = 507
+    title = "Insufficient storage"
 
 
 class Misconfigured(DeputizeError):

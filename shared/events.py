@@ -5,22 +5,16 @@ Durable events are stored in the delegation's stream and published in one step; 
 
 from __future__ import annotations
 
-import json
-from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from .delegation import Step, TerminationReason, ToolAgentResult, Usage
 from .facts import GitFacts, Ground
 from .fleet import ToolTraits
 from .permission import PermissionQuestion
 from .request import DelegationRequest, Limits
-from .text import CUT_NOTE, clip
 from .wire import Timestamp, Wire
-
-MAX_EVENT_BYTES = 64 * 1024
-"""Cap on one event's JSON."""
 
 
 class Event(Wire):
@@ -37,14 +31,19 @@ class Transient(Event):
 class RunQueued(Event):
     type: Literal["run_queued"] = "run_queued"
     request: DelegationRequest
+    """What was submitted."""
 
 
 class RunStarted(Event):
     type: Literal["run_started"] = "run_started"
     worker: str
+    """The worker that executes the run."""
     model: str
+    """The name of the model."""
     tools: list[str]
+    """Names of the tools that the model is offered."""
     limits: Limits
+    """The limits that hold."""
     further_tools: list[ToolTraits] = Field(default_factory=list)
     """Those of the tools that are not built in: of MCP servers, and discovered ones."""
 
@@ -52,22 +51,27 @@ class RunStarted(Event):
 class RunResumed(Event):
     type: Literal["run_resumed"] = "run_resumed"
     worker: str
+    """The worker that goes on with the run."""
     from_turn: int
+    """The turn with which it goes on."""
     reason: str
+    """Why the previous attempt ended."""
 
 
 class RunRetried(Event):
-    """The run failed and is done again from the start, as its request asks; its files are made anew.
-
-    ``retry`` is the number of the new try, of at most ``of``; ids of steps are not used again.
-    """
+    """The run failed and is done again from the start, as its request asks; its files and step ids are new."""
 
     type: Literal["run_retried"] = "run_retried"
     reason: TerminationReason
+    """Why the previous try ended."""
     error: str
+    """What went wrong in it."""
     retry: int
+    """The number of the new try, from 1."""
     of: int
+    """How often the run is done again, at most."""
     delay_seconds: float
+    """Seconds until it starts."""
 
 
 class RunFinished(Event):
@@ -75,6 +79,7 @@ class RunFinished(Event):
 
     type: Literal["run_finished"] = "run_finished"
     result: ToolAgentResult
+    """The result of the delegation."""
 
 
 # A turn
@@ -83,6 +88,7 @@ class RunFinished(Event):
 class TurnStarted(Event):
     type: Literal["turn_started"] = "turn_started"
     turn: int
+    """The number of the turn, from 1."""
     tainted_by: list[str] = Field(default_factory=list)
     """What the policy judges this turn's calls by, as ``taintedBy`` of the result's ``trust``."""
 
@@ -90,31 +96,44 @@ class TurnStarted(Event):
 class TextDelta(Transient):
     type: Literal["text_delta"] = "text_delta"
     turn: int
+    """The turn whose reply it is part of."""
     text: str
+    """The next part of the text."""
 
 
 class ThinkingDelta(Transient):
     type: Literal["thinking_delta"] = "thinking_delta"
     turn: int
+    """The turn whose reply it is part of."""
     text: str
+    """The next part of the thinking."""
 
 
 class AskedCall(Wire):
     """A tool call as the model asked for it."""
 
     id: str
+    """The id of the call, and of its step."""
     name: str
+    """The name of the tool."""
     arguments: dict[str, Any] = Field(default_factory=dict)
+    """The arguments of the call."""
 
 
 class Replied(Event):
     type: Literal["replied"] = "replied"
     turn: int
+    """The turn that the reply belongs to."""
     text: str = ""
+    """The whole text of the reply."""
     thinking: str = ""
+    """The whole thinking of the reply."""
     stop_reason: str
+    """Why the model stopped, as the endpoint reports it: ``end_turn``, ``tool_use``, …"""
     usage: Usage
+    """Tokens and cost of this reply."""
     tool_calls: list[AskedCall] = Field(default_factory=list)
+    """The tool calls of the reply, in its order."""
     cache_miss: str | None = None
     """Why the prompt cache was not read as far as the previous prompt goes, if known: ``tools_changed``, …"""
 
@@ -122,8 +141,11 @@ class Replied(Event):
 class ModelRetried(Event):
     type: Literal["model_retried"] = "model_retried"
     turn: int
+    """The turn whose model call failed."""
     error: str
+    """Why it failed."""
     delay_seconds: float
+    """Seconds until the next try."""
 
 
 class Waiting(Event):
@@ -131,41 +153,52 @@ class Waiting(Event):
 
     type: Literal["waiting"] = "waiting"
     why: Literal["permission", "subagent", "shared_prefix", "rate", "budget"]
+    """``rate``: the model's endpoint fails or limits calls. ``shared_prefix``: another run writes the prompt cache."""
     detail: str = ""
+    """More about it, for people."""
 
 
 class ResumedWaiting(Event):
     type: Literal["resumed_waiting"] = "resumed_waiting"
     seconds: float
+    """Seconds that the run has waited."""
 
 
 # A message
 
 
 class MessageReceived(Event):
-    """A message to the run has arrived; ``by`` is the name of the sender's token."""
+    """A message to the run has arrived."""
 
     type: Literal["message_received"] = "message_received"
     message_id: str
+    """The id of the message."""
     text: str
+    """What the model reads."""
     by: str | None = None
+    """The name of the sender's token; null where no token is required."""
 
 
 class WrapUpRequested(Event):
-    """The work ends at once, with one last turn for the report; ``reason`` is the text of the message."""
+    """The work ends at once, with one last turn for the report."""
 
     type: Literal["wrap_up_requested"] = "wrap_up_requested"
     message_id: str
+    """The id of the message."""
     by: str | None = None
+    """The name of the sender's token; null where no token is required."""
     reason: str = ""
+    """The text of the message."""
 
 
 class MessageRead(Event):
-    """The receipt of a message: it is in the conversation, and ``turn`` is the first one that has it."""
+    """The receipt of a message: it is in the conversation."""
 
     type: Literal["message_read"] = "message_read"
     message_id: str
+    """The id of the message."""
     turn: int
+    """The first turn that has the message."""
 
 
 # A step
@@ -174,13 +207,17 @@ class MessageRead(Event):
 class StepStarted(Event):
     type: Literal["step_started"] = "step_started"
     step: Step
+    """The call at its start."""
 
 
 class StepUpdated(Transient):
     type: Literal["step_updated"] = "step_updated"
     step_id: str
+    """The id of the step."""
     title: str | None = None
+    """The new title; null where it stays."""
     metadata: dict[str, Any] = Field(default_factory=dict)
+    """What the tool reports while it works, such as its latest output."""
 
 
 class PermissionRequested(PermissionQuestion, Event):
@@ -190,36 +227,44 @@ class PermissionRequested(PermissionQuestion, Event):
 
 
 class PermissionAnswered(Event):
-    """The end of a question; ``path`` is that of the request."""
+    """The end of a question."""
 
     type: Literal["permission_answered"] = "permission_answered"
     permission_id: str
+    """The id of the permission request."""
     path: list[str] = Field(default_factory=list)
+    """The ids of the delegations from the root of the run tree to the one that asked."""
     outcome: str
+    """The answer, ``cancel`` also where the time was over."""
     reason: str | None = None
+    """Why, as the answer states it."""
     by: str | None = None
+    """The name of the token that answered; null where the time was over, or no token is required."""
 
 
 class StepCompleted(Event):
     type: Literal["step_completed"] = "step_completed"
     step: Step
+    """The call at its end, with its outcome."""
 
 
 # A check
 
 
 class CheckCompleted(Event):
-    """A check of the request ran on one of its grounds; ``check`` is its number, from 0.
-
-    ``ok`` is whether it succeeded there: on the base that is not needed, and on the canary it must not.
-    """
+    """A check of the request ran on one of its grounds."""
 
     type: Literal["check_completed"] = "check_completed"
     check: int
+    """The number of the check in the request, from 0."""
     on: Ground
+    """The files on which it ran."""
     ok: bool
+    """Whether it succeeded there: on the base that is not needed, and on the canary it must not."""
     exit_code: int | None = None
+    """The exit code of a command."""
     output_tail: str = ""
+    """The end of what the command printed."""
 
 
 # Between
@@ -228,14 +273,17 @@ class CheckCompleted(Event):
 class ProgressMade(Event):
     type: Literal["progress"] = "progress"
     message: str
+    """What the run does now, for people."""
 
 
 class ErrorSeen(Event):
-    """Something went wrong that the run survives, or the reason it does not. ``kind`` is a class of trouble."""
+    """Something went wrong that the run survives, or the reason it does not."""
 
     type: Literal["error"] = "error"
     message: str
+    """What went wrong."""
     kind: str
+    """The class of trouble, for programs."""
 
 
 class Delivered(Event):
@@ -243,15 +291,21 @@ class Delivered(Event):
 
     type: Literal["delivered"] = "delivered"
     git: GitFacts
+    """The branch, the commit and the pull request."""
 
 
 class Heartbeat(Transient):
     type: Literal["heartbeat"] = "heartbeat"
     turn: int
+    """The turn under way."""
     tool_calls: int
+    """Tool calls so far."""
     last_tool: str | None = None
+    """The tool of the latest call."""
     elapsed_ms: int
+    """Milliseconds of work so far."""
     cost_usd: float | None = None
+    """US dollars so far; null where the price is not known."""
 
 
 AnyEvent = Annotated[
@@ -315,82 +369,3 @@ class Envelope(_Head):
         """Parses the flat form. Raises ``pydantic.ValidationError`` if it is not an event of this version."""
         head = _Head.model_validate_json(text)
         return cls.model_construct(**dict(head), event=_event.validate_json(text))
-
-
-SIZES = (0, 1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000, 2000, 4000, 8000, 16_000)
-"""Lengths to try for texts (characters), lists and objects (entries); the last one that fits is used."""
-SHORTEST_TEXT = 64
-"""No text is cut below this length, so that times, ids and type names stay intact."""
-
-
-def capped(text: str) -> str:
-    """Returns the JSON of an envelope, cut to at most ``MAX_EVENT_BYTES`` bytes.
-
-    Texts, lists and objects are truncated; required fields stay, so that the result can always be parsed.
-    """
-    if not _too_long(text):
-        return text
-    event, whole = Envelope.from_json(text).event, json.loads(text)
-    fits = ""
-    for size in SIZES:
-        try:
-            text = json.dumps(_Cut(size).of(event, whole), ensure_ascii=False)
-        except _TooLongError:
-            break
-        if fits and _too_long(text):
-            break
-        fits = text
-    return fits
-
-
-def _too_long(text: str) -> bool:
-    # A character has 4 bytes at the most, so that most events are not encoded a second time.
-    return len(text) > MAX_EVENT_BYTES // 4 and len(text.encode()) > MAX_EVENT_BYTES
-
-
-class _TooLongError(Exception):
-    """The truncated value would exceed the cap. Ends the work early: its time must not grow with the event."""
-
-
-class _Cut:
-    """Copies a value with every text and list truncated to ``size``."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._room = MAX_EVENT_BYTES
-
-    def of(self, value: Any, dumped: Any) -> Any:
-        """Returns the copy. ``dumped`` is the JSON form of ``value``, which shows what is a field and what is data."""
-        if isinstance(value, BaseModel):
-            names = {field.alias or name: name for name, field in type(value).model_fields.items()}
-            return {
-                key: self.of(getattr(value, names[key]), part) if key in names else part for key, part in dumped.items()
-            }
-        if isinstance(value, list):
-            return [self.of(part, shown) for part, shown in islice(zip(value, dumped, strict=True), self._size)]
-        return self._free(dumped)
-
-    def _free(self, value: Any) -> Any:
-        self._take(1)
-        if isinstance(value, str):
-            return self._text(value)
-        if isinstance(value, dict):
-            kept = {self._text(key): self._free(part) for key, part in islice(value.items(), self._size)}
-            return kept | ({"…": self._note(value)} if len(value) > self._size else {})
-        if isinstance(value, list):
-            kept = [self._free(part) for part in value[: self._size]]
-            return kept + ([self._note(value)] if len(value) > self._size else [])
-        return value
-
-    def _text(self, text: str) -> str:
-        kept = clip(text, max(self._size, SHORTEST_TEXT))
-        self._take(len(kept))
-        return kept
-
-    def _note(self, cut: dict[str, Any] | list[Any]) -> str:
-        return f"{CUT_NOTE}{len(cut)} entries, {self._size} allowed]"
-
-    def _take(self, characters: int) -> None:
-        self._room -= characters
-        if self._room < 0:
-            raise _TooLongError

@@ -11,19 +11,24 @@ from .wire import Request, Wire
 
 
 class FileChange(Wire):
-    """A fact about one file, from the manifests before and after, regardless of what changed it.
-
-    ``in_patch`` is false for a file that is too large for the patch, or of a kind that no patch can carry.
-    """
+    """A fact about one file, from the manifests before and after, regardless of what changed it."""
 
     path: str
+    """Relative to the workspace."""
     change: Literal["created", "modified", "deleted", "renamed"]
+    """What became of the file between the start of the run and its end."""
     from_: str | None = Field(default=None, alias="from")
+    """The earlier path of a renamed file."""
     base_hash: str | None = None
+    """SHA-256 of the content at the start, hexadecimal; null for a created file."""
     new_hash: str | None = None
+    """SHA-256 of the content at the end, hexadecimal; null for a deleted file."""
     added_lines: int = 0
+    """Lines of text that only the new content has."""
     removed_lines: int = 0
+    """Lines of text that only the earlier content has."""
     in_patch: bool = True
+    """False for a file that is too large for the patch, or of a kind that no patch can carry."""
     size: int | None = None
     """Bytes of the new content; null for a deleted file, or where it is not known."""
 
@@ -32,11 +37,15 @@ class StepChange(Wire):
     """What a step changed at one path, regardless of what changed it: also at one that git ignores."""
 
     path: str
+    """Relative to the workspace."""
     change: Literal["created", "modified", "deleted", "renamed"]
+    """What became of the file between the step before and this one."""
     from_: str | None = Field(default=None, alias="from")
+    """The earlier path of a renamed file."""
     added: int | None = None
     """Lines; null where the content is not text, too large, or not kept."""
     removed: int | None = None
+    """Lines; null as for ``added``."""
 
 
 MAX_CHECKS = 20
@@ -72,6 +81,7 @@ class CommandCheck(Request):
 
     kind: Literal["command"]
     run: str = Field(min_length=1, max_length=100_000)
+    """A command line of bash; exit code 0 is success."""
     files: dict[InnerPath, str] = Field(default_factory=dict, max_length=_MAX_GLOBS)
     """Files of the check, by path: laid over the workspace's before it runs, and never shown to the run."""
     hidden: bool = True
@@ -79,6 +89,7 @@ class CommandCheck(Request):
     canary: str | None = Field(default=None, min_length=1)
     """A unified diff that breaks something which the check must notice; for known runners of tests there is one."""
     timeout_seconds: float = Field(default=120, gt=0, allow_inf_nan=False)
+    """Seconds for each execution."""
 
 
 class FileCheck(Request):
@@ -86,10 +97,13 @@ class FileCheck(Request):
 
     kind: Literal["file"]
     path: InnerPath
+    """Relative to the workspace."""
     exists: bool | None = None
+    """Whether the file must exist. Null: true."""
     matches: str | None = Field(default=None, max_length=10_000)
     """A regular expression that must be found in the text."""
     sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    """The digest that the content must have, in hexadecimal digits."""
 
     @field_validator("matches")
     @classmethod
@@ -106,6 +120,7 @@ class UnchangedCheck(Request):
 
     kind: Literal["unchanged"]
     paths: list[Glob] = Field(min_length=1, max_length=_MAX_GLOBS)
+    """Patterns as in .gitignore; also {a,b}."""
 
 
 class ChangedCheck(Request):
@@ -113,6 +128,7 @@ class ChangedCheck(Request):
 
     kind: Literal["changed"]
     paths: list[Glob] = Field(min_length=1, max_length=_MAX_GLOBS)
+    """Patterns as in .gitignore; also {a,b}."""
 
 
 VerifyItem = Annotated[CommandCheck | FileCheck | UnchangedCheck | ChangedCheck, Field(discriminator="kind")]
@@ -145,9 +161,13 @@ class Check(Wire):
     item: dict[str, Any]
     """As requested, with digests in the place of the files' contents."""
     outcome: CheckOutcome
+    """What follows from the executions."""
     why: str = ""
+    """The reason for the outcome, in a sentence."""
     base: GroundState | None = None
+    """How it ended on the files before the run. Null: it was not executed there."""
     candidate: GroundState | None = None
+    """How it ended on the files with the run's changes. Null: it was not executed there."""
     canary: GroundState | None = None
     """Red is right. Null: there was none, or none was needed."""
     exit_code: int | None = None
@@ -155,6 +175,7 @@ class Check(Wire):
     output_tail: str = ""
     """The end of what it printed on the candidate: shown, and never believed."""
     duration_ms: int = 0
+    """Milliseconds of all executions together."""
     tests: dict[str, list[str]] = Field(default_factory=dict)
     """Of a known runner: the first tests that are ``fixed``, ``failed``, ``missing``, ``skipped``, ``preexisting``,
     ``flickering`` (before the run), ``unsteady`` (with its changes), ``removed`` with the file that the run changed, or
@@ -165,19 +186,24 @@ class SummaryClaim(Wire):
     """What the summary states about files, commands or tests, judged by the run's steps and file changes."""
 
     claim: str
+    """The words of the summary."""
     evidence: str | None
     """The id of the step that proves or refutes it; null where it is the lack of one, or is not known."""
     verdict: Literal["proved", "refuted", "unproved"]
+    """Whether the steps and file changes prove the claim or refute it."""
 
 
 class Verification(Wire):
     """What the worker itself found out about the result."""
 
     verdict: Verdict = "unverified"
+    """``unverified``: no checks were requested. ``inconclusive``: they could not decide."""
     checks: list[Check] = Field(default_factory=list)
+    """The requested checks, in the order of the request."""
     restored: list[str] = Field(default_factory=list)
     """Protected paths that the run had changed: the checks ran with them as they were before. A fact, no judgement."""
     tampered: bool = False
+    """Whether a check did not notice what was broken for that purpose."""
     rounds: int = 0
     """How often the result went back to the model because it was refuted."""
     why: str = ""
@@ -197,15 +223,20 @@ class GitFacts(Wire):
     base: str
     """The commit that was cloned."""
     branch: str | None = None
+    """The branch that was pushed; null where nothing was delivered."""
     commit: str | None = None
+    """The commit that was pushed; null where nothing was delivered."""
     pull_request_url: str | None = None
+    """Null where no pull request was opened."""
 
 
 class MergeSide(Wire):
     """What one delegation did to a path."""
 
     id: str
+    """The delegation."""
     change: Literal["created", "modified", "deleted", "renamed"]
+    """What it did to the path."""
     text: str = ""
     """Its lines with signs, as in a patch, at most 2,000 characters; of a text that both changed those about the same
     place. Empty for all but texts."""
@@ -215,7 +246,9 @@ class MergeConflict(Wire):
     """What two delegations did to a path and excludes each other; with one side, what fits nothing that was there."""
 
     path: str
+    """Relative to the workspace."""
     sides: list[MergeSide]
+    """One entry per delegation that changed the path."""
     why: str | None = None
     """Why the one side does not fit."""
 
@@ -224,6 +257,7 @@ class Incompatible(Wire):
     """Delegations whose results fail the checks together, and not without each other: as a rule two."""
 
     ids: list[str]
+    """The delegations."""
     checks: int
     """How many merges were checked to find them."""
     why: str
@@ -236,6 +270,7 @@ class MergeFacts(Wire):
     conflicts: list[MergeConflict] = Field(default_factory=list)
     """Where there is one, nothing was merged."""
     incompatible: list[Incompatible] = Field(default_factory=list)
+    """Groups of results that fail the checks together."""
     compatible: list[str] | None = None
     """All but one of each incompatible group: not refuted together. Null where that is not known."""
 
@@ -243,11 +278,11 @@ class MergeFacts(Wire):
 class Trust(Wire):
     """What a conversation has read, so that its words can be judged by where they may come from.
 
-    Sources are ``parent``, ``workspace``, ``web``, ``mcp:SERVER`` and ``subagent:ID``, each once, in the order of the
-    first reading. What a parent had read counts for its children, and what a child had read for its parent.
+    What a parent had read counts for its children, and what a child had read for its parent.
     """
 
     sources: list[str] = Field(default_factory=list)
+    """``parent``, ``workspace``, ``web``, ``mcp:SERVER`` and ``subagent:ID``, each once, in the order of reading."""
     tainted_by: list[str] = Field(default_factory=list)
     """Those of the sources that are neither the operator's nor the parent's, and so may have been written to mislead:
     the web, MCP servers that the operator does not trust, and subagents that were tainted themselves."""
@@ -257,6 +292,7 @@ class Trust(Wire):
     @computed_field
     @property
     def tainted(self) -> bool:
+        """Whether ``taintedBy`` has entries."""
         return bool(self.tainted_by)
 
     def plus(self, other: Trust) -> Trust:

@@ -30,42 +30,63 @@ class ToolCard(Wire):
     """A tool as the fleet announces it."""
 
     name: str
+    """The name by which requests and models refer to it."""
     description: str
+    """What it does, as the model reads it."""
     kind: str
+    """Its class of operation: read, edit, delete, move, search, execute, think, fetch or other."""
     effect: str
+    """What repeating a call would do: pure, idempotent or effectful."""
     parameters: dict[str, Any]
+    """The JSON Schema of its arguments."""
     source: str = "builtin"
+    """``builtin``, ``discovered`` or ``mcp:SERVER``."""
     aliases: list[str] = Field(default_factory=list)
+    """Other names that a model may use."""
 
 
 class ToolTraits(Wire):
     """What the policy judges a tool by that is not built in, as the run had it."""
 
     name: str
+    """The name by which the model calls it."""
     kind: str
+    """Its class of operation: read, edit, delete, move, search, execute, think, fetch or other."""
     effect: str
+    """What repeating a call would do: pure, idempotent or effectful."""
     source: str
+    """``mcp`` or ``discovered``."""
     server: str | None = None
+    """The MCP server that has it."""
     remote: str | None = None
+    """Its name on that server."""
     trusted: bool = False
+    """Whether the operator trusts the server."""
     needs_approval: bool = False
+    """Whether the operator demands a permission for each call."""
 
 
 class WorkerCard(Wire):
-    """One worker process. ``sandbox`` is null where commands can run, else the reason why they cannot.
-
-    ``usage`` is that of the model calls it has completed since it started.
-    """
+    """One worker process."""
 
     name: str
+    """The name of the process, with its host."""
     pid: int
+    """The process id on its host."""
     started_at: Timestamp
+    """When the process started."""
     running: int
+    """Runs that it executes now."""
     concurrency: int
+    """How many runs it executes at most at a time."""
     model: str
+    """The configured model, for requests that name none."""
     sandbox: str | None
+    """Null where commands can run, else the reason why they cannot."""
     tools: list[str]
+    """Names of the tools that it can offer."""
     usage: Usage = Usage()
+    """Tokens and cost of the model calls that it has completed since it started."""
     version: str = ""
     """That of deputize; empty from a worker that announces none."""
 

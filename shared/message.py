@@ -43,15 +43,20 @@ class SentMessage(Wire):
     """A message that was accepted; the event ``message_read`` with its id is the receipt."""
 
     message_id: str
+    """The id that the event ``message_read`` refers to."""
 
 
 class Message(SentMessage):
-    """A message as it is kept. ``by`` is the name of the sender's token."""
+    """A message as it is kept."""
 
     text: str = ""
+    """What the model reads."""
     mode: MessageMode = MessageMode.STEER
+    """Whether the model reads it before its next turn, or is to end its work."""
     by: str | None = None
+    """The name of the sender's token; null where no token is required."""
     at: Timestamp
+    """When it was accepted."""
 
     @classmethod
     def new(cls, text: str, mode: MessageMode, by: str | None = None) -> Self:

@@ -56,6 +56,7 @@ class EditDetails(Wire):
 
     type: Literal["edit"] = "edit"
     paths: list[str] = Field(default_factory=list)
+    """The files that the call changes, relative to the workspace."""
     diff: str = ""
     """The change as a unified diff, where it can be computed before the call."""
 
@@ -64,9 +65,11 @@ class CommandDetails(Wire):
     """One command of a line."""
 
     command: str
+    """The command with its arguments."""
     decision: Literal["allow", "ask", "deny"]
     """``allow``: it only reads; ``ask``: it may change something."""
     reason: str
+    """Why the policy decides so."""
 
 
 class ExecuteDetails(Wire):
@@ -74,6 +77,7 @@ class ExecuteDetails(Wire):
 
     type: Literal["execute"] = "execute"
     command: str
+    """The whole command line."""
     commands: list[CommandDetails] = Field(default_factory=list)
     """The commands in it, also those that another one starts."""
     effects: list[str] = Field(default_factory=list)
@@ -85,8 +89,11 @@ class McpDetails(Wire):
 
     type: Literal["mcp"] = "mcp"
     server: str
+    """The MCP server."""
     tool: str
+    """The tool's name on that server."""
     arguments: dict[str, Any] = Field(default_factory=dict)
+    """The arguments of the call."""
 
 
 class InfoDetails(Wire):
@@ -94,7 +101,9 @@ class InfoDetails(Wire):
 
     type: Literal["info"] = "info"
     urls: list[str] = Field(default_factory=list)
+    """The URLs that the call reads."""
     arguments: dict[str, Any] = Field(default_factory=dict)
+    """The arguments of the call."""
 
 
 PermissionDetails = Annotated[
@@ -107,10 +116,13 @@ class PermissionQuestion(Wire):
     """What a person is asked about a call."""
 
     permission_id: str
+    """The id under which it is answered."""
     path: list[str] = Field(default_factory=list)
     """The ids of the delegations from the root of the run tree to the one that asks."""
     step: Step
+    """The call."""
     details: PermissionDetails
+    """What the call would do."""
     reason: str = ""
     """Why the policy asks."""
     rule: str = ""
@@ -118,7 +130,9 @@ class PermissionQuestion(Wire):
     remembers: dict[str, list[str]] = Field(default_factory=dict)
     """What each outcome that is remembered would permit from then on; one that is missing is refused."""
     created_at: Timestamp
+    """When the call began to wait."""
     expires_at: Timestamp
+    """When the call is denied if there is no answer."""
 
 
 class PermissionRequest(PermissionQuestion):

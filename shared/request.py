@@ -63,6 +63,7 @@ class Limits(Request):
     max_turns: int = _bounded(30, "limits/maxTurns")
     """Replies of the model."""
     max_tool_calls: int = _bounded(50, "limits/maxToolCalls")
+    """Tool calls of all turns together."""
     timeout_seconds: float = _bounded(600, "limits/timeoutSeconds", allow_inf_nan=False)
     """Seconds of work; time in the queue does not count."""
     max_tokens: int | None = _bounded(None, "limits/maxTokens")
@@ -106,17 +107,17 @@ class EmptyWorkspace(Request):
 
 
 class DirectoryWorkspace(Request):
-    """A private copy of a directory on the worker's machine, without what its .gitignore files name.
-
-    ``ignored`` true copies that, too. ``exclude`` are further patterns in .gitignore's syntax.
-    """
+    """A private copy of a directory on the worker's machine, without what its .gitignore files name."""
 
     kind: Literal["directory"]
     path: Annotated[str, AfterValidator(_path)] = Field(min_length=1)
+    """An absolute path on the worker's machine."""
     ignored: bool = False
+    """Whether files that .gitignore files name are copied, too."""
     exclude: list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]] = Field(
         default_factory=list, max_length=MAX_ENTRIES
     )
+    """Patterns of files that are not copied, in .gitignore's syntax."""
 
 
 class GitWorkspace(Request):
@@ -150,7 +151,9 @@ class PullRequest(Request):
     title: str | None = Field(default=None, min_length=1, max_length=256)
     """Null is the first line of the task."""
     body: str = Field(default="", max_length=60_000)
+    """Markdown."""
     draft: bool = True
+    """Whether it is opened as a draft."""
 
 
 class Deliver(Request):
@@ -164,6 +167,7 @@ class Deliver(Request):
     message: str | None = Field(default=None, min_length=1, max_length=10_000)
     """Of the commit; null is the first line of the task."""
     pull_request: PullRequest | None = None
+    """A pull request for the branch. Null: none is opened."""
     require: Literal["verified", "finished"] | None = None
     """Whether only what was verified is delivered, or whatever it finished. Null: verified, if there is a `verify`."""
 
@@ -175,6 +179,7 @@ class After(Request):
     """A delegation that has to end before another one starts."""
 
     id: str = Field(min_length=1, max_length=MAX_NAME)
+    """The delegation that is waited for."""
     require: Literal["verified", "finished"] = "finished"
     """Whether it has to succeed (no check may refute it), or also its verdict has to be `verified`."""
 
@@ -197,6 +202,7 @@ class DelegationRequest(Request):
     message_id: str | None = Field(default=None, max_length=MAX_NAME)
     """The caller's message in that conversation, for its own use."""
     limits: Limits = Limits()
+    """Bounds of the run; the server's caps lower them."""
     tools: list[Annotated[str, Field(max_length=MAX_TOOL_NAME)]] | None = Field(default=None, max_length=MAX_ENTRIES)
     """The only tools it may use: names or patterns such as mcp__docs__*. Null is the default selection."""
     agent: str | None = Field(default=None, max_length=MAX_NAME)

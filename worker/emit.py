@@ -14,7 +14,8 @@ from typing import Any
 
 from ..shared.connection import Pipe, ScriptCall
 from ..shared.errors import Fenced
-from ..shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta, capped
+from ..shared.event_size import capped
+from ..shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta
 from ..shared.masking import SecretMask
 from ..shared.runs.keys import EVENTS, INDEX, LEASES, PENDING, WEBHOOKS, channel, keys_of
 from ..shared.runs.record import Claim, compressed, place_of, reference

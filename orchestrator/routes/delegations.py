@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Path, Query
 from pydantic import AfterValidator, ConfigDict, Field, field_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
@@ -47,7 +47,9 @@ REPLAYED: dict[int | str, dict[str, Any]] = {
     200: {"description": "Accepted before, with the same key and body", "model": Delegation}
 }
 
-KeyHeader = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
+_KEY = "A repeated request with the same key returns the first delegation instead of a second one."
+KeyHeader = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255, description=_KEY)]
+Id = Annotated[str, Path(description="The id of the delegation.", examples=["dlg_01k9zxv3q8h4t7m2n5p6r8s9ta"])]
 
 router = APIRouter(prefix="/v1", tags=["delegations"])
 
@@ -77,13 +79,17 @@ class DelegationFilter(Filter):
     """What to list, newest first."""
 
     status: Status | None = None
+    """Only those with this status."""
     session: str | None = Field(default=None, max_length=MAX_NAME)
+    """Only those that were submitted with this ``sessionId``."""
     parent: DelegationId | None = None
     """Only those that were submitted with this ``parentId``, as long as the record of that one is kept."""
     label: list[str] = Field(default_factory=list, max_length=MAX_ENTRIES)
     """``key:value``; given more than once, all must match."""
     limit: int = Field(default=50, ge=1, le=500)
+    """The most delegations of a page."""
     cursor: Annotated[str, Field(max_length=MAX_NAME), spelled(_ID, "the nextCursor of a page")] | None = None
+    """The ``nextCursor`` of the previous page."""
 
     @field_validator("label")
     @classmethod
@@ -95,15 +101,15 @@ class DelegationFilter(Filter):
 
 
 class Prune(Request):
-    """What to remove: what ended so many seconds ago; without a number the service's setting counts.
-
-    ``keep_bytes``: only as many of them, those that ended first, as it takes until the files of finished delegations
-    take no more than that on disk; of any age, if none is given. ``dry_run``: reports what would be removed.
-    """
+    """What to remove: finished delegations of an age, or as many as it takes to keep only so many bytes of files."""
 
     older_than_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Only those that ended this many seconds ago. Null: with `keepBytes` all, else the service's setting."""
     keep_bytes: int | None = Field(default=None, ge=0, le=2**63)
+    """Only as many of them, those that ended first, as it takes until the files of the others take no more bytes than
+    this on disk. Null: all of them."""
     dry_run: bool = False
+    """Whether it is only reported what would be removed."""
 
 
 @router.post(
@@ -196,9 +202,11 @@ async def list_delegations(service: Service, wanted: Annotated[DelegationFilter,
 @router.get("/delegations/{id}", responses=problem_responses(404, 422))
 async def get_delegation(
     service: Service,
-    id: str,
+    id: Id,
     http: HttpRequest,
-    wait: Annotated[float, Query(ge=0, allow_inf_nan=False)] = 0,
+    wait: Annotated[
+        float, Query(ge=0, allow_inf_nan=False, description="Seconds to wait for its end, at most 60 count.")
+    ] = 0,
 ) -> Delegation:
     """Returns the delegation; with ``wait`` as soon as it is finished, or after that many seconds (at most 60)."""
     if not wait:
@@ -208,7 +216,7 @@ async def get_delegation(
 
 
 @router.post("/delegations/{id}/cancel", status_code=202, responses=problem_responses(404))
-async def cancel_delegation(service: Service, id: str, note: Note) -> Delegation:
+async def cancel_delegation(service: Service, id: Id, note: Note) -> Delegation:
     """Cancels a queued or running delegation; idempotent, and without effect on a finished one."""
     return shown(await service.cancel(id), note)
 
@@ -221,7 +229,7 @@ async def cancel_delegation(service: Service, id: str, note: Note) -> Delegation
 )
 async def send_message(
     service: Service,
-    id: str,
+    id: Id,
     message: Annotated[MessageRequest, Depends(body_of(MessageRequest, MAX_MESSAGE_BODY_BYTES))],
     note: Note,
 ) -> SentMessage:
@@ -235,13 +243,13 @@ async def send_message(
 
 
 @router.post("/delegations/{id}/resume", status_code=202, responses=problem_responses(404, 409))
-async def resume_delegation(service: Service, id: str, note: Note) -> Delegation:
+async def resume_delegation(service: Service, id: Id, note: Note) -> Delegation:
     """Goes on with a paused delegation, which a stack that is gone left; without effect on another unfinished one."""
     return shown(await service.resume(id), note)
 
 
 @router.get("/delegations/{id}/steps", responses=problem_responses(404))
-async def list_steps(service: Service, id: str) -> list[ToolAgentStep]:
+async def list_steps(service: Service, id: Id) -> list[ToolAgentStep]:
     """Returns the finished tool calls, in order."""
     return await service.steps(id)
 
@@ -251,7 +259,7 @@ class PatchResponse(Response):
 
 
 @router.get("/delegations/{id}/patch", response_class=PatchResponse, responses=problem_responses(404))
-async def get_patch(service: Service, id: str) -> PatchResponse:
+async def get_patch(service: Service, id: Id) -> PatchResponse:
     """Returns the changes in the workspace as a unified diff in git's format."""
     return PatchResponse(await service.patch(id))
 
@@ -260,7 +268,10 @@ async def get_patch(service: Service, id: str) -> PatchResponse:
     "/delegations/{id}/artifacts/{name}", response_class=PlainTextResponse, responses=problem_responses(404, 422)
 )
 async def get_artifact(
-    service: Service, id: str, name: str, version: Annotated[int | None, Query(ge=1)] = None
+    service: Service,
+    id: Id,
+    name: Annotated[str, Path(description="The name of the artifact.", examples=["report.md"])],
+    version: Annotated[int | None, Query(ge=1, description="Null: the latest one.")] = None,
 ) -> PlainTextResponse:
     """Returns an artifact of the run, by default its latest version."""
     return PlainTextResponse(await service.artifact(id, name, version))
@@ -273,6 +284,7 @@ class Continue(Request):
     """What is to be done now, in the conversation and the files of a finished delegation."""
 
     text: str = Field(min_length=1)
+    """What is to be done now."""
     limits: Limits | None = None
     """Null: those that the finished delegation was given."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
@@ -299,7 +311,7 @@ class Retry(Request):
 )
 async def continue_delegation(
     service: Service,
-    id: str,
+    id: Id,
     wanted: Annotated[Continue, Depends(body_of(Continue, MAX_REQUEST_BYTES))],
     response: Response,
     note: Note,
@@ -321,7 +333,7 @@ async def continue_delegation(
 )
 async def retry_delegation(
     service: Service,
-    id: str,
+    id: Id,
     wanted: Annotated[Retry, Depends(body_of(Retry, MAX_RETRY_BYTES, required=False))],
     response: Response,
     note: Note,
@@ -342,7 +354,7 @@ async def retry_delegation(
 )
 async def deliver_delegation(
     service: Service,
-    id: str,
+    id: Id,
     wanted: Annotated[Deliver, Depends(body_of(Deliver, MAX_REQUEST_BYTES, required=False))],
     note: Note,
 ) -> Delegation:

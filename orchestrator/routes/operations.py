@@ -63,7 +63,9 @@ class AuditFilter(Filter):
     """Which page of the log."""
 
     limit: int = Field(default=50, ge=1, le=500)
+    """The most entries of a page."""
     cursor: Annotated[str, Field(max_length=64), spelled(CURSOR, "the nextCursor of a page")] | None = None
+    """The ``nextCursor`` of the previous page."""
 
 
 @audit_router.get("/audit", responses=problem_responses(422))
@@ -82,6 +84,7 @@ class Alive(Wire):
 class Ready(Wire):
     status: Literal["ready"] = "ready"
     workers: int
+    """How many workers are alive."""
     version: str
     """That of deputize."""
 

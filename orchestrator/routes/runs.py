@@ -24,7 +24,7 @@ from ..problems import problem_responses
 from ..sse import EventStream
 from ..uploads import Upload
 from ..workspace_files import FileList
-from .delegations import DelegationId, Filter
+from .delegations import DelegationId, Filter, Id
 
 events_router = APIRouter(prefix="/v1", tags=["events"])
 
@@ -40,8 +40,10 @@ LIST = {"schema": {"type": "array", "items": {"$ref": "#/components/schemas/Even
 
 
 async def _position(
-    after: Annotated[int, Query(ge=0, le=MAX_SEQ)] = 0,
-    last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
+    after: Annotated[int, Query(ge=0, le=MAX_SEQ, description="Only events whose `seq` is above this number.")] = 0,
+    last_event_id: Annotated[
+        str | None, Header(alias="Last-Event-ID", description="The same as `after`, which it overrides.")
+    ] = None,
 ) -> int:
     """Returns the position to resume from. A browser that reconnects repeats the old query, so the header wins."""
     if not last_event_id:
@@ -63,7 +65,7 @@ Lines = Annotated[bool, Query(description="Whether an event of the stream has it
     openapi_extra={"responses": {"200": {"content": {"application/json": LIST}}}},
 )
 async def stream_events(
-    service: Service, id: str, request: Request, after: Annotated[int, Depends(_position)], lines: Lines = False
+    service: Service, id: Id, request: Request, after: Annotated[int, Depends(_position)], lines: Lines = False
 ) -> Response:
     """Streams all events after ``after`` or Last-Event-ID, then live ones until ``run_finished``.
 
@@ -84,11 +86,20 @@ async def stream_all_events(service: Service, request: Request) -> Response:
 
 
 permissions_router = APIRouter(prefix="/v1", tags=["permissions"])
+PermissionId = Annotated[
+    str,
+    Path(
+        alias="permissionId",
+        description="The id of the permission request.",
+        examples=["prm_01k9zxv3q8h4t7m2n5p6r8s9ta_0a1b2c3d"],
+    ),
+]
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 
 
 class PermissionItems(Wire):
     items: list[PermissionRequest]
+    """The permission requests, the oldest first."""
 
 
 class PermissionFilter(Filter):
@@ -112,7 +123,7 @@ async def list_permissions(service: Service, wanted: Annotated[PermissionFilter,
 )
 async def answer_permission(
     service: Service,
-    id: Annotated[str, Path(alias="permissionId")],
+    id: PermissionId,
     reply: Annotated[PermissionReply, Depends(body_of(PermissionReply, MAX_ANSWER_BYTES))],
     note: Note,
 ) -> None:
@@ -126,6 +137,7 @@ webhooks_router = APIRouter(prefix="/v1", tags=["webhooks"])
 
 class NotificationItems(Wire):
     items: list[Notification]
+    """The notifications."""
 
 
 class NotificationFilter(Filter):
@@ -142,17 +154,18 @@ async def list_notifications(service: Service, wanted: Annotated[NotificationFil
 
 
 @webhooks_router.post("/delegations/{id}/webhooks:redeliver", status_code=204, responses=problem_responses(404, 409))
-async def redeliver_notifications(service: Service, id: str) -> None:
+async def redeliver_notifications(service: Service, id: Id) -> None:
     """Sends all notifications of a delegation again, under the ids that receivers know them by. 409 without any."""
     await service.redeliver(id)
 
 
 files_router = APIRouter(prefix="/v1", tags=["files"])
 
+FilePath = Annotated[str, Path(description="Relative to the workspace.", examples=["src/pricing.py"])]
 Base = Annotated[bool, Query(description="The files as they were when the run began.")]
 
 
-@files_router.get("/disk")
+@files_router.get("/disk", responses=problem_responses())
 async def get_disk_usage(service: Service) -> DiskUsage:
     """Returns what the files of finished delegations take on disk, from the records that exist."""
     return await service.disk()
@@ -171,7 +184,7 @@ class FileResponse(StreamingResponse):
 
 
 @files_router.get("/delegations/{id}/files", responses=problem_responses(404, 409, 422))
-async def list_files(service: Service, id: str, base: Base = False) -> FileList:
+async def list_files(service: Service, id: Id, base: Base = False) -> FileList:
     """Lists the files in the workspace, at most 10,000, by path; 409 where this service cannot reach them."""
     return await service.files(id, base=base)
 
@@ -179,7 +192,7 @@ async def list_files(service: Service, id: str, base: Base = False) -> FileList:
 @files_router.get(
     "/delegations/{id}/files/{path:file}", response_class=FileResponse, responses=problem_responses(404, 409, 422)
 )
-async def get_file(request: Request, service: Service, id: str, path: str, base: Base = False) -> FileResponse:
+async def get_file(request: Request, service: Service, id: Id, path: FilePath, base: Base = False) -> FileResponse:
     """Returns the bytes of one file, while the run goes on, too; 409 where this service cannot reach it."""
     if "\ufffd" in path and (raw := request.scope.get("raw_path")):  # of a name that is not UTF-8
         path = os.fsdecode(unquote_to_bytes(raw.partition(b"/files/")[2]))
@@ -207,8 +220,8 @@ async def put_upload(
     service: Service,
     request: Request,
     response: Response,
-    sha256: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$")] = None,
-    content_digest: Annotated[str | None, Header()] = None,
+    sha256: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$", description="The digest of the body.")] = None,
+    content_digest: Annotated[str | None, Header(description="The same in RFC 9530's form: sha-256=:BASE64:")] = None,
 ) -> Upload:
     """Stores the body, an archive (zip, or tar: plain, gzip, bzip2 or xz), for workspaces of the kind `archive`.
 

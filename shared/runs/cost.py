@@ -28,23 +28,27 @@ _COST = 5 + [*Usage.model_fields].index("cost_usd")
 
 
 class Cost(Wire):
-    """What a group of delegations cost. Each counts what it spent itself: a parent's does not include its children's.
-
-    ``key`` is null for those without that label or session. ``usage.costUsd`` is the sum of the known costs, null where
-    none is known, and so is ``usage.cacheSavedUsd``; ``unpriced`` is the number of delegations whose cost is not known.
-    """
+    """What a group of delegations cost; each counts what it spent itself, without its child delegations."""
 
     key: str | None
+    """The day, model, session or label; null for delegations without that label or session."""
     delegations: int = 0
+    """How many delegations are in the group."""
     unpriced: int = 0
+    """How many of them have a cost that is not known."""
     usage: Usage = Usage()
+    """Their tokens, and the sums of the amounts of money that are known; null where none is."""
 
 
 class CostReport(Wire):
     by: str
+    """What the groups are made by."""
     since: Timestamp | None = None
+    """Only delegations that were accepted since then are counted; null: all."""
     items: list[Cost] = Field(default_factory=list[Cost])
+    """One entry per group."""
     total: Cost = Cost(key=None)
+    """All groups together."""
 
 
 Bill = Sequence[Any]

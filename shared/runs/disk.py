@@ -34,6 +34,7 @@ class DiskUsage(Wire):
     """What the files of finished delegations take on disk."""
 
     kept_bytes: int
+    """Bytes that they take together."""
     delegations: int
     """How many of them still have files."""
     max_kept_bytes: int
@@ -52,11 +53,13 @@ class Pruned(Wire):
     """What was removed, or with ``dry_run`` would be."""
 
     removed: int
+    """How many delegations."""
     freed_bytes: int
     """What their files took on disk, as far as it is known; workers remove them a moment later."""
     ids: list[str] = Field(default_factory=list)
     """The first 1,000, those that ended first at the beginning."""
     dry_run: bool = False
+    """Whether nothing was removed."""
 
     @classmethod
     def of(cls, gone: Sequence[Kept], *, dry_run: bool) -> Self:

@@ -16,7 +16,8 @@ from pydantic_core import to_json
 
 from ..delegation import Artifact, Delegation, Progress, Status
 from ..errors import Conflict, Invalid, NotFound
-from ..events import Envelope, RunQueued, capped
+from ..event_size import capped
+from ..events import Envelope, RunQueued
 from ..facts import Trust
 from ..request import ArchiveWorkspace, DelegationRequest, Limits
 from ..text import shortened

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..delegation import ToolAgentResult
-from ..events import Envelope, Event, RunFinished, capped
+from ..event_size import capped
+from ..events import Envelope, Event, RunFinished
 from ..message import Message
 from ..webhooks import Webhook
 from ..wire import now

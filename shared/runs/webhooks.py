@@ -34,7 +34,9 @@ class Notification(Wire):
     id: str
     """The header ``webhook-id``, the same at every try."""
     delegation_id: str
+    """The delegation that it is about."""
     type: NotificationType
+    """What happened."""
     url: str
     """Without its query."""
     state: Literal["pending", "delivered", "failed"] = "pending"
@@ -46,6 +48,7 @@ class Notification(Wire):
     error: str | None = None
     """Why the last try failed."""
     last_try_at: Timestamp | None = None
+    """When it was last sent; null where it was not yet."""
     next_try_at: Timestamp | None = None
     """Null where none follows, or one is due."""
 

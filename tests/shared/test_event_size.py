@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputize.shared.delegation import FileChange, Status, TerminationReason, ToolAgentResult, Usage
+from deputize.shared.event_size import MAX_EVENT_BYTES, capped
 from deputize.shared.events import (
-    MAX_EVENT_BYTES,
     AnyEvent,
     AskedCall,
     Envelope,
@@ -18,7 +18,6 @@ from deputize.shared.events import (
     Replied,
     RunFinished,
     RunQueued,
-    capped,
 )
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.record import acceptance

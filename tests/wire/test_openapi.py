@@ -12,22 +12,30 @@ from fastapi import APIRouter
 from fastapi.openapi.models import OpenAPI
 from fastapi.routing import APIRoute
 from jsonschema_rs import Draft202012Validator
+from pydantic import BaseModel
 
+from deputize.orchestrator import openapi
 from deputize.orchestrator.app import create_app
 from deputize.orchestrator.problems import Problem
-from deputize.orchestrator.routes import ROUTERS
+from deputize.orchestrator.routes import BODIES, ROUTERS
 from deputize.orchestrator.scopes import OPEN_PATHS
 from deputize.orchestrator.scopes import ROUTES as SCOPES
+from deputize.shared import errors
 from deputize.shared.request import Limits
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import opening, settings
 from tests.wire.conftest import Golden
+from tests.wire.examples import EXAMPLES, json_of
 from tests.wire.samples import DELEGATION, EVENTS, REQUEST, STEP
+
+
+def made() -> dict[str, Any]:
+    return json.loads(json.dumps(create_app(opening(FakeService()), settings()).openapi()))
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return json.loads(json.dumps(create_app(opening(FakeService()), settings()).openapi()))
+    return made()
 
 
 def routes(routers: list[APIRouter]) -> Iterator[APIRoute]:
@@ -37,8 +45,10 @@ def routes(routers: list[APIRouter]) -> Iterator[APIRoute]:
             yield route
 
 
-def test_the_document(document: dict[str, Any], golden: Golden) -> None:
-    golden("openapi.json", json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+def test_the_document_and_its_examples(golden: Golden) -> None:
+    lines = [f"{json.dumps(key)}: {json.dumps(json_of(value))}" for key, value in EXAMPLES.items()]
+    golden(str(openapi.EXAMPLES), "{\n" + ",\n".join(lines) + "\n}\n")
+    golden("openapi.json", json.dumps(made(), indent=2, ensure_ascii=False) + "\n")
 
 
 def test_it_is_openapi_3_1_and_refers_only_to_what_it_holds(document: dict[str, Any]) -> None:
@@ -67,8 +77,9 @@ def test_what_is_behind_the_token_says_so_with_the_scope(document: dict[str, Any
 
 def test_every_refusal_is_a_problem_document(document: dict[str, Any]) -> None:
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    for path in document["paths"].values():
+    for name, path in document["paths"].items():
         for operation in path.values():
+            assert name in OPEN_PATHS or "default" in operation["responses"]
             for status, response in operation["responses"].items():
                 assert (response.get("content") == problem) is not status.startswith("2")
     assert "HTTPValidationError" not in document["components"]["schemas"]
@@ -79,6 +90,76 @@ def test_every_key_is_camel_case(document: dict[str, Any]) -> None:
         if name == "ToolCard":  # its parameters are the tool's own
             continue
         assert [key for key in schema.get("properties", {}) if not re.fullmatch(r"[a-z][a-zA-Z0-9]*", key)] == []
+
+
+def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for path in document["paths"].values():
+        yield from path.values()
+
+
+def test_every_property_and_every_parameter_is_described(document: dict[str, Any]) -> None:
+    silent = [
+        f"{name}.{key}"
+        for name, schema in document["components"]["schemas"].items()
+        for key, field in schema.get("properties", {}).items()
+        if not field.get("description")
+    ]
+    for operation in operations(document):
+        silent += [
+            f"{operation['operationId']}({parameter['name']})"
+            for parameter in operation.get("parameters", [])
+            if not parameter.get("description")
+        ]
+    assert silent == []
+
+
+def bodies(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The media types of all requests and of all responses to what succeeds."""
+    for operation in operations(document):
+        answers = {status: body for status, body in operation["responses"].items() if status.startswith("2")}
+        for name, body in {"request": operation.get("requestBody", {}), **answers}.items():
+            for content in body.get("content", {}).values():
+                yield f"{operation['operationId']} {name}", content
+
+
+def test_every_body_and_every_part_of_a_path_has_a_valid_example(document: dict[str, Any]) -> None:
+    for name, content in bodies(document):
+        if content["schema"].get("format") != "binary":  # bytes cannot be written in JSON
+            assert "example" in content, name
+            whole = {**content["schema"], "components": document["components"]}
+            assert [error.message for error in Draft202012Validator(whole).iter_errors(content["example"])] == [], name
+    for operation in operations(document):
+        for parameter in operation.get("parameters", []):
+            assert parameter["in"] != "path" or parameter["schema"]["examples"], operation["operationId"]
+
+
+def test_every_example_is_used(document: dict[str, Any]) -> None:
+    shown = [content["example"] for _, content in bodies(document) if "example" in content]
+    assert [value for value in _given(json_of(EXAMPLES)) if value not in shown] == []
+
+
+def _given(examples: dict[str, Any]) -> Iterator[Any]:
+    for name, value in examples.items():
+        yield from [value] if "/" in name else value.values()
+
+
+@pytest.mark.parametrize("model", BODIES)
+def test_the_examples_of_requests_are_accepted(document: dict[str, Any], model: type[BaseModel]) -> None:
+    of_model = {"$ref": f"#/components/schemas/{model.__name__}"}
+    requests = [content for name, content in bodies(document) if name.endswith("request")]
+    examples = [content["example"] for content in requests if content["schema"] == of_model]
+    assert examples
+    for example in examples:
+        assert model.model_validate(example).model_dump(mode="json", by_alias=True, exclude_unset=True) == example
+
+
+def test_every_problem_type_is_listed_with_its_status(document: dict[str, Any]) -> None:
+    """The tree of all errors has the same ones; ``tests/architecture/test_errors.py`` compares it with the code."""
+    in_tree = re.findall(r"── (\w+) +.*\(HTTP (\d+)", errors.__doc__ or "")
+    wanted = {"urn:deputize:" + re.sub(r"\B([A-Z])", r"-\1", name).lower(): status for name, status in in_tree}
+    description = document["components"]["schemas"]["Problem"]["properties"]["type"]["description"]
+    assert dict(re.findall(r"^- `(.+)` \((\d+)\): \w", description, re.MULTILINE)) == wanted
+    assert len(wanted) >= 15
 
 
 PROBLEM = Problem(type="about:blank", title="Not Found", status=404, detail="gone")

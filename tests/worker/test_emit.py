@@ -13,7 +13,8 @@ import pytest
 from deputize.shared.connection import Pipe, ScriptCall
 from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.errors import Fenced
-from deputize.shared.events import MAX_EVENT_BYTES, AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
+from deputize.shared.event_size import MAX_EVENT_BYTES
+from deputize.shared.events import AskedCall, Heartbeat, Replied, TextDelta, ThinkingDelta, TurnStarted
 from deputize.shared.permission import McpDetails
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.keys import channel, history_key, ledger_key, permissions_key, record_key

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deputize.shared.delegation import Step
-from deputize.shared.events import MAX_EVENT_BYTES
+from deputize.shared.event_size import MAX_EVENT_BYTES
 from deputize.shared.request import DelegationRequest
 from deputize.worker.workspace.generation import Generation
 from deputize.worker.workspace.snapshots import History
