@@ -183,7 +183,6 @@ class Client(Service):
         return await self._get(f"/v1/delegations/{id}/files", FileList.model_validate, base=base)
 
     async def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
-        """Yields the bytes of one file of a delegation's workspace. Raises Unavailable if they break off."""
         url = f"/v1/delegations/{id}/files/{quote(os.fsencode(path))}"
         try:
             async with self._http.stream("GET", url, params={"base": base}) as answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from datetime import datetime
 from itertools import islice
 from typing import Any, Self
@@ -26,7 +26,7 @@ from ..shared.queue import Ticket, create_app, send_tickets
 from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.request_rules import with_agent
 from ..shared.runs import disk, messages, permissions, webhooks
-from ..shared.runs.cost import CostReport, cost_report
+from ..shared.runs.cost import CostReport, check_group, cost_report
 from ..shared.runs.disk import DiskUsage, Pruned
 from ..shared.runs.spend import check_caps
 from ..shared.runs.store import RunStore, resume
@@ -255,6 +255,11 @@ class Delegations(Service):
         await self.get(id)
         return await asyncio.to_thread(open_file, self._settings.workspaces, id, path, base=base)
 
+    async def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
+        with closing((await self.open_file(id, path, base=base)).read()) as chunks:
+            for chunk in chunks:
+                yield chunk
+
     async def cancel(self, id: str) -> Delegation:
         async with _redis_guard(self._settings):
             await self.store.cancel(id)
@@ -308,6 +313,10 @@ class Delegations(Service):
             return await disk.disk_usage(self.store.redis, self._settings.workspace_kept_bytes)
 
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
+        try:
+            check_group(by)
+        except ValueError as error:
+            raise Invalid(str(error)) from None
         async with _redis_guard(self._settings):
             await disk.file_rest(self.store.redis)
             return await cost_report(self.store.redis, by, since)

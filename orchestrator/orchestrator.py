@@ -1,32 +1,24 @@
-"""The Python interface: ``Orchestrator``, and ``SyncOrchestrator`` for scripts and for notebooks.
-
-A notebook's own event loop is busy with the notebook, so the second one has a loop in a thread of its own:
-
-with SyncOrchestrator() as orchestrator:
-    result = orchestrator.delegate("Count the public classes", workspace="/path/to/project")
-"""
+"""``Orchestrator``, the Python interface: all operations of the service, and those that wait for results."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import AsyncExitStack, ExitStack, aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
 from functools import wraps
 from inspect import isawaitable
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pydantic import ValidationError
 
 from ..shared.delegation import Data, Delegation, ToolAgentResult
-from ..shared.errors import DeputizeError, Invalid, Misconfigured
+from ..shared.errors import Conflict, DeputizeError, Invalid, Misconfigured
 from ..shared.events import Envelope, RunFinished
 from ..shared.facts import VerifyItem
 from ..shared.message import MessageMode
-from ..shared.permission import PermissionOutcome, PermissionRequest, parse_outcome
+from ..shared.patches.merge import Planned
+from ..shared.permission import PermissionOutcome, parse_outcome
 from ..shared.redis_access import reached
 from ..shared.request import (
     DelegationRequest,
@@ -34,9 +26,9 @@ from ..shared.request import (
     Limits,
     MergeRequest,
 )
-from ..shared.runs.webhooks import Notification
 from ..shared.settings import Settings
 from ..shared.wire import Request, explain
+from .apply import How, take_over
 from .client import Client
 from .delegations import open_service
 from .packing import pack
@@ -51,6 +43,18 @@ R = TypeVar("R", bound=Request)
 EventCallback = Callable[[Envelope], None]
 OnEvent = EventCallback | Callable[[Envelope], Awaitable[None]]
 """Called with every event of a delegation, text deltas, progress and errors included; it may be async."""
+
+
+def _of_service(
+    operation: Callable[Concatenate[Service, P], T],
+) -> Callable[Concatenate[Orchestrator, P], T]:
+    """Returns an operation of the service as one of the orchestrator."""
+
+    @wraps(operation)
+    def call(self: Orchestrator, /, *args: P.args, **fields: P.kwargs) -> T:
+        return getattr(self.service, operation.__name__)(*args, **fields)
+
+    return call
 
 
 class Orchestrator:
@@ -172,12 +176,6 @@ class Orchestrator:
             for each in results:
                 each.cancel()
 
-    async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
-        """Yields every event of a delegation, live, up to ``run_finished``."""
-        async with aclosing(self.service.follow(id, after)) as events:
-            async for envelope in events:
-                yield envelope
-
     async def result(self, id: str, on_event: OnEvent | None = None) -> ToolAgentResult:
         """Waits for a delegation. Returns its result; an error has its id as ``delegation_id``, as the work goes on.
 
@@ -198,6 +196,20 @@ class Orchestrator:
         assert finished.result is not None
         return finished.result
 
+    async def as_completed(self, ids: Iterable[str]) -> AsyncGenerator[ToolAgentResult]:
+        """Waits for several delegations, and yields the result of each one when it ends.
+
+        What ends the wait for one of them, as with ``result``, ends that for all.
+        """
+        results = [asyncio.ensure_future(self.result(id)) for id in dict.fromkeys(ids)]
+        try:
+            for each in asyncio.as_completed(results):
+                yield await each
+        finally:
+            for each in results:
+                each.cancel()
+            await asyncio.gather(*results, return_exceptions=True)
+
     async def continue_(
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
     ) -> Delegation:
@@ -211,21 +223,9 @@ class Orchestrator:
         """
         return (await self.service.retry(id, from_turn=from_turn, idempotency_key=idempotency_key)).delegation
 
-    async def resume(self, id: str) -> Delegation:
-        """Goes on with a paused delegation, which an ended stack left; without effect on another unfinished one."""
-        return await self.service.resume(id)
-
     async def deliver(self, id: str, wanted: Deliver | Mapping[str, Any] | None = None) -> Delegation:
         """Pushes what a finished delegation changed in its clone, as its request or ``wanted`` asks; at most once."""
         return await self.service.deliver(id, _validated(Deliver, wanted) if isinstance(wanted, Mapping) else wanted)
-
-    async def webhooks(self, delegation: str | None = None) -> list[Notification]:
-        """Returns the notifications of a delegation's webhook, or those of all that have not been delivered."""
-        return await self.service.webhooks(delegation)
-
-    async def redeliver(self, id: str) -> None:
-        """Sends all notifications of a delegation again, under the same ids."""
-        await self.service.redeliver(id)
 
     async def merge(
         self,
@@ -247,10 +247,6 @@ class Orchestrator:
             return report
         await self.result(report.delegation.id)
         return report.model_copy(update={"delegation": await self.service.get(report.delegation.id)})
-
-    async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
-        """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
-        return await self.service.permissions(delegation)
 
     async def answer_permission(
         self,
@@ -278,9 +274,59 @@ class Orchestrator:
         """Asks a delegation to end with one last turn for its report, without further tool calls; idempotent."""
         return (await self.service.send(id, text, MessageMode.WRAP_UP)).message_id
 
-    async def cancel(self, id: str) -> Delegation:
-        """Requests cancellation; idempotent."""
-        return await self.service.cancel(id)
+    async def apply(
+        self,
+        id: str,
+        into: str | Path,
+        *,
+        check: bool = False,
+        reverse: bool = False,
+        with_ignored: bool = False,
+    ) -> list[Planned]:
+        """Merges what a finished delegation changed into a directory of this machine, and returns each change.
+
+        All of it or, where that would lose other work, nothing. ``check`` only returns what would be changed,
+        ``reverse`` takes the changes back, ``with_ignored`` takes new files that .gitignore names, too.
+
+        Raises:
+            Conflict: The delegation is not finished, or files would lose other work; the message names them.
+            Invalid: There is no such directory.
+        """
+        folder = _directory(into)
+        plan = await take_over(self.service, await self.service.get(id), folder, How(check, reverse, with_ignored))
+        if plan.refused:
+            files = "; ".join(f"{path}: {why}" for path, why in sorted(plan.refused.items()))
+            raise Conflict(f"nothing was changed in {folder}, because other work would be lost: {files}")
+        return plan.applied
+
+    get = _of_service(Service.get)
+    follow = _of_service(Service.follow)
+    follow_all = _of_service(Service.follow_all)
+    events = _of_service(Service.events)
+    steps = _of_service(Service.steps)
+    patch = _of_service(Service.patch)
+    artifact = _of_service(Service.artifact)
+    files = _of_service(Service.files)
+    file = _of_service(Service.file)
+    cancel = _of_service(Service.cancel)
+    resume = _of_service(Service.resume)
+    webhooks = _of_service(Service.webhooks)
+    redeliver = _of_service(Service.redeliver)
+    permissions = _of_service(Service.permissions)
+    prune = _of_service(Service.prune)
+    disk = _of_service(Service.disk)
+    cost = _of_service(Service.cost)
+    audit = _of_service(Service.audit)
+    workers = _of_service(Service.workers)
+    tools = _of_service(Service.tools)
+    not_ready = _of_service(Service.not_ready)
+    list = _of_service(Service.list)  # the last one, because it hides the type
+
+
+def _directory(path: str | Path) -> Path:
+    if not (folder := Path(path).absolute()).is_dir():
+        raise Invalid(f"{folder} is not a directory on this machine")
+    return folder
 
 
 def _request(task: str | DelegationRequest, given: RequestFields) -> DelegationRequest:
@@ -296,133 +342,3 @@ def _validated(kind: type[R], given: Mapping[str, Any]) -> R:
         mistakes = explain(error, kind)
         detail = "; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in mistakes)
         raise Invalid(detail, mistakes) from None
-
-
-def _blocking(
-    operation: Callable[Concatenate[Orchestrator, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[SyncOrchestrator, P], T]:
-    """Returns the operation as one whose caller's thread waits for it."""
-
-    @wraps(operation)
-    def wait(self: SyncOrchestrator, /, *args: P.args, **fields: P.kwargs) -> T:
-        return self._run(lambda: operation(self._orchestrator, *args, **fields))  # pyright: ignore[reportPrivateUsage]
-
-    return wait
-
-
-class SyncOrchestrator:
-    """``Orchestrator`` with an event loop in a thread of its own; the same constructor, operations and errors.
-
-    Callbacks are called in the thread that waits. Ctrl-C ends the wait, not the delegation.
-    """
-
-    def __init__(
-        self,
-        settings: Settings | None = None,
-        *,
-        url: str | None = None,
-        token: str | None = None,
-        workers: int = 1,
-    ) -> None:
-        self._orchestrator = Orchestrator(settings, url=url, token=token, workers=workers)
-        self._exit = ExitStack()
-        self._portal: BlockingPortal | None = None
-
-    def __enter__(self) -> Self:
-        with ExitStack() as opening:
-            portal = opening.enter_context(start_blocking_portal(name="deputize"))
-            opening.enter_context(portal.wrap_async_context_manager(self._orchestrator))
-            self._exit, self._portal = opening.pop_all(), portal
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self._exit.close()
-        finally:
-            self._portal = None
-
-    upload = _blocking(Orchestrator.upload)
-    start = _blocking(Orchestrator.start)
-    continue_ = _blocking(Orchestrator.continue_)
-    retry = _blocking(Orchestrator.retry)
-    resume = _blocking(Orchestrator.resume)
-    deliver = _blocking(Orchestrator.deliver)
-    webhooks = _blocking(Orchestrator.webhooks)
-    redeliver = _blocking(Orchestrator.redeliver)
-    merge = _blocking(Orchestrator.merge)
-    permissions = _blocking(Orchestrator.permissions)
-    answer_permission = _blocking(Orchestrator.answer_permission)
-    send = _blocking(Orchestrator.send)
-    wrap_up = _blocking(Orchestrator.wrap_up)
-    cancel = _blocking(Orchestrator.cancel)
-
-    @overload
-    def delegate(
-        self, task: str | DelegationRequest, *, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
-    ) -> ToolAgentResult: ...
-
-    @overload
-    def delegate(
-        self, task: str, *, output: type[Data], on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
-    ) -> Data: ...
-
-    def delegate(
-        self, task: Any, *, output: Any = None, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
-    ) -> Any:
-        """Submits a task and returns its result, with an ``output`` type the data as an instance of it."""
-        given: Any = {**fields, "output": output}
-        return self._with_events(lambda put: self._orchestrator.delegate(task, on_event=put, **given), on_event)
-
-    def gather(
-        self,
-        requests: Sequence[str | DelegationRequest],
-        *,
-        on_event: Callable[[Envelope], None] | None = None,
-        **fields: Unpack[RequestFields],
-    ) -> list[ToolAgentResult]:
-        """Submits several tasks, all or none. Returns their results in the order of the requests."""
-        return self._with_events(lambda put: self._orchestrator.gather(requests, on_event=put, **fields), on_event)
-
-    def result(self, id: str, on_event: Callable[[Envelope], None] | None = None) -> ToolAgentResult:
-        """Waits for a delegation. Returns its result."""
-        return self._with_events(lambda put: self._orchestrator.result(id, put), on_event)
-
-    def follow(self, id: str, after: int = 0) -> Generator[Envelope]:
-        """Yields every event of a delegation, live, up to ``run_finished``."""
-        events = self._orchestrator.follow(id, after)
-        try:
-            while (envelope := self._run(lambda: anext(events, None))) is not None:
-                yield envelope
-        finally:
-            if self._portal is not None:
-                self._run(events.aclose)
-
-    def _run(self, work: Callable[[], Awaitable[T]]) -> T:
-        future = self._begin(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # Ctrl-C: nothing waits for it any more
-            raise
-
-    def _with_events(
-        self, work: Callable[[OnEvent | None], Awaitable[T]], on_event: Callable[[Envelope], None] | None
-    ) -> T:
-        """Runs the work, and calls ``on_event`` in this thread with each event that the work's callback receives."""
-        if on_event is None:
-            return self._run(lambda: work(None))
-        events: SimpleQueue[Envelope | None] = SimpleQueue()
-        future = self._begin(lambda: work(events.put))
-        future.add_done_callback(lambda _: events.put(None))
-        try:
-            while (envelope := events.get()) is not None:
-                on_event(envelope)
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _begin(self, work: Callable[[], Awaitable[T]]) -> Future[T]:
-        if self._portal is None:
-            raise RuntimeError("it is not open; use it inside `with SyncOrchestrator() as orchestrator:`")
-        return self._portal.start_task_soon(work)

@@ -143,6 +143,13 @@ class Service(Protocol):
         """
         ...
 
+    def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
+        """Yields the bytes of one file of a delegation's workspace, or with ``base`` of that from its start.
+
+        Raises NotFound, Conflict as ``files`` does, and Unavailable where the connection breaks.
+        """
+        ...
+
     async def cancel(self, id: str) -> Delegation:
         """Requests cancellation; idempotent. A queued delegation is cancelled when this returns."""
         ...

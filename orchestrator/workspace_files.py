@@ -61,7 +61,7 @@ class OpenedFile:
     fd: int
     size: int
 
-    def read(self) -> Iterator[bytes]:
+    def read(self) -> Generator[bytes]:
         """Yields the content up to the size it had when it was opened."""
         try:
             left = self.size

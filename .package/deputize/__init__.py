@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deputize.orchestrator.blocking import SyncOrchestrator as SyncOrchestrator
+    from deputize.orchestrator.blocking import run as run
     from deputize.orchestrator.orchestrator import Orchestrator as Orchestrator
-    from deputize.orchestrator.orchestrator import SyncOrchestrator as SyncOrchestrator
     from deputize.shared.delegation import Delegation as Delegation
     from deputize.shared.delegation import DelegationFailed as DelegationFailed
     from deputize.shared.delegation import Status as Status
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from deputize.shared.settings import Settings as Settings
 
 _HOMES = {
-    "orchestrator.orchestrator": ("Orchestrator", "SyncOrchestrator"),
+    "orchestrator.blocking": ("SyncOrchestrator", "run"),
+    "orchestrator.orchestrator": ("Orchestrator",),
     "shared.delegation": ("Delegation", "DelegationFailed", "Status", "TerminationReason", "ToolAgentResult"),
     "shared.errors": (
         "Conflict",

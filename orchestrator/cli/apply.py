@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ...shared.errors import Conflict, Invalid, NotFound, Refused
+from ...shared.errors import Invalid
 from ...shared.text import count
 from ...shared.wording import where
+from ..apply import PLAINLY, How, take_over
 from . import output
 from .connect import NEWEST, connect, full_id, load_settings
 from .errors import Exit
@@ -22,7 +22,6 @@ from .values import DIRECTORY
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, ToolAgentResult
-    from ...shared.patch_format import PatchPart
     from ...shared.patches.merge import MergePlan
     from ...shared.settings import Settings
     from ..client import Client
@@ -34,8 +33,6 @@ LIMIT_OPTIONS = {
     "budget": "--max-cost",
 }
 """The options of `continue` that raise the limit at which a run ended."""
-MAX_MERGED_BYTES = 16 * 1024 * 1024
-"""Bytes of one file that is fetched for a merge; a patch holds none that is larger."""
 
 
 @click.command()
@@ -59,15 +56,6 @@ def apply(id: str, into: Path | None, as_json: bool, **how: bool) -> Exit:
     """
     settings = load_settings()
     return asyncio.run(_apply(settings, id, into, How(**how), as_json))
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """What is asked for besides writing the changes of the patch."""
-
-    check: bool = False
-    reverse: bool = False
-    with_ignored: bool = False
 
 
 async def _apply(settings: Settings, id: str, into: Path | None, how: How, as_json: bool) -> Exit:
@@ -102,82 +90,13 @@ def target_directory(delegation: Delegation, into: Path | None) -> Path:
     return into.absolute()
 
 
-async def take_over(client: Client, delegation: Delegation, folder: Path, how: How = How()) -> MergePlan:
-    """Applies the patch of a finished delegation to the directory, unless it is only a check or a file is refused."""
-    from ...shared.git import blob_id
-    from ...shared.patch_format import parse_patch
-    from ...shared.patches.directory import Directory as Target
-    from ...shared.patches.merge import MergePlan, content_in_git
-
-    if delegation.result is None:
-        raise Conflict(f"{delegation.id} is not finished yet ({delegation.status}); `deputize watch` waits for it")
-    parts = parse_patch(await client.patch(delegation.id))
-    if how.with_ignored:
-        parts += await _ignored_parts(client, delegation.id, delegation.result.ignored_files)
-    if how.reverse:
-        parts = [part.reversed() for part in reversed(parts)]
-    with Target(folder) as target:
-        known: dict[str, bytes] = {}
-        plan = MergePlan(target, lambda blob: known[blob] if blob in known else content_in_git(folder, blob))
-        for path, old in plan.unknown_contents(parts):
-            if (data := await _content(client, delegation.id, path, base=old is not how.reverse)) is not None:
-                known[blob_id(data)] = data
-        plan.add(parts, () if how.reverse else await _earlier_parts(client, delegation, parts))
-        if not how.check and not plan.refused and plan.applied:
-            plan.write()
-    return plan
-
-
-async def _earlier_parts(client: Client, delegation: Delegation, parts: Sequence[PatchPart]) -> list[PatchPart]:
-    """Returns the parts of the patches that the delegation's patch contains or replaces, the last one first."""
-    from ...shared.patch_format import parse_patch
-
-    found: list[PatchPart] = []
-    paths = {part.path for part in parts}
-    while earlier := delegation.request.builds_on:
-        repeats = delegation.request.from_turn
-        try:
-            delegation, patch = await client.get(earlier), await client.patch(earlier)
-        except NotFound:
-            break  # it was pruned
-        found += [part for part in reversed(parse_patch(patch)) if not repeats or part.path in paths]
-    return found
-
-
-async def _ignored_parts(client: Client, id: str, paths: Sequence[str]) -> list[PatchPart]:
-    """Returns the new ignored files as parts of a patch, but those that are out of reach: links and very large ones."""
-    from ...shared.patch_format import check_path, created_part
-
-    files = {file.path: file for file in (await client.files(id)).items if file.kind == "file"}
-    found: list[PatchPart] = []
-    for path in paths:
-        file = files.get(path)
-        check_path(file.name if file else path)
-        if file is not None and (data := await _content(client, id, file.name, base=False)) is not None:
-            found.append(created_part(file.name, data, executable=file.executable))
-    return found
-
-
-async def _content(client: Client, id: str, path: str, *, base: bool) -> bytes | None:
-    """Returns the content of a file of the run, from its start or its end; None where it is out of reach."""
-    data = bytearray()
-    try:
-        async for chunk in client.file(id, path, base=base):
-            data += chunk
-            if len(data) > MAX_MERGED_BYTES:
-                return None
-    except (Refused, UnicodeEncodeError):
-        return None
-    return bytes(data)
-
-
 def print_plan(
     settings: Settings,
     plan: MergePlan,
     delegation: Delegation,
     folder: Path,
     write: Callable[[str], None],
-    how: How = How(),
+    how: How = PLAINLY,
 ) -> None:
     """Prints what was done or would be done; the files that prevent it and those missing in the patch go to stderr."""
     changes, warn = count(len(plan.applied), "change"), partial(output.line, err=True)
@@ -211,7 +130,9 @@ def missing_note(settings: Settings, delegation: Delegation) -> str | None:
     return f"  not in the patch: {names}; to fetch: {fetch}" if missing else None
 
 
-def ignored_note(settings: Settings, delegation: Delegation, how: How = How(), taken: Sequence[str] = ()) -> str | None:
+def ignored_note(
+    settings: Settings, delegation: Delegation, how: How = PLAINLY, taken: Sequence[str] = ()
+) -> str | None:
     """Returns a line about the new files that .gitignore names and that stay behind, and how to get them."""
     if delegation.result is None or not delegation.result.ignored_count or how.reverse:
         return None

@@ -228,6 +228,10 @@ class FakeService(FakePermissions):
         self._known(id)
         return open_file(self.workspaces, id, path, base=base)
 
+    async def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
+        for chunk in (await self.open_file(id, path, base=base)).read():
+            yield chunk
+
     async def cancel(self, id: str) -> Delegation:
         """One that runs ends right after it, as if its worker had heard."""
         before = self._known(id)

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from deputize.orchestrator.orchestrator import SyncOrchestrator
+from deputize import SyncOrchestrator
 from deputize.shared.connection import connect
 from deputize.shared.errors import Conflict, Invalid
 from deputize.shared.ids import new_id

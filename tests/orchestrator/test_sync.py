@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 
+import deputize
 from deputize import (
     Conflict,
     DelegationFailed,
@@ -52,6 +53,18 @@ async def test_a_script_delegates_and_hears_the_events_in_its_own_thread(url: st
 
     assert await beside(script, finish(service, 1)) == "did one"
     assert heard == [("run_queued", True), ("run_finished", True)]
+
+
+async def test_one_line_is_enough(url: str, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEPUTIZE_URL", url)
+    heard: list[str] = []
+
+    def script() -> str:
+        return deputize.run("one", labels={"of": "a line"}, on_event=lambda each: heard.append(each.event.type)).summary
+
+    assert await beside(script, finish(service, 1)) == "did one"
+    assert heard == ["run_queued", "run_finished"]
+    assert [run.request.labels for run in service.runs.values()] == [{"of": "a line"}]
 
 
 async def test_it_works_where_an_event_loop_runs_already(url: str, service: FakeService) -> None:

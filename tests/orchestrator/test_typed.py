@@ -19,7 +19,8 @@ pytestmark = pytest.mark.system
 SCRIPT = """
 from pydantic import BaseModel
 
-from deputize import DelegationFailed, Envelope, Orchestrator, SyncOrchestrator
+import deputize
+from deputize import DelegationFailed, Envelope, Orchestrator, Status, SyncOrchestrator
 
 
 class Size(BaseModel):
@@ -46,6 +47,32 @@ def sized() -> int:
         return orchestrator.delegate("x", output=Size).width
 
 
+async def looked_at() -> float:
+    async with Orchestrator() as orchestrator:
+        page = await orchestrator.list(status=Status.RUNNING, labels={"of": "both"})
+        changed: list[str] = [file.path for item in page.items for file in (await orchestrator.files(item.id)).items]
+        async for result in orchestrator.as_completed([item.id for item in page.items]):
+            changed += [change.path for change in await orchestrator.apply(result.delegation_id, ".", check=True)]
+        content = b"".join([chunk async for chunk in orchestrator.file(page.items[0].id, changed[0])])
+        first = await orchestrator.get(page.items[0].id, wait=5)
+        report = await orchestrator.cost(by="session")
+        return len(content) + (report.total.usage.cost_usd or 0) + first.attempt
+
+
+def looked_at_without_await() -> str:
+    with SyncOrchestrator() as orchestrator:
+        items = orchestrator.list(session="s", limit=3).items
+        seen = [envelope.seq for envelope in orchestrator.follow(items[0].id, after=2)]
+        for result in orchestrator.as_completed([item.id for item in items]):
+            print(result.summary, seen, orchestrator.steps(result.delegation_id)[0].tool_name.upper())
+        print(b"".join(orchestrator.file(items[0].id, "a.txt")), orchestrator.workers()[0].name.upper())
+        return orchestrator.patch(items[0].id) + orchestrator.artifact(items[0].id, "report.md")
+
+
+def in_one_line() -> int:
+    return deputize.run("x", output=Size).width + deputize.run("x", workspace=".").turn_count
+
+
 def plain() -> str:
     with SyncOrchestrator() as orchestrator:
         try:
@@ -54,6 +81,7 @@ def plain() -> str:
             return failed.result.summary
 """
 TYPOS = ("limit={}", 'limits={"max_turn": 5}', 'approval_mode="always"', "priority='high'", "workspace=3")
+WRONG_CALLS = ("orchestrator.list(state='running')", "orchestrator.get(3)", "deputize.run('x', limit={})")
 CHECKERS = {
     "mypy": ("-m", "mypy", "--strict", "--cache-dir", "{folder}/cache"),
     "pyright": ("-m", "basedpyright", "--project", "{folder}", "--pythonpath", sys.executable),
@@ -72,11 +100,11 @@ def checked(checker: str, folder: Path, script: str) -> subprocess.CompletedProc
 def test_a_script_is_typed_and_each_typo_is_found(checker: str, tmp_path: Path) -> None:
     good = checked(checker, tmp_path, SCRIPT)
     assert good.returncode == 0, good.stdout
-    calls = "".join(f"    orchestrator.start('x', {typo})\n" for typo in TYPOS)
+    calls = "".join(f"    {call}\n" for call in (*(f"orchestrator.start('x', {typo})" for typo in TYPOS), *WRONG_CALLS))
     bad = checked(checker, tmp_path, f"{SCRIPT}\n\ndef wrong(orchestrator: SyncOrchestrator) -> None:\n{calls}")
     first = len(SCRIPT.splitlines()) + 3
     assert bad.returncode == 1
-    for number, typo in enumerate(TYPOS, first + 1):
+    for number, typo in enumerate((*TYPOS, *WRONG_CALLS), first + 1):
         assert f"script.py:{number}:" in bad.stdout, (typo, bad.stdout)
 
 
@@ -87,7 +115,9 @@ def test_the_typed_fields_are_those_of_a_request() -> None:
 
 def test_every_public_name_is_there() -> None:
     names = [name for name in dir(deputize) if not name.startswith("__")]
-    assert {"Orchestrator", "SyncOrchestrator", "DelegationRequest", "ToolAgentResult", "Unavailable"} <= {*names}
+    assert {"Orchestrator", "SyncOrchestrator", "run", "DelegationRequest", "ToolAgentResult", "Unavailable"} <= {
+        *names
+    }
     assert all(getattr(deputize, name).__name__ == name for name in names)
     with pytest.raises(AttributeError, match="no attribute 'Orchestrater'"):
         _ = deputize.Orchestrater  # pyright: ignore[reportAttributeAccessIssue]

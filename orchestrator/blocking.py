@@ -1,0 +1,207 @@
+"""``SyncOrchestrator``, the Python interface without ``await``, and ``run``, one delegation in one line.
+
+A notebook's own event loop is busy with the notebook, so this has a loop in a thread of its own:
+
+with SyncOrchestrator() as orchestrator:
+    result = orchestrator.delegate("Count the public classes", workspace="/path/to/project")
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from functools import wraps
+from queue import SimpleQueue
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from ..shared.delegation import Data, ToolAgentResult
+from ..shared.events import Envelope
+from ..shared.request import DelegationRequest
+from ..shared.settings import Settings
+from .orchestrator import EventCallback, OnEvent, Orchestrator
+from .request_fields import RequestFields
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _blocking(
+    operation: Callable[Concatenate[Orchestrator, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncOrchestrator, P], T]:
+    """Returns the operation as one whose caller's thread waits for it."""
+
+    @wraps(operation)
+    def wait(self: SyncOrchestrator, /, *args: P.args, **fields: P.kwargs) -> T:
+        return self._run(lambda: operation(self._orchestrator, *args, **fields))  # pyright: ignore[reportPrivateUsage]
+
+    return wait
+
+
+def _iterating(
+    operation: Callable[Concatenate[Orchestrator, P], AsyncGenerator[T]],
+) -> Callable[Concatenate[SyncOrchestrator, P], Generator[T]]:
+    """Returns the operation as one that yields in its caller's thread."""
+
+    @wraps(operation)
+    def iterate(self: SyncOrchestrator, /, *args: P.args, **fields: P.kwargs) -> Generator[T]:
+        items = operation(self._orchestrator, *args, **fields)  # pyright: ignore[reportPrivateUsage]
+        return self._each(items)  # pyright: ignore[reportPrivateUsage]
+
+    return iterate
+
+
+class SyncOrchestrator:
+    """``Orchestrator`` with an event loop in a thread of its own; the same constructor, operations and errors.
+
+    Callbacks are called in the thread that waits. Ctrl-C ends the wait, not the delegation.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        workers: int = 1,
+    ) -> None:
+        self._orchestrator = Orchestrator(settings, url=url, token=token, workers=workers)
+        self._exit = ExitStack()
+        self._portal: BlockingPortal | None = None
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            portal = opening.enter_context(start_blocking_portal(name="deputize"))
+            opening.enter_context(portal.wrap_async_context_manager(self._orchestrator))
+            self._exit, self._portal = opening.pop_all(), portal
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._exit.close()
+        finally:
+            self._portal = None
+
+    upload = _blocking(Orchestrator.upload)
+    start = _blocking(Orchestrator.start)
+    continue_ = _blocking(Orchestrator.continue_)
+    retry = _blocking(Orchestrator.retry)
+    resume = _blocking(Orchestrator.resume)
+    get = _blocking(Orchestrator.get)
+    events = _blocking(Orchestrator.events)
+    steps = _blocking(Orchestrator.steps)
+    patch = _blocking(Orchestrator.patch)
+    artifact = _blocking(Orchestrator.artifact)
+    files = _blocking(Orchestrator.files)
+    apply = _blocking(Orchestrator.apply)
+    cancel = _blocking(Orchestrator.cancel)
+    send = _blocking(Orchestrator.send)
+    wrap_up = _blocking(Orchestrator.wrap_up)
+    deliver = _blocking(Orchestrator.deliver)
+    merge = _blocking(Orchestrator.merge)
+    permissions = _blocking(Orchestrator.permissions)
+    answer_permission = _blocking(Orchestrator.answer_permission)
+    webhooks = _blocking(Orchestrator.webhooks)
+    redeliver = _blocking(Orchestrator.redeliver)
+    prune = _blocking(Orchestrator.prune)
+    disk = _blocking(Orchestrator.disk)
+    cost = _blocking(Orchestrator.cost)
+    audit = _blocking(Orchestrator.audit)
+    workers = _blocking(Orchestrator.workers)
+    tools = _blocking(Orchestrator.tools)
+    not_ready = _blocking(Orchestrator.not_ready)
+    follow = _iterating(Orchestrator.follow)
+    follow_all = _iterating(Orchestrator.follow_all)
+    file = _iterating(Orchestrator.file)
+    as_completed = _iterating(Orchestrator.as_completed)
+
+    @overload
+    def delegate(
+        self, task: str | DelegationRequest, *, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+    ) -> ToolAgentResult: ...
+
+    @overload
+    def delegate(
+        self, task: str, *, output: type[Data], on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+    ) -> Data: ...
+
+    def delegate(
+        self, task: Any, *, output: Any = None, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+    ) -> Any:
+        """Submits a task and returns its result, with an ``output`` type the data as an instance of it."""
+        given: Any = {**fields, "output": output}
+        return self._with_events(lambda put: self._orchestrator.delegate(task, on_event=put, **given), on_event)
+
+    def gather(
+        self,
+        requests: Sequence[str | DelegationRequest],
+        *,
+        on_event: Callable[[Envelope], None] | None = None,
+        **fields: Unpack[RequestFields],
+    ) -> list[ToolAgentResult]:
+        """Submits several tasks, all or none. Returns their results in the order of the requests."""
+        return self._with_events(lambda put: self._orchestrator.gather(requests, on_event=put, **fields), on_event)
+
+    def result(self, id: str, on_event: Callable[[Envelope], None] | None = None) -> ToolAgentResult:
+        """Waits for a delegation. Returns its result."""
+        return self._with_events(lambda put: self._orchestrator.result(id, put), on_event)
+
+    def _each(self, items: AsyncGenerator[T]) -> Generator[T]:
+        try:
+            while (item := self._run(lambda: anext(items, None))) is not None:
+                yield item
+        finally:
+            if self._portal is not None:
+                self._run(items.aclose)
+
+    def _run(self, work: Callable[[], Awaitable[T]]) -> T:
+        future = self._begin(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C: nothing waits for it any more
+            raise
+
+    def _with_events(
+        self, work: Callable[[OnEvent | None], Awaitable[T]], on_event: Callable[[Envelope], None] | None
+    ) -> T:
+        """Runs the work, and calls ``on_event`` in this thread with each event that the work's callback receives."""
+        if on_event is None:
+            return self._run(lambda: work(None))
+        events: SimpleQueue[Envelope | None] = SimpleQueue()
+        future = self._begin(lambda: work(events.put))
+        future.add_done_callback(lambda _: events.put(None))
+        try:
+            while (envelope := events.get()) is not None:
+                on_event(envelope)
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _begin(self, work: Callable[[], Awaitable[T]]) -> Future[T]:
+        if self._portal is None:
+            raise RuntimeError("it is not open; use it inside `with SyncOrchestrator() as orchestrator:`")
+        return self._portal.start_task_soon(work)
+
+    list = _blocking(Orchestrator.list)  # the last one, because it hides the type
+
+
+@overload
+def run(
+    task: str | DelegationRequest, *, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+) -> ToolAgentResult: ...
+
+
+@overload
+def run(
+    task: str, *, output: type[Data], on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+) -> Data: ...
+
+
+def run(task: Any, **fields: Any) -> Any:
+    """Submits a task and returns its result: ``SyncOrchestrator.delegate`` with a ``SyncOrchestrator`` of its own."""
+    with SyncOrchestrator() as orchestrator:
+        return orchestrator.delegate(task, **fields)
