@@ -180,7 +180,9 @@ async def test_results_come_in_the_order_in_which_the_delegations_end(desk: Desk
     one, two, three = [await accepted(desk.service, task) for task in ("one", "two", "three")]
 
     async def ended(first: int) -> list[str]:
-        results: list[ToolAgentResult] = await call("as_completed", [one, two, three, one], first=first)
+        results: list[ToolAgentResult] = await asyncio.wait_for(
+            call("as_completed", [one, two, three, one], first=first), 30
+        )
         return sorted(each.summary for each in results)
 
     await desk.finish(two, summary="did two")
