@@ -71,7 +71,7 @@ class Patience:
     stop: Event = field(default_factory=Event)
     seconds: float = SECONDS
     watch: Callable[[], None] = lambda: None
-    """Called all the while; what it raises ends the command."""
+    """Called all the while and at the end of each command; what it raises ends the command."""
     _until: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,6 +135,7 @@ class OwnRepository:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 raise
+        self.patience.watch()  # a short command ends before anything looked
         if process.returncode:
             raise failure_of(command, self.patience.url, os.fsdecode(error))
         return written

@@ -10,7 +10,7 @@ import pytest
 
 from tests.runs.bench import say, script
 from tests.runs.fleet import Fleet, open_fleet
-from tests.runs.receiving import Receiver, ids, later, receiving
+from tests.runs.receiving import Receiver, later, receiving
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -48,6 +48,6 @@ async def test_a_worker_killed_at_any_moment_leaves_the_notification_to_the_next
             receiver.hold.set()
             await fleet.start(successor)
             await until(partial(delivered, fleet, id))
-            assert len({(each.id, each.body) for each in receiver.received}) == 1
-            assert ids(receiver.received)[0].startswith(id)
+            own = {(each.id, each.body) for each in receiver.received if each.id.startswith(id)}
+            assert len(own) == 1  # those of the round before may come again, too
         assert await fleet.service.webhooks() == []

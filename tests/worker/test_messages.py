@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from deputize.shared.delegation import ToolAgentResult
@@ -152,6 +154,10 @@ async def test_a_reply_that_was_cut_is_completed_before_a_message_is_read(bench:
     assert words(await bench.result(id))[1] == "three"
 
 
+async def has_read(bench: Bench, id: str, number: int) -> bool:
+    return len(await receipts(bench, id)) == number
+
+
 async def test_an_inbox_is_bounded_and_empties_as_it_is_read(bench: Bench) -> None:
     model = provide(bench, HeldModel(LOOK, DONE))
     id = await accepted(bench)
@@ -163,7 +169,7 @@ async def test_an_inbox_is_bounded_and_empties_as_it_is_read(bench: Bench) -> No
         with pytest.raises(InboxFull, match=f"{MAX_UNREAD} messages that its model has not read"):
             await post(bench.store, id, "one more")
         model.release()
-        await model.asked(2)
+        await until(partial(has_read, bench, id, MAX_UNREAD))
         await steer(bench, id, "after the turn")
         model.release(2)
     assert len(await receipts(bench, id)) == MAX_UNREAD + 1

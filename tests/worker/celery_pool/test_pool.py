@@ -217,12 +217,19 @@ def test_a_second_signal_cuts_the_jobs_time_short(start: Callable[..., Worker]) 
     assert worker.seen[-2:] == ["cancelled long", "closed"]
 
 
-def test_a_worker_that_stops_leaves_new_work_to_others(start: Callable[..., Worker]) -> None:
+def waits_for_tickets(redis_url: str) -> bool:
+    """Whether a worker waits at the queue: what it was sent by then it takes, also where it was asked to stop."""
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        return any(each["cmd"] == "brpop" and "b" in each["flags"] for each in client.client_list())
+
+
+def test_a_worker_that_stops_leaves_new_work_to_others(start: Callable[..., Worker], redis_url: str) -> None:
     stopping = start("--soft-seconds", "60")
     stopping.send("stay", 60, id="long")
     stopping.sees("start long")
     stopping.process.send_signal(signal.SIGTERM)
     until_sync(lambda: "asked to stop" in stopping.log.read_text())
+    until_sync(lambda: not waits_for_tickets(redis_url))
     stopping.send("answer", "abc", id="new")
     other = start()
     other.sees("answer abc for new")
