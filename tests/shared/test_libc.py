@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import signal
+from pathlib import Path
 
-from deputize.shared.libc import LIBC, is_memory_private, keep_memory_private, send_on_death_of_parent
+from deputize.shared.libc import (
+    LIBC,
+    is_memory_private,
+    keep_memory_private,
+    leads_to_local_disk,
+    send_on_death_of_parent,
+)
 
 GET_DEATH_SIGNAL, GET_DUMPABLE, SET_DUMPABLE = 2, 3, 4
 
@@ -35,3 +42,8 @@ def test_memory_that_is_private_cannot_be_read_by_other_processes_of_the_user() 
         assert LIBC.prctl(GET_DUMPABLE, 0, 0, 0, 0) == 0
     finally:
         LIBC.prctl(SET_DUMPABLE, before, 0, 0, 0)
+
+
+def test_a_path_that_cannot_be_opened_is_on_no_local_disk(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert not leads_to_local_disk(tmp_path / "loop")

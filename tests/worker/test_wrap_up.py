@@ -155,3 +155,17 @@ async def test_its_checks_are_not_run(bench: Bench) -> None:
     verification = (await bench.result(id)).verification
     facts = verification.verdict, verification.why
     assert facts == ("inconclusive", "the checks were not completed: the delegation was wrapped up")
+
+
+async def test_a_call_after_the_one_in_which_the_request_came_is_not_executed(bench: Bench, tmp_path: Path) -> None:
+    holds = call("bash", command="touch begun; until [ -e go ]; do sleep 0.05; done")
+    model = script(tmp_path, [holds, call("write_file", path="late.txt", content="x")], DONE, summary="I held.")
+    id = await bench.accept(DelegationRequest(task="do it", model=model))
+    files = bench.settings.workspaces / id / "files"
+    async with under_way(bench, id):
+        await until((files / "begun").exists)
+        await wrap_up(bench, id)
+        (files / "go").touch()
+    _, never = await bench.answers(id)
+    assert never == "Error: not executed: its caller asked it to wrap up"
+    assert not (files / "late.txt").exists()
