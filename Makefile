@@ -51,14 +51,12 @@ lint: .venv/.dev-installed
 
 # Traced are all tests that need no processes of their own: tracing makes them take twice as long.
 COMPLETE := shared/*,worker/loop.py,worker/tool_calls.py,worker/limits.py,worker/policy/*
-# Mostly tried by property tests, which are not traced.
-BY_PROPERTIES := shared/patches/*
 FLOOR := 88
 
 coverage: .venv/.dev-installed
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not system and not hypothesis and not corpus" --cov --cov-report= \
 		|| [ $$? = 1 ]  # `make test` decides whether they pass: tracing slows those that measure time
-	@$(BIN)/coverage report --include='$(COMPLETE)' --omit='$(BY_PROPERTIES)' --fail-under=100
+	@$(BIN)/coverage report --include='$(COMPLETE)' --fail-under=100
 	@$(BIN)/coverage report --format=total --fail-under=$(FLOOR)
 
 check: lint coverage test

@@ -212,11 +212,10 @@ class MergePlan:
             what = "link" if part.new_mode == LINK else "binary file"
             raise CannotApply(f"this {what} was changed here since, too, by something else than this run")
         base = self._base(part)
-        data = None
-        if base is not None:
-            data = _three_way(current, base, self._new_content(part, base))
-        elif part.hunks:
+        if base is None:
             data = part.merged_by_context(current)
+        else:
+            data = _three_way(current, base, self._new_content(part, base))
         if data is None:
             raise CannotApply("the same lines were changed here since" if base is not None else OUT_OF_REACH)
         return data

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from deputize.shared.git import blob_id
 from deputize.shared.patch_format import parse_patch
 from deputize.shared.patches.directory import Directory
-from deputize.shared.patches.merge import OUT_OF_REACH, MergePlan
+from deputize.shared.patches.merge import OUT_OF_REACH, MergePlan, content_in_git
 from tests.shared.patches.patching import git, patch_of, planned
 from tests.worker.workspace.trees import tree
 
@@ -268,3 +270,79 @@ def test_a_conflict_with_work_of_ones_own_is_still_refused(tmp_path: Path) -> No
         plan = MergePlan(target, lambda blob: BASE if blob == blob_id(BASE) else None)
         plan.add(parse_patch(patch_of("a", BASE, TEXTS["both"])), parse_patch(patch_of("a", BASE, TEXTS["first"])))
     assert plan.refused == {"a": "the same lines were changed here since"}
+
+
+CHOSEN = [None, *(TEXTS[name] for name in ("base", "first", "both", "other"))]
+
+
+@pytest.mark.parametrize("here", range(4))
+def test_the_changes_of_three_parts_arrive_whichever_of_them_was_applied(here: int) -> None:
+    property_test: Any = test_a_conversations_changes_arrive_whichever_part_of_them_was_applied
+    check = property_test.hypothesis.inner_test
+    for number, texts in enumerate(product(CHOSEN, repeat=4)):
+        check([{"a": text, "b/c": CHOSEN[(number + at) % len(CHOSEN)]} for at, text in enumerate(texts)], here)
+
+
+@pytest.mark.parametrize(("run", "mine", "merges"), [("both", "first", True), ("first", "then", False)])
+def test_lines_are_merged_by_git(tmp_path: Path, run: str, mine: str, merges: bool) -> None:
+    git(tmp_path, "init", "-q")
+    for name in ("base", run, mine):
+        (tmp_path / "x").write_bytes(TEXTS[name])
+        git(tmp_path, "add", "x")
+    patch = patch_of("x", BASE, TEXTS[run])
+    with Directory(tmp_path) as target:
+        assert MergePlan(target).unknown_contents(parse_patch(patch)) == [("x", True)]
+    assert (planned(tmp_path, patch).refused == {}) == merges
+    assert (tmp_path / "x").read_bytes() == TEXTS["both" if merges else mine]
+
+
+def test_without_git_a_change_of_both_sides_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "x").write_bytes(TEXTS["then"].replace(b"line 9\n", b"mine\n"))
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert content_in_git(tmp_path, blob_id(BASE)) is None
+    with Directory(tmp_path) as target:
+        plan = MergePlan(target, lambda _: BASE)
+        plan.add(parse_patch(patch_of("x", BASE, TEXTS["first"])))
+    assert "the program git, which could merge it, is missing" in plan.refused["x"]
+
+
+def test_what_cannot_be_read_is_refused_with_its_reason(tmp_path: Path) -> None:
+    path = "long" * 100
+    plan = planned(tmp_path, patch_of(path, b"a\n", b"b\n"))
+    assert plan.refused == {path: "it cannot be read: File name too long"}
+    with Directory(tmp_path) as target:
+        part = parse_patch(patch_of(path, b"a\n", b"b\n"))
+        plan = MergePlan(target)
+        plan.add(parse_patch(patch_of("a", None, b"a\n")), part)
+        assert plan.unknown_contents(part) == []
+    assert plan.refused == {}
+
+
+def test_a_binary_content_that_the_patch_lacks_is_fetched_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\0new")
+    back = [part.reversed() for part in parse_patch(patch_of("x", b"\0old", b"\0new"))]
+    for known, refused in (({blob_id(b"\0old"): b"\0old"}, []), ({}, ["x"])):
+        with Directory(tmp_path) as target:
+            plan = MergePlan(target, known.get)
+            assert [path for path, _ in plan.unknown_contents(back)] == ["x"]
+            plan.add(back)
+        assert [*plan.refused] == refused
+
+
+def test_a_file_that_was_changed_here_and_only_renamed_there_keeps_the_change(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(TEXTS["first"])
+    plan = planned(tmp_path, patch_of("b", BASE, BASE, source="a"))
+    assert plan.refused == {}
+    assert tree(tmp_path) == {"b": ("file", TEXTS["first"])}
+
+
+def test_a_file_that_was_renamed_before_gets_the_last_name(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(BASE)
+    with Directory(tmp_path) as target:
+        plan = MergePlan(target)
+        first, last = (parse_patch(patch_of(name, BASE, BASE, source="a")) for name in ("b", "c"))
+        plan.add(last, first)
+        plan.write()
+    assert plan.refused == {}
+    assert tree(tmp_path) == {"c": ("file", BASE)}

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from deputize.shared.patches.siblings import MAX_CONFLICTS
 from tests.shared.patches.patching import git
 from tests.shared.patches.siblings import Change, Tree, changed, merge, odd, pairs, side, whole
 
@@ -172,3 +173,9 @@ def test_changes_at_different_paths_are_all_there(data: st.DataObject) -> None:
         sides = [side(str(number), base, each) for number, each in enumerate(changes)]
         found, conflicts = merge(Path(folder), base, sides)
         assert (conflicts, found) == ([], changed(base, union))
+
+
+def test_more_conflicts_than_are_shown_are_not_looked_for(tmp_path: Path) -> None:
+    base = {f"f{number}": b"x\n" for number in range(MAX_CONFLICTS + 5)}
+    sides = [side(id, base, dict.fromkeys(base, f"{id}\n".encode())) for id in ("one", "two")]
+    assert len(merge(tmp_path, base, sides)[1]) == MAX_CONFLICTS

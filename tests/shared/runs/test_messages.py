@@ -38,6 +38,7 @@ async def test_a_record_that_changes_before_a_message_is_stored_is_looked_at_aga
         store = RunStore(redis, 60)
         id = (await store.accept([(new_id(), DelegationRequest(task="x"), Limits())], 30))[0].id
         async with Overtaken.from_url(redis_url, decode_responses=True) as overtaken:
+            assert isinstance(overtaken, Overtaken)
             key = record_key(id)
             overtaken.by = lambda: redis.delete(key) if gone else redis.hincrby(key, "seq", 1)
             sending = send(overtaken, id, Message.new("hello", MessageMode.STEER, "tester"), 60)
