@@ -196,7 +196,7 @@ async def test_what_is_sent_while_a_run_ends_is_in_its_result_or_refused(bench: 
         async with under_way(bench, id):
             model.release()
             await until(lambda id=id: _is_refused(bench, id))
-        assert await check_receipts(bench.store, id) < MAX_UNREAD
+        assert await check_receipts(bench.store, id) <= MAX_UNREAD  # full where the run takes long to end
 
 
 async def _is_refused(bench: Bench, id: str) -> bool:
