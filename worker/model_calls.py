@@ -121,6 +121,8 @@ class ModelCalls:
     spending: Spending
     retention: Retention = field(default_factory=Retention)
     max_output_tokens: int = 16_000
+    cached: bool = True
+    """Whether the endpoint has a prompt cache."""
 
     async def reply(self, turn: int) -> Reply:
         """Returns the reply of a turn, with keys for its calls; its text is published as it arrives."""
@@ -192,7 +194,7 @@ class ModelCalls:
             self.conversation.reply_id,
             shared_end=self.conversation.shared_end,
             sent=self.conversation.sent,
-            cached_for_an_hour=self.retention.hour(),
+            cached_for_an_hour=self.cached and self.retention.hour(),
             only_tool=only_tool,
         )
 
@@ -207,7 +209,8 @@ class ModelCalls:
         tokens = await self.conversation.tokens_at_most(prompt) if bounded else 0
         begin, endpoint = partial(self._begin, Usage(), counted), self.model.endpoint_id
         find = partial(shared_prefixes, endpoint or "", self.model.name, prompt)
-        shared = self.shared.request(endpoint, find, self.model.price(), hour=prompt.cached_for_an_hour)
+        cache, hour = endpoint if self.cached else None, prompt.cached_for_an_hour
+        shared = self.shared.request(cache, find, self.model.price(), hour=hour)
         async with shared, self.wait.call(endpoint, begin):
             while True:
                 allowance = meter.output_allowance(tokens, prompt.max_output_tokens)

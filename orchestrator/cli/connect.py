@@ -33,8 +33,8 @@ ID_LENGTH = 30
 ID_PART = re.compile(r"[0-9a-z]+")
 NEWEST = "@last"
 NO_MODEL = (
-    "there is no model to ask: set ANTHROPIC_API_KEY (or ANTHROPIC_BASE_URL), "
-    "or DEPUTIZE_MODEL=scripted to try it without a model"
+    "there is no model to ask: set ANTHROPIC_API_KEY (or ANTHROPIC_BASE_URL), name a table [models.NAME] of "
+    "deputize.toml, or set DEPUTIZE_MODEL=scripted to try it without a model"
 )
 FIRST_SEARCHED = 20
 SEARCHED = 5000
@@ -96,11 +96,11 @@ def stack_here(settings: Settings) -> StackInfo | None:
 
 
 @asynccontextmanager
-async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = False) -> AsyncGenerator[Service]:
+async def connect(settings: Settings, *, workers: int = 0, lacks_model: bool = False) -> AsyncGenerator[Service]:
     """Yields the service; if none runs, starts one for the block.
 
     Without workers it is read-only: looking at an interrupted command's delegations must not resume and bill them.
-    ``needs_model`` refuses before anything is started if workers would have no model.
+    ``lacks_model``: the workers would not reach a model that is needed, so none is started.
     """
     if settings.url:
         async with _client_at_url(settings) as client:
@@ -111,7 +111,7 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
     there = stack_here(settings)
     own = there is None or there.workers == 0 < workers
     if own:
-        if needs_model and not settings.has_model_endpoint:
+        if lacks_model:
             raise Misconfigured(NO_MODEL)
         if settings.redis_url is not None:
             from ...shared.redis_access import reached
@@ -232,9 +232,9 @@ async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
             yield delegation
 
 
-def needs_model_endpoint(requests: Sequence[DelegationRequest], settings: Settings) -> bool:
-    """Returns whether any of them needs a model instead of a script."""
-    return any(not (request.model or settings.model).startswith("scripted") for request in requests)
+def lacks_endpoint(requests: Sequence[DelegationRequest], settings: Settings) -> bool:
+    """Returns whether the model of any of them has no endpoint in these settings."""
+    return not all(settings.reaches(request.model) for request in requests)
 
 
 async def note_before_work(

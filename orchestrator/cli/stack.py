@@ -91,7 +91,7 @@ def without_password(url: str) -> str:
 
 
 def _model(settings: Settings) -> str:
-    if settings.has_model_endpoint or settings.model.startswith("scripted"):
+    if settings.reaches():
         return settings.model
     return f"{settings.model}, but there is no key: set ANTHROPIC_API_KEY, or DEPUTIZE_MODEL=scripted for a try without"
 

@@ -81,7 +81,8 @@ def test_an_empty_address_of_the_model_is_the_providers_own(tmp_path: Path) -> N
     given = environment("worker", tmp_path, {"redis_url": "redis://redis", "anthropic_api_key": "key"})
     program = (
         "import asyncio; from deputize.shared.settings import Settings\n"
-        "from deputize.worker.models.endpoint import Credentials, Endpoint\n"
+        "from deputize.worker.models.credentials import Credentials\n"
+        "from deputize.worker.models.endpoint import Endpoint\n"
         "from deputize.worker.models.retry import RetryPolicy\n"
         "async def main():\n"
         "    print(Endpoint(Credentials(Settings.load().model_endpoint), RetryPolicy()).url)\n"
@@ -96,8 +97,8 @@ def test_a_wrong_address_of_the_model_is_named(tmp_path: Path) -> None:
     given = environment("worker", tmp_path, {"redis_url": "redis://redis", "anthropic_api_key": "key"})
     program = (
         "import asyncio; from deputize.shared.settings import Settings\n"
-        "from deputize.worker.models.anthropic import AnthropicModel\n"
-        "async def main(): AnthropicModel('m', Settings.load().model_endpoint)._endpoint()\n"
+        "from deputize.worker.models import open_model\n"
+        "async def main(): open_model('m', Settings.load()).endpoint()\n"
         "asyncio.run(main())"
     )
     done = subprocess.run(

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from anthropic import AsyncAnthropic
@@ -14,8 +15,10 @@ from pydantic import SecretStr
 
 from deputize.shared.errors import ModelUnavailable
 from deputize.worker.models import close_models
+from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Reply, Retrying
-from deputize.worker.models.endpoint import Credentials, Endpoint
+from deputize.worker.models.credentials import Credentials
+from deputize.worker.models.endpoint import Endpoint
 from deputize.worker.models.retry import RetryPolicy
 from tests.fake_model import FakeModel, Turn, refuse, stall, text
 from tests.waiting import until
@@ -134,6 +137,21 @@ async def test_other_proxies_are_refused_before_anything_is_sent(
     assert "ALL_PROXY" in message
     assert "hidden" not in message
     assert proxy.heads == []
+
+
+async def test_a_socks_proxy_is_refused_by_name_where_the_sdk_finds_the_credentials(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/default.json").write_text('{"authentication": {"type": "user_oauth"}}')
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    model = AnthropicModel("m", Credentials({"ANTHROPIC_BASE_URL": SecretStr("https://model.example")}))
+    with pytest.raises(ModelUnavailable, match=r"socks5://127\.0\.0\.1:9 is not an HTTP proxy"):
+        await reply_of(model, "hello")
+    await close_models()
 
 
 @pytest.mark.parametrize(
