@@ -22,7 +22,7 @@ from ..web.dial import trust_store
 from .base import Part, Price, Prompt, Retrying
 from .caching import encode_prefix, with_breakpoints
 from .credentials import Credentials, Names
-from .endpoint import CHUNK_BYTES, Endpoint, drain, endpoint_of
+from .endpoint import Body, Endpoint, drain, endpoint_of
 from .retry import (
     Failure,
     RetryPolicy,
@@ -122,8 +122,8 @@ class AnthropicModel:
             try:
                 async with endpoint.post(body) as response:
                     await check_response(response, self.name, endpoint.url, self.names)
-                    decoder = EventDecoder()
-                    async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+                    decoder, stream = EventDecoder(), Body(response, self._retry_policy.end_timeout)
+                    while chunk := await stream.read(is_complete=bool(assembler.stop_reason)):
                         for part in assembler.feed(decoder.feed(chunk)):
                             yield part
                         if assembler.failure:

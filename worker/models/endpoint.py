@@ -126,6 +126,27 @@ class Endpoint:
         await self._http.close()
 
 
+class Body:
+    """The body of a response, in chunks. ``end_seconds``: how long its end may take once what it holds is complete."""
+
+    def __init__(self, response: aiohttp.ClientResponse, end_seconds: float) -> None:
+        self._content = response.content
+        self._end_seconds = end_seconds
+        self._deadline: float | None = None
+
+    async def read(self, *, is_complete: bool) -> bytes:
+        """Returns the next chunk; b"" at the end, and where nothing is to be waited for any more."""
+        if is_complete and self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._end_seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await self._content.read(CHUNK_BYTES)
+        except TimeoutError as error:
+            if isinstance(error, aiohttp.ClientError):  # one of the socket's, which is the endpoint's failure
+                raise
+            return b""
+
+
 async def drain(response: aiohttp.ClientResponse) -> None:
     """Reads to the end of the body; after DRAIN_SECONDS the connection is closed instead of reused."""
     if response.content.at_eof():

@@ -76,6 +76,8 @@ class RetryPolicy:
     read_timeout: float = 120
     """A stream without a byte for so long has stalled."""
     connect_timeout: float = 10
+    end_timeout: float = 5
+    """How long the end of a reply may take once its stop reason has come: some gateways never send it."""
 
     def delay(self, tries_made: int, retry_after: float | None) -> float:
         """Returns the seconds until the next try, with jitter, so that a fleet does not retry all at once."""
