@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -56,7 +56,8 @@ _SENTENCES = {promise.name: promise.sentence for promise in PROMISES}
 )
 @click.option("--agent", metavar="NAME", help="With --workspace: in the sandbox of this agent.")
 @click.option("--profile", metavar="NAME", help="With --workspace: in this profile of the sandbox.")
-def doctor(as_json: bool, workspace: Path | None, agent: str | None, profile: str | None) -> Exit:
+@click.option("--model", metavar="NAME", help="Only what the endpoint of this model is able to do, in a dozen calls.")
+def doctor(as_json: bool, workspace: Path | None, agent: str | None, profile: str | None, model: str | None) -> Exit:
     """Check this machine and the service, with a remedy for each problem.
 
     Every promise about security is tried here, by a process like a worker's and by commands in its sandbox.
@@ -65,10 +66,12 @@ def doctor(as_json: bool, workspace: Path | None, agent: str | None, profile: st
     """
     if (agent or profile) and (workspace is None or (agent and profile)):
         raise click.UsageError("give either --agent or --profile, together with --workspace")
-    return asyncio.run(_doctor(as_json, workspace, agent=agent, profile=profile))
+    if model and workspace:
+        raise click.UsageError("give either --model or --workspace")
+    return asyncio.run(_doctor(as_json, workspace, model, agent=agent, profile=profile))
 
 
-async def _doctor(as_json: bool, workspace: Path | None, **named: str | None) -> Exit:
+async def _doctor(as_json: bool, workspace: Path | None, model: str | None, **named: str | None) -> Exit:
     broken = False
 
     def print_row(row: Finding) -> None:
@@ -91,7 +94,7 @@ async def _doctor(as_json: bool, workspace: Path | None, **named: str | None) ->
         if chosen:
             print_row(chosen)
     if not broken:
-        async with aclosing(run_checks(settings, workspace)) as rows:
+        async with aclosing(model_rows(settings, model) if model else run_checks(settings, workspace)) as rows:
             async for row in rows:
                 print_row(row)
     return Exit.UNREACHABLE if broken else Exit.SUCCEEDED
@@ -115,6 +118,14 @@ async def run_checks(settings: Settings, workspace: Path | None = None) -> Async
         for row in (masking_row(settings), scopes_row(settings)):
             yield replace(row, detail=f"{_SENTENCES[row.name]}: {row.detail}")
         for row in machine_rows(settings, await asked):
+            yield row
+
+
+async def model_rows(settings: Settings, model: str) -> AsyncGenerator[Finding]:
+    """Yields what the endpoint of a model is able to do, and what its table is to state."""
+    environment = settings.child_environment() | settings.endpoint_variables()
+    async with _asked(["--model", model], environment) as answer:
+        for row in await answer:
             yield row
 
 
@@ -163,11 +174,12 @@ def _model(settings: Settings) -> Finding:
         return Finding(
             "!", "model", f"{settings.model}: a script, not a language model", "set DEPUTIZE_MODEL to a model"
         )
-    if settings.url and not settings.has_model_endpoint:
+    if settings.url and not settings.reaches():
         return Finding("✓", "model", f"the matter of the workers of {settings.url}")
-    if not settings.has_model_endpoint:
+    if not settings.reaches():
         return Finding("!", "model", "no key here, so `run` and `batch` start nothing here", "set ANTHROPIC_API_KEY")
-    return Finding("✓", "model", f"{settings.model}, by {', '.join(sorted(settings.model_endpoint))}")
+    named = [f"[models.{settings.model}]"] if settings.model in settings.models else sorted(settings.model_endpoint)
+    return Finding("✓", "model", f"{settings.model}, by {', '.join(named)}")
 
 
 def key_rows(mounted: Path = _MOUNTED) -> Iterator[Finding]:
@@ -221,9 +233,19 @@ async def promises_asked(
     ``redis_url`` is the one that workers here use, ``directory`` a project to look at from inside the sandbox.
     """
     canary = {"CANARY": f"deputize-canary-{token_hex(8)}"}  # no command may find it
+    environment = settings.child_environment() | canary | ({"DEPUTIZE_REDIS_URL": redis_url} if redis_url else {})
+    async with _asked([str(directory)] if directory else [], environment) as answer:
+        yield answer
+
+
+@asynccontextmanager
+async def _asked(
+    arguments: Sequence[str], environment: Mapping[str, str]
+) -> AsyncGenerator[asyncio.Task[list[Finding]]]:
+    """Starts the worker's part with these arguments; yields the task that returns what it found."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "deputize.worker.promises", *([str(directory)] if directory else [])),
-        env=settings.child_environment() | canary | ({"DEPUTIZE_REDIS_URL": redis_url} if redis_url else {}),
+        *(sys.executable, "-P", "-m", "deputize.worker.promises", *arguments),
+        env=environment,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

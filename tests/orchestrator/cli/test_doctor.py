@@ -26,6 +26,9 @@ from deputize.shared.fleet import Fleet
 from deputize.shared.promises import PROMISES, Finding
 from deputize.shared.settings import Settings
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from tests.fake_model import FakeModel, Turn
+from tests.fake_model import call as tool_use
+from tests.fake_model import text as says
 from tests.orchestrator.command_line import Done, deputize, started
 from tests.orchestrator.fake_service import READ_FILE, worker_card
 from tests.orchestrator.serving import served, settings
@@ -263,3 +266,16 @@ async def test_a_directory_that_does_not_exist_is_a_mistake_of_usage(tmp_path: P
     done = await deputize("doctor", "--workspace", str(tmp_path / "nowhere"))
     assert done.code == 2
     assert "does not exist" in done.err
+
+
+async def test_what_the_endpoint_of_a_model_is_able_to_do_is_found_by_asking_it(tmp_path: Path) -> None:
+    async with FakeModel([Turn([says("Yes.")])], key=KEY, lacks=["images"]) as fake:
+        fake.script("Call get_weather for it", [Turn([tool_use("get_weather", city="Paris")])])
+        config = tmp_path / "deputize.toml"
+        config.write_text(f'[models.house]\nplatform = "{fake.url}"\nkey = "HOUSE_KEY"\nmodel = "m"\n')
+        given: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path / "home"), "HOUSE_KEY": KEY}
+        done = await deputize("--config", str(config), "doctor", "--model", "house", "--json", **given)
+    assert done.code == 0, done.out + done.err
+    assert rows(done)["model"]["detail"] == f"m at {fake.url}/v1/messages"
+    assert rows(done)["table"]["remedy"] == 'set lacks = ["cache_control", "images"] in it'
+    assert KEY not in done.out + done.err
