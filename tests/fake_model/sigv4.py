@@ -6,6 +6,7 @@ import hmac
 import re
 from collections.abc import Callable
 from hashlib import sha256
+from urllib.parse import quote
 
 from tests.fake_model.server import Asked
 
@@ -28,7 +29,8 @@ def verifier(id: str, secret: str, region: str, service: str) -> Callable[[Asked
         if missing := [name for name in ("host", "x-amz-date") if name not in names]:
             return f"not signed: {missing}"
         headers = [f"{name}:{' '.join(asked.headers.get(name, '').split())}" for name in names]
-        canonical = ["POST", asked.path, "", *headers, "", found["names"], sha256(asked.raw).hexdigest()]
+        path = quote(asked.path, safe="/~")  # what is escaped already, too
+        canonical = ["POST", path, "", *headers, "", found["names"], sha256(asked.raw).hexdigest()]
         digest = sha256("\n".join(canonical).encode()).hexdigest()
         key = f"AWS4{secret}".encode()
         for part in (found["day"], region, service, "aws4_request"):

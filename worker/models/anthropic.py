@@ -179,6 +179,7 @@ class AnthropicModel:
             raise ModelUnavailable(
                 f"no credentials for {endpoint.url}. Set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN), or "
                 "ANTHROPIC_BASE_URL for an endpoint that needs none; DEPUTIZE_MODEL=scripted needs no endpoint."
+                + self.names.others
             )
         return endpoint
 

@@ -32,6 +32,8 @@ class Names(NamedTuple):
     model: str = "DEPUTIZE_MODEL"
     output: str = "DEPUTIZE_MAX_OUTPUT_TOKENS"
     table: str = ""
+    others: str = ""
+    """A sentence about the tables, where none of them was named."""
 
     @classmethod
     def of_table(cls, name: str) -> Self:
@@ -71,7 +73,9 @@ class Credentials:
         table, variables = settings.table_of(model), settings.model_endpoint
         names = Names.of_table(model) if model in settings.models else OF_VARIABLES
         if not table.is_own:
-            return cls(variables, names=names._replace(url=URL, key=OF_VARIABLES.key))
+            known = ", ".join(settings.models)
+            others = f" {model!r} is none of the tables of models: {known}." if known and not names.table else ""
+            return cls(variables, names=names._replace(url=URL, key=OF_VARIABLES.key, others=others))
         try:
             key = table.read_key(variables)
         except Misconfigured as error:

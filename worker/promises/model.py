@@ -176,19 +176,20 @@ async def _tool_choice(probe: Probe) -> Finding:
     off = {"thinking": {"type": "disabled"}} if probe.model.thinks and "thinking" not in probe.lacks else {}
     answer = await probe.ask("Say hello.", WEATHER, NOTE, tool_choice={"type": "tool", "name": NOTE["name"]}, **off)
     if answer.failure:
-        return Finding("!", "tool_choice", f"refused, so runs ask without it: {answer.failure}", NOTHING)
+        reason = answer.failure.reason or answer.failure
+        return Finding("!", "choice", f"refused, so runs ask without it: {reason}", NOTHING)
     if answer.reply and [call.name for call in answer.reply.calls] == [NOTE["name"]]:
-        return Finding("✓", "tool_choice", "the tool that was forced was called")
-    return Finding("!", "tool_choice", "ignored: the output of a run may be missing (outputSchema)", NOTHING)
+        return Finding("✓", "choice", "the tool that was forced was called")
+    return Finding("!", "choice", "ignored: the output of a run may be missing (outputSchema)", NOTHING)
 
 
 async def _wrong_field(probe: Probe) -> Finding:
     answer = await probe.ask("Say yes.", not_a_field=True)
     if answer.failure is None:
-        return Finding("!", "wrong field", "ignored: what the endpoint does not know is not noticed", NOTHING)
+        return Finding("!", "bad field", "ignored: what the endpoint does not know is not noticed", NOTHING)
     if answer.failure.retryable:
-        return Finding("!", "wrong field", f"refused as if that might pass: {answer.failure}", NOTHING)
-    return Finding("✓", "wrong field", f"refused: {answer.failure.reason or answer.failure}")
+        return Finding("!", "bad field", f"refused as if that might pass: {answer.failure}", NOTHING)
+    return Finding("✓", "bad field", f"refused: {answer.failure.reason or answer.failure}")
 
 
 async def _thinking(probe: Probe) -> Finding:

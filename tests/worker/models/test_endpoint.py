@@ -14,13 +14,15 @@ from anthropic import AsyncAnthropic
 from pydantic import SecretStr
 
 from deputize.shared.errors import ModelUnavailable
-from deputize.worker.models import close_models
+from deputize.shared.settings import Settings
+from deputize.worker.models import close_models, open_model
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Reply, Retrying
 from deputize.worker.models.credentials import Credentials
 from deputize.worker.models.endpoint import Endpoint
 from deputize.worker.models.retry import RetryPolicy
 from tests.fake_model import FakeModel, Turn, refuse, stall, text
+from tests.fake_model.sigv4 import verifier
 from tests.waiting import until
 from tests.worker.models.asking import MANY, model_at, model_of, parts_of, prompt_of, reply_of
 
@@ -88,6 +90,20 @@ async def test_a_plain_endpoint_is_reached_through_the_proxy(
     monkeypatch.setenv(variable, f"http://{proxy.address}")
     model = model_of(fake)
     assert (await reply_of(model, "hello")).text == "done"
+    assert len(proxy.heads) == 1
+
+
+async def test_what_a_platform_signs_passes_a_proxy(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"AWS_ACCESS_KEY_ID": "AKIAFAKE", "AWS_SECRET_ACCESS_KEY": "secret-of-aws", "AWS_REGION": "eu-west-2"}
+    for name, value in {**given, "HTTP_PROXY": f"http://{proxy.address}"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_BEARER_TOKEN_BEDROCK", "ANTHROPIC_AWS_API_KEY", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    signature = verifier("AKIAFAKE", "secret-of-aws", "eu-west-2", "bedrock-mantle")
+    async with FakeModel([Turn([text("done")])], refuses=signature) as fake:
+        table = {"rock": {"platform": "bedrock", "base_url": fake.url}}
+        assert (await reply_of(open_model("rock", Settings.load(environ=given, models=table)), "hello")).text == "done"
+        await close_models()
     assert len(proxy.heads) == 1
 
 

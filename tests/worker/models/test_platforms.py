@@ -169,7 +169,8 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def platform() -> AsyncIterator[FakeModel]:
-    async with FakeModel(turns=[Turn([text("From the platform.")])], below="/anthropic") as fake:
+    # The path is signed and sent as it is.
+    async with FakeModel(turns=[Turn([text("From the platform.")])], below="/a%3Ab") as fake:
         yield fake
         await close_models()
 
@@ -236,6 +237,20 @@ async def test_each_try_is_signed_anew(platform: FakeModel, monkeypatch: pytest.
     model = opened(monkeypatch, AWS, platform="aws", base_url=platform.url)
     assert (await reply_of(model, "hello")).text == "At last."
     assert [each.status for each in platform.journal] == [529, 200]
+
+
+async def test_a_signed_request_follows_no_redirect(platform: FakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 307 -\r\nconnection: close\r\ncontent-length: 0\r\n")
+        writer.write(b"location: %b/v1/messages\r\n\r\n" % platform.url.encode())
+        writer.close()
+
+    async with await asyncio.start_server(redirect, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(ModelUnavailable, match="HTTP 307"):
+            await reply_of(opened(monkeypatch, AWS, platform="aws", base_url=url), "hello")
+    assert platform.journal == []
 
 
 async def test_a_signature_that_the_platform_does_not_accept_is_not_tried_again(

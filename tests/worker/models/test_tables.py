@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.errors import Misconfigured
+from deputize.shared.errors import Misconfigured, ModelUnavailable
 from deputize.shared.events import RunStarted
 from deputize.shared.settings import Settings
 from deputize.worker.models import close_models, open_model
@@ -75,6 +75,17 @@ async def test_the_configured_model_may_be_a_table(redis_url: str, tmp_path: Pat
     assert house.journal[0].body["model"] == "house"
 
 
+@pytest.mark.parametrize(("lacks", "waits"), [([], True), (["cache_control"], False)])
+async def test_runs_wait_for_a_shared_prefix_only_where_there_is_a_cache(
+    redis_url: str, tmp_path: Path, house: FakeModel, lacks: list[str], waits: bool
+) -> None:
+    chosen = settings_of({"base_url": house.url, "key": "HOUSE_KEY", "lacks": lacks})
+    given = {"model_endpoint": chosen.model_endpoint, "models": chosen.models, "model": "house"}
+    async with open_bench(redis_url, tmp_path / "home", **given) as bench:
+        await bench.run(context="The same for all. " * 1000)
+        assert bool(await bench.store.redis.keys("deputize:prefix:*")) is waits
+
+
 async def test_an_endpoint_is_not_asked_for_what_it_lacks(house: FakeModel) -> None:
     house.lacks = ("cache_control", "thinking")
     table = {"base_url": house.url, "key": "HOUSE_KEY", "model": "claude-sonnet-5-5"}
@@ -131,6 +142,19 @@ def test_a_key_that_is_missing_is_named_with_its_table() -> None:
     settings = Settings.load(environ={}, models={"house": {"base_url": "http://h", "key": "HOUSE_KEY"}})
     with pytest.raises(Misconfigured, match=r"^\[models\.house\]: key names the variable HOUSE_KEY, which is not set"):
         open_model("house", settings)
+
+
+async def test_a_name_that_is_no_table_is_told_from_those_that_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    settings = Settings.load(environ={}, models={"house": {"base_url": "http://h"}})
+    with pytest.raises(ModelUnavailable, match="'hose' is none of the tables of models: house"):
+        await reply_of(open_model("hose", settings), "hello")
+    await close_models()
 
 
 async def test_tables_of_one_endpoint_share_its_connections(house: FakeModel) -> None:

@@ -19,7 +19,7 @@ WHOLE = {
     "Say hello": [call("write_note", text="hello")],
     "Which color": [text("White.")],
 }
-NAMES = ["model", "tool call", "parallel", "arguments", "usage", "cache", "thinking", "tool_choice", "wrong field"]
+NAMES = ["model", "tool call", "parallel", "arguments", "usage", "cache", "thinking", "choice", "bad field"]
 NAMES += ["images", "count", "table"]
 
 
@@ -48,7 +48,7 @@ async def test_an_endpoint_that_has_it_all_needs_no_flags(house: FakeModel) -> N
     assert [*rows] == NAMES
     assert {name: (row.state, row.detail) for name, row in rows.items() if row.state != "✓"} == {}
     assert rows["arguments"].detail.endswith("in 4 pieces, and valid")
-    assert rows["wrong field"].detail == "refused: not_a_field: Extra inputs are not permitted"
+    assert rows["bad field"].detail == "refused: not_a_field: Extra inputs are not permitted"
     assert rows["table"].detail == "no flags are needed"
     assert len(house.journal) == 10
 
@@ -89,9 +89,9 @@ def begun(index: int, id: str) -> dict[str, Any]:
         ("for both of them", raw(begun(0, "1"), begun(1, "1")), "parallel", "!", "ids that are equal or empty"),
         ("for both of them", Turn([call("get_weather", city="x")]), "parallel", "!", "one call per reply"),
         ("twenty lines", Turn([call("write_note") | {"raw": '{"text": "one'}]), "arguments", "✗", "not valid JSON"),
-        ("Say hello", Turn([text("Hello.")]), "tool_choice", "!", "ignored"),
-        ("Say hello", Turn([text("x")], faults=[refuse(400)]), "tool_choice", "!", "refused"),
-        ("Say hello", Turn([text("x")], faults=[refuse(529)]), "tool_choice", "!", "refused"),
+        ("Say hello", Turn([text("Hello.")]), "choice", "!", "ignored"),
+        ("Say hello", Turn([text("x")], faults=[refuse(400)]), "choice", "!", "refused"),
+        ("Say hello", Turn([text("x")], faults=[refuse(529)]), "choice", "!", "refused"),
     ],
 )
 async def test_what_is_odd_is_named(
