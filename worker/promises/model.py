@@ -173,7 +173,7 @@ async def _cache(probe: Probe) -> Finding:
 
 
 async def _tool_choice(probe: Probe) -> Finding:
-    off = {"thinking": {"type": "disabled"}} if probe.model.thinks and "thinking" not in probe.lacks else {}
+    off = {"thinking": {"type": "disabled"}} if probe.model.thinks else {}
     answer = await probe.ask("Say hello.", WEATHER, NOTE, tool_choice={"type": "tool", "name": NOTE["name"]}, **off)
     if answer.failure:
         reason = answer.failure.reason or answer.failure

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import Misconfigured, ModelUnavailable
-from deputize.shared.events import RunStarted
+from deputize.shared.events import ProgressMade, RunStarted
 from deputize.shared.settings import Settings
+from deputize.worker.conversation import Conversation
 from deputize.worker.models import close_models, open_model
 from deputize.worker.models.base import Price
 from tests.fake_model import FakeModel, Turn, call, refuse, text
@@ -90,13 +91,26 @@ async def test_an_endpoint_is_not_asked_for_what_it_lacks(house: FakeModel) -> N
     house.lacks = ("cache_control", "thinking")
     table = {"base_url": house.url, "key": "HOUSE_KEY", "model": "claude-sonnet-5-5"}
     lacking = open_model("house", settings_of(table | {"lacks": [*house.lacks]}))
-    prompt = prompt_of("hello " * 5000, system="You are a worker. " * 500)
+    history = Conversation(task=("For all of them. " * 1000, "For this one."))
+    prompt = prompt_of(history.messages, system="You are a worker. " * 500, shared_end=history.shared_end)
     assert (await reply_of(lacking, prompt)).text == "From the house."
     assert house.journal[0].body.keys() == {"model", "stream", "system", "tools", "max_tokens", "messages"}
     house.lacks = ()
     await reply_of(open_model("house", settings_of(table)), prompt)
     assert {"thinking", "cache_control"} <= house.journal[1].body.keys()
-    assert house.journal[1].raw.count(b"cache_control") > 1
+    assert house.journal[1].raw.count(b"cache_control") == 3
+
+
+async def test_a_conversation_is_shortened_by_the_window_of_its_table(
+    redis_url: str, tmp_path: Path, house: FakeModel
+) -> None:
+    house.script("", [Turn([call("glob", pattern="*")]), Turn([text("From the house.")])])
+    chosen = settings_of({"base_url": house.url, "key": "HOUSE_KEY", "context_window": 1000})
+    given = {"model_endpoint": chosen.model_endpoint, "models": chosen.models, "context_tokens": 1_000_000}
+    async with open_bench(redis_url, tmp_path / "home", **given) as bench:
+        result = await bench.run(model="house")
+        progress = await bench.seen(result, ProgressMade)
+    assert any("became a summary" in event.message for event in progress)
 
 
 async def test_no_credentials_of_another_endpoint_are_sent(house: FakeModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ async def test_what_an_endpoint_lacks_is_what_its_table_is_to_state(house: FakeM
     assert rows["table"].remedy == f"set {flags} in it"
     assert (await found(house, lacks=[*house.lacks]))["table"].state == "✓"
     house.lacks = ()
-    assert (await found(house, lacks=["images"]))["table"].remedy == "set lacks = [] in it"
+    assert (await found(house, lacks=["images", "thinking"]))["table"].remedy == "set lacks = [] in it"
 
 
 async def test_an_endpoint_without_a_cache_lacks_cache_control_though_it_accepts_it(house: FakeModel) -> None:
