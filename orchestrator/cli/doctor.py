@@ -31,7 +31,7 @@ from .connect import load_settings, stack_here
 from .errors import Exit
 
 if TYPE_CHECKING:
-    from ...shared.settings import Settings
+    from ...shared.settings import ModelSettings, Settings
     from ..access_tokens import Caller, Tokens
 
 SPACE_NEEDED = 100 * 1024**2
@@ -109,7 +109,14 @@ async def run_checks(settings: Settings, workspace: Path | None = None) -> Async
     redis_url = settings.redis_url or (stack.redis_url if stack else None)
     async with promises_asked(settings, redis_url, workspace) as asked:
         python = Finding("✓", "python", ".".join(map(str, sys.version_info[:3])))  # an older one does not get this far
-        for row in (python, home, _disk(settings), token_row(settings), _model(settings), *key_rows()):
+        for row in (
+            python,
+            home,
+            _disk(settings),
+            token_row(settings),
+            _model(settings),
+            *key_rows(models=settings.models),
+        ):
             yield row
         async for row in redis_rows(settings, stack):
             yield row
@@ -182,15 +189,17 @@ def _model(settings: Settings) -> Finding:
     return Finding("✓", "model", f"{settings.model}, by {', '.join(named)}")
 
 
-def key_rows(mounted: Path = _MOUNTED) -> Iterator[Finding]:
+def key_rows(mounted: Path = _MOUNTED, models: Mapping[str, ModelSettings] = {}) -> Iterator[Finding]:
     """Yields where keys are kept, if there are any. Files in ``mounted`` that are not ours are as they have to be."""
     from ...shared.settings.loading import secret_variables
     from ...shared.settings.variables import environment
 
     environ = environment()
-    exposed = [name for name in secret_variables() if environ.get(name, "").strip()]
-    files = {name: path for name in secret_variables() if (path := environ.get(f"{name}_FILE", "").strip())}
-    if opened := [name for name, path in files.items() if _is_open(Path(path), mounted)]:
+    names = [*secret_variables(), *(table.variable for table in models.values() if table.variable)]
+    exposed = [name for name in names if environ.get(name, "").strip()]
+    files = {name: path for name in names if (path := environ.get(f"{name}_FILE", "").strip())}
+    files |= {f"[models.{name}]": str(table.key) for name, table in models.items() if table.key and not table.variable}
+    if opened := [name for name, path in files.items() if Path(path).exists() and _is_open(Path(path), mounted)]:
         paths = " ".join(files[name] for name in opened)
         yield Finding("!", "keys", f"other users may read the file of {', '.join(opened)}", f"chmod 600 {paths}")
     if exposed:

@@ -48,11 +48,24 @@ PLATFORMS: Mapping[str, Platform] = {
 }
 
 
+SIGNS_WITH = "2.12 or 2.13"
+"""The versions of the SDK with which the tests of platforms pass."""
+_PRIVATE = ("_prepare_options", "_build_request", "_prepare_request")
+"""The SDK's methods that sign a request."""
+
+
 def prepare(credentials: Credentials) -> None:
     """Imports what signing needs, which takes seconds. Raises Misconfigured for what is not installed."""
-    import_module("anthropic")
-    platform = PLATFORMS.get(credentials.platform)
-    if platform and platform.library and credentials.token is None:
+    anthropic = import_module("anthropic")
+    if (platform := PLATFORMS.get(credentials.platform)) is None:
+        return
+    client = _loaded(platform.client)
+    if missing := [name for name in _PRIVATE if not hasattr(client, name)]:
+        raise Misconfigured(
+            f"anthropic {anthropic.__version__} signs requests in another way than this version of deputize knows "
+            f"({missing[0]} is gone); install anthropic {SIGNS_WITH}"
+        )
+    if platform.library and credentials.token is None:
         try:
             import_module(platform.library)
         except ImportError:

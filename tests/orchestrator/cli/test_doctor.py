@@ -206,6 +206,17 @@ def test_a_key_in_the_environment_is_named_and_one_in_a_private_file_is_well(
     assert (found.state, found.remedy) == ("!", f"chmod 600 {tmp_path / 'key'}")
 
 
+def test_the_keys_of_tables_are_named_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    (tmp_path / "key").chmod(0o644)
+    given = {"house": {"key": "HOUSE_KEY"}, "cabin": {"key": str(tmp_path / "key")}, "gone": {"key": "/nowhere/key"}}
+    monkeypatch.setenv("HOUSE_KEY", KEY)
+    opened, exposed = key_rows(models=Settings.load(environ={}, models=given).models)
+    assert (opened.state, opened.remedy) == ("!", f"chmod 600 {tmp_path / 'key'}")
+    assert "the file of [models.cabin]" in opened.detail
+    assert exposed.detail.startswith("HOUSE_KEY in the environment")
+
+
 def test_nothing_is_to_be_changed_of_a_containers_secret_that_is_not_ours(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 from anthropic import BadRequestError
+from anthropic._base_client import BaseClient
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -297,6 +298,12 @@ async def test_a_token_that_the_platform_quotes_is_not_repeated(
         given = {**GOOGLE, "GOOGLE_APPLICATION_CREDENTIALS": account}
         with pytest.raises(ModelUnavailable, match=r"HTTP 403 .* wrong: Bearer \*\*\*"):
             await reply_of(opened(monkeypatch, given, platform="google-cloud", base_url=platform.url), "hello")
+
+
+def test_an_sdk_that_signs_in_another_way_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(BaseClient, "_build_request")
+    with pytest.raises(Misconfigured, match=r"_build_request is gone\); install anthropic 2\.12"):
+        opened(monkeypatch, FOUNDRY, platform="foundry", key="PLATFORM_KEY")
 
 
 def test_what_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
