@@ -108,7 +108,7 @@ def test_a_wrong_address_of_the_model_is_named(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert "ANTHROPIC_BASE_URL is 'gateway:8080/'" in done.stderr
+    assert "ANTHROPIC_BASE_URL is 'gateway:8080', but" in done.stderr
 
 
 @pytest.mark.parametrize("place", ["closed", "missing"])

@@ -6,6 +6,7 @@ version is bounded, and a test per platform compares what is sent); ``endpoint.p
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -46,8 +47,6 @@ PLATFORMS: Mapping[str, Platform] = {
     ),
     "foundry": Platform("anthropic:AsyncAnthropicFoundry"),
 }
-
-
 SIGNS_WITH = "2.12 or 2.13"
 """The versions of the SDK with which the tests of platforms pass."""
 _PRIVATE = ("_prepare_options", "_build_request", "_prepare_request")
@@ -73,6 +72,7 @@ def prepare(credentials: Credentials) -> None:
                 f"platform {credentials.platform} signs requests with {platform.library}, which is not installed: "
                 f"pip install 'deputize[{platform.extra}]'"
             ) from None
+        logging.getLogger("botocore").setLevel(logging.INFO)  # below it logs session tokens, which no setting has
 
 
 class Signer:

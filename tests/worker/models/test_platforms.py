@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -19,6 +20,7 @@ from anthropic._base_client import BaseClient
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from deputize.shared import log
 from deputize.shared.errors import Misconfigured, ModelUnavailable
 from deputize.shared.settings import Settings
 from deputize.worker.models import close_models, open_model
@@ -230,6 +232,40 @@ async def test_the_request_to_the_platform_itself_is_the_recorded_one(
     of_sdk = {header for header in sdk.headers if header not in RECORDED and "stainless" not in header}
     assert of_sdk - own.keys() == {"connection", "x-secret"}  # the SDK sends the headers of the other endpoint, too
     assert own.keys() <= of_sdk
+
+
+async def test_the_project_may_be_that_of_the_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async with google_account(tmp_path) as account:
+        given = {"ANTHROPIC_GOOGLE_CLOUD_WORKSPACE_ID": "wrkspc_2", "GOOGLE_APPLICATION_CREDENTIALS": account}
+        credentials = Credentials.of(chosen(monkeypatch, given, platform="google-cloud"), "there")
+        signer, endpoint = Signer(credentials), Endpoint(credentials, RetryPolicy())
+        url, _ = await signer.signed("v1/messages", b"{}")
+        await asyncio.gather(signer.aclose(), endpoint.aclose())
+    path = "v1/projects/project-of-the-account/locations/global/workspaces/wrkspc_2/invoke/v1/messages"
+    assert url == f"https://claude.googleapis.com/{path}"
+    assert endpoint.url.startswith("https://claude.googleapis.com/")
+
+
+async def test_no_log_line_has_the_key(
+    platform: FakeModel, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The SDK logs the options of a request, headers included, and botocore what it signs, where debugging is on."""
+    settings = chosen(monkeypatch, FOUNDRY, platform="foundry", key="PLATFORM_KEY", base_url=platform.url)
+    region = AWS | {"AWS_REGION": "eu-west-3"}
+    aws = chosen(monkeypatch, region, platform="aws", base_url=platform.url)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "session-token-of-a-role")  # as if a role had it
+    platform.refuses = lambda asked: None
+    handlers, level = logging.root.handlers[:], logging.root.level
+    try:
+        log.set_up("DEBUG", settings.secrets)
+        for each in (settings, aws):
+            await reply_of(open_model("there", each), "hello")
+    finally:
+        logging.basicConfig(level=level, handlers=handlers, force=True)
+    assert platform.journal[1].headers["x-amz-security-token"] == "session-token-of-a-role"
+    lines = capfd.readouterr().err
+    assert "x-api-key" in lines
+    assert [secret for secret in (KEY, "session-token-of-a-role") if secret in lines] == []
 
 
 async def test_each_try_is_signed_anew(platform: FakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
