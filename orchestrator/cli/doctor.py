@@ -56,7 +56,7 @@ _SENTENCES = {promise.name: promise.sentence for promise in PROMISES}
 )
 @click.option("--agent", metavar="NAME", help="With --workspace: in the sandbox of this agent.")
 @click.option("--profile", metavar="NAME", help="With --workspace: in this profile of the sandbox.")
-@click.option("--model", metavar="NAME", help="Only what the endpoint of this model is able to do, in a dozen calls.")
+@click.option("--model", metavar="NAME", help="Only what the endpoint of this model is able to do, in ten calls.")
 def doctor(as_json: bool, workspace: Path | None, agent: str | None, profile: str | None, model: str | None) -> Exit:
     """Check this machine and the service, with a remedy for each problem.
 
