@@ -7,6 +7,7 @@ version is bounded, and a test per platform compares what is sent); ``endpoint.p
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -47,6 +48,8 @@ PLATFORMS: Mapping[str, Platform] = {
     ),
     "foundry": Platform("anthropic:AsyncAnthropicFoundry"),
 }
+_REGION = re.compile(r"\.([a-z]+(?:-[a-z]+)+-\d+)\.api\.aws(?:[:/]|\Z)")
+"""The region in an address of AWS: a signature for another one is refused, whatever ``AWS_REGION`` is."""
 SIGNS_WITH = "2.12 or 2.13"
 """The versions of the SDK with which the tests of platforms pass."""
 _PRIVATE = ("_prepare_options", "_build_request", "_prepare_request")
@@ -84,6 +87,8 @@ class Signer:
         self._platform = PLATFORMS[credentials.platform]
         self._has_key = credentials.token is not None
         given = {"api_key": credentials.get(KEY), "base_url": credentials.get(URL)}
+        if region := _REGION.search(credentials.get(URL) or ""):
+            given["aws_region"] = region[1]
         try:
             # It only builds requests: its connections and proxies are not used.
             self._client: Any = _loaded(self._platform.client)(

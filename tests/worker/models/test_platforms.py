@@ -234,6 +234,16 @@ async def test_the_request_to_the_platform_itself_is_the_recorded_one(
     assert own.keys() <= of_sdk
 
 
+@pytest.mark.parametrize(
+    "url", ["https://bedrock-mantle.us-east-1.api.aws/anthropic", "https://a.us-gov-west-1.api.aws"]
+)
+async def test_an_address_of_aws_is_signed_for_its_region(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    signer = Signer(Credentials.of(chosen(monkeypatch, AWS, platform="bedrock", base_url=url), "there"))
+    _, headers = await signer.signed("v1/messages", b"{}")
+    await signer.aclose()
+    assert f"/{url.split('.')[1]}/bedrock-mantle/aws4_request" in headers["authorization"]
+
+
 async def test_the_project_may_be_that_of_the_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async with google_account(tmp_path) as account:
         given = {"ANTHROPIC_GOOGLE_CLOUD_WORKSPACE_ID": "wrkspc_2", "GOOGLE_APPLICATION_CREDENTIALS": account}
