@@ -26,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 
+from ..log import Format
 from ..request import ApprovalMode, Limits
 from ..webhooks import Webhook, parsed_secret, wrong_url
 from .sandbox import SandboxSettings, sandbox_table
@@ -357,6 +358,8 @@ class SettingsFields(_Table):
     agents: Annotated[dict[str, AgentSettings], TABLE] = {}
     """Named agents; the service and all workers need the same ones. A variable holds JSON, as that of ``prices``."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(upper_case)] = "INFO"
+    log_format: Format = "auto"
+    """``auto``: lines for people on a terminal, else JSON. ``json`` and ``text``: that everywhere."""
     model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """The values of MODEL_VARIABLES, for the model client and for masking."""
 
