@@ -64,7 +64,7 @@ def in_span(span: int) -> Iterator[None]:
 async def test_a_request_names_its_trace_by_a_header_and_the_record_keeps_it(
     real: httpx2.AsyncClient, redis_url: str
 ) -> None:
-    async def kept(header: str | None, path: str = "", **body: Any) -> list[str | None]:
+    async def kept(header: str | None, path: str = "", **body: Any) -> list[Any]:
         headers = {} if header is None else {"traceparent": header}
         answer = (await real.post(f"/v1/delegations{path}", json=body or {"task": "x"}, headers=headers)).json()
         async with connect(redis_url) as redis:

@@ -39,13 +39,12 @@ CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
 CACHE_WRITE_TOKENS = "gen_ai.usage.cache_write.input_tokens"
 
 # execute_tool
-TOOL_NAME, TOOL_TYPE, TOOL_CALL = "gen_ai.tool.name", "gen_ai.tool.type", "gen_ai.tool.call.id"
+TOOL_NAME, TOOL_CALL = "gen_ai.tool.name", "gen_ai.tool.call.id"
 TOOL_ARGUMENTS, TOOL_RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 
 # Values
 ANTHROPIC, SCRIPTED = "anthropic", "scripted"
 """Providers: any endpoint that speaks the Messages API, and the model that follows a script."""
-FUNCTION = "function"
 OTHER_ERROR, TOOL_ERROR, DENIED = "_OTHER", "tool_error", "permission_denied"
 """Types of errors, beside the termination reasons of runs."""
 
@@ -64,10 +63,6 @@ RETRIED, WAITING, WHY, SECONDS = "model_retried", "waiting", "deputize.why", "de
 def of_usage(usage: Usage) -> Mapping[str, int | float]:
     """Returns the attributes of tokens and cost; the conventions' input tokens include those of the cache."""
     read, write = usage.cache_read_tokens, usage.cache_write_tokens
-    tokens = {
-        INPUT_TOKENS: usage.input_tokens + read + write,
-        OUTPUT_TOKENS: usage.output_tokens,
-        CACHE_READ_TOKENS: read,
-        CACHE_WRITE_TOKENS: write,
-    }
-    return tokens if usage.cost_usd is None else {**tokens, COST: usage.cost_usd}
+    found = {INPUT_TOKENS: usage.input_tokens + read + write, OUTPUT_TOKENS: usage.output_tokens}
+    further = {CACHE_READ_TOKENS: read, CACHE_WRITE_TOKENS: write, COST: usage.cost_usd}
+    return found | {name: number for name, number in further.items() if number}

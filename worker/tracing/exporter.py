@@ -34,20 +34,33 @@ class Tracing:
         own = {"service.name": "deputize", "service.version": own_version(), "service.instance.id": worker}
         resource = Resource.create(own).merge(OTELResourceDetector().detect())  # what the variables say counts
         # Not the process's own provider: the SDK of MCP would write spans with that, outside of any run's trace.
-        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(_Exporter()))
+        hashed = _HashedOnce(resource.attributes, resource.schema_url)
+        self._provider = TracerProvider(resource=hashed, shutdown_on_exit=False)
+        self._batches = BatchSpanProcessor(_Exporter())
+        self._provider.add_span_processor(self._batches)
         self._tracer = self._provider.get_tracer("deputize", own_version(), SCHEMA_URL)
         self._with_content = variables.get(CONTENT, "").strip().lower() in CONTENT_IN_SPANS
 
     def begin(self, claim: Claim, mask: SecretMask) -> RunTrace:
         """Begins the span of an attempt. ``mask`` hides the secrets of what is recorded."""
-        return RunTrace(self._tracer, claim, mask, with_content=self._with_content)
+        return RunTrace(self._tracer, self._batches.on_end, claim, mask, with_content=self._with_content)
 
     def close(self) -> None:
         """Sends what is left, for CLOSING_SECONDS at most."""
         closing = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         closing.start()
         closing.join(CLOSING_SECONDS)
+
+
+class _HashedOnce(Resource):
+    """A resource whose hash is computed once: what encodes spans needs it for each, and it is that of a JSON text."""
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
+
+    _hash: int | None = None
 
 
 class _Exporter(SpanExporter):

@@ -100,7 +100,6 @@ async def test_spans_have_the_attributes_of_the_conventions_and_no_content(
     assert genai(tool) == {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "write_file",
-        "gen_ai.tool.type": "function",
         "gen_ai.tool.call.id": "call_1_1",
     }
     assert (agent.attributes["deputize.attempt"], agent.attributes["deputize.termination_reason"]) == (1, "completed")
