@@ -219,10 +219,26 @@ class Breaking(Tool[Params]):
         raise RuntimeError("a defect")
 
 
+async def line_of_failure(bench: Bench, folder: Path, trace: str) -> tuple[str, dict[str, Any]]:
+    """A run's id, and a line that it writes to the log."""
+    with lines_of(log) as lines:
+        model = script(folder, [call("break_inside")], [say("ok")])
+        id = await run(bench, trace, model=model, approval_mode="auto", tools=["*"])
+    (line,) = (line for line in lines() if line["message"] == "tool break_inside failed")
+    return id, line
+
+
 async def test_log_lines_of_a_run_name_its_delegation_its_attempt_and_its_trace(redis_url: str, tmp_path: Path) -> None:
     async with open_bench(redis_url, tmp_path / "home", offered=(*BUILTIN, Breaking())) as bench:
-        with lines_of(log) as lines:
-            model = script(tmp_path, [call("break_inside")], [say("ok")])
-            id = await run(bench, model=model, approval_mode="auto", tools=["*"])
-    (line,) = (line for line in lines() if line["message"] == "tool break_inside failed")
+        id, line = await line_of_failure(bench, tmp_path, SAMPLED)
+        _, of_none = await line_of_failure(bench, tmp_path, "")
     assert (line["delegation"], line["attempt"], line["trace_id"]) == (id, 1, TRACE_ID)
+    assert "trace_id" not in of_none
+
+
+async def test_log_lines_name_a_trace_that_begins_with_the_run(
+    traced: OpenTraced, collector: Collector, tmp_path: Path
+) -> None:
+    async with traced(offered=(*BUILTIN, Breaking())) as bench:
+        _, line = await line_of_failure(bench, tmp_path, "")
+    assert line["trace_id"] == collector.the("invoke_agent").trace
