@@ -23,6 +23,7 @@ from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.record import Claim
 from deputize.shared.wire import now
 from deputize.worker.emit import Listener
+from deputize.worker.task import freeze_gc
 from tests.benchmarks.load import Load, open_load
 from tests.benchmarks.number import Number
 from tests.benchmarks.script import Script
@@ -39,6 +40,7 @@ async def measure(runs: int) -> list[Number]:
     with _collector() as url:
         async with open_load() as load:  # its worker has no exporter
             await asyncio.to_thread(_cpu, url)  # loads all of it
+            freeze_gc()  # as a worker does
             for _ in range(runs):  # side by side, because a machine's speed drifts
                 turns.append(await _turn(load))
                 spans.append(await asyncio.to_thread(_cpu, url))
