@@ -22,7 +22,7 @@ from ..shared.events import Envelope
 from ..shared.request import DelegationRequest
 from ..shared.settings import Settings
 from .orchestrator import EventCallback, OnEvent, Orchestrator
-from .request_fields import RequestFields
+from .request_fields import SubmitFields
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -119,16 +119,16 @@ class SyncOrchestrator:
 
     @overload
     def delegate(
-        self, task: str | DelegationRequest, *, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+        self, task: str | DelegationRequest, *, on_event: EventCallback | None = None, **fields: Unpack[SubmitFields]
     ) -> ToolAgentResult: ...
 
     @overload
     def delegate(
-        self, task: str, *, output: type[Data], on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+        self, task: str, *, output: type[Data], on_event: EventCallback | None = None, **fields: Unpack[SubmitFields]
     ) -> Data: ...
 
     def delegate(
-        self, task: Any, *, output: Any = None, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+        self, task: Any, *, output: Any = None, on_event: EventCallback | None = None, **fields: Unpack[SubmitFields]
     ) -> Any:
         """Submits a task and returns its result, with an ``output`` type the data as an instance of it."""
         given: Any = {**fields, "output": output}
@@ -139,7 +139,7 @@ class SyncOrchestrator:
         requests: Sequence[str | DelegationRequest],
         *,
         on_event: Callable[[Envelope], None] | None = None,
-        **fields: Unpack[RequestFields],
+        **fields: Unpack[SubmitFields],
     ) -> list[ToolAgentResult]:
         """Submits several tasks, all or none. Returns their results in the order of the requests."""
         return self._with_events(lambda put: self._orchestrator.gather(requests, on_event=put, **fields), on_event)
@@ -191,13 +191,13 @@ class SyncOrchestrator:
 
 @overload
 def run(
-    task: str | DelegationRequest, *, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+    task: str | DelegationRequest, *, on_event: EventCallback | None = None, **fields: Unpack[SubmitFields]
 ) -> ToolAgentResult: ...
 
 
 @overload
 def run(
-    task: str, *, output: type[Data], on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+    task: str, *, output: type[Data], on_event: EventCallback | None = None, **fields: Unpack[SubmitFields]
 ) -> Data: ...
 
 

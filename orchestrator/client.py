@@ -18,6 +18,7 @@ from urllib.request import getproxies
 import httpx2
 from pydantic import ValidationError
 
+from ..shared import traceparent
 from ..shared.background import Backoff
 from ..shared.delegation import Delegation, Status, ToolAgentStep
 from ..shared.errors import (
@@ -82,10 +83,14 @@ class Client(Service):
     version = ""
     """That of the service, as its last response has it."""
 
-    def __init__(self, url: str, token: str | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self, url: str, token: str | None = None, *, patience: float = PATIENCE_SECONDS, trace: str = ""
+    ) -> None:
+        """``trace`` is the ``traceparent`` of requests that are sent outside of any trace of this process."""
         scheme, host = _address(url)
         self.url = url.rstrip("/")
         self._patience = patience
+        self._trace = traceparent.parsed(trace)
         try:
             headers = {b"Authorization": b"Bearer " + token.encode()} if token else None
         except UnicodeEncodeError:
@@ -350,8 +355,11 @@ class Client(Service):
 
     async def _send(self, method: str, path: str, **request: Any) -> httpx2.Response:
         """Returns a successful response; ``request`` holds further arguments of ``httpx2.AsyncClient.request``."""
+        headers: dict[str, str] = request.setdefault("headers", {})
         if isinstance(request.get("content"), str):
-            request["headers"] = {"Content-Type": "application/json"}
+            headers["Content-Type"] = "application/json"
+        if trace := traceparent.current() or self._trace:
+            headers[traceparent.HEADER] = trace
         try:
             answer = await self._http.request(method, path, **request)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:

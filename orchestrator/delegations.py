@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from redis.exceptions import RedisError
 
-from ..shared import bus
+from ..shared import bus, traceparent
 from ..shared.connection import REDIS_DOWN, connect
 from ..shared.delegation import Delegation, Status, ToolAgentStep
 from ..shared.errors import Invalid, OutOfSpace, TooLarge, Unavailable
@@ -174,6 +174,7 @@ class Delegations(Service):
                 asked=asked,
                 temporary=self._settings.temporary,
                 webhook=self._settings.webhook.default,
+                trace=traceparent.current(),
             )
             tickets = [
                 Ticket(id, request.title, request.priority)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from functools import wraps
 from inspect import isawaitable
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from pydantic import ValidationError
 
+from ..shared import traceparent
 from ..shared.delegation import Data, Delegation, ToolAgentResult
 from ..shared.errors import Conflict, DeputizeError, Invalid, Misconfigured
 from ..shared.events import Envelope, RunFinished
@@ -32,7 +33,7 @@ from .apply import How, take_over
 from .client import Client
 from .delegations import open_service
 from .packing import pack
-from .request_fields import MergeFields, RequestFields
+from .request_fields import MergeFields, RequestFields, SubmitFields
 from .service import MergeReport, Service, follow_unless_paused, refuse_paused
 from .stack import stack_in_use
 
@@ -129,18 +130,19 @@ class Orchestrator:
         with archive.file:
             return (await self.service.upload(archive.chunks(), archive.sha256)).upload.upload
 
-    async def start(self, task: str | DelegationRequest, **fields: Unpack[RequestFields]) -> Delegation:
-        """Submits a task and returns at once. ``fields`` are those of ``DelegationRequest``."""
-        return (await self.service.create(_request(task, fields))).delegation
+    async def start(self, task: str | DelegationRequest, **fields: Unpack[SubmitFields]) -> Delegation:
+        """Submits a task and returns at once. ``fields`` are those of ``DelegationRequest``, and ``traceparent``."""
+        with _in_trace(fields):
+            return (await self.service.create(_request(task, fields))).delegation
 
     @overload
     async def delegate(
-        self, task: str | DelegationRequest, *, on_event: OnEvent | None = None, **fields: Unpack[RequestFields]
+        self, task: str | DelegationRequest, *, on_event: OnEvent | None = None, **fields: Unpack[SubmitFields]
     ) -> ToolAgentResult: ...
 
     @overload
     async def delegate(
-        self, task: str, *, output: type[Data], on_event: OnEvent | None = None, **fields: Unpack[RequestFields]
+        self, task: str, *, output: type[Data], on_event: OnEvent | None = None, **fields: Unpack[SubmitFields]
     ) -> Data: ...
 
     async def delegate(
@@ -149,7 +151,7 @@ class Orchestrator:
         *,
         output: type[Any] | None = None,
         on_event: OnEvent | None = None,
-        **fields: Unpack[RequestFields],
+        **fields: Unpack[SubmitFields],
     ) -> Any:
         """Submits a task and returns its result. Cancelling the wait does not cancel the delegation.
 
@@ -165,10 +167,11 @@ class Orchestrator:
         requests: Sequence[str | DelegationRequest],
         *,
         on_event: OnEvent | None = None,
-        **fields: Unpack[RequestFields],
+        **fields: Unpack[SubmitFields],
     ) -> list[ToolAgentResult]:
         """Submits several tasks, all or none. Returns their results in the order of the requests."""
-        accepted = await self.service.create_many([_request(request, fields) for request in requests])
+        with _in_trace(fields):
+            accepted = await self.service.create_many([_request(request, fields) for request in requests])
         results = [asyncio.ensure_future(self.result(delegation.id, on_event)) for delegation in accepted]
         try:
             return await asyncio.gather(*results)
@@ -327,6 +330,19 @@ def _directory(path: str | Path) -> Path:
     if not (folder := Path(path).absolute()).is_dir():
         raise Invalid(f"{folder} is not a directory on this machine")
     return folder
+
+
+@contextmanager
+def _in_trace(fields: SubmitFields) -> Generator[None]:
+    """Lets the block be part of the trace that the fields name, if any, and takes it out of them. Raises Invalid."""
+    if (text := fields.pop("traceparent", None)) is None:
+        yield
+        return
+    if not traceparent.parsed(text):
+        detail = "is not one of W3C Trace Context, such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        raise Invalid(f"traceparent: {detail}", [{"pointer": "/traceparent", "detail": detail}])
+    with traceparent.part_of(text):
+        yield
 
 
 def _request(task: str | DelegationRequest, given: RequestFields) -> DelegationRequest:

@@ -75,3 +75,10 @@ class RequestFields(TypedDict, total=False):
     retry_of: str | None
     from_turn: int | None
     merges: Sequence[str]
+
+
+class SubmitFields(RequestFields, total=False):
+    """What a task is submitted with."""
+
+    traceparent: str | None
+    """The caller's trace, as W3C Trace Context writes it. Without it that of OpenTelemetry's current span."""

@@ -61,7 +61,7 @@ FULL_SECONDS = 1.0
 """Seconds for which a start on a full disk is retried, in case space is freed."""
 MODEL_SETTINGS = {"model", "model_endpoint"}
 _ADDRESSES = {"home", "host", "port", "redis_url", "url", "token", "no_token", "local"}
-OF_A_COMMAND = _ADDRESSES | {"concurrency", "queues", "log_level", "temporary", "stack_since"}
+OF_A_COMMAND = _ADDRESSES | {"concurrency", "queues", "log_level", "log_format", "temporary", "stack_since"}
 """Settings that say where a stack is or how it is started, not how it works."""
 
 Report = Callable[[str], None]

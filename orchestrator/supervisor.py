@@ -280,7 +280,7 @@ def main() -> int:
     sign(given["lock_fd"])
     try:
         settings = Settings.load(model_endpoint=given["endpoint"])
-        set_up(settings.log_level, settings.secrets)
+        set_up(settings.log_level, settings.secrets, settings.log_format)
         log_uncaught()
 
         async def work() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from ..shared.connection import Pipe, ScriptCall
 from ..shared.errors import Fenced
@@ -77,6 +77,15 @@ class RunUpdate:
         return [LEASES, PENDING, *keys_of(id)], arguments, values
 
 
+class Listener(Protocol):
+    """Learns what a run publishes, but for its live text."""
+
+    def note(self, event: Event) -> None: ...
+
+    def close(self) -> None:
+        """Called at the end of the attempt."""
+
+
 FRAME_SECONDS = 0.05
 """Seconds: text deltas are batched into at most one frame per interval."""
 
@@ -92,6 +101,7 @@ class Emitter:
         self._on_fenced = on_fenced
         self.on_messages: Callable[[int], None] = lambda stored: None
         """Called with the number of messages that were sent to the run, after each write, if there are any."""
+        self.listener: Listener | None = None
         self._seq = claim.seq
         self._update = RunUpdate(after=claim.seq, before=len(claim.history), path=" ".join(claim.path))
         self._references: dict[str, str] = {}  # what stands for long texts of the turn's events
@@ -116,6 +126,8 @@ class Emitter:
             self._queue()
         else:
             self._publish(event)
+        if self.listener:
+            self.listener.note(event)
 
     def request_permission(self, event: PermissionRequested, fields: Mapping[str, str]) -> None:
         """Publishes a permission request of this run, and stores it with further ``fields`` in the same write."""
@@ -204,6 +216,8 @@ class Emitter:
         if self._frame is not None:
             self._frame.cancel()
         self._delta = None
+        if self.listener:
+            self.listener.close()
 
     def _queue(self) -> None:
         """Queues the write of what changed; until it is sent, further changes join it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic_core import from_json, to_json
 
@@ -16,9 +16,11 @@ from ..shared.delegation import MAX_CALL_ERRORS, Progress, Status, Step, StepSta
 from ..shared.errors import ErrorType
 from ..shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated
 from ..shared.facts import Trust
-from ..shared.runs.cost import SPENT
-from ..shared.runs.record import FILE_TURNS, OUTPUT, TRUST, Claim, FileTurns
+from ..shared.log import bind
+from ..shared.runs.cost import MODEL, SPENT
+from ..shared.runs.record import FILE_TURNS, OUTPUT, TRACE, TRUST, Claim, FileTurns
 from ..shared.text import clip
+from ..shared.traceparent import trace_id_of
 from ..shared.wire import now
 from ..shared.wording import line_of
 from .emit import Emitter
@@ -30,6 +32,10 @@ from .tools.base import AnyTool, ToolResult
 from .tools.submit_result import SUBMIT, Output
 from .workspace.step_changes import StepChanges
 from .workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from .tracing.exporter import Tracing
+    from .tracing.run_trace import RunTrace
 
 DENIED = "deniedCallCount"
 
@@ -185,6 +191,8 @@ class RunContext:
     """How often its result went back to the model because a check refuted it."""
     ended: bool = False
     """Whether the last reply ended the work."""
+    trace: RunTrace | None = None
+    """The spans of this attempt; None where no traces are sent."""
     _waits: int = 0
     _freed: ExitStack = field(default_factory=ExitStack)
 
@@ -217,6 +225,25 @@ class RunContext:
             verify_rounds=claim.checkpoint.get("verifyRounds", 0),
             ended=claim.checkpoint.get("ended", False),
         )
+
+    def join_trace(self, tracing: Tracing | None) -> None:
+        """Lets what this attempt publishes become spans, and its log lines name their trace."""
+        trace = self.claim.trace
+        if tracing:
+            self.trace = self.emit.listener = tracing.begin(self.claim, self.emit.mask)
+            self.emit.set(stored := self.trace.stored)
+            trace = trace or stored[TRACE]
+        bind(self.claim.id, attempt=self.claim.attempt, trace_id=trace_id_of(trace))
+
+    def trace_of(self, step: str) -> str:
+        """Returns the ``traceparent`` of what a step submits; "" where the run is part of no trace."""
+        return self.trace.traceparent_of(step) if self.trace else self.claim.trace
+
+    def note_model(self, name: str) -> None:
+        """Stores the model's name, for reports of cost, and names the spans of its calls by it."""
+        self.emit.set({MODEL: name})
+        if self.trace:
+            self.trace.model = name
 
     @property
     def waits(self) -> bool:

@@ -285,7 +285,7 @@ class SubagentRunner:
         """
         key = call_key(self.run.claim.id, self.run.meter.turns, ctx.call_id)
         if key not in self.children.known:
-            await self._create(key, request, copy)
+            await self._create(key, request, copy, self.run.trace_of(ctx.call_id))
         id = self.children.known[key]
         if id in self.run.meter.lent:
             try:
@@ -306,7 +306,7 @@ class SubagentRunner:
         finally:
             self.children.permissions.close(id)
 
-    async def _create(self, key: str, request: DelegationRequest, copy: bool) -> None:
+    async def _create(self, key: str, request: DelegationRequest, copy: bool, trace: str) -> None:
         """Reserves limits, prepares and creates the child. No await before the reservation keeps the shares right."""
         id, settings, known = new_id(), self.services.settings, self.children.known
         try:
@@ -318,7 +318,7 @@ class SubagentRunner:
                 (await Workspace.create(request.workspace, id, settings.workspaces)).close()
             new, fence = [(id, request, limits)], self.run.claim.fence
             accept = partial(self.services.store.accept, new, settings.claim_seconds, fence)
-            await retried(partial(accept, temporary=settings.temporary))
+            await retried(partial(accept, temporary=settings.temporary, trace=trace))
         except KeyReused:
             self.run.meter.lent.pop(id, None)
             raise _record_removed() from None

@@ -126,9 +126,7 @@ async def connect(settings: Settings, *, workers: int = 0, lacks_model: bool = F
             output.note(f"note: the stack on this machine was started with other settings ({others}); its own hold")
         has_workers = stack.workers > 0 or settings.redis_url is not None  # workers may be elsewhere
         await loaded
-        from ..client import Client
-
-        async with Client(stack.url, stack.token) as client:
+        async with _client_at(stack.url, stack.token) as client:
             attended = stack.stays or "permission_timeout_seconds" in settings.model_fields_set
             yield Service(client, own, stack.stays, has_workers, attended)
 
@@ -136,8 +134,6 @@ async def connect(settings: Settings, *, workers: int = 0, lacks_model: bool = F
 @asynccontextmanager
 async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
     """Yields a service that outlives this command. Raises Unavailable if there is none."""
-    from ..client import Client
-
     if settings.url:
         async with _client_at_url(settings) as client:
             yield Service(client)
@@ -146,14 +142,20 @@ async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
     if there is None or not there.stays:
         what = "on this machine" if there is None else "that stays"
         raise Unavailable(f"no service runs {what}; start one with `deputize up` or set DEPUTIZE_URL")
-    async with Client(there.url, there.token) as client:
+    async with _client_at(there.url, there.token) as client:
         yield Service(client)
 
 
 def _client_at_url(settings: Settings) -> Client:
+    return _client_at(settings.url or "", settings.token.get_secret_value() if settings.token else None)
+
+
+def _client_at(url: str, token: str | None) -> Client:
+    """Returns a client whose requests are part of the trace that the variable ``TRACEPARENT`` names, if it does."""
+    from ...shared.settings import environment
     from ..client import Client
 
-    return Client(settings.url or "", settings.token.get_secret_value() if settings.token else None)
+    return Client(url, token, trace=environment().get("TRACEPARENT", ""))
 
 
 def asynchronous(command: Callable[Given, Coroutine[Any, Any, Answer]]) -> Callable[Given, Answer]:

@@ -41,7 +41,7 @@ def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no
     from ..stack import StackOptions
     from ..supervisor import run_foreground
 
-    set_up("WARNING", settings.secrets)
+    set_up("WARNING", settings.secrets, settings.log_format)
     if settings.redis_url is not None:
         reach(settings.redis_url)
     _wait_for_unused_stack(settings)
@@ -120,7 +120,7 @@ def serve(host: str | None, port: int | None, no_token: bool) -> None:
     from ...shared.log import set_up
     from .. import serve as api
 
-    set_up(settings.log_level, settings.secrets)
+    set_up(settings.log_level, settings.secrets, settings.log_format)
     api.serve(settings)
 
 

@@ -118,12 +118,13 @@ class RunStore:
         asked: Sequence[DelegationRequest] = (),
         temporary: bool = False,
         webhook: Webhook | None = None,
+        trace: str = "",
     ) -> list[Accepted]:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
         ``asked`` are the requests as callers sent them, if those differ: by these, repeated ones are recognized.
-        ``webhook`` is for requests without one. Raises ``KeyReused`` if an idempotency key belongs to another body or a
-        removed delegation, and ``Fenced`` for a ``fence`` that is not that of the parent's current attempt.
+        ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``. Raises ``KeyReused`` for an
+        idempotency key of another body or a removed delegation, ``Fenced`` for a ``fence`` that is not the parent's.
         """
         keys = [INDEX, LEASES]
         for id, request, _ in new:
@@ -137,7 +138,7 @@ class RunStore:
             "channel": EVENTS,
             "fence": fence,
             "delegations": [
-                acceptance(*each, sent, temporary=temporary, webhook=webhook)
+                acceptance(*each, sent, temporary=temporary, webhook=webhook, trace=trace)
                 for each, sent in zip(new, asked or [request for _, request, _ in new], strict=True)
             ],
         }
@@ -145,9 +146,8 @@ class RunStore:
         if verdict == "fenced":
             raise Fenced
         if detail := REUSED.get(verdict):
-            raise KeyReused(
-                f"this idempotency key was {detail}; send a new key", [{"pointer": "/idempotencyKey", "detail": detail}]
-            )
+            error = {"pointer": "/idempotencyKey", "detail": detail}
+            raise KeyReused(f"this idempotency key was {detail}; send a new key", [error])
         return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
 
     async def claim(

@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from ..log import Format
 from ..request import ApprovalMode, Limits
 from ..webhooks import Webhook, parsed_secret, wrong_url
 from .models import ModelPrice, ModelSettings, check_name
@@ -345,6 +346,8 @@ class SettingsFields(_Table):
     agents: Annotated[dict[str, AgentSettings], TABLE] = {}
     """Named agents; the service and all workers need the same ones. A variable holds JSON, as that of ``prices``."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(upper_case)] = "INFO"
+    log_format: Format = "auto"
+    """``auto``: lines for people on a terminal, else JSON. ``json`` and ``text``: that everywhere."""
     model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """The values of MODEL_VARIABLES and of those that keys of ``models`` name, for model clients and for masking."""
 

@@ -20,6 +20,7 @@ from tests.benchmarks.number import Number, table
 
 NUMBERS = (
     "editing",
+    "tracing",
     "startup",
     "searching",
     "dispatch",
