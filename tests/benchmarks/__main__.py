@@ -24,6 +24,8 @@ NUMBERS = (
     "searching",
     "dispatch",
     "listing",
+    "metrics",
+    "notifying",
     "verification",
     "snapshots",
     "latency",
