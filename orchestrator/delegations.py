@@ -38,6 +38,7 @@ from .audit_log import AuditPage, AuditRecord
 from .continuation import check_continued, continued_request, planned_merge, repeated_request
 from .delivery import delivered, note_delivered
 from .home import is_full, no_space
+from .metrics.exposition import exposition
 from .request_checks import check_after, check_requests
 from .service import AcceptedDelegation, MergeReport, PageOf, Service
 from .stack import NO_WORKER
@@ -330,6 +331,11 @@ class Delegations(Service):
     async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
         async with _redis_guard(self._settings):
             return await audit_log.read(self.store.redis, limit, cursor, self._settings.retention_seconds)
+
+    async def metrics(self) -> str:
+        """Returns all metrics in the text format of Prometheus."""
+        async with _redis_guard(self._settings):
+            return await exposition(self.store.redis, self._fleet)
 
     async def workers(self) -> list[WorkerCard]:
         async with _redis_guard(self._settings):

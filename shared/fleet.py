@@ -85,6 +85,8 @@ class WorkerCard(Wire):
     """Null where commands can run, else the reason why they cannot."""
     tools: list[str]
     """Names of the tools that it can offer."""
+    loop_lag_seconds: float = 0.0
+    """The longest time of the last minute by which its event loop was late."""
     usage: Usage = Usage()
     """Tokens and cost of the model calls that it has completed since it started."""
     version: str = ""

@@ -352,7 +352,7 @@ class LoopBuilder:
             tools=tools.specs,
             conversation=conversation,
             wait=EndpointWait(services.outages, run.emit.emit, run.emit.set, run.meter.check_wait),
-            shared=PrefixWait(services.prefixes, run.emit.emit, run.idle),
+            shared=PrefixWait(services.prefixes, run.emit.emit, partial(run.idle, "shared_prefix")),
             count=services.status.count,
             spending=self.spending,
             max_output_tokens=self._table.max_output or services.settings.max_output_tokens,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from ..shared.delegation import Step, TerminationReason, Usage
 from ..shared.errors import ContextFull, Fenced, ModelUnavailable, Refused
 from ..shared.events import ProgressMade, TextDelta, ThinkingDelta
 from ..shared.log import log
+from ..shared.metrics import FIRST_TOKEN
 from ..shared.runs.spend import BILLIONTHS, SPEND, Cap, spend_call
 from ..shared.text import clip
 from .conversation import Conversation, user_message
@@ -236,13 +238,14 @@ class ModelCalls:
 
     async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, stream: bool) -> Reply | None:
         """Returns None where failed tries used so much that the prompt must be sent again with a smaller allowance."""
-        begun = False
+        begun, sent = False, time.monotonic()
         self.shared.sends()
         async with aclosing(self.model.reply(prompt)) as parts:
             async for part in parts:
                 match part:
                     case ReplyStarted(usage):
                         begun = True
+                        self.run.emit.count(FIRST_TOKEN.observed(time.monotonic() - sent, self.run.emit.model))
                         self.wait.works()
                         self.shared.works(usage)
                         self._begin(usage, counted)
@@ -258,7 +261,7 @@ class ModelCalls:
                         await self.wait.retry(turn, part, begun=begun)
                         if not fits:
                             return None
-                        begun = False
+                        begun, sent = False, time.monotonic()
                     case Reply():
                         self.retention.note_reply()
                         return part

@@ -123,7 +123,7 @@ class PermissionRequests:
         self.run.emit.emit(Waiting(why="permission", detail=f"{kept.request.step.title} ({kept.id})"))
         self.run.emit.set({"lost": "0"})  # to come as far as a question is progress: the calls before it are done
         begun = time.monotonic()
-        with self.run.idle(), waiting():
+        with self.run.idle("permission"), waiting():
             found = await self._wait(kept)
         self.run.emit.emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
         return found

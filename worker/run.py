@@ -165,6 +165,7 @@ class Run:
     async def _work_with_model(self) -> RunOutcome:
         model = await self.services.model(self.claim.request.model)
         self.context.note_model(model.name)
+        self.context.emit.model = self.services.label_of(model, self.claim.request.model)
         self.context.meter.set_price(model, self.spending.caps)
         return await self._carry_out(model, await self.services.offer(self.claim))
 
@@ -431,6 +432,7 @@ class Run:
             "status": result.status.value,
             "result": self.context.emit.mask.json(result.to_json()),
             "finished": now().isoformat(),
+            SPENT: self.context.meter.own.to_json(),
             **self.context.counts,
         }
         if self.context.output is not None:

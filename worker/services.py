@@ -17,6 +17,7 @@ from ..shared.connection import Pipe, connect, retried
 from ..shared.errors import Invalid, Misconfigured, WorkspaceLost
 from ..shared.fleet import Fleet
 from ..shared.log import log
+from ..shared.metrics import OTHER
 from ..shared.queue import Ticket
 from ..shared.request import DirectoryWorkspace, GitWorkspace
 from ..shared.request_rules import foreign_script
@@ -33,7 +34,7 @@ from .fleet.status import WorkerStatus
 from .fleet.webhooks import WebhookSender
 from .mcp.source import McpServers
 from .models import close_models, open_model
-from .models.base import Model
+from .models.base import Model, undated
 from .policy import Rule
 from .policy.explanation import Known
 from .policy.rule_file import load_rules
@@ -123,6 +124,13 @@ class Services:
         except Exception:
             self.models.pop(wanted, None)
             raise
+
+    def label_of(self, model: Model, asked: str | None) -> str:
+        """Returns the model's name as the metrics have it: callers may ask for any name, and metrics have few."""
+        if model.endpoint_id is None:
+            return "scripted"
+        own = {None, self.settings.model, *(agent.model for agent in self.settings.agents.values())}
+        return undated(model.name) if asked in own or model.price() else OTHER
 
     async def offer(self, claim: Claim) -> RunOffer:
         """Returns what the run may have.

@@ -295,7 +295,7 @@ class SubagentRunner:
                 log.info("the janitor will send a ticket for %s: %s", id, error)
         ctx.metadata(delegationId=id)
         try:
-            with self.run.waiting():
+            with self.run.waiting("subagent"):
                 result = (await self.children.wait(id, ctx)).result
             assert result is not None
             self.run.meter.book(id, result.usage)

@@ -1,4 +1,4 @@
-"""What operators ask: readiness, workers and their tools, what runs cost, who changed something."""
+"""What operators ask: readiness, metrics, workers and their tools, what runs cost, who changed something."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import Field, field_validator
+from starlette.responses import PlainTextResponse
 
 from ...shared.errors import Unavailable
 from ...shared.fleet import ToolCard, WorkerCard, own_version
@@ -15,6 +16,7 @@ from ...shared.runs.cost import CostReport, check_group
 from ...shared.wire import Wire
 from ..audit_log import CURSOR, AuditPage
 from ..dependencies import Service
+from ..metrics.exposition import MEDIA_TYPE
 from ..problems import problem_response, problem_responses
 from .delegations import Filter, spelled
 
@@ -72,6 +74,19 @@ class AuditFilter(Filter):
 async def list_audit_entries(service: Service, wanted: Annotated[AuditFilter, Query()]) -> AuditPage:
     """Lists the requests that changed something or were refused, newest first: who, when, what, with which status."""
     return await service.audit(wanted.limit, wanted.cursor)
+
+
+metrics_router = APIRouter(tags=["metrics"])
+
+
+class MetricsResponse(PlainTextResponse):
+    media_type = MEDIA_TYPE
+
+
+@metrics_router.get("/metrics", response_class=MetricsResponse, responses=problem_responses())
+async def get_metrics(service: Service) -> MetricsResponse:
+    """Returns the metrics of the whole fleet in the text format of Prometheus; any process returns the same."""
+    return MetricsResponse(await service.metrics())
 
 
 health_router = APIRouter(tags=["health"])

@@ -35,6 +35,8 @@ REFUSED = "deputize:audit:refused"
 """Stream of the refused ones among them, apart, so that many of these cannot displace the others."""
 WEBHOOKS = "deputize:webhooks"
 """Notifications that were not delivered, by the time at which they are due."""
+METRICS = "deputize:metrics"
+"""Totals for ``GET /metrics``, by metric and labels (``shared/metrics.py``)."""
 KEY_PREFIX = "deputize:celery:"
 """Prefix of every key and channel of Celery, so that one Redis can serve other Celery apps too."""
 

@@ -19,6 +19,7 @@ from ..delegation import Delegation, Status, TerminationReason
 from ..errors import Conflict, Fenced, KeyReused, NotFound
 from ..events import Envelope
 from ..ids import first_id
+from ..metrics import ACCEPTED, LEASES_LOST
 from ..request import DelegationRequest, Limits
 from ..webhooks import Webhook
 from ..wire import now
@@ -29,6 +30,7 @@ from .keys import (
     EVENTS,
     INDEX,
     LEASES,
+    METRICS,
     children_key,
     events_key,
     filed_key,
@@ -49,10 +51,11 @@ FILED_AT_A_TIME = 500
 Wanted = tuple[Status | None, str | None, Mapping[str, str]]
 """What a list is filtered by: status, session and labels."""
 
-ACCEPT, CLAIM, RENEW, RELEASE, LAPSE, REAP, STALLED, OUTAGE, PREFIX = map(
-    Script, ("accept", "claim", "renew", "release", "lapse", "reap", "stalled", "outage", "prefix")
+CLAIM, RENEW, RELEASE, LAPSE, STALLED, OUTAGE, PREFIX = map(
+    Script, ("claim", "renew", "release", "lapse", "stalled", "outage", "prefix")
 )
-RECORD, CANCELLING = Script("file", "notify", "record"), Script("file", "notify", "unstarted", "cancel")
+ACCEPT, REAP, RECORD = Script("count", "accept"), Script("count", "reap"), Script("file", "notify", "count", "record")
+CANCELLING = Script("file", "notify", "count", "unstarted", "cancel")
 
 REUSED = {
     "key_reused": "used before with another body",
@@ -65,6 +68,8 @@ CANCELLED = {
     "summary": "Cancelled before it was started.",
 }
 """The result of a delegation that was cancelled before it ran."""
+COUNTING = {"metrics": METRICS, "accepted": ACCEPTED.field(), "lost": LEASES_LOST.field()}
+"""What the scripts that accept and reap delegations count."""
 WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND, OUTAGE, PREFIX)
 """The scripts that a worker's pipe may run."""
 
@@ -137,6 +142,7 @@ class RunStore:
             "idempotency_seconds": IDEMPOTENCY_SECONDS,
             "channel": EVENTS,
             "fence": fence,
+            **COUNTING,
             "delegations": [
                 acceptance(*each, sent, temporary=temporary, webhook=webhook, trace=trace)
                 for each, sent in zip(new, asked or [request for _, request, _ in new], strict=True)
@@ -146,8 +152,8 @@ class RunStore:
         if verdict == "fenced":
             raise Fenced
         if detail := REUSED.get(verdict):
-            error = {"pointer": "/idempotencyKey", "detail": detail}
-            raise KeyReused(f"this idempotency key was {detail}; send a new key", [error])
+            mistakes = [{"pointer": "/idempotencyKey", "detail": detail}]
+            raise KeyReused(f"this idempotency key was {detail}; send a new key", mistakes)
         return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
 
     async def claim(
@@ -322,7 +328,7 @@ class RunStore:
 
     async def reap(self, claim_seconds: float, at_most: int = 100) -> list[Reaped]:
         """Fences off lapsed runs and returns the delegations that need a new ticket; see ``reap.lua``."""
-        arguments = {"claim_ms": int(claim_seconds * 1000), "at_most": at_most, **RECORD_PARTS}
+        arguments = {"claim_ms": int(claim_seconds * 1000), "at_most": at_most, **RECORD_PARTS, **COUNTING}
         return [Reaped(**json.loads(found)) for found in await REAP.run(self.redis, [LEASES], arguments)]
 
 

@@ -16,6 +16,7 @@ DOCUMENTS = (
     "worker/policy/README.md",
     "worker/sandbox/README.md",
     "orchestrator/README.md",
+    "orchestrator/metrics/README.md",
     "tests/system/README.md",
     "tests/benchmarks/README.md",
     "tests/requirements/README.md",

@@ -25,6 +25,8 @@ NUMBERS = (
     "searching",
     "dispatch",
     "listing",
+    "metrics",
+    "notifying",
     "verification",
     "snapshots",
     "latency",

@@ -50,6 +50,11 @@ class Number:
         }
 
 
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The smallest value that at least so many percent of all values do not exceed."""
+    return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)]
+
+
 def shown(value: float) -> str:
     """Three digits that matter, and no more."""
     if value == round(value) or abs(value) >= 100:

@@ -328,6 +328,10 @@ class FakeService(FakePermissions):
             del self.runs[id], self.kept[id]
         return gone
 
+    async def metrics(self) -> str:
+        self.check()
+        return ""
+
     async def disk(self) -> DiskUsage:
         self.check()
         return DiskUsage.of(self._ended(), 32 << 30)

@@ -31,10 +31,11 @@ KEPT_WITHOUT_END = (
     "deputize:leases",
     "deputize:presence",
     "deputize:webhooks",
+    "deputize:metrics",
     "deputize:celery:",
     "deputize:test",
 )
-"""The index, the deadlines, the signs of life and the queues of a service live as long as it does."""
+"""The index, the deadlines, the signs of life, the totals and the queues of a service live as long as it does."""
 
 _before_next: list[tuple[set[int], set[str]]] = []
 """The processes and files at the end of one test, which are those before the next one: to look takes as long as many a

@@ -39,12 +39,12 @@ async def test_a_run_waits_once_however_many_waits_it_has() -> None:
             seen.append((slots.free, (await store.get(claim.id)).status))
 
         async def stopped() -> None:
-            with run.waiting():
+            with run.waiting("permission"):
                 await look()
                 raise ValueError("stopped")
 
         for _ in range(2):
-            with run.waiting():
+            with run.waiting("permission"):
                 await look()
                 with pytest.raises(ValueError, match="stopped"):
                     await stopped()

@@ -19,7 +19,7 @@ from ...shared.errors import ContextFull, ModelUnavailable
 from ...shared.settings import ModelPrice, Settings
 from ...shared.text import visible
 from ..web.dial import trust_store
-from .base import Part, Price, Prompt, Retrying
+from .base import Part, Price, Prompt, Retrying, undated
 from .caching import encode_prefix, with_breakpoints
 from .credentials import Credentials, Names
 from .endpoint import Body, Endpoint, drain, endpoint_of
@@ -39,7 +39,6 @@ ADAPTIVE_THINKING = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but omit it from the reply unless it is requested, with the text between calls."""
 _OF_BEDROCK = re.compile(r"\A([a-z]+\.)?anthropic\.")
 """How Amazon Bedrock's names of the models begin."""
-_DATE = re.compile(r"(?<=.)-\d{8}\Z")
 _WINDOWS = (
     (re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5(-|$)"), 1_000_000),
     (re.compile(r"claude-"), 200_000),
@@ -243,7 +242,7 @@ async def check_response(response: aiohttp.ClientResponse, model: str, url: str,
 
 
 def _price_set(prices: Mapping[str, ModelPrice], model: str) -> Price | None:
-    price = prices.get(model) or prices.get(_DATE.sub("", model))
+    price = prices.get(model) or prices.get(undated(model))
     if price is None:
         return None
     cache_read, cache_write = (price.input if each is None else each for each in (price.cache_read, price.cache_write))
@@ -265,7 +264,7 @@ def _price_table() -> dict[str, list[dict[str, Any]]]:
 
 @lru_cache(maxsize=64)
 def _price_on(day: date, model: str) -> Price | None:
-    rows = _price_table().get(_DATE.sub("", model), [])
+    rows = _price_table().get(undated(model), [])
     current = [row for row in rows if date.fromisoformat(row["since"]) <= day]
     if not current:
         return None

@@ -6,7 +6,7 @@ local record, leases = KEYS[1], KEYS[2]
 if redis.call('HGET', record, 'fence') ~= arguments.fence then return 'fenced' end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-redis.call('HSET', record, 'status', 'queued', 'fence', '', 'worker', '', 'ended', 'handed_over')
+redis.call('HSET', record, 'status', 'queued', 'queued_at', now, 'fence', '', 'worker', '', 'ended', 'handed_over')
 if arguments.elapsed_ms then redis.call('HSET', record, 'elapsed_ms', arguments.elapsed_ms) end
 redis.call('ZADD', leases, now + arguments.claim_ms, arguments.id)
 return 'released'
