@@ -8,7 +8,7 @@ with SyncOrchestrator() as orchestrator:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import wraps
@@ -21,7 +21,7 @@ from ..shared.delegation import Data, ToolAgentResult
 from ..shared.events import Envelope
 from ..shared.request import DelegationRequest
 from ..shared.settings import Settings
-from .orchestrator import EventCallback, OnEvent, Orchestrator
+from .orchestrator import MAP_CONCURRENCY, EventCallback, OnEvent, Orchestrator
 from .request_fields import RequestFields
 
 T = TypeVar("T")
@@ -143,6 +143,18 @@ class SyncOrchestrator:
     ) -> list[ToolAgentResult]:
         """Submits several tasks, all or none. Returns their results in the order of the requests."""
         return self._with_events(lambda put: self._orchestrator.gather(requests, on_event=put, **fields), on_event)
+
+    def map(
+        self,
+        requests: Iterable[str | DelegationRequest],
+        *,
+        concurrency: int = MAP_CONCURRENCY,
+        on_event: EventCallback | None = None,
+        **fields: Unpack[RequestFields],
+    ) -> list[ToolAgentResult]:
+        """Runs each task once, however often it is called. Returns the results in the order of the requests."""
+        given: Any = {**fields, "concurrency": concurrency}
+        return self._with_events(lambda put: self._orchestrator.map(requests, on_event=put, **given), on_event)
 
     def result(self, id: str, on_event: Callable[[Envelope], None] | None = None) -> ToolAgentResult:
         """Waits for a delegation. Returns its result."""
