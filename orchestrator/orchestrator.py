@@ -11,6 +11,8 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
+from anyio import move_on_after
+
 from ..shared.delegation import Data, Delegation, Status, ToolAgentResult
 from ..shared.errors import Conflict, DeputizeError, Invalid, KeyReused, Misconfigured
 from ..shared.events import Envelope, RunFinished
@@ -28,9 +30,10 @@ from ..shared.request import (
 from ..shared.settings import Settings
 from .apply import How, take_over
 from .client import Client
+from .delegate_tool import DelegateTool, ToolAnswer, delegate_tool
 from .delegations import open_service
 from .packing import pack
-from .request_fields import MergeFields, RequestFields, request_of, validated
+from .request_fields import MergeFields, RequestFields, ToolFields, request_of, validated
 from .service import MergeReport, Service, follow_unless_paused, refuse_paused
 from .stack import stack_in_use
 
@@ -43,6 +46,8 @@ OnEvent = EventCallback | Callable[[Envelope], Awaitable[None]]
 
 MAP_CONCURRENCY = 100
 """How many delegations of one ``map`` are unfinished at most, unless it is called with another number."""
+CANCEL_SECONDS = 10.0
+"""How long the cancelled call of a tool waits until the service has accepted that for its delegation."""
 
 
 def _of_service(
@@ -240,6 +245,26 @@ class Orchestrator:
             raise
         assert finished.result is not None
         return finished.result
+
+    def as_tool(self, **fields: Unpack[ToolFields]) -> DelegateTool[Awaitable[ToolAnswer]]:
+        """Returns a tool that delegates, for the model of another program; it has a form for each framework.
+
+        The model writes ``task``, ``context`` and ``expectedOutcome``, but for those among ``fields``, which hold for
+        each delegation. ``name`` and ``description`` are those of the tool.
+        """
+        return delegate_tool(self._finished, fields)
+
+    async def _finished(self, request: DelegationRequest) -> Delegation:
+        """Submits a task and returns the delegation when it has ended. A wait that is cancelled cancels it, too."""
+        starting = asyncio.ensure_future(self.service.create(request))
+        try:
+            id = (await asyncio.shield(starting)).delegation.id
+            await self.result(id)
+        except asyncio.CancelledError:
+            with move_on_after(CANCEL_SECONDS, shield=True), suppress(DeputizeError):
+                await self.service.cancel((await starting).delegation.id)
+            raise
+        return await self.service.get(id)
 
     async def as_completed(self, ids: Iterable[str]) -> AsyncGenerator[ToolAgentResult]:
         """Waits for several delegations, and yields the result of each one when it ends.

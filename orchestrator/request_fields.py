@@ -92,6 +92,13 @@ class RequestFields(TypedDict, total=False):
     merges: Sequence[str]
 
 
+class ToolFields(RequestFields, total=False):
+    """Name and description of a tool that delegates, and the fields of its requests that its model does not choose."""
+
+    name: str
+    description: str
+
+
 def request_of(task: str | DelegationRequest, given: RequestFields) -> DelegationRequest:
     """Returns the request; a relative directory starts at the current one. Raises ``Invalid`` with each mistake."""
     if isinstance(task, DelegationRequest):

@@ -76,12 +76,13 @@ def in_one_line() -> int:
 async def mapped() -> str:
     async with Orchestrator() as orchestrator:
         results = await orchestrator.map(["a", "b"], concurrency=3, on_event=hear, workspace=".")
-        return results[0].summary
+        tool = orchestrator.as_tool(name="review", workspace=".", limits={"max_turns": 5})
+        return results[0].summary + (await tool.call({"task": "x"})).text
 
 
 def mapped_without_await() -> bool:
     with SyncOrchestrator() as orchestrator:
-        return orchestrator.map(["a"])[0].success
+        return orchestrator.as_tool(priority=3).call("{}").is_error or orchestrator.map(["a"])[0].success
 
 
 def plain() -> str:
@@ -94,7 +95,7 @@ def plain() -> str:
 TYPOS = ("limit={}", 'limits={"max_turn": 5}', 'approval_mode="always"', "priority='high'", "workspace=3")
 WRONG_CALLS = (
     *("orchestrator.list(state='running')", "orchestrator.get(3)", "deputize.run('x', limit={})"),
-    *("orchestrator.map(['x'], limit={})",),
+    *("orchestrator.map(['x'], limit={})", "orchestrator.as_tool(limit={})"),
 )
 CHECKERS = {
     "mypy": ("-m", "mypy", "--strict", "--cache-dir", "{folder}/cache"),
