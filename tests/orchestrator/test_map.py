@@ -149,15 +149,17 @@ async def test_without_await_it_does_the_same(url: str, service: FakeService) ->
     assert await asyncio.to_thread(script) == results
 
 
-async def test_the_service_itself_keeps_what_was_done(whole: Whole) -> None:
+async def test_the_service_itself_keeps_what_was_done_until_it_is_removed(whole: Whole) -> None:
     whole.model.script("", [Turn([text("Done.")])])
-    mapped: list[Results] = []
-    for tasks in (["a", "b"], ["b", "a", "c"]):
+
+    async def mapped(tasks: list[str], new: int) -> list[str]:
         async with Orchestrator(whole.bench.settings) as orchestrator:
             mapping = asyncio.create_task(orchestrator.map(tasks))
-            new = len(tasks) - len([task for each in mapped for task in each])
-            queued = await until(lambda number=new: whole.queued(number))
+            queued = await until(lambda: whole.queued(new))
             await asyncio.gather(*map(whole.finished, queued))
-            mapped.append(await mapping)
-    assert [each.delegation_id for each in mapped[1][1::-1]] == [each.delegation_id for each in mapped[0]]
-    assert len((await whole.service.list()).items) == 3
+            return [each.delegation_id for each in await mapping]
+
+    one, two = await mapped(["a", "b"], 2)
+    assert (await mapped(["b", "a", "c"], 1))[:2] == [two, one]
+    await whole.service.prune(0)
+    assert await mapped(["a"], 1) != [one]
