@@ -6,7 +6,7 @@ Each imports its framework late: that takes seconds of every process that collec
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,7 +155,7 @@ async def with_langchain(tool: DelegateTool[Any], arguments: Arguments) -> Heard
     return Heard(offered, messages[-1].content, messages[-1].status == "error", str(reply.content))
 
 
-FRAMEWORKS: dict[str, Callable[[DelegateTool[Any], Arguments], Awaitable[Heard]]] = {
+FRAMEWORKS: dict[str, Callable[[DelegateTool[Any], Arguments], Coroutine[Any, Any, Heard]]] = {
     "anthropic": with_anthropic,
     "openai": with_openai,
     "openai-agents": with_openai_agents,
