@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 
 from deputize import (
-    Conflict,
+    Delegation,
     DelegationRequest,
     Invalid,
+    NotFound,
     Orchestrator,
     SyncOrchestrator,
     TerminationReason,
-    Unavailable,
 )
 from deputize.shared.delegation import ToolAgentResult
 from tests.fake_model import Turn, text
 from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.serving import served
 from tests.orchestrator.whole import Whole
 from tests.waiting import until
 
@@ -110,30 +111,35 @@ async def test_a_mistake_in_one_request_submits_none(url: str, service: FakeServ
     assert not service.runs
 
 
-async def test_an_error_has_the_results_until_then(url: str, service: FakeService) -> None:
-    async with Orchestrator(url=url) as orchestrator:
-        mapping = asyncio.create_task(orchestrator.map(["a", "b", "c"], concurrency=1))
-        await until(lambda: service.following)
-        service.finish(next(iter(service.runs)), summary="did a")
-        await until(lambda: len(service.runs) == 2 and service.following)
-        service.away = Unavailable("Redis is away")
-        service.finish([*service.runs][1])
-        with pytest.raises(Unavailable, match="Redis is away") as failed:
-            await mapping
-        assert [each and each.summary for each in failed.value.results] == ["did a", None, None]
-        assert failed.value.delegation_id == [*service.runs][1]
+class Forgetful(FakeService):
+    """Has no record of finished delegations whose task is ``lost``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    async def get(self, id: str, wait: float = 0) -> Delegation:
+        found = await super().get(id, wait)
+        if found.status.finished and found.request.task == "lost":
+            raise NotFound("the record is lost")
+        self.read.append(found.request.task)
+        return found
 
 
-async def test_so_has_that_of_gather(url: str, service: FakeService) -> None:
-    async with Orchestrator(url=url) as orchestrator:
-        gathering = asyncio.create_task(orchestrator.gather(["a", "b"]))
-        await until(lambda: service.following == 2)
-        one, two = service.runs
-        service.runs[one] = service.runs[one].model_copy(update={"paused": True})
-        service.finish(two, summary="did b")
-        with pytest.raises(Conflict, match="paused") as failed:
-            await gathering
-        assert [each and each.summary for each in failed.value.results] == [None, "did b"]
+@pytest.mark.parametrize("way", ["map", "gather"])
+async def test_an_error_has_the_results_until_then(way: str) -> None:
+    service = Forgetful()
+    async with served(service) as url, Orchestrator(url=url) as orchestrator:
+        waiting = asyncio.create_task(getattr(orchestrator, way)(["a", "lost", "c"]))
+        await until(lambda: service.following == 3)
+        ids = {run.request.task: id for id, run in service.runs.items()}
+        service.finish(ids["a"], summary="did a")
+        await until(lambda: "a" in service.read)
+        service.finish(ids["lost"])
+        with pytest.raises(NotFound, match="the record is lost") as failed:
+            await waiting
+    assert [each and each.summary for each in failed.value.results] == ["did a", None, None]
+    assert failed.value.delegation_id == ids["lost"]
 
 
 async def test_without_await_it_does_the_same(url: str, service: FakeService) -> None:
