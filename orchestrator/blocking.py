@@ -8,7 +8,7 @@ with SyncOrchestrator() as orchestrator:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import wraps
@@ -21,8 +21,9 @@ from ..shared.delegation import Data, ToolAgentResult
 from ..shared.events import Envelope
 from ..shared.request import DelegationRequest
 from ..shared.settings import Settings
-from .orchestrator import EventCallback, OnEvent, Orchestrator
-from .request_fields import SubmitFields
+from .delegate_tool import DelegateTool, ToolAnswer
+from .orchestrator import MAP_CONCURRENCY, EventCallback, OnEvent, Orchestrator
+from .request_fields import SubmitFields, ToolFields
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -143,6 +144,27 @@ class SyncOrchestrator:
     ) -> list[ToolAgentResult]:
         """Submits several tasks, all or none. Returns their results in the order of the requests."""
         return self._with_events(lambda put: self._orchestrator.gather(requests, on_event=put, **fields), on_event)
+
+    def map(
+        self,
+        requests: Iterable[str | DelegationRequest],
+        *,
+        concurrency: int = MAP_CONCURRENCY,
+        on_event: EventCallback | None = None,
+        **fields: Unpack[SubmitFields],
+    ) -> list[ToolAgentResult]:
+        """Runs each task once, however often it is called. Returns the results in the order of the requests."""
+        given: Any = {**fields, "concurrency": concurrency}
+        return self._with_events(lambda put: self._orchestrator.map(requests, on_event=put, **given), on_event)
+
+    def as_tool(self, **fields: Unpack[ToolFields]) -> DelegateTool[ToolAnswer]:
+        """Returns a tool that delegates, for the model of another program; its ``call`` waits for the result."""
+        tool = self._orchestrator.as_tool(**fields)
+
+        def call(arguments: Mapping[str, Any] | str) -> ToolAnswer:
+            return self._run(lambda: tool.call(arguments))
+
+        return DelegateTool(tool.name, tool.description, tool.parameters, call)
 
     def result(self, id: str, on_event: Callable[[Envelope], None] | None = None) -> ToolAgentResult:
         """Waits for a delegation. Returns its result."""

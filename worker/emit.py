@@ -196,7 +196,7 @@ class Emitter:
         self._queue()
 
     def flush(self) -> None:
-        """Sends what is to be written without waiting for more, because somebody waits for it."""
+        """Sends what is to be written without waiting for more, because its reader waits for it."""
         self._pipe.flush()
 
     async def settled(self) -> None:

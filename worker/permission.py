@@ -129,12 +129,12 @@ class PermissionRequests:
         return found
 
     async def _wait(self, kept: KeptRequest) -> PermissionAnswer:
-        async with self.bus.listen(permission_channel(self.run.claim.id)) as inbox:
+        async with self.bus.listen(permission_channel(self.run.claim.id)) as listener:
             while (found := await self._look(kept)) is None:
                 left = (kept.request.expires_at - await self._clock()).total_seconds()
                 with suppress(TimeoutError):  # an answer may be announced meanwhile
                     async with asyncio.timeout(min(left, RECHECK_SECONDS)):
-                        await inbox.get()
+                        await listener.get()
         return found
 
     async def _look(self, kept: KeptRequest) -> PermissionAnswer | None:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..shared.bus import RECHECK_SECONDS, Inbox
+from ..shared.bus import RECHECK_SECONDS, Listener
 from ..shared.connection import retried
 from ..shared.delegation import Delegation, Status, Usage
 from ..shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
@@ -147,18 +147,18 @@ class Children:
 
         Meanwhile its permission requests are published, and the starts of its steps as updates of the ``call``.
         """
-        async with self._bus.listen(channel(id)) as inbox:
+        async with self._bus.listen(channel(id)) as listener:
             while not (child := await retried(partial(self._store.get, id))).status.finished:
                 if call:
                     await self.permissions.catch_up(id)
                 with suppress(TimeoutError):  # events may have been missed
                     async with asyncio.timeout(RECHECK_SECONDS):
-                        await self._hear(id, inbox, call)
+                        await self._hear(id, listener, call)
         return child
 
-    async def _hear(self, id: str, inbox: Inbox, call: ToolContext | None) -> None:
+    async def _hear(self, id: str, listener: Listener, call: ToolContext | None) -> None:
         """Returns when the child's end was announced, or messages were lost."""
-        while (message := await inbox.get()) is not None and '"run_finished"' not in message:
+        while (message := await listener.get()) is not None and '"run_finished"' not in message:
             if call is None:
                 continue
             self.permissions.hear(message)

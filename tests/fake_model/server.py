@@ -203,6 +203,9 @@ class FakeModel:
             return 413, wire.error(413, "Request exceeds the maximum size")
         if "anthropic-version" not in asked.headers:
             return 400, wire.error(400, "anthropic-version: header is required")
+        if isinstance(asked.body, dict) and "thread" in asked.body:  # the SDK's tool runner repeats it without
+            details = {"error_code": "thread_unsupported_request", "unsupported": []}
+            return 400, wire.error(400, "thread: this request cannot be continued", {"details": details})
         if path.endswith(COUNT):
             return None
         wrong = next((f"{each} is not supported" for each in self.lacks if _MARKS[each] in asked.raw), None)

@@ -226,7 +226,7 @@ async def test_a_stream_that_breaks_goes_on_where_it_broke(service: FakeService)
 
 
 class Repeating(FakeService):
-    """Breaks its streams after the first number and tells each from its beginning, whatever was asked for."""
+    """Breaks its streams after the first number and begins each one anew, whatever was asked for."""
 
     def __init__(self) -> None:
         super().__init__()

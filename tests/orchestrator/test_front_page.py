@@ -1,4 +1,4 @@
-"""What README.md at the top shows is true: its blocks run as they stand, what it says is refused is refused."""
+"""What README.md at the top shows is true: its blocks run as they stand, and what is refused there is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What orchestrator/README.md says of the verbs is so, and it says it of all of them."""
+"""orchestrator/README.md is right about the operations, and complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What whoever wants this machine's stack is told when there is none to be had, without one being started."""
+"""What is reported where this machine's stack is wanted and cannot be had, without one being started."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_home_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
     for folder in (used, named, empty):
         folder.mkdir(mode=0o755)
     (used / "supervisor.lock").touch()
-    (named / "letters").touch()  # a directory that somebody needs for other things
+    (named / "letters").touch()  # a directory with another purpose
     for folder in (used, named, empty):
         prepare_home(folder)
     assert [folder.stat().st_mode & 0o777 for folder in (used, named, empty)] == [0o700, 0o755, 0o700]

@@ -73,6 +73,18 @@ def in_one_line() -> int:
     return deputize.run("x", output=Size).width + deputize.run("x", workspace=".").turn_count
 
 
+async def mapped() -> str:
+    async with Orchestrator() as orchestrator:
+        results = await orchestrator.map(["a", "b"], concurrency=3, on_event=hear, workspace=".")
+        tool = orchestrator.as_tool(name="review", workspace=".", limits={"max_turns": 5})
+        return results[0].summary + (await tool.call({"task": "x"})).text
+
+
+def mapped_without_await() -> bool:
+    with SyncOrchestrator() as orchestrator:
+        return orchestrator.as_tool(priority=3).call("{}").is_error or orchestrator.map(["a"])[0].success
+
+
 def plain() -> str:
     with SyncOrchestrator() as orchestrator:
         try:
@@ -81,7 +93,10 @@ def plain() -> str:
             return failed.result.summary
 """
 TYPOS = ("limit={}", 'limits={"max_turn": 5}', 'approval_mode="always"', "priority='high'", "workspace=3")
-WRONG_CALLS = ("orchestrator.list(state='running')", "orchestrator.get(3)", "deputize.run('x', limit={})")
+WRONG_CALLS = (
+    *("orchestrator.list(state='running')", "orchestrator.get(3)", "deputize.run('x', limit={})"),
+    *("orchestrator.map(['x'], limit={})", "orchestrator.as_tool(limit={})"),
+)
 CHECKERS = {
     "mypy": ("-m", "mypy", "--strict", "--cache-dir", "{folder}/cache"),
     "pyright": ("-m", "basedpyright", "--project", "{folder}", "--pythonpath", sys.executable),
@@ -119,6 +134,7 @@ def test_every_public_name_is_there() -> None:
         *names
     }
     assert all(getattr(deputize, name).__name__ == name for name in names)
+    assert not {"Any", "import_module", "shared", "orchestrator", "annotations"} & {*names}
     with pytest.raises(AttributeError, match="no attribute 'Orchestrater'"):
         _ = deputize.Orchestrater  # pyright: ignore[reportAttributeAccessIssue]
 

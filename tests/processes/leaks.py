@@ -61,7 +61,7 @@ _PARTS = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Gives this process a temporary directory of its own, so that what is left in it is ours."""
+    """Lets this process have a temporary directory of its own, so that what is left in it is ours."""
     config.option.basetemp = None  # below the new one, in a process of several, too
     tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="t")
     if not hasattr(config, "workerinput"):  # the directories of further processes are below the first one's

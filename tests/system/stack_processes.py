@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class User:
-    """A process that uses the stack of ``home``; ``stack`` is what it was told."""
+    """A process that uses the stack of ``home``; ``stack`` is what it has read."""
 
     def __init__(self, home: Path, *said: str, before: tuple[str, ...] = (), **variables: str) -> None:
         self.home = home
@@ -79,7 +79,7 @@ def _command(pid: int) -> str:
 
 
 def child(pid: int, what: str, but: int = 0) -> int:
-    """A process below ``pid`` whose command line says ``what``; 0 for none."""
+    """A process below ``pid`` whose command line has ``what``; 0 for none."""
     return next((found for found, command in family(pid).items() if what in command and found != but), 0)
 
 

@@ -76,7 +76,7 @@ async def rage(
 async def hand_over(
     fleet: Fleet, counting: Counting, folder: Path, storm: Storm, number: int, seconds: float
 ) -> dict[str, str]:
-    """In bursts over the whole time, so that whatever falls falls on work under way. Gives names by their ids."""
+    """In bursts over the whole time, so that whatever falls falls on work under way. Returns names by their ids."""
     ids: dict[str, str] = {}
     for name in (f"n{n}" for n in range(number)):
         model = effects(folder, counting, name)

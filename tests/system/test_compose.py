@@ -1,4 +1,4 @@
-"""The steps of the images without an engine: their entry points with the very environment that compose gives them."""
+"""The steps of the images without an engine: their entry points with the very environment that compose sets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def environment(name: str, folder: Path, secrets: dict[str, str], **variables: s
 
 @pytest.fixture
 def guarded_redis(redis_process: RedisProcess) -> str:
-    """The address of a server with a password, as compose's secret says it."""
+    """The address of a server with a password, as compose's secret has it."""
     with redis.Redis.from_url(redis_process.url) as client:
         client.config_set("requirepass", "pw")
     return redis_process.url.replace("unix://", "unix://:pw@", 1)
@@ -131,7 +131,7 @@ def test_a_workspace_volume_that_cannot_be_written_is_one_clear_line(
 
 
 def _without_capabilities(*dropped: int) -> None:
-    """Modes stop this process, whoever it is."""
+    """Modes stop this process, whatever its user."""
     for capability in dropped or (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
         ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
@@ -156,7 +156,7 @@ def test_doctor_is_well_inside_the_containers(guarded_redis: str, tmp_path: Path
     for name in ("worker", "orchestrator"):
         secrets = {"redis_url": guarded_redis, "anthropic_api_key": "key", "deputize_token": "t" * 32}
         given = environment(name, tmp_path, secrets)
-        given.pop("DEPUTIZE_URL", None)  # nobody listens there: this is not the container
+        given.pop("DEPUTIZE_URL", None)  # nothing listens there: this is not the container
         (tmp_path / "tmp").chmod(0o755)
         done = subprocess.run(
             [BIN / "deputize", "doctor", "--json"], env=given, cwd=tmp_path, capture_output=True, text=True
@@ -213,7 +213,7 @@ def test_the_dockerfiles_fetch_nothing_but_a_base_image_that_can_be_set() -> Non
         first = "\n".join(lines[: lines.index(bases[1])])
         assert all(f"--mount=type=secret,id={each}," in first for each in ("pip_conf", "ca"))
         assert "\nARG PIP_INDEX_URL\n" in first
-        # whoever runs the image must be able to enter the folder where it starts
+        # any user of the image must be able to enter the folder where it starts
         assert "install --directory --mode=0755 /var/lib/deputize" in "\n".join(lines)
         assert "WORKDIR /var/lib/deputize" in lines
 

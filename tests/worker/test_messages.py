@@ -200,7 +200,7 @@ async def test_what_is_sent_while_a_run_ends_is_in_its_result_or_refused(bench: 
 
 
 async def _is_refused(bench: Bench, id: str) -> bool:
-    """Sends messages until one is refused because the work has ended; gives whether it was."""
+    """Sends messages until one is refused because the work has ended. Returns whether it was."""
     try:
         while True:
             await post(bench.store, id, "message.")

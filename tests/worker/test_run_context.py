@@ -1,4 +1,4 @@
-"""A run that waits gives its one slot back, however many things it waits for."""
+"""A run that waits releases its one slot, however many things it waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`deputize doctor`: it tells what is well from what is not, and says how to mend it.
+"""`deputize doctor`: it separates what is well from what is not, and shows how to mend it.
 
 With `--workspace DIR` also what an agent will find there, really asked inside the sandbox.
 """

@@ -189,7 +189,7 @@ async def test_after_ctrl_z_and_fg_the_table_is_drawn_below(url: str, service: F
     ids = await accepted(service, 2)
     async with on_terminal("watch", *ids, lines=LINES, DEPUTIZE_URL=url) as terminal:
         await until(lambda: "2 queued" in terminal.drawn, 60)
-        terminal.take(b"[1]+  Stopped\r\n$ fg\r\n")  # what a shell says meanwhile
+        terminal.take(b"[1]+  Stopped\r\n$ fg\r\n")  # what a shell prints meanwhile
         terminal.send(signal.SIGCONT)
         await until(lambda: terminal.drawn.count("2 queued") > 1, 60)
         assert "[1]+  Stopped" in terminal.screen()

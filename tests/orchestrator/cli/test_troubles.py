@@ -36,7 +36,7 @@ def assert_one_line(done: Done, *codes: int) -> None:
 
 @asynccontextmanager
 async def answering(body: bytes, head: bytes = b"200 OK\r\nContent-Type: application/json") -> AsyncIterator[str]:
-    """Another service: it says the same to everybody."""
+    """Another service: its answer is always the same."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -139,7 +139,7 @@ async def test_closed_and_full_outputs_lose_no_result_in_silence(
             assert "output" in done.stderr
         if code == 141:
             assert done.stderr == ""
-    # What could not have told its result was not started.
+    # What could not have reported its result was not started.
     assert sorted(run.request.task for run in service.runs.values()) == ["seen", "x"]
 
 

@@ -1,4 +1,4 @@
-"""A run goes from worker to worker: who may hand it back, how often it is tried, and what is said only once."""
+"""A run goes from worker to worker: who may hand it back, how often it is tried, and what is logged only once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of the endpoint: proxies of the environment, and streams that are closed when nobody reads them."""
+"""The client of the endpoint: proxies of the environment, and streams that are closed when they are not read."""
 
 from __future__ import annotations
 
