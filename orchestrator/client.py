@@ -283,6 +283,9 @@ class Client(Service):
     async def workers(self) -> list[WorkerCard]:
         return await self._get("/v1/workers", partial(_each, WorkerCard.model_validate))
 
+    async def drain(self, name: str) -> WorkerCard:
+        return await self._read("POST", f"/v1/workers/{quote(name, safe='')}/drain", WorkerCard.model_validate)
+
     async def tools(self) -> list[ToolCard]:
         return await self._get("/v1/tools", partial(_each, ToolCard.model_validate))
 

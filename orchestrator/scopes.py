@@ -55,6 +55,7 @@ ROUTES: Mapping[tuple[str, str], frozenset[Scope]] = {
     ("POST", "/v1/permissions/{permissionId}"): _APPROVE,
     ("GET", "/v1/audit"): _ADMIN,
     ("POST", "/v1/delegations:prune"): _ADMIN,
+    ("POST", "/v1/workers/{name}/drain"): _ADMIN,
     ("GET", MCP_PATH): _ANY_TOKEN,
     ("POST", MCP_PATH): _ANY_TOKEN,
     ("DELETE", MCP_PATH): _ANY_TOKEN,

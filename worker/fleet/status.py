@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +18,7 @@ from ...shared.errors import DeputizeError
 from ...shared.fleet import ANNOUNCE_SECONDS, Fleet, ToolCard, WorkerCard, own_version
 from ...shared.log import log
 from ...shared.masking import SecretMask
+from ...shared.runs.keys import DRAIN
 from ...shared.wire import now
 from ..sandbox.bubblewrap import Bubblewrap, NoSandbox
 from ..sandbox.environment import MOUNT, owner
@@ -39,6 +41,10 @@ class WorkerStatus:
     """What the runs of the worker's own sandbox may have."""
     leases: Leases
     fleet: Fleet
+    drain: Callable[[], None] = lambda: None
+    """Lets the process take no more runs and hand over those it has."""
+    draining: Callable[[], bool] = lambda: False
+    """Returns whether it does."""
     usage: Usage = field(default_factory=Usage)
     """That of the model calls of all runs so far."""
     _started: datetime = field(default_factory=now)
@@ -61,12 +67,20 @@ class WorkerStatus:
             tools=[*(tool.name for tool in self.offered.tools), *(card.name for card in self._source_tools)],
             usage=self.usage,
             version=own_version(),
+            draining=self.draining(),
         )
 
     async def announce_forever(self) -> None:
         while True:
             await self._announce()
             await asyncio.sleep(ANNOUNCE_SECONDS)
+
+    async def hear_drain(self) -> None:
+        """Listens for requests to drain."""
+        async with self.leases.bus.listen(DRAIN) as inbox:
+            while True:
+                if await inbox.get() == self.name:
+                    self.drain()
 
     async def announce_sources(self) -> None:
         """Lists once what the tool sources offer, and announces that, too.
