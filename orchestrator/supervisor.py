@@ -55,7 +55,8 @@ FLOWER_OPTIONS = {
     "read-only": "true",
     "persistent": "true",
     "state-save-interval": 10_000,
-    "tasks-columns": "name,uuid,state,args,result,received,started,runtime,worker",
+    # What fits on a screen first: the title is the argument, the last step the result. All tasks have one name.
+    "tasks-columns": "args,state,result,runtime,received,worker,uuid",
     "natural-time": "true",
     "purge-offline-workers": 600,
     # Delegations take minutes: Prometheus' default buckets end at ten seconds.
