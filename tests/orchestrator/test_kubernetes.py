@@ -205,6 +205,16 @@ def test_settings_are_read_and_lie_where_the_container_can_write(service: str) -
     assert settings.sandbox.enabled == ("required" if service == "worker" else True)
 
 
+def test_the_api_and_the_workers_share_the_files_of_runs_and_uploads() -> None:
+    claims = [
+        each for name in ("orchestrator", "worker") for each in pod(name)["volumes"] if each["name"] == "workspaces"
+    ]
+    assert claims[0] == claims[1]
+    for service in ("orchestrator", "worker"):
+        (mount,) = [each for each in container(service)["volumeMounts"] if each["name"] == "workspaces"]
+        assert (mount["mountPath"], mount.get("readOnly")) == ("/var/lib/deputize/workspaces", None)
+
+
 def test_each_service_finds_its_pods_and_each_budget_and_policy_means_some() -> None:
     labels = [
         each["spec"]["template"]["metadata"]["labels"] for each in map(manifests().get, SERVICES.values()) if each
