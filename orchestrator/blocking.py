@@ -111,6 +111,7 @@ class SyncOrchestrator:
     cost = _blocking(Orchestrator.cost)
     audit = _blocking(Orchestrator.audit)
     workers = _blocking(Orchestrator.workers)
+    drain = _blocking(Orchestrator.drain)
     tools = _blocking(Orchestrator.tools)
     not_ready = _blocking(Orchestrator.not_ready)
     follow = _iterating(Orchestrator.follow)

@@ -341,6 +341,10 @@ class Delegations(Service):
         async with _redis_guard(self._settings):
             return await self._fleet.workers()
 
+    async def drain(self, name: str) -> WorkerCard:
+        async with _redis_guard(self._settings):
+            return await self._fleet.drain(name)
+
     async def tools(self) -> list[ToolCard]:
         async with _redis_guard(self._settings):
             return await self._fleet.tools()
@@ -350,7 +354,15 @@ class Delegations(Service):
             workers = await self.workers()
         except Unavailable as error:
             return str(error)
-        return None if workers else f"{NO_WORKER}; start one with `deputize worker` or `deputize up`"
+        return no_worker(workers)
+
+
+def no_worker(workers: Sequence[WorkerCard]) -> str | None:
+    """Returns why none of these workers takes new work, or None if one does."""
+    if not workers:
+        return f"{NO_WORKER}; start one with `deputize worker` or `deputize up`"
+    drain = all(worker.draining for worker in workers)
+    return "every worker is draining; start others, or start these anew" if drain else None
 
 
 @asynccontextmanager

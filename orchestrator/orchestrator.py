@@ -390,6 +390,7 @@ class Orchestrator:
     cost = _of_service(Service.cost)
     audit = _of_service(Service.audit)
     workers = _of_service(Service.workers)
+    drain = _of_service(Service.drain)
     tools = _of_service(Service.tools)
     not_ready = _of_service(Service.not_ready)
     list = _of_service(Service.list)  # the last one, because it hides the type

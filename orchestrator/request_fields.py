@@ -97,6 +97,8 @@ class SubmitFields(RequestFields, total=False):
 
     traceparent: str | None
     """The caller's trace, as W3C Trace Context writes it. Without it that of OpenTelemetry's current span."""
+
+
 class ToolFields(RequestFields, total=False):
     """Name and description of a tool that delegates, and the fields of its requests that its model does not choose."""
 

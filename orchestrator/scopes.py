@@ -58,6 +58,7 @@ ROUTES: Mapping[tuple[str, str], frozenset[Scope]] = {
     ("GET", "/v1/audit"): _ADMIN,
     ("POST", "/v1/delegations:prune"): _ADMIN,
     ("GET", "/metrics"): _METRICS,
+    ("POST", "/v1/workers/{name}/drain"): _ADMIN,
     ("GET", MCP_PATH): _ANY_TOKEN,
     ("POST", MCP_PATH): _ANY_TOKEN,
     ("DELETE", MCP_PATH): _ANY_TOKEN,

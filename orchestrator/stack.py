@@ -75,6 +75,8 @@ class StackOptions:
     workers: int = 1
     concurrency: int | None = None
     flower: bool = False
+    stays: bool = False
+    """Whether it runs until it is stopped, and not only while it has users."""
 
 
 def running(settings: Settings) -> StackInfo | None:
@@ -163,6 +165,41 @@ async def stack_in_use(
         except OSError as error:
             raise unusable(home, error) from None
         yield info
+
+
+def already_runs(home: Path) -> Misconfigured:
+    """Returns the refusal of a second stack of this home."""
+    there, pid = read_info(home), holder(home)
+    where = f" at {there.url}" if there else f" (process {pid})" if pid else ""
+    return Misconfigured(f"a stack runs on this machine already{where}; use it, or set another DEPUTIZE_HOME")
+
+
+async def start_detached(settings: Settings, wanted: StackOptions, report: Report) -> StackInfo:
+    """Starts a stack that stays without a terminal, and returns it once it is ready for work.
+
+    Raises as ``stack_in_use``, and Misconfigured where a stack runs already. A start that fails leaves nothing.
+    """
+    home = settings.home
+    prepare_home(home)
+    try:
+        with open_private(home / SUPERVISOR_LOCK, "ab") as lock:
+            if not try_lock(lock, fcntl.LOCK_EX):
+                raise already_runs(home)
+        return await _ready(settings, wanted, StartMonitor(home, report=report))
+    except OSError as error:
+        raise unusable(home, error) from None
+    except (Unavailable, asyncio.CancelledError):
+        ask_to_stop(home)
+        raise
+
+
+def ask_to_stop(home: Path) -> bool:
+    """Asks the stack's parent process to stop all of it. Returns whether there is one."""
+    pid = holder(home)
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    return pid is not None
 
 
 def setting_digests(settings: Settings) -> dict[str, str]:
@@ -326,8 +363,10 @@ def _start_supervisor(settings: Settings, wanted: StackOptions, lock: IO[bytes])
     given = {
         "workers": wanted.workers,
         "concurrency": wanted.concurrency,
-        # The configured port, else a free one: the default port is only used if it is set.
-        "port": settings.port if "port" in settings.model_fields_set else 0,
+        "flower": wanted.flower,
+        "stays": wanted.stays,
+        # The configured port, else a free one: for a command's own stack the default port only counts if it is set.
+        "port": settings.port if wanted.stays or "port" in settings.model_fields_set else 0,
         "lock_fd": lock.fileno(),
         "endpoint": settings.endpoint_variables(),
     }

@@ -25,7 +25,7 @@ SHARED = 128
 """The events that are kept in their parsed form, for the other followers in this process."""
 RECHECK_SECONDS = 5.0
 
-_parsed = lru_cache(SHARED)(Envelope.from_json)
+_parsed = lru_cache(SHARED)(Envelope.read)
 
 
 class Bus:
@@ -146,7 +146,8 @@ async def _news(listener: Listener, store: RunStore, id: str, seq: int, recheck:
         message = None  # the last message may have been lost, so the stored events are read
     if message is None:
         return await store.events(id, seq)
-    envelope = _parsed(message)
+    if (envelope := _parsed(message)) is None:
+        return []
     if envelope.seq is None or envelope.seq == seq + 1:
         return [envelope]
     return await store.events(id, seq) if envelope.seq > seq else []
@@ -156,5 +157,5 @@ async def follow_all(bus: Bus) -> AsyncGenerator[Envelope]:
     """Yields the durable events of all delegations from now on; earlier ones are not replayed."""
     async with bus.listen(EVENTS) as listener:
         while True:
-            if (message := await listener.get()) is not None:
-                yield _parsed(message)
+            if (message := await listener.get()) and (envelope := _parsed(message)):
+                yield envelope

@@ -47,15 +47,20 @@ class _Lines(logging.Formatter):
 
 
 class _TerminalLines(_Lines):
-    """Lines for people: ``12:00:00 warning message key=value``, a traceback below."""
-
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = json.loads(super().format(record))
-        at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")  # noqa: DTZ006 - as the clock of the reader
-        traceback = line.pop("traceback", "")
-        facts = [f"{key}={value}" for key, value in line.items() if key not in ("at", "level", "logger", "message")]
-        text = visible(" ".join([at, f"{line['level']:7}", line["message"], *facts]))
-        return f"{text}\n{visible_block(traceback)}" if traceback else text
+        return line_for_people(json.loads(super().format(record)))
+
+
+def line_for_people(line: Mapping[str, Any]) -> str:
+    """Returns a JSON line of a log as ``12:00:00 warning message key=value``, a traceback below.
+
+    The time is that of the reader's clock.
+    """
+    at, traceback = datetime.fromisoformat(line["at"]).astimezone(), line.get("traceback", "")
+    known = ("at", "level", "logger", "message", "traceback")
+    facts = [f"{key}={value}" for key, value in line.items() if key not in known]
+    text = visible(" ".join([f"{at:%H:%M:%S}", f"{line['level']:7}", line["message"], *facts]))
+    return f"{text}\n{visible_block(traceback)}" if traceback else text
 
 
 def bind(id: str, *, attempt: int = 0, trace_id: str = "") -> None:

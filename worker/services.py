@@ -291,6 +291,7 @@ async def _background(services: Services, janitor: Janitor) -> AsyncGenerator[No
                 janitor.sweep_forever(),
                 WebhookSender(services.settings, services.store.redis).send_forever(),
                 services.status.announce_forever(),
+                services.status.hear_drain(),
                 services.progress.send_forever(),
                 services.status.announce_sources(),
             )

@@ -65,7 +65,7 @@ class ChildPermissions:
     def hear(self, message: str) -> None:
         """Takes a message of a child's channel."""
         if '"permission_' in message and self._recalled:
-            event = Envelope.from_json(message).event
+            event = (envelope := Envelope.read(message)) and envelope.event
             if isinstance(event, PermissionRequested):
                 self._request(event)
             elif isinstance(event, PermissionAnswered):

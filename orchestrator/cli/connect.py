@@ -138,12 +138,18 @@ async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
         async with _client_at_url(settings) as client:
             yield Service(client)
         return
+    there = lasting_stack(settings)
+    async with _client_at(there.url, there.token) as client:
+        yield Service(client)
+
+
+def lasting_stack(settings: Settings) -> StackInfo:
+    """Returns this machine's stack that outlives the commands that use it. Raises Unavailable if there is none."""
     there = stack_here(settings)
     if there is None or not there.stays:
         what = "on this machine" if there is None else "that stays"
         raise Unavailable(f"no service runs {what}; start one with `deputize up` or set DEPUTIZE_URL")
-    async with _client_at(there.url, there.token) as client:
-        yield Service(client)
+    return there
 
 
 def _client_at_url(settings: Settings) -> Client:

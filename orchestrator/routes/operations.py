@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from pydantic import Field, field_validator
 from starlette.responses import PlainTextResponse
 
@@ -33,6 +33,18 @@ async def list_tools(service: Service) -> list[ToolCard]:
 async def list_workers(service: Service) -> list[WorkerCard]:
     """Returns the workers that are alive."""
     return await service.workers()
+
+
+Name = Annotated[str, Path(description="The worker's name, as announced.", examples=["worker-1@host"])]
+
+
+@fleet_router.post("/workers/{name}/drain", status_code=202, responses=problem_responses(404))
+async def drain_worker(service: Service, name: Name) -> WorkerCard:
+    """Asks a worker to take no more runs and to hand over those it has; it stays, idle, until it is stopped.
+
+    For rolling upgrades. Its card has `draining`, and how many it still runs.
+    """
+    return await service.drain(name)
 
 
 cost_router = APIRouter(prefix="/v1", tags=["cost"])

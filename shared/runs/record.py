@@ -384,7 +384,8 @@ def resource(id: str, fields: Mapping[str, str]) -> Delegation:
             "paused": "paused" in fields and "cancel" not in fields,
             "waitsFor": [] if "result" in fields else (fields.get(AFTER) or "").split(),
             "result": json.loads(fields["result"]) if "result" in fields else None,
-        }
+        },
+        extra="ignore",  # fields of a newer version's request
     )
 
 

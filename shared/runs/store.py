@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from ..connection import Pipe, Script
@@ -19,6 +20,7 @@ from ..delegation import Delegation, Status, TerminationReason
 from ..errors import Conflict, Fenced, KeyReused, NotFound
 from ..events import Envelope
 from ..ids import first_id
+from ..log import log
 from ..metrics import ACCEPTED, LEASES_LOST
 from ..request import DelegationRequest, Limits
 from ..webhooks import Webhook
@@ -44,6 +46,8 @@ from .spend import SPEND
 from .unstarted import ending, state_of
 
 IDEMPOTENCY_SECONDS = 24 * 3600
+UNREAD_MS = 5000
+"""Milliseconds until the next ticket of a delegation that this version cannot read."""
 LOOKED_THROUGH = 51
 """Complete records that are read at a time: a page of the usual size, and whether another one follows."""
 FILED_AT_A_TIME = 500
@@ -159,7 +163,7 @@ class RunStore:
     async def claim(
         self, id: str, token: str, worker: str, lease_seconds: float, owner: str = "", pipe: Pipe | None = None
     ) -> Claim | None:
-        """Claims a queued delegation. Returns None if it is claimed already, finished or gone.
+        """Claims a queued delegation. Returns None if it is claimed already, finished or gone, or of a newer version.
 
         ``owner`` names the worker's process, so that its leases can end with it. Claims through one ``pipe`` share
         round trips and a connection.
@@ -181,7 +185,13 @@ class RunStore:
             return None
         fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
         kept = await kept_run(self.redis, id) if int(fields["attempt"]) > 1 else ([], {}, None, None)
-        return Claim.of(id, fields, kept)
+        try:
+            return Claim.of(id, fields, kept)
+        except ValidationError as error:  # what this version does not know may be a limit or a check
+            log.warning("%s is left to a worker of a newer version", id, extra={"cause": str(error)[:300]})
+            left = {"id": id, "fence": fields["fence"], "claim_ms": UNREAD_MS, "unread": True}
+            await RELEASE.run(self.redis, keys, left)
+            return None
 
     async def get(self, id: str) -> Delegation:
         """Returns the delegation. Raises ``NotFound`` if the id never existed or its retention is over."""
@@ -268,11 +278,12 @@ class RunStore:
         }
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
-        """Returns the stored events with a number above ``after``. Raises ``NotFound``."""
+        """Returns the stored events with a number above ``after``, of known types. Raises ``NotFound``."""
         if not await self.redis.exists(record_key(id)):
             raise not_found(id)
         entries = await self.redis.xrange(events_key(id), min=f"({after}-0")
-        return [Envelope.from_json(published(entry["e"])) for _, entry in entries]
+        found = (Envelope.read(published(entry["e"])) for _, entry in entries)
+        return [envelope for envelope in found if envelope]
 
     async def conversation(self, id: str) -> tuple[list[str], str | None]:
         """Returns the stored messages and the kit of a run; nothing where it never began or is gone."""

@@ -19,7 +19,8 @@ from deputize.shared.settings import Settings
 from deputize.worker.policy.rule_file import load_rules
 from tests.architecture.sources import ROOT
 from tests.orchestrator.front_page import BLOCKS, TEXT
-from tests.orchestrator.picture import drawn, shown
+from tests.orchestrator.picture import COLOURS, drawn, shown
+from tests.orchestrator.terminal import Cell, Screen
 
 
 def test_the_two_commands_are_targets_that_do_what_it_says() -> None:
@@ -61,7 +62,23 @@ def test_its_picture_shows_the_demo_as_it_is() -> None:
     picture = ElementTree.parse(ROOT / path)
     lines = ["".join(each.itertext()) for each in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert f"✓ {parts({'kind': 'empty'}, {'kind': 'empty'}, None)[1].truth}" in lines
-    assert drawn(lines) == (ROOT / path).read_text("utf-8")
+    svg = (ROOT / path).read_text("utf-8")
+    assert drawn([plain(line) for line in lines]) == re.sub(r"</?tspan[^>]*>", "", svg)
+    assert f'<tspan fill="{COLOURS["32"]}">✓</tspan> ' in svg
+
+
+def plain(line: str) -> list[Cell]:
+    return [(char, "") for char in line]
+
+
+def test_a_picture_has_the_colours_of_the_terminal_and_its_blanks() -> None:
+    screen = Screen(24, 80)
+    screen.take(b"\x1b[32m\xe2\x9c\x93\x1b[0m  a <b>\r\n    \x1b[1m\x1b[31m- x\x1b[0m\r\n")
+    green, red = COLOURS["32"], COLOURS["31"]
+    svg = drawn(screen.cells())
+    assert f'><tspan fill="{green}">✓</tspan>  a &lt;b&gt;</text>' in svg
+    assert f'>    <tspan fill="{red}" font-weight="bold">- x</tspan></text>' in svg
+    assert "white-space: pre" in svg
 
 
 def test_a_picture_shows_how_all_ended_and_two_of_them_whole() -> None:
@@ -82,7 +99,7 @@ def test_a_picture_shows_how_all_ended_and_two_of_them_whole() -> None:
         "",
         "━━ D",
     ]
-    assert shown(history) == [
+    assert ["".join(char for char, _ in row) for row in shown([plain(line) for line in history])] == [
         "$ make demo", "note", "✓ a", "", "━━ Find and fix the bug.  dlg_1", "+ x", "✓ it is verified",
         "", "━━ Claim a fix", "✓ it is refuted",
     ]  # fmt: skip

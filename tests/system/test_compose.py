@@ -286,7 +286,7 @@ def test_no_variable_of_compose_is_taken_for_a_misspelt_setting(caplog: pytest.L
     assert (caplog.messages, named >= {"DEPUTIZE_PROJECTS", "DEPUTIZE_FLOWER_PORT"}) == ([], True)
 
 
-def test_the_service_reads_the_files_of_runs_where_the_workers_write_them() -> None:
+def test_the_service_reads_the_files_of_runs_where_the_workers_write_them_and_stores_uploads_there() -> None:
     root = service("worker")["environment"]["DEPUTIZE_WORKSPACE_ROOT"]
     assert service("orchestrator")["environment"]["DEPUTIZE_WORKSPACE_ROOT"] == root
     mounted = {
@@ -294,7 +294,7 @@ def test_the_service_reads_the_files_of_runs_where_the_workers_write_them() -> N
         for name in ("orchestrator", "worker")
     }
     assert mounted["orchestrator"]["source"] == mounted["worker"]["source"] == "workspaces"
-    assert (mounted["orchestrator"].get("read_only"), mounted["worker"].get("read_only")) == (True, None)
+    assert [mounted[name].get("read_only") for name in mounted] == [None, None]
     # An empty volume gets the owner and mode of the folder in the image that mounts it first, whichever that is.
     lines = [
         [

@@ -225,6 +225,7 @@ EXAMPLES: dict[str, Any] = {
     "list_tools": {"200": [TOOL]},
     "list_workers": {"200": [WORKER]},
     "get_metrics": {"200": METRICS},
+    "drain_worker": {"202": WORKER},
     "check_liveness": {"200": Alive()},
     "check_readiness": {"200": Ready(workers=1, version="1.0.0")},
     "text/event-stream": STREAM,

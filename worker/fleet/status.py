@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections import deque
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,6 +19,7 @@ from ...shared.errors import DeputizeError
 from ...shared.fleet import ANNOUNCE_SECONDS, Fleet, ToolCard, WorkerCard, own_version
 from ...shared.log import log
 from ...shared.masking import SecretMask
+from ...shared.runs.keys import DRAIN
 from ...shared.wire import now
 from ..sandbox.bubblewrap import Bubblewrap, NoSandbox
 from ..sandbox.environment import MOUNT, owner
@@ -43,6 +45,10 @@ class WorkerStatus:
     """What the runs of the worker's own sandbox may have."""
     leases: Leases
     fleet: Fleet
+    drain: Callable[[], None] = lambda: None
+    """Lets the process take no more runs and hand over those it has."""
+    draining: Callable[[], bool] = lambda: False
+    """Returns whether it does."""
     usage: Usage = field(default_factory=Usage)
     """That of the model calls of all runs so far."""
     _started: datetime = field(default_factory=now)
@@ -67,12 +73,20 @@ class WorkerStatus:
             loop_lag_seconds=max(self._lags, default=0.0),
             usage=self.usage,
             version=own_version(),
+            draining=self.draining(),
         )
 
     async def announce_forever(self) -> None:
         while True:
             await self._announce()
             self._lags.append(await loop_lag(ANNOUNCE_SECONDS))
+
+    async def hear_drain(self) -> None:
+        """Listens for requests to drain."""
+        async with self.leases.bus.listen(DRAIN) as listener:
+            while True:
+                if await listener.get() == self.name:
+                    self.drain()
 
     async def announce_sources(self) -> None:
         """Lists once what the tool sources offer, and announces that, too.

@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from deputize.orchestrator.cli.doctor import chosen_sandbox, key_rows
-from deputize.orchestrator.cli.doctor_service import redis_rows, service_rows
+from deputize.orchestrator.cli.doctor_service import redis_rows, replica_rows, service_rows
 from deputize.orchestrator.delegations import open_service
 from deputize.orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private, try_lock, write_info
 from deputize.orchestrator.sockets import free_port
@@ -118,6 +118,12 @@ async def test_a_redis_that_may_lose_work_is_found(
     found = await by_name(redis_rows(settings(redis_url=redis_process.url), None))
     assert state.items() <= {name: row.state for name, row in found.items()}.items()
     assert setting in found[next(iter(state))].remedy
+
+
+def test_a_server_with_replicas_is_warned_of() -> None:
+    assert list(replica_rows({"connected_slaves": 0})) == []
+    (row,) = replica_rows({"connected_slaves": 2})
+    assert (row.state, row.detail[:2]) == ("!", "2:")
 
 
 async def test_what_does_not_answer_is_broken() -> None:

@@ -56,6 +56,9 @@ READING = {
     "prune": [["prune"], ["prune", "--json", "--dry-run"], ["prune", "--older-than", HOSTILE]],
     "tools": [["tools"], ["tools", "--json"]],
     "workers": [["workers"], ["workers", "--json"]],
+    "status": [["status"], ["status", "--json"]],
+    "version": [["version"]],
+    "drain": [["drain", HOSTILE[:5]], ["drain", "x"]],
     "doctor": [["doctor"], ["doctor", "--json"]],
     "permissions": [["permissions", *more] for more in ([], ["--json"], ["@last"])],
     "approve": [["approve", "@last", each] for each in ("--always", "--tool", "--server")],
@@ -75,9 +78,9 @@ FOLLOWING = {
     "merge": [["merge", ENDED, "--check"], ["merge", ENDED, "--json"]],
     "demo": [["demo"]],
 }
-SERVERS = {"up", "serve", "worker", "mcp", "token", "settings"}
-LOOKING = {"policy"}
-"""Commands that print what lies in files (``test_policy.py`` tries them)."""
+SERVERS = {"up", "serve", "worker", "mcp", "token", "settings", "stop", "open"}
+LOOKING = {"policy", "logs"}
+"""Commands that print what lies in files (``test_policy.py`` and ``test_operate.py`` try them)."""
 """They print addresses and settings of their own; what others say goes to their log (tests/shared/test_log.py)."""
 
 

@@ -53,7 +53,7 @@ async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> No
     )
     said = dict(line.split(maxsplit=1) for line in done.out.splitlines())
     assert said["API"].startswith("http://127.0.0.1:")
-    assert said["Page"] == f"{said['API']}/ (asks for the token)"
+    assert said["Page"] == f"{said['API']}/ (asks for the token; `deputize open` opens it)"
     assert said["Workers"].startswith("2,")
     assert "deputize token" in said["Token"]
     assert "@" not in done.out  # what is printed here is read by others, too
