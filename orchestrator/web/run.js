@@ -3,8 +3,8 @@
 import { get, open } from "./api.js";
 import { facts, SIGNS, statusText } from "./delegations.js";
 import { block, diffView, folded } from "./details.js";
-import { byId, h, setText } from "./dom.js";
-import { MessageForm } from "./messages.js";
+import { h, setText } from "./dom.js";
+import { actionsFor } from "./actions.js";
 import { EventStream } from "./stream.js";
 import { cut, visible, visibleBlock, visibleJson } from "./text.js";
 
@@ -20,7 +20,16 @@ function verdictView({ verdict, why, checks }) {
     why && ` ${visible(why)}`), h("ul", { "aria-label": "Checks" }, lines));
 }
 
+/** Draws a delegation; returns what ends that, with `pause` and `resume` for while nobody looks. */
+export function mount(root, id, context) {
+  const run = new Run(root, context);
+  run.show(id);
+  return Object.assign(() => run.pause(), { pause: () => run.pause(), resume: () => run.resume() });
+}
+
 export class Run {
+  #root;
+  #context;
   #id = null;
   #stream = null;
   #parts = null;
@@ -28,27 +37,20 @@ export class Run {
   #outcome = null;
   #message = null;
 
-  /** Shows a delegation, or none with null. */
+  constructor(root, context) {
+    this.#root = root;
+    this.#context = context;
+  }
+
   show(id) {
-    this.pause();
     this.#id = id;
     this.#finished = false;
     this.#outcome = h("p", { class: "faint" });
-    this.#message = new MessageForm(id);
-    const panel = byId("run");
-    panel.hidden = id === null;
-    if (id === null) {
-      panel.replaceChildren();
-      return;
-    }
+    const panel = this.#root;
     this.#parts = this.#makeParts();
     panel.replaceChildren(...Object.values(this.#parts));
     panel.querySelector("h2").focus();
     this.resume();
-  }
-
-  get id() {
-    return this.#id;
   }
 
   /** Ends the stream of events; `resume` goes on where it ended. */
@@ -82,7 +84,7 @@ export class Run {
       head: h("header", {}, h("h2", { id: "run-title", tabindex: "-1" }, "…"),
         h("a", { href: "#", class: "quiet close" }, "Close")),
       state: h("p", { class: "meta" }),
-      message: this.#message.node,
+      message: h("div", {}),
       result: h("div", { class: "result" }),
       request: h("div", {}),
       title: h("h3", { id: "events-title" }, "Events"),
@@ -102,7 +104,11 @@ export class Run {
       const rest = Object.fromEntries(Object.entries(asked).filter(([name]) => name !== "task"));
       request.append(folded("Request", [block("Task", visibleBlock(asked.task)), block("Request", visibleJson(rest))]));
     }
-    this.#message.update(delegation.result !== null);
+    if (this.#message) this.#message.update(delegation);
+    else {
+      this.#message = actionsFor(delegation, this.#context);
+      this.#parts.message.append(this.#message);
+    }
     if (delegation.result) this.#showResult(delegation);
   }
 
