@@ -39,6 +39,7 @@ ROUTES: Mapping[tuple[str, str], frozenset[Scope]] = {
     ("PUT", "/v1/uploads"): _SUBMIT,
     ("GET", "/v1/cost"): _READ,
     ("GET", "/v1/delegations"): _READ,
+    ("GET", "/v1/delegations:count"): _READ,
     ("GET", "/v1/delegations/{id}"): _READ,
     ("GET", "/v1/delegations/{id}/artifacts/{name}"): _READ,
     ("GET", "/v1/delegations/{id}/events"): _READ,

@@ -80,7 +80,8 @@ class Actions {
         this.node.requestSubmit();
       }
     } });
-    this.node = h("form", { class: "actions panel", "aria-label": "Actions", onsubmit: (event) => this.#submit(event) },
+    const submit = (event) => this.#submit(event);
+    this.node = h("form", { class: "actions panel", "aria-label": "Actions", onsubmit: submit },
       h("label", { for: "action-text" }), this.#text, h("div", { class: "row" }, this.#makeButtons()),
       this.#note, this.#problem);
     this.update(delegation);
@@ -93,7 +94,8 @@ class Actions {
       wrapUp: button("Wrap up", () => this.#wrapUp(), "No further calls, one last turn for the report"),
       resume: button("Resume", () => this.#start("resume"), "Nothing works on it until it is resumed"),
       retry: button("Retry", () => this.#start("retry", {}), "The same task again, as a new delegation"),
-      cancel: doubtful({ class: "danger" }, "Cancel", () => "Cancel it for good?", () => this.#do(() => this.#cancel())),
+      cancel: doubtful({ class: "danger" }, "Cancel", () => "Cancel it for good?",
+        () => this.#do(() => this.#cancel())),
     };
     return Object.values(this.#buttons);
   }

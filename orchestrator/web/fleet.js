@@ -2,7 +2,7 @@
 
 import { get, scopes } from "./api.js";
 import { cancelButton } from "./actions.js";
-import { costOf, elapsed, facts, isFinished, STATUSES, statusClass, statusText, titleOf } from "./delegations.js";
+import { elapsed, facts, isFinished, STATUSES, statusClass, statusText, titleOf } from "./delegations.js";
 import { byId, h, setText, syncList } from "./dom.js";
 import { compact, duration, money, number } from "./numbers.js";
 import { count, cut, visible } from "./text.js";
@@ -170,7 +170,7 @@ export class Fleet {
   }
 
   #create({ id, request }) {
-    const labels = Object.entries(request.labels).map(([key, value]) => [`${key}:${value}`, { label: `${key}:${value}` }]);
+    const labels = Object.entries(request.labels).map((pair) => [pair.join(":"), { label: pair.join(":") }]);
     const session = request.sessionId ? [[`session ${request.sessionId}`, { session: request.sessionId }]] : [];
     const chips = [...labels, ...session].map(([text, filter]) =>
       h("a", { class: "chip", href: fleetAddress(filter) }, cut(text, 60)));
@@ -204,8 +204,9 @@ export class Fleet {
     toggle.setAttribute("aria-expanded", String(!folded));
     toggle.setAttribute("aria-label", `Children of ${titleOf(item)}`);
     sums.hidden = children.length === 0;
-    const parts = [count(below.count, "child").replace("childs", "children"), below.open && `${below.open} not finished`,
-      duration(below.time), below.tokens && `${compact(below.tokens)} tokens`, money(below.cost)];
+    const parts = [`${number(below.count)} ${below.count === 1 ? "child" : "children"}`,
+      below.open && `${number(below.open)} not finished`, duration(below.time),
+      below.tokens && `${compact(below.tokens)} tokens`, money(below.cost)];
     setText(sums, children.length ? parts.filter(Boolean).join(" · ") : "");
     list.hidden = folded || children.length === 0;
     this.#sync(list, list.hidden ? [] : children);
@@ -220,7 +221,8 @@ export class Fleet {
     setText(state, statusText(item));
     setText(now, nowText(item));
     const { turns, time, cost, age } = facts(item);
-    [turns, time, costOf(item) === null && elapsed(item) === null ? "" : cost, age].forEach((text, at) => setText(cells[at], text));
+    const begun = elapsed(item) !== null;
+    [begun ? turns : "", time, begun ? cost : "", age].forEach((text, at) => setText(cells[at], text));
     const cancel = row.querySelector(".row-line > .cancel");
     cancel.hidden = isFinished(item) || Boolean(item.asked) || (scopes !== null && !scopes.includes("submit"));
   }

@@ -16,7 +16,8 @@ function workerRow({ name, model, running, concurrency, sandbox, usage, version,
   return h("tr", {},
     h("th", { scope: "row" }, visible(name)),
     h("td", {}, visible(model)),
-    h("td", {}, bar(running / concurrency, `${running} of ${concurrency}`), ` ${number(running)}/${number(concurrency)}`),
+    h("td", {}, bar(running / concurrency, `${running} of ${concurrency}`),
+      ` ${number(running)}/${number(concurrency)}`),
     h("td", { class: sandbox ? "problem" : "" }, sandbox ? `no commands: ${visible(sandbox)}` : "sandbox ready"),
     h("td", {}, `${compact(usage.inputTokens + usage.outputTokens + usage.cacheReadTokens)} tokens`),
     h("td", {}, visible(version)),
@@ -32,8 +33,8 @@ export class Load {
   async refresh() {
     const today = new Date();
     today.setHours(0, 0, 0, 0);
-    const [workers, counts, { total }] = await Promise.all(
-      [get("v1/workers"), get("v1/delegations:count"), get(`v1/cost?since=${encodeURIComponent(today.toISOString())}`)]);
+    const [workers, counts, { total }] = await Promise.all([get("v1/workers"), get("v1/delegations:count"),
+      get(`v1/cost?since=${encodeURIComponent(today.toISOString())}`)]);
     const key = JSON.stringify([workers, counts, total]);
     if (key === this.#shown) return;
     this.#shown = key;
@@ -42,7 +43,8 @@ export class Load {
     const { usage, unpriced } = total;
     const tokens = usage.inputTokens + usage.outputTokens + usage.cacheReadTokens + usage.cacheWriteTokens;
     byId("load").replaceChildren(
-      tile("Workers", number(workers.length), slots ? bar(running / slots, `${running} of ${slots} places taken`) : "none is alive"),
+      tile("Workers", number(workers.length),
+        slots ? bar(running / slots, `${running} of ${slots} places taken`) : "none is alive"),
       tile("Working", number(running), slots ? ` of ${number(slots)} places` : ""),
       tile("In the queue", number(counts.queued), ""),
       tile("Cost today", money(usage.costUsd),

@@ -243,9 +243,9 @@ byId("sign-out").addEventListener("click", () => {
 });
 byId("skip").addEventListener("click", (event) => {
   event.preventDefault();
-  const target = byId("waiting").hidden ? document.querySelector("#content > section:not([hidden]) h2") : byId("requests");
-  target?.focus();
-  if (byId("waiting").hidden) announce("No call waits for permission.");
+  const none = byId("waiting").hidden;
+  (none ? document.querySelector("#content > section:not([hidden]) h2") : byId("requests"))?.focus();
+  if (none) announce("No call waits for permission.");
 });
 window.addEventListener("hashchange", () => {
   if (new URLSearchParams(location.hash.slice(1)).has("token")) {

@@ -20,9 +20,10 @@ export function delegationLink(id) {
 
 /** What a call would do, in one line beside its title. */
 function gist({ details, step, reason }) {
-  const lines = (sign) => details.diff.split("\n").filter((line) => line[0] === sign && line.slice(0, 3) !== sign.repeat(3));
   if (details.type === "edit" && details.diff) {
-    return `${details.paths.join(", ")} +${lines("+").length} −${lines("-").length}`;
+    const rows = details.diff.split("\n");
+    const amount = (sign) => rows.filter((row) => row[0] === sign && !row.startsWith(sign.repeat(3))).length;
+    return `${details.paths.join(", ")} +${amount("+")} −${amount("-")}`;
   }
   if (details.type === "execute") {
     const command = step.title.includes(details.command) ? [] : [details.command];

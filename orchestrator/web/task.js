@@ -37,8 +37,8 @@ const AGENT = [
   ["agent", "Agent", "An agent of the service's settings.", text],
   ["model", "Model", "Empty: the configured one.", text],
   ["approvalMode", "Approval", "Who decides about risky calls.", text, { choices: {
-    "": "default (sandboxed)", sandboxed: "sandboxed: asks before effects outside of its copy", ask: "ask about each change",
-    auto: "auto: asks about nothing", readOnly: "readOnly: changes nothing",
+    "": "default (sandboxed)", sandboxed: "sandboxed: asks before effects outside of its copy",
+    ask: "ask about each change", auto: "auto: asks about nothing", readOnly: "readOnly: changes nothing",
   } }],
   ["tools", "Tools", "Names or patterns; empty: the default selection.", names],
 ];
@@ -62,9 +62,11 @@ const MORE = [
 ];
 const WORKSPACES = {
   empty: ["An empty folder", []],
-  directory: ["A directory of the service's machine", [["path", "Path", "It gets a copy; the original is never changed."]]],
+  directory: ["A directory of the service's machine",
+    [["path", "Path", "It gets a copy; the original is never changed."]]],
   git: ["A git repository", [["url", "URL", ""], ["ref", "Branch, tag or commit", "Empty: the default branch."]]],
-  archive: ["An archive from this machine", [["upload", "File", "zip or tar.", { type: "file", accept: ".zip,.tar,.gz,.tgz,.xz,.bz2" }]]],
+  archive: ["An archive from this machine",
+    [["upload", "File", "zip or tar.", { type: "file", accept: ".zip,.tar,.gz,.tgz,.xz,.bz2" }]]],
 };
 
 export class TaskForm {
@@ -100,7 +102,8 @@ export class TaskForm {
   #field(pointer, label, hint, valueOf = text, { choices, rows, ...attributes } = {}) {
     const id = `field-${pointer.replace("/", "-")}`;
     const shared = { id, "aria-describedby": `${id}-hint ${id}-problem`, ...attributes };
-    const control = choices ? h("select", shared, Object.entries(choices).map(([value, words]) => h("option", { value }, words)))
+    const options = Object.entries(choices ?? {}).map(([value, words]) => h("option", { value }, words));
+    const control = choices ? h("select", shared, options)
       : rows ? h("textarea", { rows, ...shared }) : h("input", { type: "text", spellcheck: "false", ...shared });
     const problem = h("p", { id: `${id}-problem`, class: "problem" });
     this.#controls.set(pointer, { control, problem, valueOf });
