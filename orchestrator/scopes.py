@@ -18,7 +18,7 @@ class Scope(StrEnum):
 
 ALL = frozenset(Scope)
 MCP_PATH = "/mcp"
-OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/", "/web/{name}"})
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/", "/web/{name:path}"})
 """For probes, for clients that are generated, and the files of the web page; they need no token."""
 
 _READ, _SUBMIT, _APPROVE, _ADMIN = (frozenset({scope}) for scope in Scope)

@@ -90,6 +90,7 @@ export class Requests {
       // Never a button: who presses Enter once more must not answer the next request.
       lostFocus: (heir) => (heir?.querySelector("article") ?? byId("requests-title")).focus(),
     });
+    if (items.length === 1 && fresh.length === 1) this.#open(items[0].permissionId, true);
     this.#refuseWithoutScope();
     this.tick();
     const after = [...list.children].map((node) => node.dataset.key);
@@ -155,7 +156,7 @@ export class Requests {
       detailsView(request));
     body.append(answers.node);
     this.#cards.set(id, { request, clock, answers, select, body, title });
-    this.#open(id, this.#cards.size === 1);
+    this.#open(id, false);
     return h("li", {},
       h("article", { class: "request", tabindex: "-1", "aria-labelledby": `${id}-title` },
         h("header", {}, select, h("h3", { id: `${id}-title` }, title),
