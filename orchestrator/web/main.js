@@ -19,11 +19,11 @@ const LOAD_MS = 5000;
 
 const known = new Delegations();
 const requests = new Requests(() => refreshRequests(), known);
-const load = new Load();
 const fleet = new Fleet(known, (filters) => {
   history.replaceState(null, "", fleetAddress(filters));
   showFleet();
 });
+const load = new Load((counts) => fleet.setCounts(counts));
 let form = null;
 /** What the run's view returned, and the id it shows. */
 let unmount = null;
