@@ -168,6 +168,7 @@ function route() {
   const view = name === "" ? "fleet" : name === "new" ? "task" : "run";
   const before = ["fleet", "task", "run"].find((each) => !byId(each).hidden);
   for (const each of ["fleet", "task", "run"]) byId(each).hidden = each !== view;
+  if (before && before !== view) requests.close();
   for (const link of document.querySelectorAll(".top nav a")) {
     if (link.dataset.view === view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
