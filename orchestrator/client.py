@@ -19,7 +19,7 @@ import httpx2
 from pydantic import ValidationError
 
 from ..shared.background import Backoff
-from ..shared.delegation import Delegation, Status, ToolAgentStep
+from ..shared.delegation import Delegation, Status, StatusCounts, ToolAgentStep
 from ..shared.errors import (
     Conflict,
     InboxFull,
@@ -265,6 +265,9 @@ class Client(Service):
 
         body = json.dumps({"olderThanSeconds": older_than, "keepBytes": keep_bytes, "dryRun": dry_run})
         return await self._read("POST", "/v1/delegations:prune", Pruned.model_validate, content=body)
+
+    async def counts(self) -> StatusCounts:
+        return await self._get("/v1/delegations:count", StatusCounts.model_validate)
 
     async def disk(self) -> DiskUsage:
         from ..shared.runs.disk import DiskUsage

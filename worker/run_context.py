@@ -18,7 +18,7 @@ from ..shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepSt
 from ..shared.facts import Trust
 from ..shared.runs.cost import SPENT
 from ..shared.runs.record import FILE_TURNS, OUTPUT, TRUST, Claim, FileTurns
-from ..shared.text import clip
+from ..shared.text import clip, shortened
 from ..shared.wire import now
 from ..shared.wording import line_of
 from .emit import Emitter
@@ -32,6 +32,7 @@ from .workspace.step_changes import StepChanges
 from .workspace.workspace import Workspace
 
 DENIED = "deniedCallCount"
+LAST_STEP_CHARACTERS = 160
 
 
 @dataclass(slots=True)
@@ -104,6 +105,11 @@ class StepLog:
     def last_tool(self) -> str | None:
         """The tool of the step that ended last, masked: a name invented by the model may hold a secret."""
         return self.emit.mask.text(self.ended[-1].tool_name or "") or None if self.ended else None
+
+    @property
+    def last_step(self) -> str | None:
+        """The title of the step that ended last, masked."""
+        return shortened(self.emit.mask.text(self.ended[-1].title), LAST_STEP_CHARACTERS) or None if self.ended else None
 
     def details(self) -> str:
         """Returns the execution log: one line per step."""
@@ -296,6 +302,7 @@ class RunContext:
             turn=self.meter.turns,
             tool_calls=self.meter.tool_calls,
             last_tool=self.steps.last_tool,
+            last_step=self.steps.last_step,
             elapsed_ms=round(self.meter.elapsed * 1000),
             cost_usd=self.meter.usage.cost_usd,
         )
