@@ -1,0 +1,46 @@
+// One HTML file with all of a delegation, to be read anywhere and at any time. It has no script, and its policy permits
+// none, so it is safe whatever a model wrote: every text is a text node, which the browser itself writes as markup.
+
+import { h } from "../dom.js";
+import { cut } from "../text.js";
+import { spanOf } from "./bars.js";
+import { div } from "./elements.js";
+import { nodeView } from "./inspector.js";
+import { axis, axisRow, fillRow, rowParts } from "./timeline.js";
+
+const POLICY = "default-src 'none'; style-src 'unsafe-inline'";
+const BATCH = 200;
+
+const meta = (name, content) => h("meta", { name, content });
+const rulesOf = (sheet) => [...sheet.cssRules].map((rule) => rule.cssText);
+
+/** Rows may be many, so that the page stays usable in between. */
+async function treeView(nodes, span, now, below) {
+  const rows = [];
+  for (const node of nodes) {
+    if (rows.length % BATCH === BATCH - 1) await new Promise((resolve) => setTimeout(resolve));
+    const row = rowParts("summary");
+    fillRow(row, node, span, now);
+    const children = node.kind === "child" ? below(node) : node.children;
+    rows.push(h("details", { class: "kept", open: node.kind === "turn" }, row.element,
+      div("inspector-body", nodeView(node, now)), await treeView(children, span, now, below)));
+  }
+  return rows;
+}
+
+/** The file as a Blob. `parts` are the elements of the page that are to be above the tree. */
+export async function fileOf(title, { parts, tree, now, below }) {
+  const file = document.implementation.createHTMLDocument(cut(title, 200));
+  const span = spanOf(tree, now);
+  const style = h("style");
+  style.textContent = [...document.styleSheets].flatMap(rulesOf).join("\n");
+  const policy = h("meta", { "http-equiv": "Content-Security-Policy", content: POLICY });
+  file.head.prepend(h("meta", { charset: "utf-8" }), policy, meta("viewport", "width=device-width, initial-scale=1"),
+    meta("color-scheme", "light dark"), style);
+  const copies = div("", parts.map((part) => part.cloneNode(true)));
+  for (const each of copies.querySelectorAll("button")) each.remove(); // they would do nothing
+  file.body.append(h("main", { class: "run-view kept-file" }, [...copies.childNodes],
+    h("section", { class: "timeline panel" }, axisRow(axis(span)), await treeView(tree.nodes, span, now, below))));
+  const markup = ["<!doctype html>\n<html lang=\"en\">", file.documentElement.getHTML(), "</html>\n"];
+  return new Blob(markup, { type: "text/html" });
+}
