@@ -30,7 +30,7 @@ export function fleetAddress(filters) {
 
 export class Fleet {
   #known;
-  #filters = {};
+  #filters = Object.fromEntries(FILTERS.map((name) => [name, ""]));
   #limit = PAGE;
   #counts = null;
   #rows = new Map();
