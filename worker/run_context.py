@@ -109,7 +109,9 @@ class StepLog:
     @property
     def last_step(self) -> str | None:
         """The title of the step that ended last, masked."""
-        return shortened(self.emit.mask.text(self.ended[-1].title), LAST_STEP_CHARACTERS) or None if self.ended else None
+        return (
+            shortened(self.emit.mask.text(self.ended[-1].title), LAST_STEP_CHARACTERS) or None if self.ended else None
+        )
 
     def details(self) -> str:
         """Returns the execution log: one line per step."""

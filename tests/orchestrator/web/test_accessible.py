@@ -39,7 +39,9 @@ async def findings(page: Page, axe: str, view: str) -> list[str]:
         await page.evaluate(axe)
         report = await page.evaluate("axe.run({resultTypes: ['violations']})")
         for each in report["violations"]:
-            found += [f"{view}, {scheme}: {each['id']}: {node['target']} {node['html'][:200]}" for node in each["nodes"]]
+            found += [
+                f"{view}, {scheme}: {each['id']}: {node['target']} {node['html'][:200]}" for node in each["nodes"]
+            ]
         if not await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"):
             found.append(f"{view} is wider than {width} px")
     return found
