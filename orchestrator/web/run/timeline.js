@@ -85,14 +85,15 @@ export class Timeline {
   #line = cell("line");
   #head = h("div", { class: "playhead", hidden: true }, cell(""), cell("lane", this.#line));
   #lane = h("div", { class: "rows", role: "presentation" }, this.#head);
-  #size = new ResizeObserver(() => this.#draw());
+  #size = new ResizeObserver(() => requestAnimationFrame(() => this.#draw()));
+  #follows = true;
 
   /** `onSelect(node)`, `onEnter(node)`, `onEscape()`; `onOpen(node)` of a child, whose nodes `below(node)` returns. */
   constructor(handlers) {
     this.#handlers = handlers;
     this.scroller = h("div", {
       class: "tree normal", role: "tree", tabindex: "0", "aria-label": "Turns, steps and waits",
-      onscroll: () => this.#draw(), onclick: (event) => this.#click(event), onkeydown: (event) => this.#key(event),
+      onscroll: () => this.#scrolled(), onclick: (event) => this.#click(event), onkeydown: (event) => this.#key(event),
     }, this.#lane);
     this.tools = div("tools",
       choice("Density", DENSITIES, "normal", (name) => {
@@ -113,12 +114,17 @@ export class Timeline {
 
   /** Takes a tree, the time that it is, the span that is drawn, and where a replay stands, or null. */
   update(tree, now, span, until = null) {
-    const { scrollTop, clientHeight, scrollHeight } = this.scroller;
-    const follows = scrollTop > 0 && scrollTop + clientHeight >= scrollHeight - 2;
     [this.#tree, this.#now, this.#span, this.#until] = [tree, now, span, until];
     this.#axis.lastElementChild.replaceChildren(...axis(span));
     this.redraw();
-    if (follows) this.scroller.scrollTop = this.scroller.scrollHeight;
+    if (this.#follows && !tree.result) this.scroller.scrollTop = this.scroller.scrollHeight;
+  }
+
+  /** A run that goes on is followed until somebody scrolls away from its end. */
+  #scrolled() {
+    const { scrollTop, clientHeight, scrollHeight } = this.scroller;
+    this.#follows = scrollTop + clientHeight >= scrollHeight - 2;
+    this.#draw();
   }
 
   /** The same again, where what is open has changed. */
@@ -141,6 +147,7 @@ export class Timeline {
   select(node) {
     for (let each = node.parent; each; each = each.parent) this.#toggled.delete(each.key);
     this.#active = node.key;
+    this.#follows = false;
     this.redraw();
     this.#reveal();
     this.#handlers.onSelect(node);
