@@ -102,7 +102,8 @@ export class Delegations {
   take(event) {
     const { type, delegationId: id, at } = event;
     if (type === "run_queued" && !this.#items.has(id)) {
-      const item = { id, status: "queued", createdAt: at, request: event.request, progress: NOTHING, result: null };
+      const request = { ...event.request, context: "" }; // it may be long, and no row shows it
+      const item = { id, status: "queued", createdAt: at, request, progress: NOTHING, result: null };
       this.set({ waitsFor: [], pendingPermissions: [], effectiveLimits: event.request.limits, ...item });
       return true;
     }

@@ -30,7 +30,7 @@ export function fleetAddress(filters) {
 
 export class Fleet {
   #known;
-  #filters = {};
+  #filters = Object.fromEntries(FILTERS.map((name) => [name, ""]));
   #limit = PAGE;
   #counts = null;
   #rows = new Map();
@@ -67,15 +67,19 @@ export class Fleet {
     const { status, label, session } = this.#filters;
     const common = [...(label ? [["label", label]] : []), ...(session ? [["session", session]] : [])];
     const list = (more) => get(`v1/delegations?${new URLSearchParams([...common, ...Object.entries(more)])}`);
-    const open = status ? [] : ["running", "waiting", "queued"].map((each) => list({ status: each, limit: MOST }));
-    const newest = list({ limit: this.#limit, ...(status && { status }) });
-    const [counts, page, ...others] = await Promise.all([get("v1/delegations:count"), newest, ...open]);
-    const items = new Map([page, ...others].flatMap((each) => each.items).map((item) => [item.id, item]));
-    this.#counts = counts;
+    // Those that are not finished are needed whatever is shown: they may become it.
+    const open = ["running", "waiting", "queued"].map((each) => list({ status: each, limit: MOST }));
+    const pages = await Promise.all([list({ limit: this.#limit, ...(status && { status }) }), ...open]);
+    const items = new Map(pages.flatMap((page) => page.items).map((item) => [item.id, item]));
     this.#known.load([...items.values()]);
-    byId("delegations-more").hidden = page.nextCursor === null || this.#limit >= MOST;
-    this.#showFilters();
+    byId("delegations-more").hidden = pages[0].nextCursor === null || this.#limit >= MOST;
     this.show();
+  }
+
+  /** Takes how many delegations there are of each status. */
+  setCounts(counts) {
+    this.#counts = { ...counts };
+    this.#showFilters();
   }
 
   /** Takes an event of any delegation; what it changes is drawn a moment later. */
@@ -144,6 +148,7 @@ export class Fleet {
 
   /** Draws all rows; those that stay keep their focus. */
   show() {
+    const focused = document.activeElement;
     const roots = this.#known.trees((item) => this.#wanted(item));
     for (const root of roots) root.urgency = urgencyOf(root);
     for (const group of Object.values(GROUPS)) {
@@ -157,12 +162,13 @@ export class Fleet {
     byId("delegations-none").hidden = roots.length > 0;
     setText(byId("delegations-none"), filtered ? "Nothing matches these filters." :
       "Nothing has been delegated yet. Start with a new task.");
+    if (focused !== document.activeElement && byId("groups").contains(focused)) focused.focus({ preventScroll: true });
   }
 
   #sync(list, nodes) {
     syncList(list, nodes, {
       key: ({ item }) => item.id,
-      create: ({ item }) => this.#create(item),
+      create: ({ item }) => this.#rows.get(item.id) ?? this.#create(item), // it may only have moved to another group
       update: (row, node) => this.#update(row, node),
       lostFocus: (heir) => (heir?.querySelector("a") ?? byId("fleet-title")).focus(),
     });

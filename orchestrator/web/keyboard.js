@@ -26,18 +26,18 @@ export function handleKeys(navigate) {
     if (document.activeElement === byId("search")) byId("search").blur();
     else if (byId("fleet").hidden) navigate("#");
   };
+  const walking = (step) => () => !byId("fleet").hidden && walk(step);
   const keys = {
-    j: () => walk(1), k: () => walk(-1), n: () => navigate("#new"), f: () => navigate("#"), "/": search,
+    j: walking(1), k: walking(-1), n: () => navigate("#new"), f: () => navigate("#"), "/": search,
     "?": () => help.showModal(), Escape: back,
   };
-  document.addEventListener("keydown", (event) => {
+  // On the window, after a view has had the chance to use the key itself.
+  window.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || help.open || event.defaultPrevented) return;
     if (isTyping(event.target) && event.key !== "Escape") return;
     if (isTyping(event.target) && event.target !== byId("search")) return;
     const act = byId("content").hidden ? null : keys[event.key];
-    if (!act) return;
-    event.preventDefault();
-    act();
+    if (act && act() !== false) event.preventDefault();
   });
   byId("help-open").addEventListener("click", () => help.showModal());
   help.addEventListener("click", (event) => event.target === help && help.close());

@@ -29,12 +29,19 @@ const tile = (term, value, more) =>
 
 export class Load {
   #shown = "";
+  #onCounts;
+
+  /** `onCounts` gets how many delegations there are of each status. */
+  constructor(onCounts) {
+    this.#onCounts = onCounts;
+  }
 
   async refresh() {
     const today = new Date();
     today.setHours(0, 0, 0, 0);
     const [workers, counts, { total }] = await Promise.all([get("v1/workers"), get("v1/delegations:count"),
       get(`v1/cost?since=${encodeURIComponent(today.toISOString())}`)]);
+    this.#onCounts(counts);
     const key = JSON.stringify([workers, counts, total]);
     if (key === this.#shown) return;
     this.#shown = key;

@@ -19,11 +19,11 @@ const LOAD_MS = 5000;
 
 const known = new Delegations();
 const requests = new Requests(() => refreshRequests(), known);
-const load = new Load();
 const fleet = new Fleet(known, (filters) => {
   history.replaceState(null, "", fleetAddress(filters));
   showFleet();
 });
+const load = new Load((counts) => fleet.setCounts(counts));
 let form = null;
 /** What the run's view returned, and the id it shows. */
 let unmount = null;
@@ -168,6 +168,7 @@ function route() {
   const view = name === "" ? "fleet" : name === "new" ? "task" : "run";
   const before = ["fleet", "task", "run"].find((each) => !byId(each).hidden);
   for (const each of ["fleet", "task", "run"]) byId(each).hidden = each !== view;
+  if (before && before !== view) requests.close();
   for (const link of document.querySelectorAll(".top nav a")) {
     if (link.dataset.view === view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");

@@ -3,12 +3,10 @@
 const WHOLE = new Intl.NumberFormat();
 const COMPACT = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
 const RELATIVE = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "narrow" });
-const dollars = (digits) => new Intl.NumberFormat(undefined, {
-  style: "currency", currency: "USD", currencyDisplay: "narrowSymbol", minimumFractionDigits: 2,
+const [LARGE, SMALL, TINY] = [2, 3, 4].map((digits) => new Intl.NumberFormat(undefined, {
+  style: "currency", currency: "USD", currencyDisplay: "narrowSymbol", minimumFractionDigits: digits,
   maximumFractionDigits: digits,
-});
-const LARGE = dollars(2);
-const SMALL = dollars(4);
+}));
 const unit = (name, digits = 0) => new Intl.NumberFormat(undefined, {
   style: "unit", unit: name, unitDisplay: "narrow", maximumFractionDigits: digits,
 });
@@ -24,7 +22,8 @@ export const compact = (value) => COMPACT.format(value);
 /** A dash where the price is not known, which is not the same as zero. */
 export function money(usd) {
   if (typeof usd !== "number") return "–";
-  return (Math.abs(usd) < 1 ? SMALL : LARGE).format(usd);
+  const amount = Math.abs(usd);
+  return (amount >= 1 || amount === 0 ? LARGE : amount >= 0.01 ? SMALL : TINY).format(usd);
 }
 
 /** `4m 5s`: the two largest units. */

@@ -90,7 +90,7 @@ export class Requests {
       // Never a button: who presses Enter once more must not answer the next request.
       lostFocus: (heir) => (heir?.querySelector("article") ?? byId("requests-title")).focus(),
     });
-    if (items.length === 1 && fresh.length === 1) this.#open(items[0].permissionId, true);
+    if (items.length === 1 && fresh.length === 1 && byId("task").hidden) this.#open(items[0].permissionId, true);
     this.#refuseWithoutScope();
     this.tick();
     const after = [...list.children].map((node) => node.dataset.key);
@@ -162,6 +162,11 @@ export class Requests {
         h("header", {}, select, h("h3", { id: `${id}-title` }, title),
           h("p", { class: "faint gist" }, task, h("span", {}, cut(gist(request), 200))), clock),
         body));
+  }
+
+  /** Closes all of them, so that another view is seen. */
+  close() {
+    for (const id of this.#cards.keys()) this.#open(id, false);
   }
 
   #open(id, opens) {

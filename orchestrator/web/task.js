@@ -19,14 +19,18 @@ function labelsOf(given) {
   }));
 }
 
-function schemaOf(given) {
+function objectOf(given) {
+  let value;
   try {
-    return JSON.parse(given);
+    value = JSON.parse(given);
   } catch (error) {
     throw new Mistake(`This is not JSON: ${error.message}`);
   }
+  if (Object.prototype.toString.call(value) !== "[object Object]") throw new Mistake("This is not a JSON object.");
+  return value;
 }
 
+const OTHER = "";
 /** Pointer into the request, label, hint, how its value is made of the text, and attributes of its control. */
 const MAIN = [
   ["task", "Task", "What to do, in words that are complete by themselves.", text, { rows: 4, required: true }],
@@ -56,9 +60,11 @@ const MORE = [
   ["labels", "Labels", "key:value, to find it by.", labelsOf],
   ["sessionId", "Session", "The conversation that it belongs to.", text],
   ["priority", "Priority", "0 to 9, higher starts first; default 5.", Number, { type: "number", min: 0, max: 9 }],
-  ["outputSchema", "Output schema", "The JSON Schema of the data that the result has as its output.", schemaOf,
+  ["outputSchema", "Output schema", "The JSON Schema of the data that the result has as its output.", objectOf,
     { rows: 2, spellcheck: "false" }],
   ["systemPrompt", "System prompt", "Who the worker is and how it works, instead of ours.", text, { rows: 2 }],
+  [OTHER, "Other fields", "As JSON, such as after, retry, webhook or protect: see /openapi.json.", objectOf,
+    { rows: 2, spellcheck: "false", placeholder: '{"after": [{"id": "dlg_…"}]}' }],
 ];
 const WORKSPACES = {
   empty: ["An empty folder", []],
@@ -100,7 +106,7 @@ export class TaskForm {
   }
 
   #field(pointer, label, hint, valueOf = text, { choices, rows, ...attributes } = {}) {
-    const id = `field-${pointer.replace("/", "-")}`;
+    const id = `field-${pointer.replace("/", "-") || "other"}`;
     const shared = { id, "aria-describedby": `${id}-hint ${id}-problem`, ...attributes };
     const options = Object.entries(choices ?? {}).map(([value, words]) => h("option", { value }, words));
     const control = choices ? h("select", shared, options)
@@ -122,7 +128,7 @@ export class TaskForm {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.node.requestSubmit();
   }
 
-  /** The request, of the fields that are filled in: an agent may fill in the others. Shows each mistake at its field. */
+  /** The request, of the fields that are filled in: an agent may fill in the others. Shows mistakes at their fields. */
   async #request() {
     const request = {};
     let mistakes = 0;
@@ -131,7 +137,8 @@ export class TaskForm {
       if (!given || control.type === "file") continue;
       try {
         const [name, below] = pointer.split("/");
-        if (below) request[name] = { ...request[name], [below]: valueOf(given) };
+        if (pointer === OTHER) Object.assign(request, valueOf(given));
+        else if (below) request[name] = { ...request[name], [below]: valueOf(given) };
         else request[name] = valueOf(given);
       } catch (error) {
         if (!(error instanceof Mistake)) throw error;

@@ -68,7 +68,7 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         await expect(rows).to_have_text(["an old one"])
         assert page.url == f"{url}/#?status=failed"
         await page.go_back()
-        await expect(rows).to_have_count(5)
+        await expect(rows).to_have_count(4)
         await page.get_by_role("link", name="team:docs").click()
         await expect(rows).to_have_text(["review it all"])
         await page.get_by_role("link", name="Remove the filter label team:docs").click()
