@@ -40,7 +40,8 @@ export function transcriptView({ request, nodes }) {
   }
   const { task, context, expectedOutcome } = request ?? {};
   const list = div("transcript", h("section", { class: "turn" }, h("h3", {}, "Task"), prose(task),
-    context && long("Context", context), expectedOutcome && long("Expected outcome", expectedOutcome)), more);
+    context && [h("h4", {}, "Context"), long("Context", context)],
+    expectedOutcome && [h("h4", {}, "Expected outcome"), long("Expected outcome", expectedOutcome)]), more);
   show();
   return list;
 }

@@ -196,8 +196,9 @@ export class Timeline {
   #draw() {
     if (!this.#tree) return;
     const height = this.#height;
-    const { scrollTop, clientHeight } = this.scroller;
     this.#lane.style.height = `${this.#rows.length * height}px`;
+    const { scrollTop, clientHeight, clientWidth, offsetWidth } = this.scroller;
+    this.#axis.style.marginRight = `${offsetWidth - clientWidth}px`; // as wide as the bar that scrolls
     const first = Math.max(0, Math.floor(scrollTop / height) - SPARE_ROWS);
     const last = Math.ceil((scrollTop + clientHeight) / height) + SPARE_ROWS;
     const visible = this.#rows.slice(first, last);
