@@ -129,7 +129,7 @@ class RunView {
         div("toolbar", this.#timeline.tools, this.#replay.node), this.#timeline.node),
       div("side", now, act), this.#inspector.element);
     const panel = h("div", { role: "tabpanel", id: "run-panel" }, columns, other);
-    const view = h("article", { class: "run-view" },
+    const view = div("run-view",
       h("header", { class: "run-head" }, links, title, meta, problem, numbers),
       div("tab-row", h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, tabs), file), panel);
     return { view, title, links, meta, numbers, problem, tabs, panel, now, act, other, columns };
