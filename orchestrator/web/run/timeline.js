@@ -28,9 +28,10 @@ function choice(label, options, value, onChange) {
 
 /** The elements of a row, which `fillRow` fills. */
 export function rowParts(name = "div") {
-  const names = ["caret", "sign", "title", "detail", "bar", "time", "cost"];
+  const names = ["unseen", "title", "detail", "bar", "time", "cost"];
   const parts = Object.fromEntries(names.map((each) => [each, cell(each)]));
-  const what = cell("what", parts.caret, parts.sign, cell("words", parts.title, parts.detail));
+  for (const each of ["caret", "sign"]) parts[each] = h("span", { class: each, "aria-hidden": "true" });
+  const what = cell("what", parts.caret, parts.sign, parts.unseen, cell("words", parts.title, parts.detail));
   const element = h(name, { class: "tree-row" }, what, cell("lane", parts.bar), parts.time, parts.cost);
   return { element, version: "", ...parts };
 }
@@ -52,6 +53,7 @@ function fillBar(bar, node, span, now, heat) {
 export function fillRow(row, node, span, now, heat = null) {
   row.element.className = `tree-row ${node.kind} ${node.state}`;
   setText(row.sign, signOf(node));
+  setText(row.unseen, WORDS[node.state] ?? "");
   setText(row.time, node.kind === "note" ? "" : duration((node.end ?? now) - node.start));
   if (row.version !== `${node.key}.${node.version}`) {
     row.version = `${node.key}.${node.version}`;
@@ -234,10 +236,8 @@ export class Timeline {
     return this.#shown.get(key);
   }
 
-  #describe({ element, caret, time }, node, level, open) {
-    const label = [node.title, WORDS[node.state], time.textContent].filter(Boolean).join(", ");
-    const selected = node.key === this.#active;
-    const state = { "aria-level": level + 1, "aria-selected": selected, "aria-label": cut(label, LONGEST) };
+  #describe({ element, caret }, node, level, open) {
+    const state = { "aria-level": level + 1, "aria-selected": node.key === this.#active };
     for (const [name, value] of Object.entries(state)) {
       if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
     }

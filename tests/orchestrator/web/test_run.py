@@ -111,7 +111,7 @@ async def test_a_run_is_watched_understood_replayed_and_kept(pages: Pages, tmp_p
         await expect(page.locator("#run h2")).to_be_focused()
         await expect(page.locator(".tree-row.wait")).to_contain_text(["Queued", "Waits for the model's endpoint"])
         await expect(page.locator(".bar.open")).to_have_count(3)  # the turn, its call and the child
-        await row(page, re.compile("^edit pricing.py, succeeded")).click()
+        await row(page, re.compile("^succeeded edit pricing.py")).click()
         await expect(details.get_by_label("Output")).to_have_text(f"Changed 1 place. {HOSTILE}")
         await expect(details.locator(".diff .added")).to_have_text("+a >= b\n")
         await expect(details.get_by_label("Arguments")).to_contain_text("onerror")
@@ -121,10 +121,10 @@ async def test_a_run_is_watched_understood_replayed_and_kept(pages: Pages, tmp_p
         await expect(details.locator(".prose strong")).to_have_text("look")
         await page.keyboard.press("Escape")
         await expect(details).to_be_hidden()
-        await row(page, re.compile("^help ")).locator(".caret").click()
-        await expect(row(page, re.compile(r"^\$ look"))).to_be_visible()
+        await row(page, re.compile(" help ")).locator(".caret").click()
+        await expect(row(page, re.compile(r"\$ look"))).to_be_visible()
         service.happen(id, StepStarted(step=step("test", 2)))
-        await expect(row(page, re.compile(r"^\$ test, running"))).to_be_visible()
+        await expect(row(page, re.compile(r"running \$ test"))).to_be_visible()
 
         ended(service, id, child)
         result = page.locator(".result")
@@ -134,7 +134,7 @@ async def test_a_run_is_watched_understood_replayed_and_kept(pages: Pages, tmp_p
         await result.get_by_role("button", name="Why? pricing.py").click()
         await expect(details.locator(".causes li")).to_contain_text(["Last changed by edit pricing.py", "Turn 1"])
         await details.locator(".causes button").first.click()
-        await expect(row(page, re.compile("^edit pricing.py"))).to_have_attribute("aria-selected", "true")
+        await expect(row(page, re.compile("edit pricing.py"))).to_have_attribute("aria-selected", "true")
         await button(page, "Close the details").click()
         for name, cause in (("Why? check 1", "pricing.py: Last changed"), ("Why? it ended, max turns", "maxTurns of 3")):
             await result.get_by_role("button", name=name).click()
@@ -146,17 +146,17 @@ async def test_a_run_is_watched_understood_replayed_and_kept(pages: Pages, tmp_p
             await button(result, "Download report.md").click()
         assert Path(await (await downloading.value).path()).read_text("utf-8") == "# Report"
         await result.get_by_role("button", name="its step").click()
-        await expect(row(page, re.compile(r"^\$ test, failed"))).to_have_attribute("aria-selected", "true")
+        await expect(row(page, re.compile(r"failed \$ test"))).to_have_attribute("aria-selected", "true")
         await button(page, "Close the details").click()
 
         replay = page.get_by_role("slider", name="Replay")
         await replay.press("Home")
-        await expect(row(page, re.compile("^edit pricing.py"))).to_have_count(0)
+        await expect(row(page, re.compile("edit pricing.py"))).to_have_count(0)
         await button(page, "Play").click()
         await expect(result).to_be_visible()
         await replay.press("Home")
         await button(page, "To the end").click()
-        await expect(row(page, re.compile("^Check 1"))).to_be_visible()
+        await expect(row(page, re.compile("Check 1"))).to_be_visible()
 
         await page.get_by_role("tab", name="Timeline").press("ArrowRight")
         await expect(page.locator(".transcript .call")).to_have_count(3)
@@ -167,7 +167,7 @@ async def test_a_run_is_watched_understood_replayed_and_kept(pages: Pages, tmp_p
         assert page.url == f"{url}/#{id}?tab=usage"
         await page.reload()
         await page.get_by_role("button", name="Turn 2").click()
-        await expect(row(page, re.compile("^Turn 2"))).to_have_attribute("aria-selected", "true")
+        await expect(row(page, re.compile("Turn 2"))).to_have_attribute("aria-selected", "true")
 
         async with page.expect_download() as downloading:
             await button(page, "Download").click()
@@ -193,15 +193,15 @@ async def test_of_five_thousand_steps_those_that_are_seen_are_elements(pages: Pa
             service.happen(id, StepCompleted(step=done))
     async with served(service) as url:
         page = await pages.open(f"{url}/#{id}")
-        await expect(row(page, re.compile(r"^\$ 200-24"))).to_be_visible()  # it follows what happens
+        await expect(row(page, re.compile(r"\$ 200-24"))).to_be_visible()  # it follows what happens
         await page.get_by_role("tree").focus()
         await expect(page.get_by_role("slider", name="Replay")).to_have_attribute("max", "5401")
         await page.keyboard.press("Home")
-        await expect(row(page, re.compile("^Turn 1,"))).to_be_visible()
+        await expect(row(page, re.compile("Turn 1 "))).to_be_visible()
         await page.keyboard.press("End")
-        await expect(row(page, re.compile(r"^\$ 200-24"))).to_be_visible()
+        await expect(row(page, re.compile(r"\$ 200-24"))).to_be_visible()
         assert await page.get_by_role("treeitem").count() < 60
         await button(page, "Fold turns").click()
-        await expect(row(page, re.compile("^Turn 200,"))).to_be_visible()
+        await expect(row(page, re.compile("Turn 200 "))).to_be_visible()
         service.finish(id, summary="All done.")
         await expect(page.locator(".summary")).to_have_text("All done.")
