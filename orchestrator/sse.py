@@ -128,15 +128,10 @@ def _frame(envelope: Envelope, numbered: bool, lines: bool) -> bytes:
     """Returns the frame of an event, made once for all followers of this process."""
     # Transient events have no id, because they cannot be resumed from.
     id = f"id: {envelope.seq}\n" if numbered and envelope.seq is not None else ""
-    return f"{id}event: {envelope.event.type}\ndata: {json_of(envelope, lines)}\n\n".encode()
-
-
-def json_of(envelope: Envelope, lines: bool) -> str:
-    """Returns an event as JSON, with ``lines`` also with its line for people, where it has one."""
     data = envelope.to_json()
     if lines and (line := line_of(envelope.event, envelope.at)) is not None:
-        return f'{data[:-1]},"line":{json.dumps(line)}}}'
-    return data
+        data = f'{data[:-1]},"line":{json.dumps(line)}}}'
+    return f"{id}event: {envelope.event.type}\ndata: {data}\n\n".encode()
 
 
 async def until_disconnect(receive: Receive, work: Awaitable[T]) -> T:

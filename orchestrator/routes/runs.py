@@ -21,7 +21,7 @@ from ...shared.runs.webhooks import Notification
 from ...shared.wire import Wire
 from ..dependencies import Note, Service, body_chunks, body_of, document
 from ..problems import problem_responses
-from ..sse import EventStream, json_of
+from ..sse import EventStream
 from ..uploads import Upload
 from ..workspace_files import FileList
 from .delegations import DelegationId, Filter, Id
@@ -54,7 +54,7 @@ async def _position(
     return int(last_event_id)
 
 
-Lines = Annotated[bool, Query(description="Whether an event has its line for people, too, as `line`.")]
+Lines = Annotated[bool, Query(description="Whether an event of the stream has its line for people, too, as `line`.")]
 
 
 @events_router.get(
@@ -74,8 +74,7 @@ async def stream_events(
     accepted = request.headers.get("accept", "")
     if "application/json" in accepted and "text/event-stream" not in accepted:
         stored = await service.events(id, after)
-        found = ",".join(json_of(envelope, lines) for envelope in stored)
-        return Response(f"[{found}]", media_type="application/json")
+        return Response(f"[{','.join(envelope.to_json() for envelope in stored)}]", media_type="application/json")
     await service.get(id)  # raises NotFound before the status line is sent
     return EventStream(service.follow(id, after), request.app.state.slots, lines=lines)
 

@@ -1,7 +1,7 @@
 // One delegation: live and past on one page, with its tree, its result, its transcript, and what can be done about it.
 
 import { actionsFor } from "./actions.js";
-import { get, serviceNow } from "./api.js";
+import { get, open, serviceNow } from "./api.js";
 import { h, setText } from "./dom.js";
 import { duration, money } from "./numbers.js";
 import { spanOf } from "./run/bars.js";
@@ -22,6 +22,8 @@ import { cut, visible } from "./text.js";
 const DRAW_MS = 120;
 const TICK_MS = 1000;
 const TABS = { timeline: "Timeline", transcript: "Transcript", usage: "Usage", request: "Request" };
+
+const textOf = (path) => open(path).then((answer) => answer.text(), (error) => `# ${error.message}`);
 
 /**
  * Draws a delegation into an element. Returns what removes it again, with the methods `pause` (no connections) and
@@ -46,7 +48,7 @@ class RunView {
   #tab;
   #parts;
   #actions = null;
-  /** What `now` shows: a result, or the version of the work. */
+  /** What `now` shows: the result, or a version of the work. */
   #side = null;
   #closed = false;
   #children;
@@ -70,7 +72,7 @@ class RunView {
     root.replaceChildren(this.#parts.view);
     this.#showTab();
     this.#parts.title.focus({ preventScroll: true });
-    document.addEventListener("keydown", this.#key);
+    document.addEventListener("keydown", this.#key, true);
     this.resume();
   }
 
@@ -80,7 +82,7 @@ class RunView {
     this.#replay.stop();
     this.#timeline.close();
     this.#children.close();
-    document.removeEventListener("keydown", this.#key);
+    document.removeEventListener("keydown", this.#key, true);
     this.#parts.view.remove();
   }
 
@@ -94,7 +96,7 @@ class RunView {
     if (this.#closed || this.#live.result || this.#stream) return;
     this.#refresh();
     const after = this.#events.at(-1)?.seq ?? 0;
-    this.#stream = new EventStream(`v1/delegations/${this.#id}/events?lines=true&after=${after}`, {
+    this.#stream = new EventStream(`v1/delegations/${this.#id}/events?after=${after}`, {
       onEvent: (event) => this.#hear(event),
       onRefused: (error) => setText(this.#parts.problem, visible(error.message)),
     });
@@ -106,6 +108,7 @@ class RunView {
       const delegation = await get(`v1/delegations/${this.#id}`);
       if (!this.#closed) this.#fill(delegation);
     } catch (error) {
+      if (!this.#delegation) setText(this.#parts.title, "Not available");
       setText(this.#parts.problem, visible(error.message));
     }
   }
@@ -126,7 +129,7 @@ class RunView {
         div("toolbar", this.#timeline.tools, this.#replay.node), this.#timeline.node),
       div("side", now, act), this.#inspector.element);
     const panel = h("div", { role: "tabpanel", id: "run-panel" }, columns, other);
-    const view = h("article", { class: "run-view" },
+    const view = div("run-view",
       h("header", { class: "run-head" }, links, title, meta, problem, numbers),
       div("tab-row", h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, tabs), file), panel);
     return { view, title, links, meta, numbers, problem, tabs, panel, now, act, other, columns };
@@ -190,7 +193,7 @@ class RunView {
     const result = this.#tree.result && this.#delegation?.result;
     const turn = this.#tree.turns.at(-1);
     const open = this.#tree.steps.filter(({ end }) => end === null);
-    const side = result || [turn, ...open].map((each) => `${each?.key}.${each?.version}`).join();
+    const side = result ? "result" : [turn, ...open].map((each) => `${each?.key}.${each?.version}`).join();
     if (this.#side === side) return;
     this.#side = side;
     const view = result ? div("panel result", resultView(this.#delegation, this.#explain())) : workView(this.#tree);
@@ -288,7 +291,8 @@ class RunView {
     await this.#children.openAll();
     const { title, meta, numbers, now } = this.#parts;
     const below = (node) => this.#children.below(node.delegation.id, null);
-    const whole = { parts: [title, meta, numbers, now], tree: this.#live, now: this.#now, below };
+    const patch = this.#live.result?.fileChanges.length ? await textOf(`v1/delegations/${this.#id}/patch`) : "";
+    const whole = { parts: [title, meta, numbers, now], patch, tree: this.#live, now: this.#now, below };
     save(await fileOf(title.textContent, whole), `${this.#id}.html`);
     pressed.disabled = false;
   }

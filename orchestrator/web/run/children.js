@@ -39,7 +39,7 @@ export class Children {
     while (!this.#closed && !known.tree.result) {
       const after = known.events.at(-1)?.seq ?? 0;
       const visible = document.visibilityState === "visible";
-      const more = visible ? await get(`v1/delegations/${id}/events?lines=true&after=${after}`).catch(() => []) : [];
+      const more = visible ? await get(`v1/delegations/${id}/events?after=${after}`).catch(() => []) : [];
       for (const event of more) known.tree.add(event);
       known.events.push(...more);
       if (more.length && !this.#closed) this.#onChange();

@@ -1,6 +1,7 @@
 // One HTML file with all of a delegation, to be read anywhere and at any time. It has no script, and its policy permits
 // none, so it is safe whatever a model wrote: every text is a text node, which the browser itself writes as markup.
 
+import { diffView, folded } from "../details.js";
 import { h } from "../dom.js";
 import { cut } from "../text.js";
 import { spanOf } from "./bars.js";
@@ -29,18 +30,20 @@ async function treeView(nodes, span, now, below) {
 }
 
 /** The file as a Blob. `parts` are the elements of the page that are to be above the tree. */
-export async function fileOf(title, { parts, tree, now, below }) {
+export async function fileOf(title, { parts, patch, tree, now, below }) {
   const file = document.implementation.createHTMLDocument(cut(title, 200));
   const span = spanOf(tree, now);
-  const style = h("style");
-  style.textContent = [...document.styleSheets].flatMap(rulesOf).join("\n");
   const policy = h("meta", { "http-equiv": "Content-Security-Policy", content: POLICY });
   file.head.prepend(h("meta", { charset: "utf-8" }), policy, meta("viewport", "width=device-width, initial-scale=1"),
-    meta("color-scheme", "light dark"), style);
-  const copies = div("", parts.map((part) => part.cloneNode(true)));
-  for (const each of copies.querySelectorAll("button")) each.remove(); // they would do nothing
-  file.body.append(h("main", { class: "run-view kept-file" }, [...copies.childNodes],
-    h("section", { class: "timeline panel" }, axisRow(axis(span)), await treeView(tree.nodes, span, now, below))));
-  const markup = ["<!doctype html>\n<html lang=\"en\">", file.documentElement.getHTML(), "</html>\n"];
-  return new Blob(markup, { type: "text/html" });
+    meta("color-scheme", "light dark"));
+  const rows = await treeView(tree.nodes, span, now, below);
+  file.body.append(h("main", { class: "run-view kept-file" }, parts.map((part) => part.cloneNode(true)),
+    patch && h("section", { class: "panel" }, folded("Patch", diffView(patch))),
+    h("section", { class: "timeline panel" }, axisRow(axis(span)), rows)));
+  // Without a script a button does nothing: of those that lead to a step only the words stay.
+  for (const each of file.querySelectorAll("button")) each.replaceWith(each.matches(".link") ? each.textContent : "");
+  const styles = [...document.styleSheets].flatMap(rulesOf).join("\n"); // of the page's own files
+  const head = `<head>${file.head.getHTML()}<style>${styles}</style></head>`;
+  const markup = `<!doctype html>\n<html lang="en">${head}<body>${file.body.getHTML()}</body></html>\n`;
+  return new Blob([markup], { type: "text/html" });
 }

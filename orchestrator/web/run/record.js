@@ -24,7 +24,7 @@ function entryView(node) {
       node.thinking && folded("Thinking", prose(node.thinking)), prose(node.words), node.children.map(entryView));
   }
   if (!step) return text(`between ${node.state}`, [node.title, node.detail].filter(Boolean).map(visible).join(": "));
-  return div(`call step ${node.state}`, text("line", span("sign", signOf(node)), h("strong", {}, visible(node.title))),
+  return div(`call step ${node.state}`, text("flow", span("sign", signOf(node)), h("strong", {}, visible(node.title))),
     step.error && text("problem", visibleBlock(step.error)), step.result && long("Output", step.result),
     step.diff && folded("Diff", diffView(step.diff)), node.children.map(entryView));
 }
@@ -40,7 +40,8 @@ export function transcriptView({ request, nodes }) {
   }
   const { task, context, expectedOutcome } = request ?? {};
   const list = div("transcript", h("section", { class: "turn" }, h("h3", {}, "Task"), prose(task),
-    context && long("Context", context), expectedOutcome && long("Expected outcome", expectedOutcome)), more);
+    context && [h("h4", {}, "Context"), long("Context", context)],
+    expectedOutcome && [h("h4", {}, "Expected outcome"), long("Expected outcome", expectedOutcome)]), more);
   show();
   return list;
 }

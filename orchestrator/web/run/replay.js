@@ -1,7 +1,7 @@
 // The slider that goes back to any event of a run, and plays it from there. At its end it follows what happens now.
 
 import { h, setText } from "../dom.js";
-import { clock, cut, visible } from "../text.js";
+import { clock } from "../text.js";
 
 const PLAY_MS = 80;
 const PLAY_STEPS = 150; // of a whole run, whatever its length
@@ -35,7 +35,7 @@ export class Replay {
     const event = events[(this.position ?? length) - 1];
     if (!event) return;
     setText(this.label, clock(at));
-    this.slider.setAttribute("aria-valuetext", `${clock(at)}: ${cut(visible(event.line ?? event.type), 80)}`);
+    this.slider.setAttribute("aria-valuetext", `${clock(at)}: ${event.type.replaceAll("_", " ")}`);
   }
 
   end() {

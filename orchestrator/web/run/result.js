@@ -9,6 +9,7 @@ import { button, changed, code, div, download, list, prose, span, text } from ".
 
 const MOST_CALL_ERRORS = 50;
 const MOST_FILES = 200;
+const MOST_LINES = 3000;
 const GROUNDS = { base: "before", candidate: "after", canary: "with something broken" };
 const BADGES = {
   verified: "succeeded", evidence: "succeeded", proved: "succeeded", refuted: "failed", tampered: "failed",
@@ -16,15 +17,16 @@ const BADGES = {
 };
 
 const badge = (word) => span(`badge ${BADGES[word] ?? ""}`, visible(word.replaceAll("_", " ")));
-const why = (about, onclick) => button("Why?", onclick, { class: "why quiet", "aria-label": `Why: ${visible(about)}` });
-const section = (title, ...children) => h("section", {}, h("h3", {}, title), children);
+const why = (about, onclick) => button("Why?", onclick, { class: "why quiet", "aria-label": `Why? ${visible(about)}` });
+const section = (title, buttons, ...children) =>
+  h("section", {}, div("flow", h("h3", {}, title), buttons), children);
 
 function checkView(check, index, explain) {
   const { item, tests = {} } = check;
   const grounds = Object.keys(GROUNDS).filter((each) => check[each]);
   const names = Object.entries(tests).map(([kind, all]) => text("", `${visible(kind)}: `, all.map(code)));
   return div("check",
-    div("line", badge(check.outcome), code(item.run ?? item.path ?? (item.paths ?? []).join(", ")),
+    div("flow", badge(check.outcome), code(item.run ?? item.path ?? (item.paths ?? []).join(", ")),
       why(`check ${index + 1}`, () => explain.check(index))),
     text("", visible(check.why)),
     text("faint meta", grounds.map((each) => span("", `${GROUNDS[each]}: ${visible(check[each])}`)),
@@ -36,12 +38,12 @@ function checkView(check, index, explain) {
 function verdictView({ verdict, why: reason, checks, restored, rounds }, explain) {
   const notes = [restored.length && `checked as they were before the run: ${restored.join(", ")}`,
     rounds && `sent back to the model ${count(rounds, "time")}`].filter(Boolean);
-  return section(["Verdict ", badge(verdict)], reason && text("", visible(reason)),
+  return section(["Verdict ", badge(verdict)], null, reason && text("", visible(reason)),
     notes.length > 0 && text("faint", visible(notes.join("; "))),
     list("Checks", "checks", checks.map((each, index) => checkView(each, index, explain))));
 }
 
-const claimView = ({ verdict, claim, evidence }, explain) => div("line",
+const claimView = ({ verdict, claim, evidence }, explain) => div("flow",
   badge(verdict), span("", `“${visible(claim)}”`),
   evidence && button("its step", () => explain.step(evidence), { class: "link" }));
 
@@ -62,17 +64,17 @@ function changesView(id, { fileChanges, leftOut }, explain) {
       if (!fold.open || fold.childElementCount > 1) return;
       const none = "The patch does not have it.";
       const diff = await (loading ??= load()).then((files) => files.get(each.path) ?? none, (error) => error.message);
-      fold.append(diff.startsWith("diff ") ? diffView(diff) : text("faint", visible(diff)));
+      fold.append(diff.startsWith("diff ") ? diffView(diff, MOST_LINES) : text("faint", visible(diff)));
     };
     const fold = folded(changed(each, each.addedLines, each.removedLines), null, { ontoggle: show });
-    return div("line", fold, why(each.path, () => explain.file(each)));
+    return div("flow", fold, why(each.path, () => explain.file(each)));
   };
   const more = fileChanges.length - MOST_FILES;
-  return section(["Changed files ", span("faint", number(fileChanges.length)),
-    download(`v1/delegations/${id}/patch`, `${id}.patch`, "Download the patch")],
-  list("Changed files", "files", fileChanges.slice(0, MOST_FILES).map(fileView)),
-  more > 0 && text("faint", `and ${number(more)} more, which the patch has`),
-  leftOut.map((each) => text("faint", visible(each))));
+  return section(["Changed files ", span("faint", number(fileChanges.length))],
+    download(`v1/delegations/${id}/patch`, `${id}.patch`, "Download the patch"),
+    list("Changed files", "files", fileChanges.slice(0, MOST_FILES).map(fileView)),
+    more > 0 && text("faint", `and ${number(more)} more, which the patch has`),
+    leftOut.map((each) => text("faint", visible(each))));
 }
 
 /** `explain` has `end()`, `check(index)`, `file(change)` and `step(id)`, which show why. */
@@ -81,23 +83,29 @@ export function resultView({ result, id, request }, explain) {
   const calls = result.success ? Math.min(result.failedCallCount, MOST_CALL_ERRORS + 1) : 0;
   const trouble = result.errors.slice(0, result.errors.length - calls);
   const reason = visible(result.terminationReason.replaceAll("_", " "));
+  const { deniedCallCount: denied, failedCallCount: failed } = result;
+  const notes = [denied && `${count(denied, "call")} denied`,
+    result.success && failed > denied && `${count(failed - denied, "step")} failed, then recovered`].filter(Boolean);
   const { undelivered, output, outputStatus, verification: { verdict, claims } } = result;
   const delivered = result.git?.commit && [result.git.branch, result.git.pullRequestUrl].filter(Boolean).join(", ");
-  const artifact = ({ name, version, size: bytes }) => div("line",
+  const artifact = ({ name, version, size: bytes }) => div("flow",
     code(name), span("faint", `${size(bytes)}, version ${version}`),
     download(`v1/delegations/${id}/artifacts/${encodeURIComponent(name)}`, name));
   return [
-    section(["Result ", span("faint", reason), why(`it ended, ${reason}`, explain.end)],
+    section(["Result ", span("faint", reason)], why(`it ended, ${reason}`, explain.end),
+      notes.length > 0 && text("faint", notes.join(", ")),
       trouble.length > 0 && list("Errors", "problem", trouble.map(visible)),
       div("summary", result.summary ? prose(result.summary) : text("faint", "It wrote no summary.")),
       delivered && text("delivered", "Delivered as ", code(delivered)),
       undelivered.length > 0 && text("problem faint", `${count(undelivered.length, "message")} came too late.`)),
     verdict !== "unverified" && verdictView(result.verification, explain),
     claims.length > 0 &&
-      section("Claims of the summary", list("Claims", "claims", claims.map((each) => claimView(each, explain)))),
-    output !== null && section(["Output ", span("faint", visible(outputStatus))], block("Output", visibleJson(output))),
+      section("Claims of the summary", null, list("Claims", "claims", claims.map((each) => claimView(each, explain)))),
+    output !== null &&
+      section(["Output ", span("faint", visible(outputStatus))], null, block("Output", visibleJson(output))),
     result.fileChanges.length > 0 ? changesView(id, result, explain) :
       request.workspace.kind !== "empty" && !result.truncated && text("faint", "No files changed."),
-    result.artifacts.length > 0 && section("Artifacts", list("Artifacts", "files", result.artifacts.map(artifact))),
+    result.artifacts.length > 0 &&
+      section("Artifacts", null, list("Artifacts", "files", result.artifacts.map(artifact))),
   ];
 }

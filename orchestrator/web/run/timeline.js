@@ -28,9 +28,10 @@ function choice(label, options, value, onChange) {
 
 /** The elements of a row, which `fillRow` fills. */
 export function rowParts(name = "div") {
-  const names = ["caret", "sign", "title", "detail", "bar", "time", "cost"];
+  const names = ["unseen", "title", "detail", "bar", "time", "cost"];
   const parts = Object.fromEntries(names.map((each) => [each, cell(each)]));
-  const what = cell("what", parts.caret, parts.sign, cell("words", parts.title, parts.detail));
+  for (const each of ["caret", "sign"]) parts[each] = h("span", { class: each, "aria-hidden": "true" });
+  const what = cell("what", parts.caret, parts.sign, parts.unseen, cell("words", parts.title, parts.detail));
   const element = h(name, { class: "tree-row" }, what, cell("lane", parts.bar), parts.time, parts.cost);
   return { element, version: "", ...parts };
 }
@@ -52,6 +53,7 @@ function fillBar(bar, node, span, now, heat) {
 export function fillRow(row, node, span, now, heat = null) {
   row.element.className = `tree-row ${node.kind} ${node.state}`;
   setText(row.sign, signOf(node));
+  setText(row.unseen, WORDS[node.state] ?? "");
   setText(row.time, node.kind === "note" ? "" : duration((node.end ?? now) - node.start));
   if (row.version !== `${node.key}.${node.version}`) {
     row.version = `${node.key}.${node.version}`;
@@ -85,14 +87,15 @@ export class Timeline {
   #line = cell("line");
   #head = h("div", { class: "playhead", hidden: true }, cell(""), cell("lane", this.#line));
   #lane = h("div", { class: "rows", role: "presentation" }, this.#head);
-  #size = new ResizeObserver(() => this.#draw());
+  #size = new ResizeObserver(() => requestAnimationFrame(() => this.#draw()));
+  #follows = true;
 
   /** `onSelect(node)`, `onEnter(node)`, `onEscape()`; `onOpen(node)` of a child, whose nodes `below(node)` returns. */
   constructor(handlers) {
     this.#handlers = handlers;
     this.scroller = h("div", {
       class: "tree normal", role: "tree", tabindex: "0", "aria-label": "Turns, steps and waits",
-      onscroll: () => this.#draw(), onclick: (event) => this.#click(event), onkeydown: (event) => this.#key(event),
+      onscroll: () => this.#scrolled(), onclick: (event) => this.#click(event), onkeydown: (event) => this.#key(event),
     }, this.#lane);
     this.tools = div("tools",
       choice("Density", DENSITIES, "normal", (name) => {
@@ -113,12 +116,17 @@ export class Timeline {
 
   /** Takes a tree, the time that it is, the span that is drawn, and where a replay stands, or null. */
   update(tree, now, span, until = null) {
-    const { scrollTop, clientHeight, scrollHeight } = this.scroller;
-    const follows = scrollTop > 0 && scrollTop + clientHeight >= scrollHeight - 2;
     [this.#tree, this.#now, this.#span, this.#until] = [tree, now, span, until];
     this.#axis.lastElementChild.replaceChildren(...axis(span));
     this.redraw();
-    if (follows) this.scroller.scrollTop = this.scroller.scrollHeight;
+    if (this.#follows && !tree.result) this.scroller.scrollTop = this.scroller.scrollHeight;
+  }
+
+  /** A run that goes on is followed until somebody scrolls away from its end. */
+  #scrolled() {
+    const { scrollTop, clientHeight, scrollHeight } = this.scroller;
+    this.#follows = scrollTop + clientHeight >= scrollHeight - 2;
+    this.#draw();
   }
 
   /** The same again, where what is open has changed. */
@@ -141,6 +149,7 @@ export class Timeline {
   select(node) {
     for (let each = node.parent; each; each = each.parent) this.#toggled.delete(each.key);
     this.#active = node.key;
+    this.#follows = false;
     this.redraw();
     this.#reveal();
     this.#handlers.onSelect(node);
@@ -189,8 +198,9 @@ export class Timeline {
   #draw() {
     if (!this.#tree) return;
     const height = this.#height;
-    const { scrollTop, clientHeight } = this.scroller;
     this.#lane.style.height = `${this.#rows.length * height}px`;
+    const { scrollTop, clientHeight, clientWidth, offsetWidth } = this.scroller;
+    this.#axis.style.marginRight = `${offsetWidth - clientWidth}px`; // as wide as the bar that scrolls
     const first = Math.max(0, Math.floor(scrollTop / height) - SPARE_ROWS);
     const last = Math.ceil((scrollTop + clientHeight) / height) + SPARE_ROWS;
     const visible = this.#rows.slice(first, last);
@@ -226,10 +236,8 @@ export class Timeline {
     return this.#shown.get(key);
   }
 
-  #describe({ element, caret, time }, node, level, open) {
-    const label = [node.title, WORDS[node.state], time.textContent].filter(Boolean).join(", ");
-    const selected = node.key === this.#active;
-    const state = { "aria-level": level + 1, "aria-selected": selected, "aria-label": cut(label, LONGEST) };
+  #describe({ element, caret }, node, level, open) {
+    const state = { "aria-level": level + 1, "aria-selected": node.key === this.#active };
     for (const [name, value] of Object.entries(state)) {
       if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
     }

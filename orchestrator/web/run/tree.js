@@ -1,6 +1,6 @@
 // The events of one delegation as a tree: turns, in them steps and waits, beside them checks. Knows no document.
 
-import { count } from "../text.js";
+import { answerWords, count } from "../text.js";
 
 const TRANSIENT_TEXT = 4000;
 const LONGEST_CALL_ID = 180; // as in the idempotency keys of child delegations
@@ -8,6 +8,13 @@ const GROUNDS = { base: "before the run", candidate: "with the changes", canary:
 const WAITS = {
   permission: "Waits for permission", subagent: "Waits for a child", shared_prefix: "Waits for a cached prefix",
   rate: "Waits for the model's endpoint", budget: "Waits for the budget",
+};
+
+const NOTES = {
+  message_received: ({ text, by }) => `Message${by ? ` from ${by}` : ""}: ${text}`,
+  wrap_up_requested: ({ reason }) => `Asked to wrap up${reason ? `: ${reason}` : ""}`,
+  delivered: ({ git }) => `Delivered as ${git.branch}`,
+  progress: ({ message }) => message, error: ({ message }) => message,
 };
 
 const isOver = (turn) => turn.reply !== null && turn.reply.toolCalls.length === 0;
@@ -122,14 +129,15 @@ export class Tree {
         Object.assign(this, { limits: event.limits, begun: this.begun ?? at });
         if (this.#queue) {
           this.#close(this.#queue, at, "idle");
-          this.#queue.detail = `then ${event.line ?? "it began"}`;
+          this.#queue.detail = `began on ${event.worker} with ${event.model}`;
         }
         break;
       case "run_resumed":
         for (const node of this.#waits) this.#close(node, at);
         this.#waits = [];
         this.#add({ kind: "retry", state: "warn", start: before, end: at, event,
-          title: `Taken over at turn ${event.fromTurn}`, detail: `${event.reason}, then on ${event.worker}` }, null);
+          title: `Taken over at turn ${event.fromTurn}`,
+          detail: `${event.reason}, then on ${event.worker}` }, this.#now);
         break;
       case "run_retried":
         this.#closeAll(at);
@@ -194,7 +202,8 @@ export class Tree {
       const node = this.#asked.get(event.permissionId);
       if (!node) return;
       node.answer = event;
-      node.detail = `${event.line ?? event.outcome}, ${node.event.step.title}`;
+      const words = answerWords(event.outcome, event.by) + (event.reason ? `: ${event.reason}` : "");
+      node.detail = `${words}, ${node.event.step.title}`;
       this.#close(node, at, event.outcome === "cancel" ? "bad" : "idle");
     } else this.#step(event, at);
   }
@@ -245,9 +254,8 @@ export class Tree {
       const node = this.#messages.get(event.messageId);
       if (node) Object.assign(node, { detail: `read in turn ${event.turn}`, version: node.version + 1 });
     } else {
-      const text = event.message ?? event.text ?? event.line ?? event.type;
       const node = this.#add({ kind: "note", start: at, end: at, event, state: event.type === "error" ? "bad" : "idle",
-        title: event.type.startsWith("message") ? `Message: ${text}` : text }, this.#now);
+        title: NOTES[event.type]?.(event) ?? event.type }, this.#now);
       if (event.messageId) this.#messages.set(event.messageId, node);
     }
   }

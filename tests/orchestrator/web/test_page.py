@@ -68,7 +68,7 @@ async def test_foreign_text_is_text_wherever_it_stands(pages: Pages) -> None:
         for number in range(4):
             await expect(await opened(page, f"{number} {HOSTILE}")).to_be_visible()
         await expect(page.locator(".summary")).to_have_text(HOSTILE)
-        await expect(page.locator(".events")).to_contain_text(HOSTILE)
+        await expect(page.locator(".rows")).to_contain_text(HOSTILE)
         assert await page.locator("img, script:not([src]), iframe, style, a[href^='javascript']").count() == 0
         # What is not seen, or seen in another order, would be executed all the same.
         await expect(page.get_by_label("Command", exact=True)).to_have_text(f"rm \\u202e/ fr- x\\u200b\n{HOSTILE}")
@@ -198,16 +198,16 @@ async def test_events_go_on_after_the_service_was_restarted(pages: Pages) -> Non
         page = await pages.open(url)
         await page.locator("#groups").get_by_role("link", name="the task").click()
         service.happen(id, ProgressMade(message=lines[0]))
-        await expect(page.locator(".events .progress")).to_contain_text([lines[0]])
+        await expect(page.locator(".tree-row.note .title")).to_contain_text([lines[0]])
     await expect(page.locator("#connection")).to_contain_text("Not connected")
     service.happen(id, ProgressMade(message=lines[1]))
     ask(service, id, 1, "meanwhile")
     async with served(service, port=int(url.rpartition(":")[2])):
         await expect(card(page, "meanwhile")).to_be_visible()
         service.happen(id, ProgressMade(message=lines[2]))
-        await expect(page.locator(".events .progress")).to_contain_text(lines[:3])
-        await expect(page.locator(".events .progress")).to_have_count(3)
+        await expect(page.locator(".tree-row.note .title")).to_contain_text(lines[:3])
+        await expect(page.locator(".tree-row.note .title")).to_have_count(3)
         await expect(page.locator("#connection")).to_have_text("Live")
         service.finish(id, summary="All is done.")
         await expect(page.locator(".summary")).to_have_text("All is done.")
-        await expect(page.get_by_role("link", name=re.compile("succeeded.*the task"))).to_be_visible()
+        await expect(page.locator("#run .badge").first).to_have_text("succeeded")
