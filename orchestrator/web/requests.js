@@ -36,6 +36,8 @@ function gist({ details, step, reason }) {
 export class Requests {
   #cards = new Map();
   #reported = new Set();
+  /** Those whose answer is on its way: what became of it is known when it has arrived. */
+  #sent = new Set();
   #loaded = false;
   #onChange;
   #known;
@@ -81,7 +83,7 @@ export class Requests {
     const wanted = new Set(items.map((item) => item.permissionId));
     for (const [id, { request }] of this.#cards) {
       if (wanted.has(id)) continue;
-      this.#report(request, null);
+      if (!this.#sent.has(id)) this.#report(request, null);
       this.#cards.delete(id);
     }
     syncList(list, items, {
@@ -215,10 +217,12 @@ export class Requests {
 
   /** Returns null, or the error for the card. */
   async #send(request, outcome, fields) {
+    this.#sent.add(request.permissionId);
     try {
       await answer(request.permissionId, outcome, fields);
       this.#report(request, outcome, null, fields.reason);
     } catch (error) {
+      this.#sent.delete(request.permissionId);
       if (error.status !== 409 && error.status !== 404) {
         this.#refuseWithoutScope();
         if (error.status === 401) this.#onChange(); // which asks for another token
