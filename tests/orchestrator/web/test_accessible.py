@@ -13,8 +13,8 @@ from tests.architecture.sources import ROOT
 from tests.orchestrator.access_tokens import entry, secret_of, serving, write
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.web.browsing import Pages, ask, button, card, delegated
+from tests.orchestrator.web.eventful import at_work, ended
 from tests.orchestrator.web.test_fleet import family
-from tests.orchestrator.web.test_run import at_work, ended
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -40,7 +40,9 @@ async def findings(page: Page, axe: str, view: str) -> list[str]:
         await page.evaluate(axe)
         report = await page.evaluate("axe.run({resultTypes: ['violations']})")
         for each in report["violations"]:
-            found += [f"{view}, {scheme}: {each['id']}: {node['target']} {node['html'][:200]}" for node in each["nodes"]]
+            found += [
+                f"{view}, {scheme}: {each['id']}: {node['target']} {node['html'][:200]}" for node in each["nodes"]
+            ]
         if not await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"):
             found.append(f"{view} is wider than {width} px")
     return found

@@ -51,7 +51,16 @@ async def test_the_page_is_small_and_comes_packed_to_those_who_can_unpack_it(htt
 
 
 async def test_nothing_else_is_served(http: httpx2.AsyncClient) -> None:
-    for path in ("", "index.html", "__init__.py", "x.js", "..%2fapp.py", "%2e%2e/app.py", "../app.py", "%2fetc%2fpasswd"):
+    for path in (
+        "",
+        "index.html",
+        "__init__.py",
+        "x.js",
+        "..%2fapp.py",
+        "%2e%2e/app.py",
+        "../app.py",
+        "%2fetc%2fpasswd",
+    ):
         assert (await http.get(f"/web/{path}")).status_code == 404, path
 
 

@@ -43,14 +43,18 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         page = await pages.open(url, locale="de-DE", viewport={"width": 1200, "height": 900})
         rows = page.locator(".row-link:visible .task")
         await expect(rows).to_have_text(["review it all", "review b", "review a", "later", "an old one"])
-        await expect(page.locator(".below:visible")).to_contain_text(re.compile(r"2 children · 1 not finished · 1.*0,50"))
+        await expect(page.locator(".below:visible")).to_contain_text(
+            re.compile(r"2 children · 1 not finished · 1.*0,50")
+        )
         await expect(page.locator("#load")).to_contain_text("In the queue1")
         await expect(page.locator("#load")).to_contain_text("Working2 of 8 places")
         filters = page.locator("#filters")
         await expect(filters.get_by_role("link", name="All 5")).to_have_attribute("aria-current", "true")
 
         service.happen(child, TurnStarted(turn=3))
-        service.happen(child, Replied(turn=3, text="Now the tests.", stop_reason="tool_use", usage=Usage(cost_usd=0.25)))
+        service.happen(
+            child, Replied(turn=3, text="Now the tests.", stop_reason="tool_use", usage=Usage(cost_usd=0.25))
+        )
         service.happen(child, StepStarted(step=STEP))
         inner = page.locator(".row-link", has_text="review a")
         await expect(inner).to_contain_text("$ rm -r build — Now the tests.")

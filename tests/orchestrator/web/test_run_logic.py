@@ -1,4 +1,4 @@
-"""What the view of one delegation makes of events: its tree, bars, causes, and the Markdown of summaries. No browser."""
+"""What the view of one delegation makes of events: its tree, bars, causes, and the Markdown of summaries."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def events(*happened: tuple[float, AnyEvent]) -> list[Any]:
 def call(id: str, turn: int, after: float, status: StepStatus = StepStatus.RUNNING, **fields: Any) -> Step:
     at = BEGAN + timedelta(seconds=after)
     title = fields.pop("title", f"$ {id}")
-    return Step(id=id, type="bash", title=title, status=status, tool_name="bash", turn_index=turn, timestamp=at, **fields)
+    return Step(
+        id=id, type="bash", title=title, status=status, tool_name="bash", turn_index=turn, timestamp=at, **fields
+    )
 
 
 def ended(id: str, turn: int, after: float, **fields: Any) -> StepCompleted:
@@ -165,7 +167,7 @@ def test_events_become_a_tree_of_turns_steps_waits_and_retries() -> None:
         ["  retry warn Asks the model again: overloaded", 101, 102.5],
         ["  step good $ a", 103, 105],
         ["  step warn $ b: denied by ci", 103, 106],
-        ["  wait bad Waits for permission: denied by token \"ci\": no, $ b", 104, 106],
+        ['  wait bad Waits for permission: denied by token "ci": no, $ b', 104, 106],
         ["turn live Turn 2: Second.", 106, None],
         ["  wait idle Waits for the model's endpoint: HTTP 529", 107, 110],
         ["  note bad the endpoint fails", 111, 111],
@@ -239,7 +241,10 @@ ENDINGS: list[tuple[TerminationReason, list[str]]] = [
         TerminationReason.MAX_TURNS,
         ["The limit maxTurns of 2 was reached", "2 times: $ make docs", "Failed: $ make docs: exit code 2"],
     ),
-    (TerminationReason.TIMEOUT, ["The limit timeoutSeconds of 600 was reached", "5 s: $ make docs", "1 s: $ make docs"]),
+    (
+        TerminationReason.TIMEOUT,
+        ["The limit timeoutSeconds of 600 was reached", "5 s: $ make docs", "1 s: $ make docs"],
+    ),
     (TerminationReason.BUDGET, ["The budget of tokens or dollars was used up", "$0.5: Turn 2", "$0.25: Turn 1"]),
     (TerminationReason.COMPLETED, ["The model ended its work: its last reply has no more calls"]),
     (TerminationReason.CANCELLED, ["It was cancelled"]),
@@ -280,9 +285,15 @@ def em(name: str, *parts: Any) -> dict[str, Any]:
 
 MARKDOWN: list[tuple[str, list[Any]]] = [
     ("## A `b` #", [{"name": "heading", "level": 2, "parts": ["A ", em("code", "b")]}]),
-    ("one **two *three*** _four_\nfive", [em("p", "one ", em("strong", "two ", em("em", "three")), " ", em("em", "four"), "\nfive")]),
+    (
+        "one **two *three*** _four_\nfive",
+        [em("p", "one ", em("strong", "two ", em("em", "three")), " ", em("em", "four"), "\nfive")],
+    ),
     ("snake_case_name and 2 * 3 * 4 **open", [em("p", "snake_case_name and 2 * 3 * 4 **open")]),
-    ("[x](javascript:x) ![i](https://e.org/i.png) <b>", [em("p", "x (javascript:x)", " ", "i (https://e.org/i.png)", " <b>")]),
+    (
+        "[x](javascript:x) ![i](https://e.org/i.png) <b>",
+        [em("p", "x (javascript:x)", " ", "i (https://e.org/i.png)", " <b>")],
+    ),
     ("```js\na\n\n  *b*\n```\nc", [{"name": "pre", "text": "a\n\n  *b*"}, em("p", "c")]),
     ("| a |\n|---|", [{"name": "pre", "text": "| a |\n|---|"}]),
     ("---\n> a\n> b", [{"name": "hr"}, {"name": "quote", "blocks": [em("p", "a\nb")]}]),
