@@ -109,7 +109,8 @@ class StepLog:
     @property
     def last_step(self) -> str | None:
         """The title of the step that ended last, masked."""
-        return shortened(self.emit.mask.text(self.ended[-1].title), LAST_STEP_CHARACTERS) or None if self.ended else None
+        title = self.emit.mask.text(self.ended[-1].title) if self.ended else ""
+        return shortened(title, LAST_STEP_CHARACTERS) or None
 
     def details(self) -> str:
         """Returns the execution log: one line per step."""

@@ -6,17 +6,17 @@ import { age, compact, money, number } from "./numbers.js";
 import { count, visible } from "./text.js";
 
 /** A bar whose length is a part of its track; styles may be set by a program, but not be attributes. */
-function bar(part, label) {
+function gauge(part, label) {
   const fill = h("span", {});
   fill.style.width = `${Math.round(Math.min(1, part) * 100)}%`;
-  return h("span", { class: part >= 1 ? "bar full" : "bar", role: "img", "aria-label": label }, fill);
+  return h("span", { class: part >= 1 ? "gauge full" : "gauge", role: "img", "aria-label": label }, fill);
 }
 
 function workerRow({ name, model, running, concurrency, sandbox, usage, version, startedAt }) {
   return h("tr", {},
     h("th", { scope: "row" }, visible(name)),
     h("td", {}, visible(model)),
-    h("td", {}, bar(running / concurrency, `${running} of ${concurrency}`),
+    h("td", {}, gauge(running / concurrency, `${running} of ${concurrency}`),
       ` ${number(running)}/${number(concurrency)}`),
     h("td", { class: sandbox ? "problem" : "" }, sandbox ? `no commands: ${visible(sandbox)}` : "sandbox ready"),
     h("td", {}, `${compact(usage.inputTokens + usage.outputTokens + usage.cacheReadTokens)} tokens`),
@@ -51,7 +51,7 @@ export class Load {
     const tokens = usage.inputTokens + usage.outputTokens + usage.cacheReadTokens + usage.cacheWriteTokens;
     byId("load").replaceChildren(
       tile("Workers", number(workers.length),
-        slots ? bar(running / slots, `${running} of ${slots} places taken`) : "none is alive"),
+        slots ? gauge(running / slots, `${running} of ${slots} places taken`) : "none is alive"),
       tile("Working", number(running), slots ? ` of ${number(slots)} places` : ""),
       tile("In the queue", number(counts.queued), ""),
       tile("Cost today", money(usage.costUsd),
