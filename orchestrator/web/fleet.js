@@ -136,7 +136,7 @@ export class Fleet {
   #makeGroups() {
     for (const [name, group] of Object.entries(GROUPS)) {
       group.count = h("span", { class: "faint" });
-      group.list = h("ul", { class: "rows", "aria-labelledby": `group-${name}` });
+      group.list = h("ul", { class: "fleet-rows", "aria-labelledby": `group-${name}` });
       group.more = h("span", { class: "group-actions" });
       group.node = h("section", { class: "group", hidden: true },
         h("header", {}, h("h3", { id: `group-${name}` }, group.title), group.count, group.more), group.list);
@@ -188,7 +188,7 @@ export class Fleet {
           h("span", { class: "now faint" }), cell("turns"), cell("time"), cell("cost"), cell("age")),
         h("span", { class: "chips" }, request.agent && h("span", { class: "chip" }, visible(request.agent)), chips),
         cancelButton("✕", () => [id], (each) => this.#asked(each), `Cancel ${titleOf({ request })}`)),
-      h("p", { class: "below faint", hidden: true }), h("ul", { class: "rows", hidden: true }));
+      h("p", { class: "below faint", hidden: true }), h("ul", { class: "fleet-rows", hidden: true }));
     this.#rows.set(id, row);
     return row;
   }

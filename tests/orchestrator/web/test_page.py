@@ -74,7 +74,7 @@ async def test_foreign_text_is_text_wherever_it_stands(pages: Pages) -> None:
         await expect(card(page, f"2 {HOSTILE}")).to_contain_text("12345678901234567890")
         await expect(page.locator(".diff .added")).to_have_text(f"+{HOSTILE}\n")
         for name in ("Always in this run", "Always this tool", "Always this server", "Change…", "Deny"):
-            await expect(button(page, name)).to_have_count(4)
+            await expect(button(page.locator("#requests"), name)).to_have_count(4)
         await button(page, "Change…").first.click()
         assert await is_as_wide_as_its_screen(page)
         await page.set_viewport_size({"width": 1200, "height": 800})
