@@ -19,7 +19,7 @@ import { whyChanged, whyChecked, whyEnded } from "./run/why.js";
 import { EventStream } from "./stream.js";
 import { cut, visible } from "./text.js";
 
-const DRAW_MS = 120;
+const DRAW_MS = 400;
 const TICK_MS = 1000;
 const TABS = { timeline: "Timeline", transcript: "Transcript", usage: "Usage", request: "Request" };
 

@@ -86,7 +86,7 @@ export class Timeline {
   #axis = axisRow([]);
   #line = cell("line");
   #head = h("div", { class: "playhead", hidden: true }, cell(""), cell("lane", this.#line));
-  #lane = h("div", { class: "rows", role: "presentation" }, this.#head);
+  #lane = h("div", { class: "tree-rows", role: "presentation" }, this.#head);
   #size = new ResizeObserver(() => requestAnimationFrame(() => this.#draw()));
   #follows = true;
 

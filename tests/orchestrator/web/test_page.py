@@ -67,7 +67,7 @@ async def test_foreign_text_is_text_wherever_it_stands(pages: Pages) -> None:
         for number in range(4):
             await expect(await opened(page, f"{number} {HOSTILE}")).to_be_visible()
         await expect(page.locator(".summary")).to_have_text(HOSTILE)
-        await expect(page.locator(".rows")).to_contain_text(HOSTILE)
+        await expect(page.locator(".tree-rows")).to_contain_text(HOSTILE)
         assert await page.locator("img, script:not([src]), iframe, style, a[href^='javascript']").count() == 0
         # What is not seen, or seen in another order, would be executed all the same.
         await expect(page.get_by_label("Command", exact=True)).to_have_text(f"rm \\u202e/ fr- x\\u200b\n{HOSTILE}")

@@ -169,5 +169,5 @@ async def test_a_success_shows_no_error_of_a_step_and_every_answer_names_its_tok
         page = await pages.open(f"{url}/#{id}")
         await expect(page.locator(".result")).to_contain_text("1 call denied, 1 step failed, then recovered")
         await expect(page.locator(".result .problem")).to_have_text("the tool x is missing")
-        await expect(page.locator(".rows")).to_contain_text('approved by token "default"')
-        await expect(page.locator(".rows")).to_contain_text('denied by token "default": do not push')
+        await expect(page.locator(".tree-rows")).to_contain_text('approved by token "default"')
+        await expect(page.locator(".tree-rows")).to_contain_text('denied by token "default": do not push')

@@ -1,4 +1,4 @@
-"""What the view of one delegation makes of events: its tree, bars, causes, and the Markdown of summaries. No browser."""
+"""What the view of one delegation makes of events: its tree, bars, causes, and the Markdown of summaries."""
 
 from __future__ import annotations
 
