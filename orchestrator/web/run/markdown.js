@@ -13,16 +13,16 @@ const SPANS = new RegExp([
 ].join("|"), "gsu");
 
 /** The parts of a paragraph: texts, and `{name, parts}` of `strong`, `em`, `code`. A link is its text and address. */
-export function inline(text, depth = 0) {
-  if (text.length > MOST_INLINE || depth > MOST_DEPTH) return [text];
+export function inline(text) {
+  if (text.length > MOST_INLINE) return [text];
   const parts = [];
   let done = 0;
   for (const { index, 0: whole, groups } of text.matchAll(SPANS)) {
     const { code, strong = groups.bold, em = groups.italic, label, address, plain } = groups;
     if (index > done) parts.push(text.slice(done, index));
     if (code) parts.push({ name: "code", parts: [code.replace(/^ (.*) $/su, "$1")] });
-    else if (strong) parts.push({ name: "strong", parts: inline(strong, depth + 1) });
-    else if (em) parts.push({ name: "em", parts: inline(em, depth + 1) });
+    else if (strong) parts.push({ name: "strong", parts: inline(strong) });
+    else if (em) parts.push({ name: "em", parts: inline(em) });
     else parts.push(plain ?? (label === address ? label : `${label} (${address})`));
     done = index + whole.length;
   }

@@ -38,10 +38,9 @@ export class Tree {
   #turnsByNumber = new Map();
   #asked = new Map();
   #messages = new Map();
-  #waits = [];
+  #waiting = null;
   #turn = null;
   #queue = null;
-  #try = 0;
   #number = 0;
   #prefix;
 
@@ -108,11 +107,10 @@ export class Tree {
   }
 
   #closeAll(at) {
-    for (const node of [...this.#waits, ...this.#asked.values(), ...this.stepsById.values()]) {
-      if (node.end === null) this.#close(node, at, "warn"); // how it ended is not known
+    for (const node of [this.#waiting, this.#queue, ...this.#asked.values(), ...this.stepsById.values()]) {
+      if (node?.end === null) this.#close(node, at, "warn"); // how it ended is not known
     }
-    this.#waits = [];
-    if (this.#queue) this.#close(this.#queue, at);
+    this.#waiting = null;
     this.#closeTurn(at);
   }
 
@@ -133,15 +131,14 @@ export class Tree {
         }
         break;
       case "run_resumed":
-        for (const node of this.#waits) this.#close(node, at);
-        this.#waits = [];
+        if (this.#waiting) this.#close(this.#waiting, at, "idle");
+        this.#waiting = null;
         this.#add({ kind: "retry", state: "warn", start: before, end: at, event,
           title: `Taken over at turn ${event.fromTurn}`,
           detail: `${event.reason}, then on ${event.worker}` }, this.#now);
         break;
       case "run_retried":
         this.#closeAll(at);
-        this.#try += 1;
         this.#turn = null;
         this.#turnsByNumber.clear();
         this.stepsById.clear();
@@ -161,7 +158,7 @@ export class Tree {
     if (event.type === "turn_started") {
       const known = this.#turnsByNumber.get(event.turn);
       if (known !== this.#turn) this.#closeTurn(at);
-      this.#turn = known ?? this.#add({ kind: "turn", start: at, number: event.turn, try: this.#try, reply: null,
+      this.#turn = known ?? this.#add({ kind: "turn", start: at, reply: null,
         words: "", thinking: "" }, null);
       Object.assign(this.#turn, { state: "live", end: null, title: `Turn ${event.turn}` });
       if (known) return;
@@ -226,19 +223,14 @@ export class Tree {
 
   #wait(event, at) {
     if (event.type === "resumed_waiting") {
-      const started = at - event.seconds * 1000;
-      const open = this.#waits.filter((each) => each.end === null);
-      const distance = (each) => Math.abs(each.start - started);
-      const node = open.toSorted((one, other) => distance(one) - distance(other))[0];
-      if (!node) return;
-      this.#close(node, at, "idle");
-      this.#waits = open.filter((each) => each !== node);
+      if (this.#waiting) this.#close(this.#waiting, at, "idle");
+      this.#waiting = null;
       return;
     }
     const asked = [...this.#asked].some(([id, node]) => node.end === null && event.detail.includes(id));
     if (event.why === "permission" && asked) return; // the request has a node of its own
-    this.#waits.push(this.#add({ kind: "wait", state: "warn", start: at, event,
-      title: WAITS[event.why] ?? "Waits", detail: event.detail }, this.#now));
+    this.#waiting = this.#add({ kind: "wait", state: "warn", start: at, event,
+      title: WAITS[event.why] ?? "Waits", detail: event.detail }, this.#now);
   }
 
   #other(event, at, before) {

