@@ -40,6 +40,9 @@ export async function fileOf(title, { parts, patch, tree, now, below }) {
   file.body.append(h("main", { class: "run-view kept-file" }, parts.map((part) => part.cloneNode(true)),
     patch && h("section", { class: "panel" }, folded("Patch", diffView(patch))),
     h("section", { class: "timeline panel" }, axisRow(axis(span)), rows)));
+  for (const each of file.querySelectorAll(".result .files details")) { // the patch has what they would load
+    if (each.childElementCount === 1) each.replaceWith(...each.firstElementChild.childNodes);
+  }
   // Without a script a button does nothing: of those that lead to a step only the words stay.
   for (const each of file.querySelectorAll("button")) each.replaceWith(each.matches(".link") ? each.textContent : "");
   const styles = [...document.styleSheets].flatMap(rulesOf).join("\n"); // of the page's own files
