@@ -91,6 +91,11 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         assert page.url == f"{url}/#{parent}"
         await page.keyboard.press("Escape")
         await expect(page.locator(":focus .task")).to_have_text("review it all")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="review it all")).to_be_visible()
+        await page.keyboard.press("/")
+        await expect(page.get_by_label("Filter by text")).to_be_focused()
+        await page.keyboard.press("Escape")
         await page.keyboard.press("?")
         await expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
         await button(page, "Close").click()
