@@ -139,7 +139,7 @@ class RunView {
     this.#delegation = delegation;
     const { title, links, meta, numbers, problem, act } = this.#parts;
     setText(problem, "");
-    setText(title, cut(delegation.request.task, 160));
+    setText(title, cut(delegation.request.task.trim().split("\n")[0], 160));
     links.replaceChildren(...crumbs(delegation));
     meta.replaceChildren(...metaOf(delegation));
     numbers.replaceChildren(numbersOf(delegation));
