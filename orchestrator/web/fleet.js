@@ -122,7 +122,10 @@ export class Fleet {
     if (byId("fleet").hidden) return;
     for (const [id, row] of this.#rows) {
       const item = this.#known.get(id);
-      if (item && !isFinished(item)) setText(row.querySelector(".time"), facts(item).time);
+      if (!item) continue;
+      const { time, age } = facts(item);
+      setText(row.querySelector(".time"), time);
+      setText(row.querySelector(".age"), age);
     }
   }
 
@@ -146,7 +149,7 @@ export class Fleet {
       byId("groups").append(group.node);
     }
     const several = () => this.#known.all.filter((item) => !isFinished(item) && this.#wanted(item)).map(({ id }) => id);
-    GROUPS.open.more.append(cancelButton("Cancel all…", several, (id) => this.#asked(id)));
+    GROUPS.open.more.append(cancelButton("Cancel all…", several, (...asked) => this.#asked(...asked)));
   }
 
   /** Draws all rows; those that stay keep their focus. */
@@ -190,7 +193,7 @@ export class Fleet {
         h("a", { class: "row-link", href: `#${id}` }, cell("state"), h("span", { class: "task" }, titleOf({ request })),
           h("span", { class: "now faint" }), cell("turns"), cell("time"), cell("cost"), cell("age")),
         h("span", { class: "chips" }, request.agent && h("span", { class: "chip" }, visible(request.agent)), chips),
-        cancelButton("✕", () => [id], (each) => this.#asked(each), `Cancel ${titleOf({ request })}`)),
+        cancelButton("✕", () => [id], (...asked) => this.#asked(...asked), `Cancel ${titleOf({ request })}`)),
       h("p", { class: "below faint", hidden: true }), h("ul", { class: "fleet-rows", hidden: true }));
     this.#rows.set(id, row);
     return row;
