@@ -13,8 +13,10 @@ export const isId = (text) => /^dlg_[0-9a-z]{26}$/u.test(text);
 export const statusText = ({ status, paused }) =>
   paused ? "‖ paused" : `${SIGNS[status] ?? ""} ${visible(status)}`.trim();
 export const statusClass = ({ status, paused }) => (paused ? "waiting" : SIGNS[status] ? status : "");
+/** One line of a text that may be megabytes. */
+export const inShort = (text, width) => cut(String(text ?? "").slice(0, 8 * width), width);
 /** The first line of the task. */
-export const titleOf = ({ request }) => cut(request.task.trim().split("\n", 1)[0], 160);
+export const titleOf = ({ request }) => inShort(request.task.trim().split("\n", 1)[0], 160);
 
 /** Milliseconds of work, or since the start for one that is not finished; null before. */
 export function elapsed({ startedAt, result }) {

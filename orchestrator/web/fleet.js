@@ -2,13 +2,16 @@
 
 import { get, scopes } from "./api.js";
 import { cancelButton } from "./actions.js";
-import { elapsed, facts, isFinished, STATUSES, statusClass, statusText, titleOf } from "./delegations.js";
+import {
+  elapsed, facts, inShort, isFinished, STATUSES, statusClass, statusText, titleOf,
+} from "./delegations.js";
 import { byId, h, setText, syncList } from "./dom.js";
 import { compact, duration, money, number } from "./numbers.js";
 import { count, cut, visible } from "./text.js";
 
 const PAGE = 100;
 const MOST = 500;
+const SEARCHED = 10_000; // characters of each text
 const FILTERS = ["status", "label", "session", "text"];
 const GROUPS = {
   open: { title: "Running", holds: (node) => node.active && node.urgency > 0 },
@@ -119,7 +122,10 @@ export class Fleet {
     if (byId("fleet").hidden) return;
     for (const [id, row] of this.#rows) {
       const item = this.#known.get(id);
-      if (item && !isFinished(item)) setText(row.querySelector(".time"), facts(item).time);
+      if (!item) continue;
+      const { time, age } = facts(item);
+      setText(row.querySelector(".time"), time);
+      setText(row.querySelector(".age"), age);
     }
   }
 
@@ -130,7 +136,7 @@ export class Fleet {
     const [key, ...value] = label.split(":");
     if (label && item.request.labels[key] !== value.join(":")) return false;
     const words = [item.id, item.request.task, item.request.agent, item.now, item.intent, item.result?.summary];
-    return !text || words.some((each) => each?.toLowerCase().includes(text.toLowerCase()));
+    return !text || words.some((each) => each?.slice(0, SEARCHED).toLowerCase().includes(text.toLowerCase()));
   }
 
   #makeGroups() {
@@ -143,7 +149,7 @@ export class Fleet {
       byId("groups").append(group.node);
     }
     const several = () => this.#known.all.filter((item) => !isFinished(item) && this.#wanted(item)).map(({ id }) => id);
-    GROUPS.open.more.append(cancelButton("Cancel all…", several, (id) => this.#asked(id)));
+    GROUPS.open.more.append(cancelButton("Cancel all…", several, (...asked) => this.#asked(...asked)));
   }
 
   /** Draws all rows; those that stay keep their focus. */
@@ -187,7 +193,7 @@ export class Fleet {
         h("a", { class: "row-link", href: `#${id}` }, cell("state"), h("span", { class: "task" }, titleOf({ request })),
           h("span", { class: "now faint" }), cell("turns"), cell("time"), cell("cost"), cell("age")),
         h("span", { class: "chips" }, request.agent && h("span", { class: "chip" }, visible(request.agent)), chips),
-        cancelButton("✕", () => [id], (each) => this.#asked(each), `Cancel ${titleOf({ request })}`)),
+        cancelButton("✕", () => [id], (...asked) => this.#asked(...asked), `Cancel ${titleOf({ request })}`)),
       h("p", { class: "below faint", hidden: true }), h("ul", { class: "fleet-rows", hidden: true }));
     this.#rows.set(id, row);
     return row;
@@ -265,8 +271,8 @@ export class Fleet {
 /** One line: what it does, and why; of a finished one what came of it. */
 function nowText(item) {
   if (item.asked) return item.asked;
-  if (item.result) return cut(item.result.summary || (item.result.errors.at(-1) ?? ""), 200);
+  if (item.result) return inShort(item.result.summary || item.result.errors.at(-1), 200);
   if (item.waitsFor?.length) return `waits for ${count(item.waitsFor.length, "delegation")}`;
   const now = item.now ?? item.progress.lastStep ?? item.progress.lastTool ?? "";
-  return [now, item.intent].filter(Boolean).map((each) => cut(each, 140)).join(" — ");
+  return [now, item.intent].filter(Boolean).map((each) => inShort(each, 140)).join(" — ");
 }

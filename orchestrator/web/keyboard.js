@@ -19,8 +19,11 @@ function walk(step) {
 export function handleKeys(navigate) {
   const help = byId("help");
   const search = () => {
-    if (byId("fleet").hidden) navigate("#");
-    requestAnimationFrame(() => byId("search").focus());
+    const focus = () => byId("search").focus();
+    if (byId("fleet").hidden) {
+      window.addEventListener("hashchange", focus, { once: true }); // after the view has changed
+      navigate("#");
+    } else focus();
   };
   const back = () => {
     if (document.activeElement === byId("search")) byId("search").blur();

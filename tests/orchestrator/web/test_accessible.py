@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.async_api import Page, expect
@@ -34,7 +35,8 @@ def axe() -> str:
 async def findings(page: Page, axe: str, view: str) -> list[str]:
     """What is wrong with the page as it is shown, in both schemes and at two widths."""
     found: list[str] = []
-    for scheme, width in (("light", 1200), ("dark", 360)):
+    seen: list[tuple[Literal["light", "dark"], int]] = [("light", 1200), ("dark", 360)]
+    for scheme, width in seen:
         await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         await page.set_viewport_size({"width": width, "height": 800})
         await page.evaluate(axe)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
 from deputize.shared.delegation import Status, TerminationReason, Usage
+from deputize.shared.errors import Unavailable
 from deputize.shared.events import Replied, StepStarted, TurnStarted
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_permissions import STEP
@@ -30,10 +31,6 @@ async def family(service: FakeService) -> tuple[str, str]:
     service.finish(failed, TerminationReason.ERROR, summary="It is broken.")
     await service.create(DelegationRequest(task="later"))
     return parent, child
-
-
-def row(page: Page, title: str) -> str:
-    return page.locator("li", has=page.locator(".row-link", has_text=title)).last
 
 
 async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pages: Pages) -> None:
@@ -76,6 +73,10 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         await page.get_by_role("link", name="team:docs").click()
         await expect(rows).to_have_text(["review it all"])
         await page.get_by_role("link", name="Remove the filter label team:docs").click()
+        await page.get_by_role("link", name="session s-1").click()
+        await expect(rows).to_have_text(["review it all"])
+        assert page.url == f"{url}/#?session=s-1"
+        await page.get_by_role("link", name="Remove the filter session s-1").click()
         await page.keyboard.press("/")
         await page.keyboard.type("BROKEN")
         await expect(rows).to_have_text(["an old one"])
@@ -91,6 +92,11 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         assert page.url == f"{url}/#{parent}"
         await page.keyboard.press("Escape")
         await expect(page.locator(":focus .task")).to_have_text("review it all")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="review it all")).to_be_visible()
+        await page.keyboard.press("/")
+        await expect(page.get_by_label("Filter by text")).to_be_focused()
+        await page.keyboard.press("Escape")
         await page.keyboard.press("?")
         await expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
         await button(page, "Close").click()
@@ -115,7 +121,15 @@ async def test_one_or_all_that_are_shown_are_cancelled_after_a_second_click(page
         await line.locator(".cancel").click()
         await until(lambda: cancelled() == [5])
         await expect(page.locator("#groups")).to_contain_text("Finished")
+        line = page.locator(".row-line", has_text="number 3")
+        service.away = Unavailable("Redis is away")
+        await line.hover()
+        await button(line, "Cancel number 3").click()
+        await line.locator(".cancel").click()
+        await expect(page.locator("#announcements")).to_have_text("Not cancelled: Redis is away")
         service.away = None
+        service.happen(ids[3], StepStarted(step=STEP))
+        await expect(line).to_contain_text("$ rm -r build")
         await button(page, "Cancel all…").click()
         await button(page, "Cancel 2 delegations?").click()
         await until(lambda: cancelled() == [1, 3, 5])

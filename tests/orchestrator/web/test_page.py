@@ -80,6 +80,18 @@ async def test_foreign_text_is_text_wherever_it_stands(pages: Pages) -> None:
         await page.set_viewport_size({"width": 1200, "height": 800})
         assert await is_as_wide_as_its_screen(page)
 
+        terrible = await delegated(service, f"\x1b[31mred\x1b[0m {HIDDEN}{'x' * 10**6}")
+        service.finish(terrible, summary=f"{HIDDEN}\x1b]0;title\x07{'y' * 10**6}")
+        await page.goto(f"{url}/#")
+        row = page.locator(".row-link", has_text="red")
+        await expect(row).to_contain_text(r"\x1b[31mred\x1b[0m rm \u202e/ fr- x\u200bxxx")
+        await expect(row).to_contain_text(r"rm \u202e/ fr- x\u200b\x1b]0;title\x07yyy")
+        await expect(page.locator(".row-link", has_text=HOSTILE)).to_be_visible()
+        assert await page.locator("img, script:not([src]), iframe, style, a[href^='javascript']").count() == 0
+        for width in (1200, 360):
+            await page.set_viewport_size({"width": width, "height": 800})
+            assert await is_as_wide_as_its_screen(page)
+
 
 async def test_a_token_is_asked_for_and_what_it_may_not_do_is_explained(pages: Pages, tmp_path: Path) -> None:
     service = FakeService()
