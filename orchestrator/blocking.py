@@ -107,6 +107,7 @@ class SyncOrchestrator:
     webhooks = _blocking(Orchestrator.webhooks)
     redeliver = _blocking(Orchestrator.redeliver)
     prune = _blocking(Orchestrator.prune)
+    counts = _blocking(Orchestrator.counts)
     disk = _blocking(Orchestrator.disk)
     cost = _blocking(Orchestrator.cost)
     audit = _blocking(Orchestrator.audit)

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from ..shared import traceparent
 from ..shared.background import Backoff
-from ..shared.delegation import Delegation, Status, ToolAgentStep
+from ..shared.delegation import Delegation, Status, StatusCounts, ToolAgentStep
 from ..shared.errors import (
     Conflict,
     InboxFull,
@@ -271,6 +271,9 @@ class Client(Service):
 
         body = json.dumps({"olderThanSeconds": older_than, "keepBytes": keep_bytes, "dryRun": dry_run})
         return await self._read("POST", "/v1/delegations:prune", Pruned.model_validate, content=body)
+
+    async def counts(self) -> StatusCounts:
+        return await self._get("/v1/delegations:count", StatusCounts.model_validate)
 
     async def disk(self) -> DiskUsage:
         from ..shared.runs.disk import DiskUsage

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from ..shared import bus, traceparent
 from ..shared.connection import REDIS_DOWN, connect
-from ..shared.delegation import Delegation, Status, ToolAgentStep
+from ..shared.delegation import Delegation, Status, StatusCounts, ToolAgentStep
 from ..shared.errors import Invalid, OutOfSpace, TooLarge, Unavailable
 from ..shared.events import Envelope, StepCompleted
 from ..shared.fleet import Fleet, ToolCard, WorkerCard
@@ -221,6 +221,10 @@ class Delegations(Service):
             )
             items = await permissions.with_pending(self.store.redis, page.items)
             return PageOf(items=items, next_cursor=page.next_cursor)
+
+    async def counts(self) -> StatusCounts:
+        async with _redis_guard(self._settings):
+            return await self.store.counts()
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         recheck = LOCAL_RECHECK_SECONDS if self._settings.local else bus.RECHECK_SECONDS

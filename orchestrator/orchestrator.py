@@ -386,6 +386,7 @@ class Orchestrator:
     redeliver = _of_service(Service.redeliver)
     permissions = _of_service(Service.permissions)
     prune = _of_service(Service.prune)
+    counts = _of_service(Service.counts)
     disk = _of_service(Service.disk)
     cost = _of_service(Service.cost)
     audit = _of_service(Service.audit)

@@ -20,7 +20,7 @@ class Scope(StrEnum):
 
 ALL = frozenset(Scope)
 MCP_PATH = "/mcp"
-OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/", "/web/{name}"})
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/", "/web/{name:path}"})
 """For probes, for clients that are generated, and the files of the web page; they need no token."""
 
 _READ, _SUBMIT, _APPROVE, _ADMIN, _METRICS = (frozenset({scope}) for scope in Scope)
@@ -41,6 +41,7 @@ ROUTES: Mapping[tuple[str, str], frozenset[Scope]] = {
     ("PUT", "/v1/uploads"): _SUBMIT,
     ("GET", "/v1/cost"): _READ,
     ("GET", "/v1/delegations"): _READ,
+    ("GET", "/v1/delegations:count"): _READ,
     ("GET", "/v1/delegations/{id}"): _READ,
     ("GET", "/v1/delegations/{id}/artifacts/{name}"): _READ,
     ("GET", "/v1/delegations/{id}/events"): _READ,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from ..shared.delegation import Delegation, Status, ToolAgentResult, ToolAgentStep
+from ..shared.delegation import Delegation, Status, StatusCounts, ToolAgentResult, ToolAgentStep
 from ..shared.errors import Conflict, Unavailable
 from ..shared.events import Envelope
 from ..shared.facts import MergeConflict
@@ -110,6 +110,10 @@ class Service(Protocol):
         parent: str | None = None,
     ) -> PageOf:
         """Returns a filtered page, newest first; ``cursor`` is that of the previous page."""
+        ...
+
+    async def counts(self) -> StatusCounts:
+        """Returns how many delegations there are of each status."""
         ...
 
     def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:

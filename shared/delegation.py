@@ -333,10 +333,29 @@ class Progress(Wire):
     """Tool calls so far."""
     last_tool: str | None = None
     """The tool of the latest call."""
+    last_step: str | None = None
+    """The latest call in a few words, as its step's title has them."""
     elapsed_ms: int = 0
     """Milliseconds of work so far."""
     cost_usd: float | None = None
     """US dollars so far; null where the price is not known."""
+
+
+class StatusCounts(Wire):
+    """How many delegations there are of each status, of those whose records are kept."""
+
+    queued: int = 0
+    """Those that no worker has begun with, or that are to be tried again."""
+    running: int = 0
+    """Those that a worker executes."""
+    waiting: int = 0
+    """Those whose run waits: for a permission, for child delegations, for the model's service."""
+    succeeded: int = 0
+    """Those that completed."""
+    failed: int = 0
+    """Those that an error, a limit or a refuted check ended."""
+    cancelled: int = 0
+    """Those that were cancelled or wrapped up."""
 
 
 class Delegation(Wire):

@@ -21,7 +21,7 @@ from ..shared.log import bind
 from ..shared.metrics import SANDBOX_FAILURES, TOOL
 from ..shared.runs.cost import MODEL, SPENT
 from ..shared.runs.record import FILE_TURNS, OUTPUT, TRACE, TRUST, Claim, FileTurns
-from ..shared.text import clip
+from ..shared.text import clip, shortened
 from ..shared.traceparent import trace_id_of
 from ..shared.wire import now
 from ..shared.wording import line_of
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .tracing.run_trace import RunTrace
 
 DENIED = "deniedCallCount"
+LAST_STEP_CHARACTERS = 160
 
 
 @dataclass(slots=True)
@@ -112,6 +113,12 @@ class StepLog:
     def last_tool(self) -> str | None:
         """The tool of the step that ended last, masked: a name invented by the model may hold a secret."""
         return self.emit.mask.text(self.ended[-1].tool_name or "") or None if self.ended else None
+
+    @property
+    def last_step(self) -> str | None:
+        """The title of the step that ended last, masked."""
+        title = self.emit.mask.text(self.ended[-1].title) if self.ended else ""
+        return shortened(title, LAST_STEP_CHARACTERS) or None
 
     def details(self) -> str:
         """Returns the execution log: one line per step."""
@@ -347,6 +354,7 @@ class RunContext:
             turn=self.meter.turns,
             tool_calls=self.meter.tool_calls,
             last_tool=self.steps.last_tool,
+            last_step=self.steps.last_step,
             elapsed_ms=round(self.meter.elapsed * 1000),
             cost_usd=self.meter.usage.cost_usd,
         )

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, field_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
-from ...shared.delegation import Delegation, Status, ToolAgentStep
+from ...shared.delegation import Delegation, Status, StatusCounts, ToolAgentStep
 from ...shared.errors import Conflict, Invalid, TooLarge
 from ...shared.message import MAX_MESSAGE_BYTES, MessageRequest, SentMessage
 from ...shared.request import (
@@ -197,6 +197,12 @@ async def list_delegations(service: Service, wanted: Annotated[DelegationFilter,
         limit=wanted.limit,
         cursor=wanted.cursor,
     )
+
+
+@router.get("/delegations:count", responses=problem_responses())
+async def count_delegations(service: Service) -> StatusCounts:
+    """Returns how many delegations there are of each status."""
+    return await service.counts()
 
 
 @router.get("/delegations/{id}", responses=problem_responses(404, 422))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from hashlib import sha256
 from pathlib import Path
 
@@ -38,17 +40,21 @@ HEADERS = {
 
 def routes() -> list[Route]:
     """Returns the routes of the page, which need no token: it holds nothing but what is in the wheel."""
-    files = {path.name: path.read_bytes() for path in FOLDER.iterdir() if path.suffix in TYPES}
-    etags = {name: f'"{sha256(content).hexdigest()[:32]}"' for name, content in files.items()}
+    paths = [path for path in FOLDER.rglob("*") if path.suffix in TYPES]
+    files = {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in paths}
+    small = {name: gzip.compress(content, mtime=0) for name, content in files.items()}
+    etags = {name: f'W/"{sha256(content).hexdigest()[:32]}"' for name, content in files.items()}
 
     async def get_file(request: Request) -> Response:
         # A name in a dictionary, never a path: nothing else on this machine can be named.
         name = request.path_params.get("name", INDEX)
         if name not in files or (name == INDEX and request.url.path != "/"):
             raise HTTPException(404)
-        headers = {**HEADERS, "ETag": etags[name]}
+        headers = {**HEADERS, "ETag": etags[name], "Vary": "Accept-Encoding"}
         if etags[name] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        return Response(files[name], headers=headers, media_type=TYPES[Path(name).suffix])
+        packs = re.search(r"\bgzip\b(?!\s*;\s*q=0)", request.headers.get("accept-encoding", ""))
+        headers |= {"Content-Encoding": "gzip"} if packs else {}
+        return Response((small if packs else files)[name], headers=headers, media_type=TYPES[Path(name).suffix])
 
-    return [Route(path, get_file, methods=["GET"]) for path in ("/", "/web/{name}")]
+    return [Route(path, get_file, methods=["GET"]) for path in ("/", "/web/{name:path}")]

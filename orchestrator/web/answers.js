@@ -44,6 +44,11 @@ export class Answers {
     this.#enable();
   }
 
+  /** Gives this answer, as its button does. */
+  give(outcome) {
+    return this.#answer(outcome);
+  }
+
   #makeButtons() {
     const button = (outcome, text, style = "") =>
       h("button", { type: "button", class: style, onclick: () => this.#answer(outcome) }, text);

@@ -81,23 +81,27 @@ export async function get(path) {
   return parseJson(await (await open(path, { headers: { Accept: "application/json" } })).text());
 }
 
+/** Sends JSON, or nothing, and returns what is answered, or null. */
+export async function post(path, body = undefined) {
+  return send(path, body === undefined ? undefined : JSON.stringify(body));
+}
+
+async function send(path, body) {
+  const headers = { Accept: "application/json", ...(body !== undefined && { "Content-Type": "application/json" }) };
+  const text = await (await open(path, { method: "POST", headers, body })).text();
+  return text ? parseJson(text) : null;
+}
+
+/** A key with which a request that is sent twice is one delegation. */
+export function newKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return `page-${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
 /** Sends an answer. `argumentsText` is JSON that is sent as it was typed. */
 export async function answer(id, outcome, { reason, argumentsText } = {}) {
   const fields = [`"outcome":${JSON.stringify(outcome)}`];
   if (reason) fields.push(`"reason":${JSON.stringify(reason)}`);
   if (argumentsText !== undefined) fields.push(`"arguments":${argumentsText}`);
-  await open(`v1/permissions/${encodeURIComponent(id)}`, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: `{${fields.join(",")}}`,
-  });
-}
-
-/** Sends a message to a delegation; its mode is `steer` or `wrapUp`. */
-export async function sendMessage(id, text, mode) {
-  await open(`v1/delegations/${id}/messages`, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ text, mode }),
-  });
+  await send(`v1/permissions/${encodeURIComponent(id)}`, `{${fields.join(",")}}`);
 }

@@ -5,14 +5,16 @@ import { visible, visibleBlock, visibleJson } from "./text.js";
 
 const DECISIONS = { allow: "only reads", ask: "may change something", deny: "forbidden" };
 
-/** A unified diff, line by line. The signs stay, so that colour is not the only difference. */
-export function diffView(diff) {
+/** A unified diff, at most so many lines of it. The signs stay, so that colour is not the only difference. */
+export function diffView(diff, most = Infinity) {
   const kind = (line) => {
     if (/^(diff |index |--- |\+\+\+ |new file|deleted file|rename |similarity )/u.test(line)) return "file";
     return { "+": "added", "-": "removed", "@": "hunk" }[line[0]] ?? "";
   };
   const lines = visibleBlock(diff).replace(/\n$/u, "").split("\n");
-  return block("Change", lines.map((line) => h("span", { class: `line ${kind(line)}` }, `${line}\n`)), "diff");
+  const shown = lines.slice(0, most).map((line) => h("span", { class: `line ${kind(line)}` }, `${line}\n`));
+  const more = lines.length - shown.length;
+  return block("Change", [shown, more > 0 && `… ${more} more lines\n`], "diff");
 }
 
 /** A scrollable block of text, reachable by keyboard. */

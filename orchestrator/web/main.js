@@ -1,20 +1,34 @@
-// Puts the page together: signing in, refreshing, and which delegation is shown.
+// Puts the page together: signing in, refreshing, the keyboard, and which view the address names.
 
 import { get, hasToken, setToken, takeTokenFromAddress } from "./api.js";
-import { DelegationList } from "./delegations.js";
-import { byId, setText } from "./dom.js";
+import { Delegations, isId } from "./delegations.js";
+import { announce, byId, setText } from "./dom.js";
+import { Fleet, fleetAddress } from "./fleet.js";
+import { handleKeys } from "./keyboard.js";
+import { Load } from "./load.js";
 import { Requests } from "./requests.js";
-import { Run } from "./run.js";
+import { mount } from "./run.js";
 import { EventStream } from "./stream.js";
+import { TaskForm } from "./task.js";
 import { visible } from "./text.js";
 
 const POLL_MS = 2000;
 const CHECK_MS = 30_000; // the stream is open, but a message may have been lost
 const LIST_MS = 1000;
+const LOAD_MS = 5000;
 
-const requests = new Requests(() => refreshRequests());
-const list = new DelegationList();
-const run = new Run();
+const known = new Delegations();
+const requests = new Requests(() => refreshRequests(), known);
+const fleet = new Fleet(known, (filters) => {
+  history.replaceState(null, "", fleetAddress(filters));
+  showFleet();
+});
+const load = new Load((counts) => fleet.setCounts(counts));
+let form = null;
+/** What the run's view returned, and the id it shows. */
+let unmount = null;
+let shownRun = null;
+let fleetScroll = 0;
 let stream = null;
 let live = false;
 let signedIn = false;
@@ -48,12 +62,14 @@ const refreshRequests = coalesced(async () => {
   await requests.refresh();
   connected(true);
 }, 100);
-const refreshList = coalesced(() => list.refresh(), LIST_MS);
+const refreshFleet = coalesced(() => fleet.refresh(), LIST_MS);
+const refreshLoad = coalesced(() => load.refresh(), LOAD_MS);
 
 function refresh() {
   lastCheck = Date.now();
   refreshRequests();
-  refreshList();
+  refreshFleet();
+  refreshLoad();
 }
 
 function failed(error) {
@@ -66,6 +82,7 @@ function connected(yes, why = "") {
   const text = yes ? (live ? "Live" : "Connected") : `Not connected, trying again${why ? `: ${why}` : ""}`;
   setText(byId("connection"), text);
   byId("connection").classList.toggle("away", !yes);
+  byId("connection").classList.toggle("live", yes && live);
 }
 
 function listen() {
@@ -77,7 +94,8 @@ function listen() {
     },
     onEvent: (event) => {
       if (requests.hear(event)) refreshRequests();
-      refreshList();
+      fleet.hear(event);
+      if (/^run_(queued|started|finished)$/u.test(event.type)) refreshLoad();
     },
     onRefused: failed,
   });
@@ -87,7 +105,7 @@ function stopListening() {
   stream?.close();
   stream = null;
   live = false;
-  run.pause();
+  unmount?.pause?.();
 }
 
 function askForToken(problem) {
@@ -121,16 +139,78 @@ async function signIn() {
   byId("content").hidden = false;
   byId("sign-out").hidden = !hasToken();
   listen();
+  route();
   refresh();
-  showAddressed();
 }
 
-function showAddressed() {
-  const id = location.hash.slice(1);
-  const wanted = /^dlg_[0-9a-z]{26}$/u.test(id) ? id : null;
-  if (!signedIn || (wanted === null && location.hash.length > 1) || wanted === run.id) return;
-  run.show(wanted);
-  list.select(wanted);
+/** What the views may do with the page; the view of one delegation also has the `params` behind its id. */
+const context = {
+  navigate: (hash) => {
+    location.hash = hash;
+  },
+  changed: (delegation) => {
+    known.set(delegation);
+    fleet.changed(delegation.id);
+  },
+};
+
+/** The address without `#`, as a name and its parameters: `dlg_…?step=x`, `new`, `?status=running`, or nothing. */
+function addressed() {
+  const [name, query = ""] = location.hash.slice(1).split("?", 2);
+  return { name, params: new URLSearchParams(query) };
+}
+
+function route() {
+  if (!signedIn) return;
+  const { name, params } = addressed();
+  if (name && name !== "new" && !isId(name)) return; // of a part of this page, such as what is skipped to
+  if (!byId("fleet").hidden) fleetScroll = window.scrollY;
+  const view = name === "" ? "fleet" : name === "new" ? "task" : "run";
+  const before = ["fleet", "task", "run"].find((each) => !byId(each).hidden);
+  for (const each of ["fleet", "task", "run"]) byId(each).hidden = each !== view;
+  if (before && before !== view) requests.close();
+  for (const link of document.querySelectorAll(".top nav a")) {
+    if (link.dataset.view === view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  showRun(view === "run" ? name : null, params);
+  if (view === "fleet") showFleet(before);
+  else if (view === "task") showForm();
+}
+
+function showFleet(before = undefined) {
+  if (fleet.filter(addressed().params)) refreshFleet();
+  if (before === undefined || before === "fleet") return;
+  window.scrollTo(0, fleetScroll);
+  const row = document.querySelector(`.row-link[href="#${before === "run" ? shownRun : ""}"]`);
+  (row ?? byId("fleet-title")).focus({ preventScroll: row === null });
+}
+
+function showForm() {
+  form ??= new TaskForm(context);
+  if (!byId("task").contains(form.node)) byId("task").replaceChildren(form.node);
+  window.scrollTo(0, 0);
+  byId("field-task").focus();
+}
+
+function showRun(id, params) {
+  if (id === null || id !== shownRun) {
+    unmount?.();
+    unmount = null;
+    byId("run").replaceChildren();
+  }
+  if (id === null || unmount) return;
+  shownRun = id;
+  const setParams = (changes) => {
+    const now = addressed().params;
+    for (const [key, value] of Object.entries(changes)) {
+      if (value === null) now.delete(key);
+      else now.set(key, value);
+    }
+    history.replaceState(null, "", `#${id}${now.size ? `?${now}` : ""}`);
+  };
+  window.scrollTo(0, 0);
+  unmount = mount(byId("run"), id, { ...context, params, setParams });
 }
 
 function tick() {
@@ -147,7 +227,7 @@ function visibilityChanged() {
     stopListening();
   } else {
     listen();
-    run.resume();
+    unmount?.resume?.();
     refresh();
   }
 }
@@ -162,13 +242,20 @@ byId("sign-out").addEventListener("click", () => {
   setToken("");
   location.replace(location.pathname);
 });
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  const none = byId("waiting").hidden;
+  (none ? document.querySelector("#content > section:not([hidden]) h2") : byId("requests"))?.focus();
+  if (none) announce("No call waits for permission.");
+});
 window.addEventListener("hashchange", () => {
   if (new URLSearchParams(location.hash.slice(1)).has("token")) {
     takeTokenFromAddress();
     location.reload();
-  } else showAddressed();
+  } else route();
 });
 document.addEventListener("visibilitychange", visibilityChanged);
+handleKeys(context.navigate);
 setInterval(tick, 1000);
 takeTokenFromAddress();
 signIn();

@@ -1,7 +1,8 @@
-// The permission requests of all delegations that wait for an answer.
+// The permission requests of all delegations that wait for an answer: compact cards that open.
 
 import { answer, get, scopes, serviceNow } from "./api.js";
 import { Answers } from "./answers.js";
+import { isId, titleOf } from "./delegations.js";
 import { detailsView } from "./details.js";
 import { announce, byId, h, setText, syncList } from "./dom.js";
 import { answerWords, countdown, count, cut, shortId, visible } from "./text.js";
@@ -13,19 +14,41 @@ const MOST_NOTICES = 5;
 
 /** An element that refers to a delegation; it is a link only if it is an id. */
 export function delegationLink(id) {
-  const known = /^dlg_[0-9a-z]{26}$/u.test(id);
+  const known = isId(id);
   return h(known ? "a" : "span", { ...(known && { href: `#${id}` }), class: "id", title: visible(id) }, shortId(id));
+}
+
+/** What a call would do, in one line beside its title. */
+function gist({ details, step, reason }) {
+  if (details.type === "edit" && details.diff) {
+    const rows = details.diff.split("\n");
+    const amount = (sign) => rows.filter((row) => row[0] === sign && !row.startsWith(sign.repeat(3))).length;
+    return `${details.paths.join(", ")} +${amount("+")} −${amount("-")}`;
+  }
+  if (details.type === "execute") {
+    const command = step.title.includes(details.command) ? [] : [details.command];
+    return [...command, ...details.effects.map((effect) => `it ${effect}`)].join("; ") || reason;
+  }
+  if (details.type === "mcp") return `${details.tool} of ${details.server}`;
+  return details.urls?.find((url) => !step.title.includes(url)) ?? reason;
 }
 
 export class Requests {
   #cards = new Map();
   #reported = new Set();
+  /** Those whose answer is on its way: what became of it is known when it has arrived. */
+  #sent = new Set();
   #loaded = false;
   #onChange;
+  #known;
+  #bulk;
 
-  /** `onChange` is called after an answer. */
-  constructor(onChange) {
+  /** `onChange` is called after an answer; `known` are the Delegations, whose titles need not be asked for. */
+  constructor(onChange, known) {
     this.#onChange = onChange;
+    this.#known = known;
+    this.#bulk = this.#makeBulk();
+    byId("requests-bulk").append(...this.#bulk.nodes);
   }
 
   async refresh() {
@@ -60,7 +83,7 @@ export class Requests {
     const wanted = new Set(items.map((item) => item.permissionId));
     for (const [id, { request }] of this.#cards) {
       if (wanted.has(id)) continue;
-      this.#report(request, null);
+      if (!this.#sent.has(id)) this.#report(request, null);
       this.#cards.delete(id);
     }
     syncList(list, items, {
@@ -69,12 +92,16 @@ export class Requests {
       // Never a button: who presses Enter once more must not answer the next request.
       lostFocus: (heir) => (heir?.querySelector("article") ?? byId("requests-title")).focus(),
     });
+    if (items.length === 1 && fresh.length === 1 && byId("task").hidden) this.#open(items[0].permissionId, true);
     this.#refuseWithoutScope();
     this.tick();
     const after = [...list.children].map((node) => node.dataset.key);
     if (before.some((id, at) => after[at] !== id)) this.#settle(list);
-    byId("requests-none").hidden = items.length > 0;
-    setText(byId("requests-count"), items.length ? String(items.length) : "");
+    byId("waiting").hidden = items.length === 0;
+    setText(byId("requests-count"), String(items.length));
+    list.classList.toggle("several", items.length > 1);
+    byId("requests-bulk").hidden = items.length < 2;
+    this.#updateBulk();
     document.title = items.length ? `(${items.length}) deputize` : "deputize";
     this.#announce(fresh);
     this.#loaded = true;
@@ -97,7 +124,11 @@ export class Requests {
     const notice = byId("scopes");
     notice.hidden = !refused;
     setText(notice, refused ? `${NO_SCOPE} Requests can be read here; to answer, use a token with that scope.` : "");
-    for (const { answers } of this.#cards.values()) answers.refuse(refused ? NO_SCOPE : "");
+    for (const { answers, select } of this.#cards.values()) {
+      answers.refuse(refused ? NO_SCOPE : "");
+      select.disabled = refused;
+    }
+    for (const each of this.#bulk.nodes) each.hidden = refused;
   }
 
   #create(request) {
@@ -105,36 +136,97 @@ export class Requests {
     const { step } = request;
     const clock = h("strong", { class: "clock" });
     const answers = new Answers(request, (outcome, fields) => this.#send(request, outcome, fields));
-    this.#cards.set(id, { request, clock, answers });
-    const links = request.path.map(delegationLink);
-    const path = links.flatMap((link, at) => (at ? [" › ", link] : [link]));
-    get(`v1/delegations/${request.delegationId}`).then(
-      (asking) => setText(links.at(-1), cut(asking.request.task, 80)), () => {}); // else its id stays there
+    const select = h("input", {
+      type: "checkbox", class: "select", "aria-labelledby": `${id}-title`, onchange: () => this.#updateBulk(),
+    });
+    const body = h("div", { class: "request-body", id: `${id}-body` });
+    const title = h("button", {
+      type: "button", class: "disclosure", "aria-controls": body.id, onclick: () => this.#open(id, body.hidden),
+    }, visible(step.title || step.toolName));
+    const task = delegationLink(request.delegationId);
+    task.classList.add("task");
+    this.#name(task, request.delegationId);
+    const path = request.path.slice(0, -1).map(delegationLink).flatMap((link) => [link, " › "]);
+    body.append(
+      h("p", { class: "faint meta" },
+        h("span", {}, "Tool ", h("code", {}, visible(step.toolName))),
+        h("span", {}, "Delegation ", path, delegationLink(request.delegationId)),
+        h("span", {}, "Turn ", String(step.turnIndex))),
+      h("p", { class: "why" }, request.reason ? `Asked because ${visible(request.reason)}` : "Asked by the policy",
+        request.rule && h("span", { class: "faint" }, ` (rule ${visible(request.rule)})`)),
+      step.thinking ? h("p", { class: "faint thinking" }, `The model: ${cut(step.thinking, 400)}`) : "",
+      detailsView(request));
+    body.append(answers.node);
+    this.#cards.set(id, { request, clock, answers, select, body, title });
+    this.#open(id, false);
     return h("li", {},
-      h("article", { class: "panel request", tabindex: "-1", "aria-labelledby": `${id}-title` },
-        h("header", {},
-          h("h3", { id: `${id}-title` }, visible(step.title || step.toolName)),
-          h("p", { class: "faint meta" },
-            h("span", {}, "Tool ", h("code", {}, visible(step.toolName))),
-            h("span", {}, "Delegation ", path),
-            h("span", {}, "Turn ", String(step.turnIndex)),
-            clock),
-          h("p", { class: "why" }, request.reason ? `Asked because ${visible(request.reason)}` : "Asked by the policy",
-            request.rule && h("span", { class: "faint" }, ` (rule ${visible(request.rule)})`))),
-        step.thinking && h("p", { class: "faint thinking" }, `The model: ${cut(step.thinking, 400)}`),
-        detailsView(request),
-        answers.node));
+      h("article", { class: "request", tabindex: "-1", "aria-labelledby": `${id}-title` },
+        h("header", {}, select, h("h3", { id: `${id}-title` }, title),
+          h("p", { class: "faint gist" }, task, h("span", {}, cut(gist(request), 200))), clock),
+        body));
+  }
+
+  /** Closes all of them, so that another view is seen. */
+  close() {
+    for (const id of this.#cards.keys()) this.#open(id, false);
+  }
+
+  #open(id, opens) {
+    const { body, title } = this.#cards.get(id);
+    body.hidden = !opens;
+    title.setAttribute("aria-expanded", String(opens));
+  }
+
+  /** Puts the task's title for the id. */
+  async #name(link, id) {
+    try {
+      setText(link, titleOf(this.#known.get(id) ?? (await get(`v1/delegations/${id}`))));
+    } catch {
+      // its id stays there
+    }
+  }
+
+  #makeBulk() {
+    const all = h("input", { type: "checkbox", id: "select-all", onchange: () => {
+      for (const { select } of this.#cards.values()) select.checked = all.checked;
+      this.#updateBulk();
+    } });
+    const button = (text, style, outcome) => h("button", { type: "button", class: style, onclick: () => {
+      const chosen = this.#chosen();
+      for (const { answers } of chosen) answers.give(outcome);
+      announce(`${text}: ${count(chosen.length, "call")}`);
+    } }, text);
+    const [approve, deny] = [button("Approve", "primary", "proceed_once"), button("Deny", "danger", "cancel")];
+    return { all, approve, deny, nodes: [h("label", {}, all, " Select all"), approve, deny] };
+  }
+
+  #chosen() {
+    return [...this.#cards.values()].filter(({ select }) => select.checked);
+  }
+
+  #updateBulk() {
+    const { all, approve, deny } = this.#bulk;
+    const amount = this.#chosen().length;
+    all.checked = amount > 0 && amount === this.#cards.size;
+    all.indeterminate = amount > 0 && amount < this.#cards.size;
+    for (const [each, word] of [[approve, "Approve"], [deny, "Deny"]]) {
+      each.disabled = amount === 0;
+      setText(each, amount ? `${word} ${amount}` : word);
+    }
   }
 
   /** Returns null, or the error for the card. */
   async #send(request, outcome, fields) {
+    this.#sent.add(request.permissionId);
     try {
       await answer(request.permissionId, outcome, fields);
       this.#report(request, outcome, null, fields.reason);
     } catch (error) {
+      this.#sent.delete(request.permissionId);
       if (error.status !== 409 && error.status !== 404) {
         this.#refuseWithoutScope();
         if (error.status === 401) this.#onChange(); // which asks for another token
+        this.#open(request.permissionId, true);
         return error;
       }
       this.#reported.add(request.permissionId);

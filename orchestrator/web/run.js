@@ -1,184 +1,299 @@
-// One delegation: its request, its result, and its events as they come.
+// One delegation: live and past on one page, with its tree, its result, its transcript, and what can be done about it.
 
-import { get, open } from "./api.js";
-import { facts, SIGNS, statusText } from "./delegations.js";
-import { block, diffView, folded } from "./details.js";
-import { byId, h, setText } from "./dom.js";
-import { MessageForm } from "./messages.js";
+import { actionsFor } from "./actions.js";
+import { get, open, serviceNow } from "./api.js";
+import { h, setText } from "./dom.js";
+import { duration, money } from "./numbers.js";
+import { spanOf } from "./run/bars.js";
+import { Children } from "./run/children.js";
+import { fileOf } from "./run/download.js";
+import { button, div, save, text } from "./run/elements.js";
+import { crumbs, metaOf, numbersOf, workView } from "./run/head.js";
+import { Inspector } from "./run/inspector.js";
+import { requestView, transcriptView, usageView } from "./run/record.js";
+import { Replay } from "./run/replay.js";
+import { resultView } from "./run/result.js";
+import { Timeline } from "./run/timeline.js";
+import { Tree, treeOf } from "./run/tree.js";
+import { whyChanged, whyChecked, whyEnded } from "./run/why.js";
 import { EventStream } from "./stream.js";
-import { cut, visible, visibleBlock, visibleJson } from "./text.js";
+import { cut, visible } from "./text.js";
 
-const MOST_LINES = 500;
-const MOST_CALL_ERRORS = 50;
+const DRAW_MS = 400;
+const TICK_MS = 1000;
+const TABS = { timeline: "Timeline", transcript: "Transcript", usage: "Usage", request: "Request" };
 
-/** The verdict on a result, why it is that, and what became of each check. */
-function verdictView({ verdict, why, checks }) {
-  const what = ({ item }) => visible(item.run ?? item.path ?? (item.paths ?? []).join(", "));
-  const lines = checks.map((check) =>
-    h("li", {}, h("code", {}, what(check)), ` ${visible(check.outcome.replace("_", " "))}: ${visible(check.why)}`));
-  return h("div", { class: "verdict" }, h("p", {}, "Verdict: ", h("span", { class: "badge" }, visible(verdict)),
-    why && ` ${visible(why)}`), h("ul", { "aria-label": "Checks" }, lines));
+const textOf = (path) => open(path).then((answer) => answer.text(), (error) => `# ${error.message}`);
+
+/**
+ * Draws a delegation into an element. Returns what removes it again, with the methods `pause` (no connections) and
+ * `resume`. The context is that of tokens.css.
+ */
+export function mount(root, id, context) {
+  const view = new RunView(root, id, context);
+  return Object.assign(() => view.close(), { pause: () => view.pause(), resume: () => view.resume() });
 }
 
-export class Run {
-  #id = null;
+class RunView {
+  #id;
+  #context;
+  #delegation = null;
+  #events = [];
+  #live = new Tree();
+  /** What is shown: the live one, or that of a replay. */
+  #tree = this.#live;
   #stream = null;
-  #parts = null;
-  #finished = false;
-  #outcome = null;
-  #message = null;
+  #drawing = 0;
+  #clock = 0;
+  #tab;
+  #parts;
+  #actions = null;
+  /** What `now` shows: the result, or a version of the work. */
+  #side = null;
+  #closed = false;
+  #children;
+  #timeline;
+  #inspector;
+  #replay;
 
-  /** Shows a delegation, or none with null. */
-  show(id) {
-    this.pause();
+  constructor(root, id, context) {
     this.#id = id;
-    this.#finished = false;
-    this.#outcome = h("p", { class: "faint" });
-    this.#message = new MessageForm(id);
-    const panel = byId("run");
-    panel.hidden = id === null;
-    if (id === null) {
-      panel.replaceChildren();
-      return;
-    }
+    this.#context = context;
+    this.#tab = Object.keys(TABS).find((name) => name === context.params.get("tab")) ?? "timeline";
+    this.#children = new Children(id, () => this.#replayed());
+    this.#timeline = new Timeline({
+      onSelect: (node) => this.#inspect(node), onEnter: (node) => this.#enter(node), onEscape: () => this.#leave(),
+      onOpen: (node) => this.#children.open(node.delegation.id),
+      below: (node) => this.#children.below(node.delegation.id, this.#until),
+    });
+    this.#inspector = new Inspector({ goTo: (key) => this.#goTo(key), onClose: () => this.#leave() });
+    this.#replay = new Replay(() => this.#replayed());
     this.#parts = this.#makeParts();
-    panel.replaceChildren(...Object.values(this.#parts));
-    panel.querySelector("h2").focus();
+    root.replaceChildren(this.#parts.view);
+    this.#showTab();
+    this.#parts.title.focus({ preventScroll: true });
+    document.addEventListener("keydown", this.#key, true);
     this.resume();
   }
 
-  get id() {
-    return this.#id;
+  close() {
+    this.#closed = true;
+    this.pause();
+    this.#replay.stop();
+    this.#timeline.close();
+    this.#children.close();
+    document.removeEventListener("keydown", this.#key, true);
+    this.#parts.view.remove();
   }
 
-  /** Ends the stream of events; `resume` goes on where it ended. */
   pause() {
     this.#stream?.close();
     this.#stream = null;
+    clearInterval(this.#clock);
   }
 
   resume() {
-    if (this.#id === null || this.#finished || this.#stream) return;
-    this.refresh();
-    const last = this.#parts.events.dataset.last;
-    this.#stream = new EventStream(`v1/delegations/${this.#id}/events?lines=true&after=${last}`, {
+    if (this.#closed || this.#live.result || this.#stream) return;
+    this.#refresh();
+    const after = this.#events.at(-1)?.seq ?? 0;
+    this.#stream = new EventStream(`v1/delegations/${this.#id}/events?after=${after}`, {
       onEvent: (event) => this.#hear(event),
-      onRefused: (error) => setText(this.#parts.state, visible(error.message)),
+      onRefused: (error) => setText(this.#parts.problem, visible(error.message)),
     });
+    this.#clock = setInterval(() => this.#draw(), TICK_MS);
   }
 
-  async refresh() {
-    const id = this.#id;
+  async #refresh() {
     try {
-      const delegation = await get(`v1/delegations/${id}`);
-      if (id === this.#id) this.#fill(delegation);
+      const delegation = await get(`v1/delegations/${this.#id}`);
+      if (!this.#closed) this.#fill(delegation);
     } catch (error) {
-      if (id === this.#id) setText(this.#parts.state, visible(error.message));
+      if (!this.#delegation) setText(this.#parts.title, "Not available");
+      setText(this.#parts.problem, visible(error.message));
     }
   }
 
   #makeParts() {
-    return {
-      head: h("header", {}, h("h2", { id: "run-title", tabindex: "-1" }, "…"),
-        h("a", { href: "#", class: "quiet close" }, "Close")),
-      state: h("p", { class: "meta" }),
-      message: this.#message.node,
-      result: h("div", { class: "result" }),
-      request: h("div", {}),
-      title: h("h3", { id: "events-title" }, "Events"),
-      events: h("ol", { class: "events", "data-last": "0", "aria-labelledby": "events-title", tabindex: "0" }),
-    };
+    const title = h("h2", { tabindex: "-1" }, "…");
+    const links = h("nav", { class: "crumbs", "aria-label": "Above" });
+    const [meta, numbers, now, act, other] = [text("meta"), div("numbers"), div("now"), div("act"), div("other")];
+    const problem = h("p", { class: "problem", role: "status" });
+    const tabs = Object.entries(TABS).map(([name, words]) => h("button", {
+      type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "run-panel",
+      onclick: () => this.#choose(name), onkeydown: (event) => this.#tabKey(event),
+    }, words));
+    other.addEventListener("click", (event) => this.#goTo(event.target.closest("[data-goto]")?.dataset.goto));
+    const file = button("Download", () => this.#download(file));
+    const columns = div("run-columns",
+      h("section", { class: "panel main", "aria-label": "Timeline" },
+        div("toolbar", this.#timeline.tools, this.#replay.node), this.#timeline.node),
+      div("side", now, act), this.#inspector.element);
+    const panel = h("div", { role: "tabpanel", id: "run-panel" }, columns, other);
+    const view = div("run-view",
+      h("header", { class: "run-head" }, links, title, meta, problem, numbers),
+      div("tab-row", h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, tabs), file), panel);
+    return { view, title, links, meta, numbers, problem, tabs, panel, now, act, other, columns };
   }
 
   #fill(delegation) {
-    const { head, state, request } = this.#parts;
-    const { turns, cost, age } = facts(delegation);
-    const asked = delegation.request;
-    setText(head.querySelector("h2"), cut(asked.task, 120));
-    state.replaceChildren(
-      h("span", { class: `badge ${SIGNS[delegation.status] ? delegation.status : ""}` }, statusText(delegation)),
-      ...[delegation.id, turns, cost, age].map((text) => h("span", { class: "faint" }, visible(text))));
-    if (!request.hasChildNodes()) {
-      const rest = Object.fromEntries(Object.entries(asked).filter(([name]) => name !== "task"));
-      request.append(folded("Request", [block("Task", visibleBlock(asked.task)), block("Request", visibleJson(rest))]));
-    }
-    this.#message.update(delegation.result !== null);
-    if (delegation.result) this.#showResult(delegation);
-  }
-
-  #showResult({ result, request }) {
-    const workspace = request.workspace.kind !== "empty";
-    const part = this.#parts.result;
-    if (part.hasChildNodes()) return;
-    part.append(h("h3", {}, "Result"), this.#outcome, h("div", { class: "summary" }, visibleBlock(result.summary)));
-    if (workspace && !result.fileChanges.length && !result.truncated) {
-      part.append(h("p", { class: "faint" }, "No files changed."));
-    }
-    // Where it succeeded, it went on without the calls that failed: their errors are the last ones.
-    const calls = result.success ? Math.min(result.failedCallCount, MOST_CALL_ERRORS + 1) : 0;
-    const trouble = result.errors.slice(0, result.errors.length - calls);
-    if (trouble.length) part.append(h("ul", { class: "problem" }, trouble.map((error) => h("li", {}, visible(error)))));
-    if (result.verification.verdict !== "unverified") part.append(verdictView(result.verification));
-    if (result.git?.commit) {
-      const where = [result.git.branch, result.git.pullRequestUrl].filter(Boolean).join(", ");
-      part.append(h("p", { class: "delivered" }, "Delivered as ", h("code", {}, visible(where))));
-    }
-    if (result.output !== null) part.append(block("Output", visibleJson(result.output)));
-    if (result.fileChanges.length) part.append(this.#changes(result));
-  }
-
-  #changes(result) {
-    const amount = (each) => ` ${visible(each.change)} (+${each.addedLines} −${each.removedLines})`;
-    const lines = result.fileChanges.map((each) => h("li", {}, h("code", {}, visible(each.path)), amount(each)));
-    const id = this.#id;
-    const load = async (event) => {
-      const fold = event.currentTarget;
-      if (!fold.open || fold.querySelector("pre")) return;
-      try {
-        fold.append(diffView(await (await open(`v1/delegations/${id}/patch`)).text()));
-      } catch (error) {
-        fold.append(h("p", { class: "problem" }, visible(error.message)));
-      }
-    };
-    return h("div", {}, h("ul", { class: "changes", "aria-label": "Changed files" }, lines),
-      folded("Patch", null, { ontoggle: load }));
+    this.#delegation = delegation;
+    const { title, links, meta, numbers, problem, act } = this.#parts;
+    setText(problem, "");
+    setText(title, cut(delegation.request.task.trim().split("\n")[0], 160));
+    links.replaceChildren(...crumbs(delegation));
+    meta.replaceChildren(...metaOf(delegation));
+    numbers.replaceChildren(numbersOf(delegation));
+    if (!this.#actions) act.append(this.#actions = actionsFor(delegation, this.#context));
+    this.#actions.update(delegation);
+    this.#draw();
   }
 
   /** Returns whether it was the last event. */
   #hear(event) {
-    const { events } = this.#parts;
-    if (event.seq) events.dataset.last = String(event.seq);
-    const text = event.type === "replied" ? cut(event.text, 2000) : visible(event.line);
-    if (event.type === "text_delta") this.#appendLive(event);
-    else if (text) this.#append(event, text);
-    this.#finished = event.type === "run_finished";
-    if (this.#finished) setText(this.#outcome, text);
-    if (/^(run_|waiting|resumed_waiting|turn_started)/u.test(event.type)) this.refresh();
-    return this.#finished;
+    this.#live.add(event);
+    if (event.seq) this.#events.push(event);
+    const finished = event.type === "run_finished";
+    if (finished) clearInterval(this.#clock);
+    if (/^(run_|waiting|resumed_waiting|turn_started)/u.test(event.type)) this.#refresh();
+    if (finished || event.type === "run_queued" || event.step?.type === "delegate") this.#children.find();
+    this.#drawing ||= setTimeout(() => this.#draw(), DRAW_MS);
+    return finished;
   }
 
-  #append(event, text) {
-    const { events } = this.#parts;
-    const follows = events.scrollTop + events.clientHeight >= events.scrollHeight - 8;
-    if (event.type === "replied") events.querySelector(".live")?.remove();
-    // The end of a step takes the place of its beginning, at the time of the end.
-    if (event.step) events.querySelector(`[data-step="${CSS.escape(event.step.id)}"]`)?.remove();
-    const line = h("li", { class: event.type, ...(event.step && { "data-step": event.step.id }) },
-      h("time", { class: "faint", datetime: event.at }, new Date(event.at).toLocaleTimeString()), h("span", {}, text));
-    if (event.step?.result) line.append(folded("Result", block("Result", visibleBlock(event.step.result))));
-    events.append(line);
-    while (events.children.length > MOST_LINES) events.firstElementChild.remove();
-    if (follows) events.scrollTop = events.scrollHeight;
+  /** The time to which a replay has come, or null. */
+  get #until() {
+    return this.#replay.position === null ? null : this.#tree.last;
   }
 
-  /** The model's words as they come; `replied` has them all. */
-  #appendLive(event) {
-    const { events } = this.#parts;
-    let live = events.querySelector(".live");
-    if (!live) {
-      live = h("li", { class: "live" }, h("span", { class: "faint" }, "writes"), h("span", {}));
-      events.append(live);
+  #replayed() {
+    const { position } = this.#replay;
+    this.#tree = position === null ? this.#live : treeOf(this.#events.slice(0, position));
+    this.#children.attach(this.#tree, this.#until);
+    this.#draw();
+  }
+
+  get #now() {
+    return this.#live.result ? this.#live.last : Math.max(serviceNow(), this.#live.last);
+  }
+
+  #draw() {
+    clearTimeout(this.#drawing);
+    this.#drawing = 0;
+    if (this.#closed || this.#live.start === null) return;
+    const now = this.#until ?? this.#now;
+    this.#replay.update(this.#events, this.#tree.last);
+    this.#timeline.update(this.#tree, now, spanOf(this.#live, this.#now), this.#until);
+    const node = this.#inspector.node && this.#timeline.nodeOf(this.#inspector.node.key);
+    if (node) this.#inspector.show(node, now);
+    this.#drawSide();
+  }
+
+  /** The result where there is one, else what the model does. */
+  #drawSide() {
+    const result = this.#tree.result && this.#delegation?.result;
+    const turn = this.#tree.turns.at(-1);
+    const open = this.#tree.steps.filter(({ end }) => end === null);
+    const side = result ? "result" : [turn, ...open].map((each) => `${each?.key}.${each?.version}`).join();
+    if (this.#side === side) return;
+    this.#side = side;
+    const view = result ? div("panel result", resultView(this.#delegation, this.#explain())) : workView(this.#tree);
+    this.#parts.now.replaceChildren(view);
+    if (result && this.#tab !== "timeline") this.#showTab();
+  }
+
+  #explain() {
+    const show = (title, causes) => {
+      this.#timeline.deselect();
+      this.#parts.view.classList.add("inspects");
+      this.#inspector.explain(title, causes);
+    };
+    return {
+      end: () => show("Why it ended", whyEnded(this.#live, { ms: duration, usd: money })),
+      check: (index) => show(`Why check ${index + 1} ended so`, whyChecked(this.#live, index)),
+      file: ({ path, from }) => show(`Why ${path} changed`, whyChanged(this.#live, path, from)),
+      step: (id) => this.#goTo(this.#live.stepsById.get(id)?.key),
+    };
+  }
+
+  #inspect(node) {
+    this.#parts.view.classList.add("inspects");
+    this.#inspector.show(node, this.#until ?? this.#now);
+    this.#timeline.redraw();
+  }
+
+  #enter(node) {
+    if (node.kind === "child") this.#context.navigate(`#${node.delegation.id}`);
+    else this.#inspector.title.focus();
+  }
+
+  #goTo(key) {
+    if (!key) return;
+    if (!this.#timeline.nodeOf(key)) this.#replay.end();
+    if (this.#tab !== "timeline") this.#choose("timeline");
+    const node = this.#timeline.nodeOf(key);
+    if (!node) return;
+    this.#timeline.select(node);
+    this.#timeline.scroller.focus();
+  }
+
+  #leave() {
+    this.#inspector.close();
+    this.#parts.view.classList.remove("inspects");
+    this.#timeline.deselect();
+    this.#timeline.scroller.focus();
+  }
+
+  #choose(name) {
+    this.#tab = name;
+    this.#context.setParams({ tab: name === "timeline" ? null : name });
+    this.#showTab();
+  }
+
+  #showTab() {
+    const { tabs, panel, columns, other } = this.#parts;
+    for (const each of tabs) {
+      const chosen = each.id === `tab-${this.#tab}`;
+      each.setAttribute("aria-selected", String(chosen));
+      each.tabIndex = chosen ? 0 : -1;
     }
-    live.lastElementChild.textContent = (live.lastElementChild.textContent + visibleBlock(event.text)).slice(-2000);
+    panel.setAttribute("aria-labelledby", `tab-${this.#tab}`);
+    columns.hidden = this.#tab !== "timeline";
+    other.hidden = !columns.hidden;
+    const views = {
+      transcript: () => transcriptView(this.#live), usage: () => usageView(this.#live, this.#children.all),
+      request: () => this.#delegation && requestView(this.#delegation),
+    };
+    other.replaceChildren(h("section", { class: "panel" }, views[this.#tab]?.()));
+    this.#timeline.redraw();
+  }
+
+  #tabKey(event) {
+    const names = Object.keys(TABS);
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    this.#choose(names[(names.indexOf(this.#tab) + by + names.length) % names.length]);
+    this.#parts.tabs.find(({ tabIndex }) => tabIndex === 0).focus();
+  }
+
+  /** j and k walk through the tree from anywhere. */
+  #key = (event) => {
+    const elsewhere = [document.body, this.#parts.title].includes(event.target);
+    const by = { j: 1, k: -1 }[event.key];
+    if (!elsewhere || !by || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    this.#timeline.scroller.focus();
+    this.#timeline.step(by);
+  };
+
+  async #download(pressed) {
+    pressed.disabled = true;
+    await this.#children.openAll();
+    const { title, meta, numbers, now } = this.#parts;
+    const below = (node) => this.#children.below(node.delegation.id, null);
+    const patch = this.#live.result?.fileChanges.length ? await textOf(`v1/delegations/${this.#id}/patch`) : "";
+    const whole = { parts: [title, meta, numbers, now], patch, tree: this.#live, now: this.#now, below };
+    save(await fileOf(title.textContent, whole), `${this.#id}.html`);
+    pressed.disabled = false;
   }
 }

@@ -50,6 +50,20 @@ export const shortId = (id) => `…${visible(String(id).slice(-6))}`;
 /** A dash where the price is not known, which is not the same as zero. */
 export const cost = (usd) => (typeof usd === "number" ? `$${usd.toFixed(4)}` : "–");
 
+const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const PERCENT = new Intl.NumberFormat(undefined, { style: "percent", maximumFractionDigits: 1 });
+const UNITS = ["byte", "kilobyte", "megabyte", "gigabyte"].map((unit) =>
+  new Intl.NumberFormat(undefined, { style: "unit", unit, maximumFractionDigits: 1 }));
+
+/** The time of day of a number of milliseconds. */
+export const clock = (ms) => CLOCK.format(ms);
+export const percent = (part) => (typeof part === "number" ? PERCENT.format(part) : "–");
+
+export function size(bytes) {
+  const power = Math.min(3, Math.floor(Math.log(Math.max(1, bytes)) / Math.log(1000)));
+  return UNITS[power].format(bytes / 1000 ** power);
+}
+
 export function ago(value) {
   const whole = Math.max(0, Math.round(value));
   for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {

@@ -7,6 +7,7 @@ can write nothing. All scripts are idempotent. Keys of one delegation share a ha
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from ..connection import Pipe, Script
-from ..delegation import Delegation, Status, TerminationReason
+from ..delegation import Delegation, Status, StatusCounts, TerminationReason
 from ..errors import Conflict, Fenced, KeyReused, NotFound
 from ..events import Envelope
 from ..ids import first_id
@@ -224,6 +225,25 @@ class RunStore:
             items += [brief(each) for each in await self.many(ids, sets_of(*wanted)) if matches(each, *wanted)]
         more = len(items) > limit
         return Page(items[:limit], items[limit - 1].id if more else None)
+
+    async def counts(self) -> StatusCounts:
+        """Returns how many delegations there are of each status."""
+        records = await fields_of_records(self.redis, await self.redis.zrange(LEASES, 0, -1), "status")
+        found = Counter(status for (status,) in records if status and not Status(status).finished)
+        await file_rest(self.redis)
+        for key, status in ((filed_key(status), status.value) for status in Status if status.finished):
+            await self._forget_expired(key)
+            found[status] = await self.redis.zcard(key)
+        return StatusCounts(**found)
+
+    async def _forget_expired(self, key: str) -> None:
+        """Removes ids without a record from a set. They are the first ones: what was accepted early ends early."""
+        while ids := await self.redis.zrangebylex(key, "-", "+", 0, LOOKED_THROUGH):
+            records = await fields_of_records(self.redis, ids, "status")
+            if expired := [id for id, (status,) in zip(ids, records, strict=True) if status is None]:
+                await forget(self.redis, expired, [key])
+            if len(expired) < len(ids):
+                return
 
     async def _matching(self, wanted: Wanted, before: str, count: int, children: Sequence[str] | None) -> list[str]:
         """Returns the next ``count`` ids, newest first: of all delegations that match, or of those of ``children``."""

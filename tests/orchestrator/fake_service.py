@@ -7,6 +7,7 @@ service's own business.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -23,6 +24,7 @@ from deputize.shared.delegation import (
     Delegation,
     FinalStatus,
     Status,
+    StatusCounts,
     TerminationReason,
     ToolAgentResult,
     ToolAgentStep,
@@ -175,6 +177,10 @@ class FakeService(FakePermissions):
         rest = [run for run in rest if parent is None or run.request.parent_id == parent]
         runs = [brief(run) for run in rest if matches(run, status=status, session=session, labels=labels or {})]
         return PageOf(items=runs[:limit], next_cursor=runs[limit - 1].id if len(runs) > limit else None)
+
+    async def counts(self) -> StatusCounts:
+        self.check()
+        return StatusCounts(**Counter(run.status.value for run in self.runs.values()))
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         self._known(id)

@@ -19,6 +19,7 @@ from deputize.shared.delegation import (
     Delegation,
     Progress,
     Status,
+    StatusCounts,
     Step,
     StepStatus,
     TerminationReason,
@@ -191,6 +192,7 @@ EXAMPLES: dict[str, Any] = {
         "200": Pruned(removed=1, freed_bytes=40_960, ids=[ID], dry_run=True),
     },
     "list_delegations": {"200": PageOf(items=[FINISHED], next_cursor=ID)},
+    "count_delegations": {"200": StatusCounts(queued=1, running=2, succeeded=40, failed=3)},
     "get_delegation": {"200": FINISHED},
     "cancel_delegation": {"202": RUNNING},
     "send_message": {

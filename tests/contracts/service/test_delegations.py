@@ -12,7 +12,7 @@ import pytest
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.delegations import Delegations
 from deputize.orchestrator.service import Service
-from deputize.shared.delegation import Status, Step, StepStatus
+from deputize.shared.delegation import Status, StatusCounts, Step, StepStatus
 from deputize.shared.errors import KeyReused, NotFound, TooLarge, Unavailable
 from deputize.shared.events import Heartbeat, StepCompleted
 from deputize.shared.fleet import ToolCard
@@ -35,6 +35,13 @@ async def test_what_is_accepted_is_queued_with_its_first_event(service: Delegati
     assert await service.get(delegation.id) == delegation
     (first,) = await service.events(delegation.id)
     assert (first.seq, first.attempt, first.event.type) == (1, 0, "run_queued")
+
+
+async def test_the_counts_are_by_status(service: Delegations, desk: Desk) -> None:
+    ids = [await accepted(service) for _ in range(3)]
+    await desk.finish(ids[0])
+    await desk.happen(ids[1], BEAT)
+    assert await service.counts() == StatusCounts(queued=1, running=1, succeeded=1)
 
 
 async def test_the_same_key_and_body_give_the_first_delegation_and_another_body_is_refused(

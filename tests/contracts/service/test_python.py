@@ -153,7 +153,7 @@ async def test_what_is_asked_of_all_is_answered_as_by_the_service(desk: Desk, ca
     await accepted(desk.service)
     await desk.announce(worker_card(name="worker-1"))
     assert [each.id for each in (await call("list", labels={"of": "all"})).items] == [id]
-    for name in ("list", "workers", "tools", "disk", "permissions", "webhooks"):
+    for name in ("list", "workers", "tools", "disk", "counts", "permissions", "webhooks"):
         assert plain(await call(name)) == plain(await getattr(desk.service, name)()), name
     assert (await call("cost", "label:of")).by == "label:of"
     with pytest.raises(Invalid, match="'hour' is not one of day, model, session, label"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.connection import Pipe, connect
-from deputize.shared.delegation import Status, Usage
+from deputize.shared.delegation import Status, StatusCounts, Usage
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.cost import PAGE, cost_report
@@ -198,6 +198,18 @@ async def test_a_record_that_is_gone_leaves_the_sets_through_which_it_is_found(s
     assert await listed(store, status=Status.SUCCEEDED, session="s", labels={"a": "1"}) == [kept]
     assert [await store.redis.zrange(key, 0, -1) for key in (INDEX, *sets)] == [[kept]] * 4
     assert await store.redis.hkeys(BILLS) == [kept]
+
+
+async def test_the_counts_are_those_of_the_records_that_exist(store: RunStore, pipe: Pipe) -> None:
+    ids = [await accepted(store) for _ in range(6)]
+    for id, status in zip(ids, [Status.SUCCEEDED, Status.SUCCEEDED, Status.FAILED, Status.CANCELLED], strict=False):
+        await end(store, pipe, id, status)
+    assert await store.claim(ids[4], "token", "worker-1", LEASE)
+    assert await store.counts() == StatusCounts(queued=1, running=1, succeeded=2, failed=1, cancelled=1)
+    await expire(store.redis, ids[0])
+    await expire(store.redis, ids[2])
+    assert await store.counts() == StatusCounts(queued=1, running=1, succeeded=1, cancelled=1)
+    assert await store.redis.zrange(filed_key("succeeded"), 0, -1) == [ids[1]]
 
 
 async def test_what_is_filed_lives_as_long_as_the_last_record_in_it(store: RunStore, pipe: Pipe) -> None:

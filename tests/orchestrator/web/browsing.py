@@ -73,5 +73,14 @@ def card(page: Page, title: str) -> Locator:
     return page.get_by_role("article", name=title, exact=True)
 
 
+async def opened(page: Page, title: str) -> Locator:
+    """The same, with all of it shown; those of several are closed at first."""
+    found = card(page, title)
+    disclosure = button(found, title)
+    if await disclosure.get_attribute("aria-expanded") == "false":
+        await disclosure.click()
+    return found
+
+
 def button(place: Page | Locator, name: str) -> Locator:
     return place.get_by_role("button", name=name, exact=True)

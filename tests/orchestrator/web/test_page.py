@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 
 from deputize.shared.delegation import Usage
 from deputize.shared.events import ProgressMade, Replied
@@ -24,7 +23,7 @@ from tests.orchestrator.access_tokens import entry, secret_of, serving, write
 from tests.orchestrator.fake_permissions import STEP
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
-from tests.orchestrator.web.browsing import Pages, ask, button, card, delegated
+from tests.orchestrator.web.browsing import Pages, ask, button, card, delegated, opened
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -66,20 +65,32 @@ async def test_foreign_text_is_text_wherever_it_stands(pages: Pages) -> None:
         page = await pages.open(f"{url}/#{id}", viewport={"width": 360, "height": 800})
         await expect(page.get_by_role("article")).to_have_count(4)
         for number in range(4):
-            await expect(card(page, f"{number} {HOSTILE}")).to_be_visible()
+            await expect(await opened(page, f"{number} {HOSTILE}")).to_be_visible()
         await expect(page.locator(".summary")).to_have_text(HOSTILE)
-        await expect(page.locator(".events")).to_contain_text(HOSTILE)
+        await expect(page.locator(".tree-rows")).to_contain_text(HOSTILE)
         assert await page.locator("img, script:not([src]), iframe, style, a[href^='javascript']").count() == 0
         # What is not seen, or seen in another order, would be executed all the same.
         await expect(page.get_by_label("Command", exact=True)).to_have_text(f"rm \\u202e/ fr- x\\u200b\n{HOSTILE}")
         await expect(card(page, f"2 {HOSTILE}")).to_contain_text("12345678901234567890")
         await expect(page.locator(".diff .added")).to_have_text(f"+{HOSTILE}\n")
         for name in ("Always in this run", "Always this tool", "Always this server", "Change…", "Deny"):
-            await expect(button(page, name)).to_have_count(4)
+            await expect(button(page.locator("#requests"), name)).to_have_count(4)
         await button(page, "Change…").first.click()
         assert await is_as_wide_as_its_screen(page)
         await page.set_viewport_size({"width": 1200, "height": 800})
         assert await is_as_wide_as_its_screen(page)
+
+        terrible = await delegated(service, f"\x1b[31mred\x1b[0m {HIDDEN}{'x' * 10**6}")
+        service.finish(terrible, summary=f"{HIDDEN}\x1b]0;title\x07{'y' * 10**6}")
+        await page.goto(f"{url}/#")
+        row = page.locator(".row-link", has_text="red")
+        await expect(row).to_contain_text(r"\x1b[31mred\x1b[0m rm \u202e/ fr- x\u200bxxx")
+        await expect(row).to_contain_text(r"rm \u202e/ fr- x\u200b\x1b]0;title\x07yyy")
+        await expect(page.locator(".row-link", has_text=HOSTILE)).to_be_visible()
+        assert await page.locator("img, script:not([src]), iframe, style, a[href^='javascript']").count() == 0
+        for width in (1200, 360):
+            await page.set_viewport_size({"width": width, "height": 800})
+            assert await is_as_wide_as_its_screen(page)
 
 
 async def test_a_token_is_asked_for_and_what_it_may_not_do_is_explained(pages: Pages, tmp_path: Path) -> None:
@@ -119,23 +130,30 @@ async def test_a_token_is_asked_for_and_what_it_may_not_do_is_explained(pages: P
         await expect(button(page, "Approve once")).not_to_be_visible()
 
 
+async def tab_to(page: Page, wanted: Locator) -> None:
+    for _ in range(40):
+        if await wanted.evaluate("element => element === document.activeElement"):
+            return
+        await page.keyboard.press("Tab")
+    raise AssertionError(f"{wanted} cannot be reached")
+
+
 async def test_the_keyboard_is_enough_and_keeps_its_place(pages: Pages) -> None:
     service = FakeService()
     id = await delegated(service, "the task")
     async with served(service) as url:
         page = await pages.open(url)
-        await expect(page.locator("#delegations").get_by_role("link", name="the task")).to_be_visible()
+        await expect(page.locator("#groups").get_by_role("link", name="the task")).to_be_visible()
         await page.keyboard.press("Tab")
-        await expect(page.get_by_role("link", name="Skip to the permission requests")).to_be_focused()
+        await expect(page.get_by_role("link", name="Skip to what waits for an answer")).to_be_focused()
         first, second = (ask(service, id, number, f"number {number}") for number in (1, 2))
         await expect(page.locator("#announcements")).to_contain_text("permission")
         await expect(page).to_have_title("(2) deputize")
         await page.keyboard.press("Enter")
+        await tab_to(page, button(card(page, "number 2"), "number 2"))
+        await page.keyboard.press("Enter")
         approve = button(card(page, "number 2"), "Approve once")
-        for _ in range(40):
-            if await approve.evaluate("element => element === document.activeElement"):
-                break
-            await page.keyboard.press("Tab")
+        await tab_to(page, approve)
         service.given_answers[first.permission_id] = PermissionAnswer(outcome=PermissionOutcome.CANCEL, at=now())
         ask(service, id, 3, "number 3")
         await expect(card(page, "number 3")).to_be_visible()
@@ -146,7 +164,7 @@ async def test_the_keyboard_is_enough_and_keeps_its_place(pages: Pages) -> None:
         await expect(card(page, "number 3")).to_be_focused()
         await page.keyboard.press("Enter")  # once too often
         assert {*service.given_answers} == {first.permission_id, second.permission_id}
-        link = page.locator("#delegations").get_by_role("link", name="the task")
+        link = page.locator("#groups").get_by_role("link", name="the task")
         await link.press("Enter")
         await expect(page.get_by_role("heading", name="the task")).to_be_focused()
 
@@ -189,18 +207,18 @@ async def test_events_go_on_after_the_service_was_restarted(pages: Pages) -> Non
     lines = [f"number {number}." for number in range(4)]
     async with served(service) as url:
         page = await pages.open(url)
-        await page.locator("#delegations").get_by_role("link", name="the task").click()
+        await page.locator("#groups").get_by_role("link", name="the task").click()
         service.happen(id, ProgressMade(message=lines[0]))
-        await expect(page.locator(".events .progress")).to_contain_text([lines[0]])
+        await expect(page.locator(".tree-row.note .title")).to_contain_text([lines[0]])
     await expect(page.locator("#connection")).to_contain_text("Not connected")
     service.happen(id, ProgressMade(message=lines[1]))
     ask(service, id, 1, "meanwhile")
     async with served(service, port=int(url.rpartition(":")[2])):
         await expect(card(page, "meanwhile")).to_be_visible()
         service.happen(id, ProgressMade(message=lines[2]))
-        await expect(page.locator(".events .progress")).to_contain_text(lines[:3])
-        await expect(page.locator(".events .progress")).to_have_count(3)
+        await expect(page.locator(".tree-row.note .title")).to_contain_text(lines[:3])
+        await expect(page.locator(".tree-row.note .title")).to_have_count(3)
         await expect(page.locator("#connection")).to_have_text("Live")
         service.finish(id, summary="All is done.")
         await expect(page.locator(".summary")).to_have_text("All is done.")
-        await expect(page.get_by_role("link", name=re.compile("succeeded.*the task"))).to_be_visible()
+        await expect(page.locator("#run .badge").first).to_have_text("succeeded")

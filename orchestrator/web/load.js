@@ -1,0 +1,63 @@
+// The fleet's load: how much is running and queued, the workers, and what today has cost.
+
+import { get } from "./api.js";
+import { byId, h, setText } from "./dom.js";
+import { age, compact, money, number } from "./numbers.js";
+import { count, visible } from "./text.js";
+
+/** A bar whose length is a part of its track; styles may be set by a program, but not be attributes. */
+function gauge(part, label) {
+  const fill = h("span", {});
+  fill.style.width = `${Math.round(Math.min(1, part) * 100)}%`;
+  return h("span", { class: part >= 1 ? "gauge full" : "gauge", role: "img", "aria-label": label }, fill);
+}
+
+function workerRow({ name, model, running, concurrency, sandbox, usage, version, startedAt }) {
+  return h("tr", {},
+    h("th", { scope: "row" }, visible(name)),
+    h("td", {}, visible(model)),
+    h("td", {}, gauge(running / concurrency, `${running} of ${concurrency}`),
+      ` ${number(running)}/${number(concurrency)}`),
+    h("td", { class: sandbox ? "problem" : "" }, sandbox ? `no commands: ${visible(sandbox)}` : "sandbox ready"),
+    h("td", {}, `${compact(usage.inputTokens + usage.outputTokens + usage.cacheReadTokens)} tokens`),
+    h("td", {}, visible(version)),
+    h("td", {}, age(Date.parse(startedAt), Date.now())));
+}
+
+const tile = (term, value, more) =>
+  h("div", { class: "tile" }, h("dt", {}, term), h("dd", {}, h("strong", {}, value), more && h("span", {}, more)));
+
+export class Load {
+  #shown = "";
+  #onCounts;
+
+  /** `onCounts` gets how many delegations there are of each status. */
+  constructor(onCounts) {
+    this.#onCounts = onCounts;
+  }
+
+  async refresh() {
+    const today = new Date();
+    today.setHours(0, 0, 0, 0);
+    const [workers, counts, { total }] = await Promise.all([get("v1/workers"), get("v1/delegations:count"),
+      get(`v1/cost?since=${encodeURIComponent(today.toISOString())}`)]);
+    this.#onCounts(counts);
+    const key = JSON.stringify([workers, counts, total]);
+    if (key === this.#shown) return;
+    this.#shown = key;
+    const running = workers.reduce((sum, worker) => sum + worker.running, 0);
+    const slots = workers.reduce((sum, worker) => sum + worker.concurrency, 0);
+    const { usage, unpriced } = total;
+    const tokens = usage.inputTokens + usage.outputTokens + usage.cacheReadTokens + usage.cacheWriteTokens;
+    byId("load").replaceChildren(
+      tile("Workers", number(workers.length),
+        slots ? gauge(running / slots, `${running} of ${slots} places taken`) : "none is alive"),
+      tile("Working", number(running), slots ? ` of ${number(slots)} places` : ""),
+      tile("In the queue", number(counts.queued), ""),
+      tile("Cost today", money(usage.costUsd),
+        [` ${compact(tokens)} tokens`, unpriced && `, ${count(unpriced, "price")} unknown`].filter(Boolean).join("")));
+    byId("workers").hidden = workers.length === 0;
+    setText(byId("workers").querySelector("summary"), count(workers.length, "worker"));
+    byId("workers").querySelector("tbody").replaceChildren(...workers.map(workerRow));
+  }
+}

@@ -1,0 +1,51 @@
+// The head of a delegation's view: where it stands, and its numbers; and beside the tree what the model does now.
+
+import { h } from "../dom.js";
+import { compact, duration, money, number } from "../numbers.js";
+import { clock, cut, percent, visible } from "../text.js";
+import { facts, prose, span, text } from "./elements.js";
+
+const STATUSES = ["queued", "running", "waiting", "succeeded", "failed", "cancelled"];
+
+export function crumbs({ request: { parentId } }) {
+  const fleet = h("a", { href: "#" }, "Fleet");
+  return parentId ? [fleet, " › ", h("a", { href: `#${parentId}` }, "Parent")] : [fleet];
+}
+
+export function metaOf(delegation) {
+  const { request, worker, id, createdAt } = delegation;
+  const status = delegation.paused ? "paused" : delegation.status;
+  const labels = Object.entries(request.labels).map((pair) => pair.join("="));
+  const submitted = new Date(createdAt).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const rest = [id, request.agent, request.model, worker, ...labels, submitted].filter(Boolean);
+  const badge = span(`badge ${STATUSES.includes(status) ? status : ""}`, visible(status));
+  return [badge, ...rest.map((each) => span("faint", cut(each, 80)))];
+}
+
+/** What it has taken: until the end the record has no tokens. */
+export function numbersOf({ result, progress, attempt }) {
+  const { usage } = result ?? {};
+  const tokens = usage && usage.inputTokens + usage.outputTokens + usage.cacheReadTokens + usage.cacheWriteTokens;
+  const failed = result?.failedCallCount ? `, ${number(result.failedCallCount)} failed` : "";
+  return facts([
+    ["Work", duration(result?.executionTimeMs ?? progress.elapsedMs)],
+    ["Turns", number(result?.turnCount ?? progress.turn)],
+    ["Calls", `${number(result?.toolCallCount ?? progress.toolCalls)}${failed}`],
+    ["Tokens", usage && compact(tokens)], ["Cached", usage?.cachedShare && percent(usage.cachedShare)],
+    ["Cost", money((usage ?? progress).costUsd)],
+    ["Saved by the cache", usage?.cacheSavedUsd && money(usage.cacheSavedUsd)],
+    ["Attempts", attempt > 1 && number(attempt)],
+    ["Files", result?.fileChanges.length > 0 && `${number(result.fileChanges.length)} changed`],
+  ]);
+}
+
+/** What happens at the end of a tree without a result. */
+export function workView({ turns, steps, request }) {
+  const turn = turns.at(-1);
+  const open = steps.filter(({ end }) => end === null);
+  return h("div", { class: "panel work" },
+    h("h3", {}, turn ? [turn.title, span("faint", clock(turn.start))] : "Not begun yet"),
+    open.map((each) => text("flow", span("sign", "▸"), cut(each.title, 200))),
+    turn?.words ? prose(turn.words) : turn?.thinking && [text("faint", "Thinking"), prose(turn.thinking)],
+    !turn && request && prose(request.task));
+}

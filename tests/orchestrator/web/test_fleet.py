@@ -1,0 +1,138 @@
+"""The fleet on the page: its tree, its filters, what moves by events, and what is cancelled there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.async_api import expect
+
+from deputize.shared.delegation import Status, Usage
+from deputize.shared.errors import Unavailable
+from deputize.shared.events import Replied, StepStarted, TurnStarted
+from deputize.shared.request import DelegationRequest
+from tests.orchestrator.fake_permissions import STEP
+from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.serving import served
+from tests.orchestrator.web.browsing import Pages, button, delegated
+from tests.orchestrator.web.eventful import family
+from tests.waiting import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+
+async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pages: Pages) -> None:
+    service = FakeService()
+    parent, child = await family(service)
+    async with served(service) as url:
+        page = await pages.open(url, locale="de-DE", viewport={"width": 1200, "height": 900})
+        rows = page.locator(".row-link:visible .task")
+        await expect(rows).to_have_text(["review it all", "review b", "review a", "later", "an old one"])
+        await expect(page.locator(".below:visible")).to_contain_text(
+            re.compile(r"2 children · 1 not finished · 1.*0,50")
+        )
+        await expect(page.locator("#load")).to_contain_text("In the queue1")
+        await expect(page.locator("#load")).to_contain_text("Working2 of 8 places")
+        filters = page.locator("#filters")
+        await expect(filters.get_by_role("link", name="All 5")).to_have_attribute("aria-current", "true")
+
+        service.happen(child, TurnStarted(turn=3))
+        service.happen(
+            child, Replied(turn=3, text="Now the tests.", stop_reason="tool_use", usage=Usage(cost_usd=0.25))
+        )
+        service.happen(child, StepStarted(step=STEP))
+        inner = page.locator(".row-link", has_text="review a")
+        await expect(inner).to_contain_text("$ rm -r build — Now the tests.")
+        await expect(inner).to_contain_text("3 turns")
+        await button(page, "Children of review it all").click()
+        await expect(rows).to_have_text(["review it all", "later", "an old one"])
+        service.finish(child, summary="Reviewed <b>all</b>.")
+        await expect(filters.get_by_role("link", name="succeeded 2")).to_be_visible()
+        new = await service.create(DelegationRequest(task="a new one"))
+        await expect(rows).to_have_text(["review it all", "a new one", "later", "an old one"])
+
+        await filters.get_by_role("link", name="failed 1").click()
+        await expect(rows).to_have_text(["an old one"])
+        await page.reload()
+        await expect(rows).to_have_text(["an old one"])
+        assert page.url == f"{url}/#?status=failed"
+        await page.go_back()
+        await expect(rows).to_have_count(4)
+        await page.get_by_role("link", name="team:docs").click()
+        await expect(rows).to_have_text(["review it all"])
+        await page.get_by_role("link", name="Remove the filter label team:docs").click()
+        await page.get_by_role("link", name="session s-1").click()
+        await expect(rows).to_have_text(["review it all"])
+        assert page.url == f"{url}/#?session=s-1"
+        await page.get_by_role("link", name="Remove the filter session s-1").click()
+        await page.keyboard.press("/")
+        await page.keyboard.type("BROKEN")
+        await expect(rows).to_have_text(["an old one"])
+        assert page.url == f"{url}/#?text=BROKEN"
+        await page.get_by_label("Filter by text").fill("")
+
+        await page.locator("#fleet-title").focus()
+        for key in "jjk":
+            await page.keyboard.press(key)
+        await expect(page.locator(":focus .task")).to_have_text("review it all")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="review it all")).to_be_visible()
+        assert page.url == f"{url}/#{parent}"
+        await page.keyboard.press("Escape")
+        await expect(page.locator(":focus .task")).to_have_text("review it all")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="review it all")).to_be_visible()
+        await page.keyboard.press("/")
+        await expect(page.get_by_label("Filter by text")).to_be_focused()
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+        await button(page, "Close").click()
+        assert new.delegation.id in service.runs
+
+
+async def test_one_or_all_that_are_shown_are_cancelled_after_a_second_click(pages: Pages) -> None:
+    service = FakeService()
+    ids = [await delegated(service, f"number {number}", labels={"of": str(number % 2)}) for number in range(6)]
+
+    def cancelled() -> list[int]:
+        return [number for number, id in enumerate(ids) if service.runs[id].status is Status.CANCELLED]
+
+    async with served(service) as url:
+        page = await pages.open(f"{url}/#?label=of:1")
+        await expect(page.locator(".row-link")).to_have_count(3)
+        line = page.locator(".row-line", has_text="number 5")
+        await line.hover()
+        await button(line, "Cancel number 5").click()
+        await expect(line.locator(".cancel")).to_have_text("Cancel it?")
+        assert cancelled() == []
+        await line.locator(".cancel").click()
+        await until(lambda: cancelled() == [5])
+        await expect(page.locator("#groups")).to_contain_text("Finished")
+        line = page.locator(".row-line", has_text="number 3")
+        service.away = Unavailable("Redis is away")
+        await line.hover()
+        await button(line, "Cancel number 3").click()
+        await line.locator(".cancel").click()
+        await expect(page.locator("#announcements")).to_have_text("Not cancelled: Redis is away")
+        service.away = None
+        service.happen(ids[3], StepStarted(step=STEP))
+        await expect(line).to_contain_text("$ rm -r build")
+        await button(page, "Cancel all…").click()
+        await button(page, "Cancel 2 delegations?").click()
+        await until(lambda: cancelled() == [1, 3, 5])
+
+
+async def test_five_hundred_rows_are_drawn_only_where_they_are_seen(pages: Pages) -> None:
+    service = FakeService()
+    await service.create_many([DelegationRequest(task=f"number {number}") for number in range(500)])
+    async with served(service) as url:
+        page = await pages.open(url, viewport={"width": 1200, "height": 800})
+        await expect(page.locator(".row-link")).to_have_count(500)
+        drawn = "node => node.checkVisibility({contentVisibilityAuto: true})"
+        seen = await page.evaluate(f"[...document.querySelectorAll('.row-link .task')].filter({drawn}).length")
+        assert 5 < seen < 150
+        await page.locator("#fleet-title").focus()
+        await page.keyboard.press("k")
+        await expect(page.locator(":focus .task")).to_have_text("number 0")
+        await expect(page.locator(":focus")).to_be_in_viewport()

