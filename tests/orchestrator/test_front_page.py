@@ -18,7 +18,7 @@ from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.policy.rule_file import load_rules
 from tests.architecture.sources import ROOT
-from tests.orchestrator.front_page import BLOCKS, TEXT
+from tests.orchestrator.front_page import BLOCKS, FEATURES, TEXT
 from tests.orchestrator.picture import COLOURS, drawn, shown
 from tests.orchestrator.terminal import Cell, Screen
 
@@ -33,7 +33,7 @@ def test_the_two_commands_are_targets_that_do_what_it_says() -> None:
 
 
 async def test_the_approval_modes_that_it_names_are_accepted(real: httpx2.AsyncClient) -> None:
-    (row,) = [line for line in TEXT.splitlines() if line.startswith("| `approvalMode`: ")]
+    (row,) = [line for line in FEATURES.splitlines() if line.startswith("| `approvalMode`: ")]
     modes = re.findall(r"`(\w+)`", row.partition(": ")[2])
     assert sorted(modes) == sorted(ApprovalMode)
     for mode in modes:
@@ -41,7 +41,7 @@ async def test_the_approval_modes_that_it_names_are_accepted(real: httpx2.AsyncC
 
 
 def test_a_wrong_policy_file_keeps_a_worker_from_starting(tmp_path: Path) -> None:
-    assert re.search(r"^\| policy files \(`DEPUTIZE_POLICY`\).*does not start", TEXT, re.MULTILINE)
+    assert re.search(r"^\| policy files \(`DEPUTIZE_POLICY`\).*does not start", FEATURES, re.MULTILINE)
     (tmp_path / "rules.toml").write_text("[[rule]]")
     with pytest.raises(Misconfigured, match=r"rules\.toml:1"):
         load_rules(Settings.load(environ={"DEPUTIZE_POLICY": str(tmp_path / "rules.toml")}).policy)
@@ -53,7 +53,7 @@ def test_the_result_it_shows_has_the_fields_of_a_result() -> None:
 
 
 def test_it_is_short_and_every_block_is_executed_here() -> None:
-    assert len(TEXT.splitlines()) <= 200
+    assert len(TEXT.splitlines()) <= 160
     assert sorted(language for language, _ in BLOCKS) == ["", "json", "python", "python", "sh", "sh", "sh", "sh"]
 
 
