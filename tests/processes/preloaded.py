@@ -36,13 +36,14 @@ PRELOADED = [
     WORKER,
     "deputize.worker.run",  # a worker imports it beside the self-test of its sandbox
     "deputize.worker.models.anthropic",
-    "celery.worker.consumer",  # Celery imports its parts by their names when it starts
+    *("celery.worker.consumer", "celery.app.control"),  # Celery imports its parts by their names when it starts
     "kombu.transport.redis",
     *("deputize.orchestrator.cli.run", "deputize.orchestrator.orchestrator", "deputize.orchestrator.cli.live"),
     *("deputize.orchestrator.cli.mcp", "deputize.orchestrator.mcp.stdio"),
     "tests.processes.preloaded",
     "tests.processes.preloaded_encoding",
     "tests.system.counting_worker",
+    "tests.system.stack_user",
     "tests.system.standing_worker",
     POOL_WORKER,
 ]
