@@ -64,7 +64,7 @@ def test_a_full_disk_is_said_and_forgotten_as_soon_as_there_is_room(folder: Path
 
 
 def test_a_supervisor_whose_redis_does_not_stop_stops_all_the_same(folder: Path) -> None:
-    user = User(folder / "home")
+    user = User(folder / "home", "workers=0")
     supervisor = user.stack["pid"]
     members = family(supervisor)
     os.kill(child(supervisor, "valkey-server"), signal.SIGSTOP)
