@@ -22,8 +22,11 @@ settings.register_profile(
 )
 settings.load_profile("ours")
 
-SHARING = ("tests/fundamentals/", "tests/attacks/", "tests/orchestrator/web/")
-"""Folders with a fixture for all of their tests: a stack, workers, a browser."""
+SHARING = (
+    *("tests/fundamentals/", "tests/attacks/", "tests/orchestrator/web/", "tests/verdict/test_"),
+    *("tests/architecture/", "tests/system/test_compose.py"),
+)
+"""Tests that share what takes seconds: a stack, workers, a browser, the syntax trees of all files."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
