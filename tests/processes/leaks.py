@@ -71,9 +71,14 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_unconfigure() -> None:
-    """Removes the directory at exit: that of multiprocessing lies in it and is removed before, at priority -100."""
-    util.Finalize(None, _remove, [tempfile.gettempdir()], exitpriority=-101)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Removes the directory at exit: that of multiprocessing lies in it and is removed before, at priority -100.
+
+    With it go those of the further processes. Each of these would take seconds to remove its own, file by file, and
+    after ten seconds it is killed.
+    """
+    if not hasattr(config, "workerinput"):
+        util.Finalize(None, _remove, [tempfile.gettempdir()], exitpriority=-101)
 
 
 def _keep_in_memory(directory: str) -> None:

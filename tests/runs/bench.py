@@ -136,19 +136,18 @@ async def open_bench(
     chosen = Settings.load(environ={}, **(own | settings))
     app = create_app(chosen, redis_url)
     sent: list[Ticket] = []
-    async with Standby(redis_url, chosen.lease_seconds) as standby:
-        parts = open_services(
-            redis_url,
-            offer_of(chosen, sandbox_problem=await Bubblewrap.selftest(), tools=offered),
-            name=name,
-            concurrency=10,
-            rules=checked_rules(chosen, offered),
-            send=sent.extend,
-            progress=ProgressEvents(app, name),
-            standby=standby,
-        )
-        async with parts as services:
-            yield Bench(services, chosen, sent)
+    parts = open_services(
+        redis_url,
+        offer_of(chosen, sandbox_problem=await Bubblewrap.selftest(), tools=offered),
+        name=name,
+        concurrency=10,
+        rules=checked_rules(chosen, offered),
+        send=sent.extend,
+        progress=ProgressEvents(app, name),
+        standby=Standby(redis_url, chosen.lease_seconds),  # not entered, so it starts no process
+    )
+    async with parts as services:
+        yield Bench(services, chosen, sent)
     app.close()
 
 

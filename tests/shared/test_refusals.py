@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.cli.doctor import run_checks
+from deputize.orchestrator.cli.doctor_service import redis_rows
 from deputize.shared.bus import Bus
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.ids import new_id
@@ -121,7 +121,7 @@ async def test_a_mistake_in_a_command_is_an_answer_and_not_tried_again(redis_pro
 async def test_doctor_tries_to_subscribe(redis_process: RedisProcess, operator: Any) -> None:
     await operator.execute_command(*WITHOUT_CHANNELS)
     settings = Settings.load(environ={}, redis_url=redis_process.url)
-    rows = [row async for row in run_checks(settings) if row.name == "acl"]
+    rows = [row async for row in redis_rows(settings, None) if row.name == "acl"]
     assert [row.state for row in rows] == ["✗"]
     assert "the channels deputize:*" in rows[0].remedy
 
