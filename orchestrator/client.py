@@ -83,15 +83,13 @@ class Client(Service):
 
     version = ""
     """That of the service, as its last response has it."""
+    trace = ""
+    """The ``traceparent`` of requests that are part of no trace of this process."""
 
-    def __init__(
-        self, url: str, token: str | None = None, *, patience: float = PATIENCE_SECONDS, trace: str = ""
-    ) -> None:
-        """``trace`` is the ``traceparent`` of requests that are sent outside of any trace of this process."""
+    def __init__(self, url: str, token: str | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
         scheme, host = _address(url)
         self.url = url.rstrip("/")
         self._patience = patience
-        self._trace = traceparent.parsed(trace)
         try:
             headers = {b"Authorization": b"Bearer " + token.encode()} if token else None
         except UnicodeEncodeError:
@@ -363,8 +361,7 @@ class Client(Service):
         headers: dict[str, str] = request.setdefault("headers", {})
         if isinstance(request.get("content"), str):
             headers["Content-Type"] = "application/json"
-        if trace := traceparent.current() or self._trace:
-            headers[traceparent.HEADER] = trace
+        headers |= {traceparent.HEADER: trace} if (trace := traceparent.current() or self.trace) else {}
         try:
             answer = await self._http.request(method, path, **request)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:

@@ -159,9 +159,12 @@ def _client_at_url(settings: Settings) -> Client:
 def _client_at(url: str, token: str | None) -> Client:
     """Returns a client whose requests are part of the trace that the variable ``TRACEPARENT`` names, if it does."""
     from ...shared.settings import environment
+    from ...shared.traceparent import parsed
     from ..client import Client
 
-    return Client(url, token, trace=environment().get("TRACEPARENT", ""))
+    client = Client(url, token)
+    client.trace = parsed(environment().get("TRACEPARENT"))
+    return client
 
 
 def asynchronous(command: Callable[Given, Coroutine[Any, Any, Answer]]) -> Callable[Given, Answer]:

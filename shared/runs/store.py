@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -136,7 +137,8 @@ class RunStore:
         ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``. Raises ``KeyReused`` for an
         idempotency key of another body or a removed delegation, ``Fenced`` for a ``fence`` that is not the parent's.
         """
-        keys = [INDEX, LEASES]
+        described = partial(acceptance, temporary=temporary, webhook=webhook, trace=trace)
+        sent, keys = asked or [request for _, request, _ in new], [INDEX, LEASES]
         for id, request, _ in new:
             # The index stands for none: a user that is kept to our keys may not name an empty one.
             key = idempotency_key(request.idempotency_key) if request.idempotency_key else INDEX
@@ -148,10 +150,7 @@ class RunStore:
             "channel": EVENTS,
             "fence": fence,
             **COUNTING,
-            "delegations": [
-                acceptance(*each, sent, temporary=temporary, webhook=webhook, trace=trace)
-                for each, sent in zip(new, asked or [request for _, request, _ in new], strict=True)
-            ],
+            "delegations": [described(*each, request) for each, request in zip(new, sent, strict=True)],
         }
         verdict, *answers = await ACCEPT.run(self.redis, keys, arguments)
         if verdict == "fenced":
