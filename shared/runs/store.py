@@ -75,6 +75,7 @@ CANCELLED = {
 """The result of a delegation that was cancelled before it ran."""
 COUNTING = {"metrics": METRICS, "accepted": ACCEPTED.field(), "lost": LEASES_LOST.field()}
 """What the scripts that accept and reap delegations count."""
+ACCEPTING = {"idempotency_seconds": IDEMPOTENCY_SECONDS, "channel": EVENTS, **COUNTING}
 WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND, OUTAGE, PREFIX)
 """The scripts that a worker's pipe may run."""
 
@@ -144,10 +145,8 @@ class RunStore:
             keys += [record_key(id), events_key(id), key, siblings]
         arguments = {
             "claim_ms": int(claim_seconds * 1000),
-            "idempotency_seconds": IDEMPOTENCY_SECONDS,
-            "channel": EVENTS,
             "fence": fence,
-            **COUNTING,
+            **ACCEPTING,
             "delegations": [
                 acceptance(*each, sent, temporary=temporary, webhook=webhook, trace=trace)
                 for each, sent in zip(new, asked or [request for _, request, _ in new], strict=True)
