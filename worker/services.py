@@ -129,7 +129,8 @@ class Services:
         """Returns the model's name as the metrics have it: callers may ask for any name, and metrics have few."""
         if model.endpoint_id is None:
             return "scripted"
-        own = {None, self.settings.model, *(agent.model for agent in self.settings.agents.values())}
+        agents = (agent.model for agent in self.settings.agents.values())
+        own = {None, self.settings.model, *self.settings.models, *agents}
         return undated(model.name) if asked in own or model.price() else OTHER
 
     async def offer(self, claim: Claim) -> RunOffer:

@@ -14,10 +14,10 @@ from deputize.shared.metrics import FIRST_TOKEN, TOOL
 from deputize.worker.fleet.status import loop_lag
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Kind, Origin, Params, Tool, ToolContext, ToolResult
-from tests.fake_model import Turn, refuse, text
+from tests.fake_model import FakeModel, Turn, refuse, text
 from tests.fake_model import call as asked
 from tests.runs.asking import WRITE, answered, asking_bench, begun, questions, until_status
-from tests.runs.bench import call, open_bench, say, script, talking
+from tests.runs.bench import bench_at, call, open_bench, say, script, talking
 from tests.runs.totals import check_totals, reported
 
 MODEL = "claude-sonnet-5-5"
@@ -52,12 +52,19 @@ async def test_a_run_is_counted_with_its_turns_calls_and_tokens(redis_url: str, 
 
 @pytest.mark.parametrize(
     ("asked_for", "label"),
-    [(None, MODEL), (f"{MODEL}-20260101", MODEL), ("claude-opus-5", "claude-opus-5"), ("my-model-17", "other")],
+    [
+        (None, MODEL),
+        (f"{MODEL}-20260101", MODEL),
+        ("claude-opus-5", "claude-opus-5"),
+        ("my-model-17", "other"),
+        ("house", "house-7b"),
+    ],
 )
 async def test_a_model_of_any_name_has_one_of_few_labels(
     redis_url: str, tmp_path: Path, asked_for: str | None, label: str
 ) -> None:
-    async with talking(redis_url, tmp_path, Turn([text("Done.")])) as (bench, _):
+    tables = {"house": {"model": "house-7b"}}
+    async with FakeModel([Turn([text("Done.")])]) as fake, bench_at(fake, redis_url, tmp_path, models=tables) as bench:
         result = await bench.run(model=asked_for)
         found = await check_totals(bench.store.redis)
     assert result.success
