@@ -7,30 +7,17 @@ import re
 import pytest
 from playwright.async_api import expect
 
-from deputize.shared.delegation import Status, TerminationReason, Usage
+from deputize.shared.delegation import Status, Usage
 from deputize.shared.errors import Unavailable
 from deputize.shared.events import Replied, StepStarted, TurnStarted
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_permissions import STEP
-from tests.orchestrator.fake_service import FakeService, worker_card
+from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served
-from tests.orchestrator.web.browsing import Pages, button, delegated
+from tests.orchestrator.web.browsing import Pages, button, delegated, family
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
-
-
-async def family(service: FakeService) -> tuple[str, str]:
-    """A parent that runs with a child that runs and one that has ended, and two others; parent and running child."""
-    service.fleet = [worker_card(running=2, concurrency=8)]
-    parent = await delegated(service, "review it all\nin parts", labels={"team": "docs"}, session_id="s-1")
-    child = await delegated(service, "review a", parent_id=parent)
-    ended = await delegated(service, "review b", parent_id=parent)
-    service.finish(ended, execution_time_ms=61_000, usage=Usage(input_tokens=41_000, cost_usd=0.5))
-    failed = await delegated(service, "an old one")
-    service.finish(failed, TerminationReason.ERROR, summary="It is broken.")
-    await service.create(DelegationRequest(task="later"))
-    return parent, child
 
 
 async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pages: Pages) -> None:
