@@ -63,9 +63,8 @@ export class Tree {
 
   /** Hangs a child delegation below the call that submitted it, else beside the turns. */
   attach(delegation, id) {
-    const { idempotencyKey = "" } = delegation.request;
-    const caller = this.steps.find((each) => idempotencyKey ===
-      `${id}:${each.step.turnIndex}:${each.step.id.slice(0, LONGEST_CALL_ID)}`);
+    const keyOf = ({ step }) => `${id}:${step.turnIndex}:${step.id.slice(0, LONGEST_CALL_ID)}`;
+    const caller = this.steps.find((each) => keyOf(each) === delegation.request.idempotencyKey);
     const siblings = caller?.children ?? this.nodes;
     const finished = delegation.finishedAt && Date.parse(delegation.finishedAt);
     const states = { succeeded: "good", failed: "bad", waiting: "warn", running: "live" };
@@ -106,6 +105,11 @@ export class Tree {
     this.#close(this.#turn, Math.max(...ends), this.#turn.state === "live" ? "idle" : this.#turn.state);
   }
 
+  #goOn(at) {
+    if (this.#waiting) this.#close(this.#waiting, at, "idle");
+    this.#waiting = null;
+  }
+
   #closeAll(at) {
     for (const node of [this.#waiting, this.#queue, ...this.#asked.values(), ...this.stepsById.values()]) {
       if (node?.end === null) this.#close(node, at, "warn"); // how it ended is not known
@@ -131,8 +135,7 @@ export class Tree {
         }
         break;
       case "run_resumed":
-        if (this.#waiting) this.#close(this.#waiting, at, "idle");
-        this.#waiting = null;
+        this.#goOn(at);
         this.#add({ kind: "retry", state: "warn", start: before, end: at, event,
           title: `Taken over at turn ${event.fromTurn}`,
           detail: `${event.reason}, then on ${event.worker}` }, this.#now);
@@ -158,8 +161,7 @@ export class Tree {
     if (event.type === "turn_started") {
       const known = this.#turnsByNumber.get(event.turn);
       if (known !== this.#turn) this.#closeTurn(at);
-      this.#turn = known ?? this.#add({ kind: "turn", start: at, reply: null,
-        words: "", thinking: "" }, null);
+      this.#turn = known ?? this.#add({ kind: "turn", start: at, reply: null, words: "", thinking: "" }, null);
       Object.assign(this.#turn, { state: "live", end: null, title: `Turn ${event.turn}` });
       if (known) return;
       this.#turnsByNumber.set(event.turn, this.#turn);
@@ -207,7 +209,7 @@ export class Tree {
 
   #step({ type, step }, at) {
     let node = this.stepsById.get(step.id);
-    if (!node) {
+    if (node?.step.turnIndex !== step.turnIndex) { // an endpoint may give calls of two turns the same id
       const turn = this.#turnsByNumber.get(step.turnIndex) ?? null;
       node = this.#add({ kind: "step", start: Date.parse(step.timestamp), step }, turn);
       this.stepsById.set(step.id, node);
@@ -216,15 +218,12 @@ export class Tree {
     const ended = type === "step_completed";
     const state = step.status === "failed" ? (step.denied ? "warn" : "bad") : ended ? "good" : "live";
     Object.assign(node, { step, state, end: ended ? at : null, version: node.version + 1,
-      title: step.title || step.toolName, detail: step.error || step.summary || step.description || "",
-      cost: step.toolAgentResult?.usage?.costUsd ?? node.cost });
-    if (state === "bad" && node.parent) node.parent.failed = true;
+      title: step.title || step.toolName, detail: step.error || step.summary || step.description || "" });
   }
 
   #wait(event, at) {
     if (event.type === "resumed_waiting") {
-      if (this.#waiting) this.#close(this.#waiting, at, "idle");
-      this.#waiting = null;
+      this.#goOn(at);
       return;
     }
     const asked = [...this.#asked].some(([id, node]) => node.end === null && event.detail.includes(id));
@@ -271,7 +270,7 @@ export function rowsOf(nodes, toggled, below, level = 0) {
     const expandable = node.kind === "child" || children.length > 0;
     const open = expandable ? (node.kind !== "child") !== toggled.has(node.key) : null;
     rows.push({ node, level, open });
-    if (open) rows.push(...rowsOf(children, toggled, below, level + 1));
+    for (const row of open ? rowsOf(children, toggled, below, level + 1) : []) rows.push(row);
   }
   return rows;
 }

@@ -7,12 +7,11 @@ from typing import Any
 
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect
 
-from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.events import PermissionRequested
 from deputize.shared.permission import PermissionRequest
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_permissions import asked
-from tests.orchestrator.fake_service import FakeService, worker_card
+from tests.orchestrator.fake_service import FakeService
 
 PATIENCE_MS = 20_000
 expect.set_options(timeout=PATIENCE_MS)
@@ -85,16 +84,3 @@ async def opened(page: Page, title: str) -> Locator:
 
 def button(place: Page | Locator, name: str) -> Locator:
     return place.get_by_role("button", name=name, exact=True)
-
-
-async def family(service: FakeService) -> tuple[str, str]:
-    """A parent that runs with a child that runs and one that has ended, and two others; parent and running child."""
-    service.fleet = [worker_card(running=2, concurrency=8)]
-    parent = await delegated(service, "review it all\nin parts", labels={"team": "docs"}, session_id="s-1")
-    child = await delegated(service, "review a", parent_id=parent)
-    ended = await delegated(service, "review b", parent_id=parent)
-    service.finish(ended, execution_time_ms=61_000, usage=Usage(input_tokens=41_000, cost_usd=0.5))
-    failed = await delegated(service, "an old one")
-    service.finish(failed, TerminationReason.ERROR, summary="It is broken.")
-    await service.create(DelegationRequest(task="later"))
-    return parent, child

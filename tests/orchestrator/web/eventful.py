@@ -1,4 +1,4 @@
-"""A delegation with what can happen in one: turns, steps, waits, a child, checks, and a result."""
+"""Delegations in which much happens: turns, steps, waits, a child, checks, a result; and a family of several."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from deputize.shared.events import (
 from deputize.shared.facts import Check, FileChange, StepChange, SummaryClaim, Verification
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.wire import now
-from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.web.browsing import delegated
 
 HOSTILE = "</script><script>alert(1)</script></style></textarea><img src=x onerror=alert(2)>"
@@ -107,3 +107,16 @@ def ended(service: FakeService, id: str, child: str) -> None:
         usage=USAGE,
         errors=["bash: exit code 1"],
     )
+
+
+async def family(service: FakeService) -> tuple[str, str]:
+    """A parent that runs with a child that runs and one that has ended, and two others; parent and running child."""
+    service.fleet = [worker_card(running=2, concurrency=8)]
+    parent = await delegated(service, "review it all\nin parts", labels={"team": "docs"}, session_id="s-1")
+    child = await delegated(service, "review a", parent_id=parent)
+    ended = await delegated(service, "review b", parent_id=parent)
+    service.finish(ended, execution_time_ms=61_000, usage=Usage(input_tokens=41_000, cost_usd=0.5))
+    failed = await delegated(service, "an old one")
+    service.finish(failed, TerminationReason.ERROR, summary="It is broken.")
+    await service.create(DelegationRequest(task="later"))
+    return parent, child

@@ -13,8 +13,8 @@ from deputize.shared.permission import EditDetails
 from tests.architecture.sources import ROOT
 from tests.orchestrator.access_tokens import entry, secret_of, serving, write
 from tests.orchestrator.fake_service import FakeService
-from tests.orchestrator.web.browsing import Pages, ask, button, card, delegated, family
-from tests.orchestrator.web.eventful import at_work, ended
+from tests.orchestrator.web.browsing import Pages, ask, button, card, delegated
+from tests.orchestrator.web.eventful import at_work, ended, family
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

@@ -14,7 +14,8 @@ from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_permissions import STEP
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served
-from tests.orchestrator.web.browsing import Pages, button, delegated, family
+from tests.orchestrator.web.browsing import Pages, button, delegated
+from tests.orchestrator.web.eventful import family
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")

@@ -181,6 +181,22 @@ def test_events_become_a_tree_of_turns_steps_waits_and_retries() -> None:
     assert heats == [0.5, 1]
 
 
+def test_calls_of_two_turns_are_two_steps_though_an_endpoint_gives_them_one_id() -> None:
+    (rows,) = asked(
+        (
+            "rows",
+            events(
+                (0, TurnStarted(turn=1)),
+                (1, ended("call_0", 1, 0)),
+                (2, TurnStarted(turn=2)),
+                (3, ended("call_0", 2, 2)),
+            ),
+        )
+    )
+    titles = [title for title, *_ in rows]
+    assert titles == ["turn idle Turn 1", "  step good $ call_0", "turn live Turn 2", "  step good $ call_0"]
+
+
 def test_another_try_has_turns_and_steps_of_its_own_and_checks_stand_beside_turns() -> None:
     again = RunRetried(reason=TerminationReason.ERROR, error="it broke", retry=1, of=2, delay_seconds=5)
     answered = events((9, TurnStarted(turn=2)), (10, reply(2, "Done.")))
