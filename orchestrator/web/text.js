@@ -47,9 +47,6 @@ export function answerWords(outcome, by) {
 
 export const count = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;
 export const shortId = (id) => `…${visible(String(id).slice(-6))}`;
-/** A dash where the price is not known, which is not the same as zero. */
-export const cost = (usd) => (typeof usd === "number" ? `$${usd.toFixed(4)}` : "–");
-
 const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 const PERCENT = new Intl.NumberFormat(undefined, { style: "percent", maximumFractionDigits: 1 });
 const UNITS = ["byte", "kilobyte", "megabyte", "gigabyte"].map((unit) =>
@@ -62,14 +59,6 @@ export const percent = (part) => (typeof part === "number" ? PERCENT.format(part
 export function size(bytes) {
   const power = Math.min(3, Math.floor(Math.log(Math.max(1, bytes)) / Math.log(1000)));
   return UNITS[power].format(bytes / 1000 ** power);
-}
-
-export function ago(value) {
-  const whole = Math.max(0, Math.round(value));
-  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
-    if (whole >= size) return `${Math.floor(whole / size)} ${unit}`;
-  }
-  return `${whole} s`;
 }
 
 /** `4:05`, for a countdown. */

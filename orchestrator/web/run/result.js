@@ -48,7 +48,7 @@ const claimView = ({ verdict, claim, evidence }, explain) => div("flow",
   evidence && button("its step", () => explain.step(evidence), { class: "link" }));
 
 /** The diffs of a patch, by path. */
-export function filesOf(patch) {
+function filesOf(patch) {
   const names = [/^\+\+\+ "?b\/(?<path>.*?)"?\t?$/mu, /^rename to (?<path>.*)$/mu, /^--- "?a\/(?<path>.*?)"?\t?$/mu,
     /^diff --git "?a\/.* "?b\/(?<path>.*?)"?$/mu];
   const parts = patch.split(/^(?=diff --git )/mu).filter((each) => each.startsWith("diff --git "));
