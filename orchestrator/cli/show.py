@@ -352,4 +352,14 @@ def _table(found: Sequence[Delegation]) -> list[str]:
         return [f"{line}  {title}" for line, title in zip(lines, titles, strict=True)]
     room = max(MIN_TITLE, shutil.get_terminal_size().columns - max(map(len, lines), default=0) - 4)
     signs = [SIGNS.get(item.status, " ") for item in found]
-    return [f"{sign} {cut(title, room):{room}}  {line}" for sign, title, line in zip(signs, titles, lines, strict=True)]
+    return [
+        f"{sign} {_fitted(title, room):{room}}  {line}" for sign, title, line in zip(signs, titles, lines, strict=True)
+    ]
+
+
+def _fitted(title: str, room: int) -> str:
+    """Returns a title of at most so many characters, cut between words where that leaves enough of it."""
+    if len(title) <= room:
+        return title
+    words = title[:room].rpartition(" ")[0]
+    return cut(title, len(words) + 1 if len(words) > room // 2 else room)
