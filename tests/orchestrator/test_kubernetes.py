@@ -16,6 +16,7 @@ import pytest
 import yaml
 from jsonschema_rs import Draft202012Validator
 
+from deputize.orchestrator.metrics.exposition import QUEUED, RUNNING
 from deputize.shared.settings import Settings
 from deputize.worker.web.targets import CLOUD_METADATA
 from tests.architecture.sources import ROOT
@@ -280,7 +281,7 @@ def test_workers_follow_what_waits_and_what_runs() -> None:
     assert f"Deployment/{scaled['scaleTargetRef']['name']}" == SERVICES["worker"]
     assert "replicas" not in found[SERVICES["worker"]]["spec"]
     metrics = [each["metadata"]["valueLocation"] for each in scaled["triggers"]]
-    assert metrics == ["deputize_queue_depth", "deputize_delegations_running"]
+    assert metrics == [QUEUED.name, RUNNING.name]
     service = found["Service/deputize"]
     address = f"http://{service['metadata']['name']}.{service['metadata']['namespace']}.svc:{service['spec']['ports'][0]['port']}"
     assert {each["metadata"]["url"] for each in scaled["triggers"]} == {f"{address}/metrics"}
