@@ -33,12 +33,15 @@ setup: .venv/.installed
 demo: setup
 	@$(BIN)/deputize demo
 
-test: .venv/.dev-installed .venv/.npm-installed .venv/.pythons-installed .venv/.browser-installed
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not corpus"
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+FOR_TESTS := .venv/.dev-installed .venv/.npm-installed .venv/.pythons-installed .venv/.browser-installed
+
+test: $(FOR_TESTS)
+	@$(PYTEST) -m "not corpus"
 
 # All lies and honest runs; `make test` has all lies and a third of the honest runs.
 verdicts: .venv/.dev-installed
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/verdict
+	@$(PYTEST) tests/verdict
 
 lint: .venv/.dev-installed
 	$(BIN)/ruff check .
@@ -49,17 +52,19 @@ lint: .venv/.dev-installed
 	$(BIN)/docker-compose config --quiet
 	$(BIN)/hadolint orchestrator/Dockerfile worker/Dockerfile
 
-# Traced are all tests that need no processes of their own: tracing makes them take twice as long.
+# The tests of `make test`, traced but for those that `UNTRACED` names (tests/conftest.py).
 COMPLETE := shared/*,worker/loop.py,worker/tool_calls.py,worker/limits.py,worker/policy/*
 FLOOR := 88
 
-coverage: .venv/.dev-installed
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not system and not hypothesis and not corpus" --cov --cov-report= \
-		|| [ $$? = 1 ]  # `make test` decides whether they pass: tracing slows those that measure time
-	@$(BIN)/coverage report --include='$(COMPLETE)' --fail-under=100
-	@$(BIN)/coverage report --format=total --fail-under=$(FLOOR)
+coverage: $(FOR_TESTS)
+	@failed=0; \
+	$(PYTEST) -m "not corpus" --cov --cov-report= || failed=1; \
+	$(BIN)/coverage report --include='$(COMPLETE)' --fail-under=100 || failed=1; \
+	$(BIN)/coverage report --format=total --fail-under=$(FLOOR) || failed=1; \
+	exit $$failed
 
-check: lint coverage test
+# Also the tests: `coverage` runs them all.
+check: lint coverage
 
 bench: .venv/.dev-installed
 	@$(BIN)/python -m tests.benchmarks

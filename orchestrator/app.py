@@ -23,6 +23,7 @@ from .access_tokens import NOTE, RequestNote, Tokens
 from .audit_recorder import AuditRecorder
 from .auth import check_origin, require_token
 from .delegations import Delegations
+from .dependencies import join_trace
 from .mcp.http import METHODS, McpEndpoint
 from .openapi import complete_document
 from .protocol import SAFE_HEADERS, check_head
@@ -70,7 +71,8 @@ def create_app(open_service: OpenService, settings: Settings) -> FastAPI:
     app.state.tokens = Tokens(settings)
     app.state.slots = StreamSlots(settings.max_streams, settings.max_streams_per_caller)
     for router in ROUTERS:
-        app.include_router(router, dependencies=[] if router in OPEN else [Depends(require_token)])
+        needed = [] if router in OPEN else [Depends(require_token), Depends(join_trace)]
+        app.include_router(router, dependencies=needed)
     app.router.routes.append(Route(MCP_PATH, mcp, methods=METHODS))
     app.router.routes += web.routes()
     app.add_middleware(RequestMiddleware)

@@ -8,7 +8,7 @@ with SyncOrchestrator() as orchestrator:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import wraps
@@ -21,8 +21,9 @@ from ..shared.delegation import Data, ToolAgentResult
 from ..shared.events import Envelope
 from ..shared.request import DelegationRequest
 from ..shared.settings import Settings
-from .orchestrator import EventCallback, OnEvent, Orchestrator
-from .request_fields import RequestFields
+from .delegate_tool import DelegateTool, ToolAnswer
+from .orchestrator import MAP_CONCURRENCY, EventCallback, OnEvent, Orchestrator
+from .request_fields import SubmitFields, ToolFields
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -111,6 +112,7 @@ class SyncOrchestrator:
     cost = _blocking(Orchestrator.cost)
     audit = _blocking(Orchestrator.audit)
     workers = _blocking(Orchestrator.workers)
+    drain = _blocking(Orchestrator.drain)
     tools = _blocking(Orchestrator.tools)
     not_ready = _blocking(Orchestrator.not_ready)
     follow = _iterating(Orchestrator.follow)
@@ -120,16 +122,16 @@ class SyncOrchestrator:
 
     @overload
     def delegate(
-        self, task: str | DelegationRequest, *, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+        self, task: str | DelegationRequest, *, on_event: EventCallback | None = None, **fields: Unpack[SubmitFields]
     ) -> ToolAgentResult: ...
 
     @overload
     def delegate(
-        self, task: str, *, output: type[Data], on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+        self, task: str, *, output: type[Data], on_event: EventCallback | None = None, **fields: Unpack[SubmitFields]
     ) -> Data: ...
 
     def delegate(
-        self, task: Any, *, output: Any = None, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+        self, task: Any, *, output: Any = None, on_event: EventCallback | None = None, **fields: Unpack[SubmitFields]
     ) -> Any:
         """Submits a task and returns its result, with an ``output`` type the data as an instance of it."""
         given: Any = {**fields, "output": output}
@@ -140,10 +142,31 @@ class SyncOrchestrator:
         requests: Sequence[str | DelegationRequest],
         *,
         on_event: Callable[[Envelope], None] | None = None,
-        **fields: Unpack[RequestFields],
+        **fields: Unpack[SubmitFields],
     ) -> list[ToolAgentResult]:
         """Submits several tasks, all or none. Returns their results in the order of the requests."""
         return self._with_events(lambda put: self._orchestrator.gather(requests, on_event=put, **fields), on_event)
+
+    def map(
+        self,
+        requests: Iterable[str | DelegationRequest],
+        *,
+        concurrency: int = MAP_CONCURRENCY,
+        on_event: EventCallback | None = None,
+        **fields: Unpack[SubmitFields],
+    ) -> list[ToolAgentResult]:
+        """Runs each task once, however often it is called. Returns the results in the order of the requests."""
+        given: Any = {**fields, "concurrency": concurrency}
+        return self._with_events(lambda put: self._orchestrator.map(requests, on_event=put, **given), on_event)
+
+    def as_tool(self, **fields: Unpack[ToolFields]) -> DelegateTool[ToolAnswer]:
+        """Returns a tool that delegates, for the model of another program; its ``call`` waits for the result."""
+        tool = self._orchestrator.as_tool(**fields)
+
+        def call(arguments: Mapping[str, Any] | str) -> ToolAnswer:
+            return self._run(lambda: tool.call(arguments))
+
+        return DelegateTool(tool.name, tool.description, tool.parameters, call)
 
     def result(self, id: str, on_event: Callable[[Envelope], None] | None = None) -> ToolAgentResult:
         """Waits for a delegation. Returns its result."""
@@ -192,13 +215,13 @@ class SyncOrchestrator:
 
 @overload
 def run(
-    task: str | DelegationRequest, *, on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+    task: str | DelegationRequest, *, on_event: EventCallback | None = None, **fields: Unpack[SubmitFields]
 ) -> ToolAgentResult: ...
 
 
 @overload
 def run(
-    task: str, *, output: type[Data], on_event: EventCallback | None = None, **fields: Unpack[RequestFields]
+    task: str, *, output: type[Data], on_event: EventCallback | None = None, **fields: Unpack[SubmitFields]
 ) -> Data: ...
 
 

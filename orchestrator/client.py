@@ -16,8 +16,9 @@ from urllib.parse import quote, urlsplit
 from urllib.request import getproxies
 
 import httpx2
-from pydantic import ValidationError
+from pydantic import BaseModel
 
+from ..shared import traceparent
 from ..shared.background import Backoff
 from ..shared.delegation import Delegation, Status, StatusCounts, ToolAgentStep
 from ..shared.errors import (
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from ..shared.runs.webhooks import Notification
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
@@ -82,10 +84,14 @@ class Client(Service):
     version = ""
     """That of the service, as its last response has it."""
 
-    def __init__(self, url: str, token: str | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self, url: str, token: str | None = None, *, patience: float = PATIENCE_SECONDS, trace: str = ""
+    ) -> None:
+        """``trace`` is the ``traceparent`` of requests that are sent outside of any trace of this process."""
         scheme, host = _address(url)
         self.url = url.rstrip("/")
         self._patience = patience
+        self._trace = traceparent.parsed(trace)
         try:
             headers = {b"Authorization": b"Bearer " + token.encode()} if token else None
         except UnicodeEncodeError:
@@ -126,7 +132,7 @@ class Client(Service):
     async def create_many(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         body = ",".join(request.given_json() for request in requests)
         content = f'{{"requests":[{body}]}}'
-        return (await self._read("POST", "/v1/delegations:batch", Items.model_validate, content=content)).items
+        return (await self._read("POST", "/v1/delegations:batch", _read_as(Items), content=content)).items
 
     async def continue_(
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
@@ -145,7 +151,7 @@ class Client(Service):
         wait = min(wait, MAX_WAIT_SECONDS)
         timeout = httpx2.Timeout(ANSWER_SECONDS + wait, connect=CONNECT_SECONDS)
         request = {"timeout": timeout, "params": {"wait": wait} if wait > 0 else {}}
-        return await self._read("GET", f"/v1/delegations/{id}", Delegation.model_validate, **request)
+        return await self._read("GET", f"/v1/delegations/{id}", _read_as(Delegation), **request)
 
     async def list(
         self,
@@ -160,10 +166,10 @@ class Client(Service):
         filters = {"status": status, "session": session, "parent": parent, "cursor": cursor}
         given = {name: value for name, value in filters.items() if value}
         label = [f"{key}:{value}" for key, value in (labels or {}).items()]
-        return await self._get("/v1/delegations", PageOf.model_validate, limit=limit, label=label, **given)
+        return await self._get("/v1/delegations", _read_as(PageOf), limit=limit, label=label, **given)
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
-        return await self._events(id, _envelope, after)
+        return [each for each in await self._events(id, _envelope, after) if each]
 
     async def plain_events(self, id: str) -> list[dict[str, Any]]:
         """Returns the stored events as they are sent: for thousands of them, reading them as models takes seconds."""
@@ -193,7 +199,7 @@ class Client(Service):
             raise self._unreachable(error) from None
 
     async def cancel(self, id: str) -> Delegation:
-        return await self._read("POST", f"/v1/delegations/{id}/cancel", Delegation.model_validate)
+        return await self._read("POST", f"/v1/delegations/{id}/cancel", _read_as(Delegation))
 
     async def cancel_all(self, ids: Iterable[str]) -> None:
         """Cancels each; a few at a time, because a service limits its connections."""
@@ -212,16 +218,16 @@ class Client(Service):
         return await self._read("POST", path, SentMessage.model_validate, content=body)
 
     async def resume(self, id: str) -> Delegation:
-        return await self._read("POST", f"/v1/delegations/{id}/resume", Delegation.model_validate)
+        return await self._read("POST", f"/v1/delegations/{id}/resume", _read_as(Delegation))
 
     async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
         body = wanted.model_dump_json(by_alias=True, exclude_unset=True) if wanted else "{}"
         path, patient = f"/v1/delegations/{id}/deliver", httpx2.Timeout(DELIVERY_SECONDS)
-        return await self._read("POST", path, Delegation.model_validate, content=body, timeout=patient)
+        return await self._read("POST", path, _read_as(Delegation), content=body, timeout=patient)
 
     async def merge(self, wanted: MergeRequest) -> MergeReport:
         body, patient = wanted.model_dump_json(by_alias=True, exclude_unset=True), httpx2.Timeout(DELIVERY_SECONDS)
-        return await self._read("POST", "/v1/merges", MergeReport.model_validate, content=body, timeout=patient)
+        return await self._read("POST", "/v1/merges", _read_as(MergeReport), content=body, timeout=patient)
 
     async def answer_permission(
         self,
@@ -285,6 +291,9 @@ class Client(Service):
     async def workers(self) -> list[WorkerCard]:
         return await self._get("/v1/workers", partial(_each, WorkerCard.model_validate))
 
+    async def drain(self, name: str) -> WorkerCard:
+        return await self._read("POST", f"/v1/workers/{quote(name, safe='')}/drain", WorkerCard.model_validate)
+
     async def tools(self) -> list[ToolCard]:
         return await self._get("/v1/tools", partial(_each, ToolCard.model_validate))
 
@@ -337,7 +346,7 @@ class Client(Service):
 
     async def _accepted(self, path: str, content: str) -> AcceptedDelegation:
         answer = await self._send("POST", path, content=content)
-        delegation = self._value(answer, Delegation.model_validate)
+        delegation = self._value(answer, _read_as(Delegation))
         return AcceptedDelegation(delegation, "Idempotent-Replayed" in answer.headers)
 
     async def _stream(self, path: str, after: int) -> AsyncGenerator[Envelope]:
@@ -346,15 +355,16 @@ class Client(Service):
         async with self._http.sse(path, headers={"Last-Event-ID": str(after)}, timeout=timeout) as source:
             await self._check(source.response)
             async for frame in source:
-                try:
-                    yield Envelope.from_json(frame.data)
-                except ValidationError:
-                    continue  # a newer service may have event types that this version does not know
+                if envelope := Envelope.read(frame.data):
+                    yield envelope
 
     async def _send(self, method: str, path: str, **request: Any) -> httpx2.Response:
         """Returns a successful response; ``request`` holds further arguments of ``httpx2.AsyncClient.request``."""
+        headers: dict[str, str] = request.setdefault("headers", {})
         if isinstance(request.get("content"), str):
-            request["headers"] = {"Content-Type": "application/json"}
+            headers["Content-Type"] = "application/json"
+        if trace := traceparent.current() or self._trace:
+            headers[traceparent.HEADER] = trace
         try:
             answer = await self._http.request(method, path, **request)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -413,8 +423,13 @@ def _each(convert: Callable[[Any], T], items: object) -> list[T]:
     return [convert(item) for item in cast("list[object]", items)]
 
 
-def _envelope(item: object) -> Envelope:
-    return Envelope.from_json(json.dumps(item))
+def _envelope(item: object) -> Envelope | None:
+    return Envelope.read(json.dumps(item))
+
+
+def _read_as(model: type[M]) -> Callable[[Any], M]:
+    """Returns what reads a model; requests inside that a newer service has accepted may have more fields."""
+    return partial(model.model_validate, extra="ignore")
 
 
 def _proxies() -> str:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from redis.exceptions import RedisError
 
-from ..shared import bus
+from ..shared import bus, traceparent
 from ..shared.connection import REDIS_DOWN, connect
 from ..shared.delegation import Delegation, Status, StatusCounts, ToolAgentStep
 from ..shared.errors import Invalid, OutOfSpace, TooLarge, Unavailable
@@ -38,6 +38,7 @@ from .audit_log import AuditPage, AuditRecord
 from .continuation import check_continued, continued_request, planned_merge, repeated_request
 from .delivery import delivered, note_delivered
 from .home import is_full, no_space
+from .metrics.exposition import exposition
 from .request_checks import check_after, check_requests
 from .service import AcceptedDelegation, MergeReport, PageOf, Service
 from .stack import NO_WORKER
@@ -174,6 +175,7 @@ class Delegations(Service):
                 asked=asked,
                 temporary=self._settings.temporary,
                 webhook=self._settings.webhook.default,
+                trace=traceparent.current(),
             )
             tickets = [
                 Ticket(id, request.title, request.priority)
@@ -334,9 +336,18 @@ class Delegations(Service):
         async with _redis_guard(self._settings):
             return await audit_log.read(self.store.redis, limit, cursor, self._settings.retention_seconds)
 
+    async def metrics(self) -> str:
+        """Returns all metrics in the text format of Prometheus."""
+        async with _redis_guard(self._settings):
+            return await exposition(self.store.redis, self._fleet)
+
     async def workers(self) -> list[WorkerCard]:
         async with _redis_guard(self._settings):
             return await self._fleet.workers()
+
+    async def drain(self, name: str) -> WorkerCard:
+        async with _redis_guard(self._settings):
+            return await self._fleet.drain(name)
 
     async def tools(self) -> list[ToolCard]:
         async with _redis_guard(self._settings):
@@ -347,7 +358,15 @@ class Delegations(Service):
             workers = await self.workers()
         except Unavailable as error:
             return str(error)
-        return None if workers else f"{NO_WORKER}; start one with `deputize worker` or `deputize up`"
+        return no_worker(workers)
+
+
+def no_worker(workers: Sequence[WorkerCard]) -> str | None:
+    """Returns why none of these workers takes new work, or None if one does."""
+    if not workers:
+        return f"{NO_WORKER}; start one with `deputize worker` or `deputize up`"
+    drain = all(worker.draining for worker in workers)
+    return "every worker is draining; start others, or start these anew" if drain else None
 
 
 @asynccontextmanager

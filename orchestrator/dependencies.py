@@ -13,7 +13,9 @@ from fastapi import Depends
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
+from ..shared import traceparent
 from ..shared.errors import Invalid, Refused, TooLarge
+from ..shared.log import bind
 from ..shared.wire import explain, unique_keys
 from .access_tokens import RequestNote, note_of
 from .delegations import Delegations
@@ -37,6 +39,12 @@ async def _service(request: Request) -> Delegations:
 
 async def _note(request: Request) -> RequestNote:
     return note_of(request.scope)
+
+
+async def join_trace(request: Request) -> None:
+    """Lets what the request submits, and its log lines, be part of the caller's trace."""
+    joined = traceparent.join(request.headers.get(traceparent.HEADER))
+    bind(request.path_params.get("id", ""), trace_id=traceparent.trace_id_of(joined))
 
 
 Service = Annotated[Delegations, Depends(_service)]

@@ -21,6 +21,8 @@ from ..shared.errors import Misconfigured
 SUPERVISOR_LOCK = "supervisor.lock"
 USERS_LOCK = "users.lock"
 INFO = "stack.json"
+OPENED = "open.html"
+"""Leads a browser to the page, with its token (`deputize open`)."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 RESERVE_BYTES = 64 * 1024
 """Free bytes below which the disk counts as full."""

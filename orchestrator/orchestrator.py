@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from functools import wraps
+from hashlib import sha256
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-from pydantic import ValidationError
+from anyio import move_on_after
 
-from ..shared.delegation import Data, Delegation, ToolAgentResult
-from ..shared.errors import Conflict, DeputizeError, Invalid, Misconfigured
+from ..shared import traceparent
+from ..shared.delegation import Data, Delegation, Status, ToolAgentResult
+from ..shared.errors import Conflict, DeputizeError, Invalid, KeyReused, Misconfigured
 from ..shared.events import Envelope, RunFinished
 from ..shared.facts import VerifyItem
 from ..shared.message import MessageMode
@@ -27,22 +29,26 @@ from ..shared.request import (
     MergeRequest,
 )
 from ..shared.settings import Settings
-from ..shared.wire import Request, explain
 from .apply import How, take_over
 from .client import Client
+from .delegate_tool import DelegateTool, ToolAnswer, delegate_tool
 from .delegations import open_service
 from .packing import pack
-from .request_fields import MergeFields, RequestFields
+from .request_fields import MergeFields, SubmitFields, ToolFields, request_of, validated
 from .service import MergeReport, Service, follow_unless_paused, refuse_paused
 from .stack import stack_in_use
 
 T = TypeVar("T")
 P = ParamSpec("P")
-R = TypeVar("R", bound=Request)
 
 EventCallback = Callable[[Envelope], None]
 OnEvent = EventCallback | Callable[[Envelope], Awaitable[None]]
 """Called with every event of a delegation, text deltas, progress and errors included; it may be async."""
+
+MAP_CONCURRENCY = 100
+"""How many delegations of one ``map`` are unfinished at most, unless it is called with another number."""
+CANCEL_SECONDS = 10.0
+"""How long the cancelled call of a tool waits until the service has accepted that for its delegation."""
 
 
 def _of_service(
@@ -129,18 +135,19 @@ class Orchestrator:
         with archive.file:
             return (await self.service.upload(archive.chunks(), archive.sha256)).upload.upload
 
-    async def start(self, task: str | DelegationRequest, **fields: Unpack[RequestFields]) -> Delegation:
-        """Submits a task and returns at once. ``fields`` are those of ``DelegationRequest``."""
-        return (await self.service.create(_request(task, fields))).delegation
+    async def start(self, task: str | DelegationRequest, **fields: Unpack[SubmitFields]) -> Delegation:
+        """Submits a task and returns at once. ``fields`` are those of ``DelegationRequest``, and ``traceparent``."""
+        with _in_trace(fields):
+            return (await self.service.create(request_of(task, fields))).delegation
 
     @overload
     async def delegate(
-        self, task: str | DelegationRequest, *, on_event: OnEvent | None = None, **fields: Unpack[RequestFields]
+        self, task: str | DelegationRequest, *, on_event: OnEvent | None = None, **fields: Unpack[SubmitFields]
     ) -> ToolAgentResult: ...
 
     @overload
     async def delegate(
-        self, task: str, *, output: type[Data], on_event: OnEvent | None = None, **fields: Unpack[RequestFields]
+        self, task: str, *, output: type[Data], on_event: OnEvent | None = None, **fields: Unpack[SubmitFields]
     ) -> Data: ...
 
     async def delegate(
@@ -149,7 +156,7 @@ class Orchestrator:
         *,
         output: type[Any] | None = None,
         on_event: OnEvent | None = None,
-        **fields: Unpack[RequestFields],
+        **fields: Unpack[SubmitFields],
     ) -> Any:
         """Submits a task and returns its result. Cancelling the wait does not cancel the delegation.
 
@@ -165,24 +172,71 @@ class Orchestrator:
         requests: Sequence[str | DelegationRequest],
         *,
         on_event: OnEvent | None = None,
-        **fields: Unpack[RequestFields],
+        **fields: Unpack[SubmitFields],
     ) -> list[ToolAgentResult]:
-        """Submits several tasks, all or none. Returns their results in the order of the requests."""
-        accepted = await self.service.create_many([_request(request, fields) for request in requests])
-        results = [asyncio.ensure_future(self.result(delegation.id, on_event)) for delegation in accepted]
-        try:
-            return await asyncio.gather(*results)
-        finally:  # one that failed must not leave the others waiting
-            for each in results:
-                each.cancel()
+        """Submits several tasks, all or none. Returns their results in the order of the requests.
+
+        An error of the wait has those that are there as ``results``.
+        """
+        with _in_trace(fields):
+            accepted = await self.service.create_many([request_of(request, fields) for request in requests])
+        return await _in_order(self.result(delegation.id, on_event) for delegation in accepted)
+
+    async def map(
+        self,
+        requests: Iterable[str | DelegationRequest],
+        *,
+        concurrency: int = MAP_CONCURRENCY,
+        on_event: OnEvent | None = None,
+        **fields: Unpack[SubmitFields],
+    ) -> list[ToolAgentResult]:
+        """Runs each task once, however often it is called. Returns the results in the order of the requests.
+
+        A call within a day of another one, also after a crash, submits only tasks that are new or changed, whose
+        delegation was not a success, or whose record was removed. Those that are under way are waited for (a paused one
+        goes on), and the others have their results. A task is known by all fields of its request: of a ``directory`` by
+        its path, not by its files (an ``upload`` is named by its content). Another ``idempotency_key`` runs all again.
+
+        At most ``concurrency`` are unfinished at once. Results may be failures, as those of ``gather``; an error of the
+        wait has the results that are there as ``results``.
+        """
+        if concurrency < 1:
+            raise Invalid(f"concurrency is {concurrency}, so nothing would run; it is at least 1")
+        gate = asyncio.Semaphore(concurrency)
+
+        async def once(request: DelegationRequest, key: str) -> ToolAgentResult:
+            async with gate:
+                return await self._result(await self._submitted(request, key), on_event, self.service.resume)
+
+        with _in_trace(fields):
+            keyed = [_keyed(request_of(request, fields)) for request in requests]
+            waits = {key: asyncio.ensure_future(once(request, key)) for key, request in dict(keyed).items()}
+        return await _in_order(waits[key] for key, _ in keyed)
+
+    async def _submitted(self, request: DelegationRequest, key: str) -> str:
+        """Returns the id of the last delegation for the key; where that was not a success, of a new one."""
+        number = 0
+        while True:
+            number += 1
+            with suppress(KeyReused):  # its record was removed
+                tried = request.model_copy(update={"idempotency_key": f"{key}-{number}"})
+                accepted = await self.service.create(tried)
+                status = accepted.delegation.status
+                if not accepted.replayed or status is Status.SUCCEEDED or not status.finished:
+                    return accepted.delegation.id
 
     async def result(self, id: str, on_event: OnEvent | None = None) -> ToolAgentResult:
         """Waits for a delegation. Returns its result; an error has its id as ``delegation_id``, as the work goes on.
 
         Raises Conflict where it is paused.
         """
+        return await self._result(id, on_event, refuse_paused)
+
+    async def _result(
+        self, id: str, on_event: OnEvent | None, on_pause: Callable[[str], Awaitable[object]]
+    ) -> ToolAgentResult:
         try:
-            following = follow_unless_paused(self.service, id, refuse_paused)
+            following = follow_unless_paused(self.service, id, on_pause)
             async with aclosing(following) as events:
                 async for envelope in events:
                     if on_event and isawaitable(returned := on_event(envelope)):
@@ -196,6 +250,26 @@ class Orchestrator:
         assert finished.result is not None
         return finished.result
 
+    def as_tool(self, **fields: Unpack[ToolFields]) -> DelegateTool[Awaitable[ToolAnswer]]:
+        """Returns a tool that delegates, for the model of another program; it has a form for each framework.
+
+        The model writes ``task``, ``context`` and ``expectedOutcome``, but for those among ``fields``, which hold for
+        each delegation. ``name`` and ``description`` are those of the tool.
+        """
+        return delegate_tool(self._finished, fields)
+
+    async def _finished(self, request: DelegationRequest) -> Delegation:
+        """Submits a task and returns the delegation when it has ended. A wait that is cancelled cancels it, too."""
+        starting = asyncio.ensure_future(self.service.create(request))
+        try:
+            id = (await asyncio.shield(starting)).delegation.id
+            await self.result(id)
+        except asyncio.CancelledError:
+            with move_on_after(CANCEL_SECONDS, shield=True), suppress(DeputizeError):
+                await self.service.cancel((await starting).delegation.id)
+            raise
+        return await self.service.get(id)
+
     async def as_completed(self, ids: Iterable[str]) -> AsyncGenerator[ToolAgentResult]:
         """Waits for several delegations, and yields the result of each one when it ends.
 
@@ -206,9 +280,7 @@ class Orchestrator:
             for each in asyncio.as_completed(results):
                 yield await each
         finally:
-            for each in results:
-                each.cancel()
-            await asyncio.gather(*results, return_exceptions=True)
+            await _ended(results)
 
     async def continue_(
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
@@ -225,7 +297,7 @@ class Orchestrator:
 
     async def deliver(self, id: str, wanted: Deliver | Mapping[str, Any] | None = None) -> Delegation:
         """Pushes what a finished delegation changed in its clone, as its request or ``wanted`` asks; at most once."""
-        return await self.service.deliver(id, _validated(Deliver, wanted) if isinstance(wanted, Mapping) else wanted)
+        return await self.service.deliver(id, validated(Deliver, wanted) if isinstance(wanted, Mapping) else wanted)
 
     async def merge(
         self,
@@ -242,7 +314,7 @@ class Orchestrator:
         delivered, and merged with others.
         """
         asked = {**fields, "ids": ids, "verify": verify, "dry_run": dry_run}
-        report = await self.service.merge(_validated(MergeRequest, asked))
+        report = await self.service.merge(validated(MergeRequest, asked))
         if report.delegation is None:
             return report
         await self.result(report.delegation.id)
@@ -290,7 +362,7 @@ class Orchestrator:
 
         Raises:
             Conflict: The delegation is not finished, or files would lose other work; the message names them.
-            Invalid: There is no such directory.
+            Invalid: It is not a directory.
         """
         folder = _directory(into)
         plan = await take_over(self.service, await self.service.get(id), folder, How(check, reverse, with_ignored))
@@ -319,9 +391,35 @@ class Orchestrator:
     cost = _of_service(Service.cost)
     audit = _of_service(Service.audit)
     workers = _of_service(Service.workers)
+    drain = _of_service(Service.drain)
     tools = _of_service(Service.tools)
     not_ready = _of_service(Service.not_ready)
     list = _of_service(Service.list)  # the last one, because it hides the type
+
+
+def _keyed(request: DelegationRequest) -> tuple[str, DelegationRequest]:
+    return f"map-{sha256(request.to_json().encode()).hexdigest()}", request
+
+
+async def _in_order(waits: Iterable[Awaitable[ToolAgentResult]]) -> list[ToolAgentResult]:
+    """Returns what all return. The first error ends the waits for the others, and has the results until then."""
+    results = [asyncio.ensure_future(each) for each in waits]
+    try:
+        return await asyncio.gather(*results)
+    except DeputizeError as error:
+        error.results = [
+            each.result() if each.done() and not each.cancelled() and each.exception() is None else None
+            for each in results
+        ]
+        raise
+    finally:
+        await _ended(results)
+
+
+async def _ended(waits: Sequence[asyncio.Future[Any]]) -> None:
+    for each in waits:
+        each.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
 
 
 def _directory(path: str | Path) -> Path:
@@ -330,16 +428,14 @@ def _directory(path: str | Path) -> Path:
     return folder
 
 
-def _request(task: str | DelegationRequest, given: RequestFields) -> DelegationRequest:
-    if isinstance(task, DelegationRequest):
-        return task
-    return _validated(DelegationRequest, {**given, "task": task}).located_in(Path())
-
-
-def _validated(kind: type[R], given: Mapping[str, Any]) -> R:
-    try:
-        return kind.model_validate(given)
-    except ValidationError as error:
-        mistakes = explain(error, kind)
-        detail = "; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in mistakes)
-        raise Invalid(detail, mistakes) from None
+@contextmanager
+def _in_trace(fields: SubmitFields) -> Generator[None]:
+    """Lets the block be part of the trace that the fields name, if any, and takes it out of them. Raises Invalid."""
+    if (text := fields.pop("traceparent", None)) is None:
+        yield
+        return
+    if not traceparent.parsed(text):
+        detail = "is not one of W3C Trace Context, such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        raise Invalid(f"traceparent: {detail}", [{"pointer": "/traceparent", "detail": detail}])
+    with traceparent.part_of(text):
+        yield

@@ -1,14 +1,29 @@
-"""The fields of requests as keyword arguments of Python, so that a type checker finds a misspelt one."""
+"""The fields of requests as keyword arguments of Python: typed, so that a checker finds a misspelt one, and checked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
+from pydantic import ValidationError
+
+from ..shared.errors import Invalid
 from ..shared.facts import VerifyItem
-from ..shared.request import After, ApprovalMode, AutomaticRetry, Deliver, Limits, RetryReason, WorkspaceSpec
+from ..shared.request import (
+    After,
+    ApprovalMode,
+    AutomaticRetry,
+    DelegationRequest,
+    Deliver,
+    Limits,
+    RetryReason,
+    WorkspaceSpec,
+)
 from ..shared.webhooks import Webhook
+from ..shared.wire import Request, explain
+
+R = TypeVar("R", bound=Request)
 
 
 class LimitFields(TypedDict, total=False):
@@ -75,3 +90,34 @@ class RequestFields(TypedDict, total=False):
     retry_of: str | None
     from_turn: int | None
     merges: Sequence[str]
+
+
+class SubmitFields(RequestFields, total=False):
+    """What a task is submitted with."""
+
+    traceparent: str | None
+    """The caller's trace, as W3C Trace Context writes it. Without it that of OpenTelemetry's current span."""
+
+
+class ToolFields(RequestFields, total=False):
+    """Name and description of a tool that delegates, and the fields of its requests that its model does not choose."""
+
+    name: str
+    description: str
+
+
+def request_of(task: str | DelegationRequest, given: RequestFields) -> DelegationRequest:
+    """Returns the request; a relative directory starts at the current one. Raises ``Invalid`` with each mistake."""
+    if isinstance(task, DelegationRequest):
+        return task
+    return validated(DelegationRequest, {**given, "task": task}).located_in(Path())
+
+
+def validated(kind: type[R], given: Mapping[str, Any]) -> R:
+    """Returns the keyword arguments as a model. Raises ``Invalid`` with each mistake."""
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        mistakes = explain(error, kind, python=True)
+        detail = "; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in mistakes)
+        raise Invalid(detail, mistakes) from None

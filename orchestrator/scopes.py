@@ -14,6 +14,8 @@ class Scope(StrEnum):
     APPROVE = "approve"
     """For answers to permission requests; to list them is ``read``."""
     ADMIN = "admin"
+    METRICS = "metrics"
+    """For Prometheus, which needs nothing else: a token with it alone reads no delegation."""
 
 
 ALL = frozenset(Scope)
@@ -21,7 +23,7 @@ MCP_PATH = "/mcp"
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/", "/web/{name:path}"})
 """For probes, for clients that are generated, and the files of the web page; they need no token."""
 
-_READ, _SUBMIT, _APPROVE, _ADMIN = (frozenset({scope}) for scope in Scope)
+_READ, _SUBMIT, _APPROVE, _ADMIN, _METRICS = (frozenset({scope}) for scope in Scope)
 _ANY_TOKEN = frozenset[Scope]()
 """The messages of MCP are all alike to HTTP, so its tools and resources are checked one by one."""
 
@@ -56,6 +58,8 @@ ROUTES: Mapping[tuple[str, str], frozenset[Scope]] = {
     ("POST", "/v1/permissions/{permissionId}"): _APPROVE,
     ("GET", "/v1/audit"): _ADMIN,
     ("POST", "/v1/delegations:prune"): _ADMIN,
+    ("GET", "/metrics"): _METRICS,
+    ("POST", "/v1/workers/{name}/drain"): _ADMIN,
     ("GET", MCP_PATH): _ANY_TOKEN,
     ("POST", MCP_PATH): _ANY_TOKEN,
     ("DELETE", MCP_PATH): _ANY_TOKEN,

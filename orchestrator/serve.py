@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         settings = Settings.load(host=options.host, port=options.port)
-        set_up(settings.log_level, settings.secrets)
+        set_up(settings.log_level, settings.secrets, settings.log_format)
         log_uncaught()
         serve(settings, None if options.fd is None else socket.socket(fileno=options.fd))
     except DeputizeError as error:

@@ -234,12 +234,16 @@ class Service(Protocol):
         """Returns the workers that are alive."""
         ...
 
+    async def drain(self, name: str) -> WorkerCard:
+        """Asks a worker to take no more runs and to hand over those it has. Raises NotFound where it is not alive."""
+        ...
+
     async def tools(self) -> list[ToolCard]:
         """Returns every tool that workers have announced."""
         ...
 
     async def not_ready(self) -> str | None:
-        """Returns why new work would only be queued (no worker, or no Redis), or None if it is executed."""
+        """Returns why new work would only be queued (no worker that takes it, no Redis), or None if it is executed."""
         ...
 
 

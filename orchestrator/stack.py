@@ -61,7 +61,7 @@ FULL_SECONDS = 1.0
 """Seconds for which a start on a full disk is retried, in case space is freed."""
 MODEL_SETTINGS = {"model", "model_endpoint"}
 _ADDRESSES = {"home", "host", "port", "redis_url", "url", "token", "no_token", "local"}
-OF_A_COMMAND = _ADDRESSES | {"concurrency", "queues", "log_level", "temporary", "stack_since"}
+OF_A_COMMAND = _ADDRESSES | {"concurrency", "queues", "log_level", "log_format", "temporary", "stack_since"}
 """Settings that say where a stack is or how it is started, not how it works."""
 
 Report = Callable[[str], None]
@@ -75,6 +75,8 @@ class StackOptions:
     workers: int = 1
     concurrency: int | None = None
     flower: bool = False
+    stays: bool = False
+    """Whether it runs until it is stopped, and not only while it has users."""
 
 
 def running(settings: Settings) -> StackInfo | None:
@@ -165,6 +167,41 @@ async def stack_in_use(
         yield info
 
 
+def already_runs(home: Path) -> Misconfigured:
+    """Returns the refusal of a second stack of this home."""
+    there, pid = read_info(home), holder(home)
+    where = f" at {there.url}" if there else f" (process {pid})" if pid else ""
+    return Misconfigured(f"a stack runs on this machine already{where}; use it, or set another DEPUTIZE_HOME")
+
+
+async def start_detached(settings: Settings, wanted: StackOptions, report: Report) -> StackInfo:
+    """Starts a stack that stays without a terminal, and returns it once it is ready for work.
+
+    Raises as ``stack_in_use``, and Misconfigured where a stack runs already. A start that fails leaves nothing.
+    """
+    home = settings.home
+    prepare_home(home)
+    try:
+        with open_private(home / SUPERVISOR_LOCK, "ab") as lock:
+            if not try_lock(lock, fcntl.LOCK_EX):
+                raise already_runs(home)
+        return await _ready(settings, wanted, StartMonitor(home, report=report))
+    except OSError as error:
+        raise unusable(home, error) from None
+    except (Unavailable, asyncio.CancelledError):
+        ask_to_stop(home)
+        raise
+
+
+def ask_to_stop(home: Path) -> bool:
+    """Asks the stack's parent process to stop all of it. Returns whether there is one."""
+    pid = holder(home)
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    return pid is not None
+
+
 def setting_digests(settings: Settings) -> dict[str, str]:
     """Returns a digest of each setting that a stack's workers and its API use, which does not disclose it."""
     values = settings.model_dump(exclude=OF_A_COMMAND)
@@ -177,7 +214,8 @@ def other_settings(settings: Settings, info: StackInfo) -> list[str]:
     Of a stack that stays only those that are given here: its start may have been given more. The model counts
     where it or its endpoint is given here: a command without them uses the model of the stack.
     """
-    has_model = settings.has_model_endpoint or "model" in settings.model_fields_set
+    has_key = any(table.variable in settings.model_endpoint for table in settings.models.values())
+    has_model = has_key or settings.has_model_endpoint or "model" in settings.model_fields_set
     here = setting_digests(settings)
     differing = [name for name, digest in info.settings.items() if here.get(name, digest) != digest]
     return [
@@ -325,8 +363,10 @@ def _start_supervisor(settings: Settings, wanted: StackOptions, lock: IO[bytes])
     given = {
         "workers": wanted.workers,
         "concurrency": wanted.concurrency,
-        # The configured port, else a free one: the default port is only used if it is set.
-        "port": settings.port if "port" in settings.model_fields_set else 0,
+        "flower": wanted.flower,
+        "stays": wanted.stays,
+        # The configured port, else a free one: for a command's own stack the default port only counts if it is set.
+        "port": settings.port if wanted.stays or "port" in settings.model_fields_set else 0,
         "lock_fd": lock.fileno(),
         "endpoint": settings.endpoint_variables(),
     }

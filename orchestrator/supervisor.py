@@ -29,15 +29,14 @@ from ..shared.wire import now
 from .child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, ChildProgram, hard_timeout, python
 from .home import (
     INFO,
+    OPENED,
     SUPERVISOR_LOCK,
     USERS_LOCK,
     StackInfo,
-    holder,
     is_full,
     no_space,
     open_private,
     prepare_home,
-    read_info,
     sign,
     try_lock,
     until_unused,
@@ -46,7 +45,7 @@ from .home import (
 )
 from .redis_server import EmbeddedRedis, prepare
 from .sockets import free_port, listen, url_of
-from .stack import TICK_SECONDS, Report, StackOptions, Stage, setting_digests, stage_of
+from .stack import TICK_SECONDS, Report, StackOptions, Stage, already_runs, setting_digests, stage_of
 
 CLEANUP_SECONDS = 12.0
 """Seconds that a worker may need for cleaning up after its ``shutdown_seconds``."""
@@ -56,7 +55,8 @@ FLOWER_OPTIONS = {
     "read-only": "true",
     "persistent": "true",
     "state-save-interval": 10_000,
-    "tasks-columns": "name,uuid,state,args,result,received,started,runtime,worker",
+    # What fits on a screen first: the title is the argument, the last step the result. All tasks have one name.
+    "tasks-columns": "args,state,result,runtime,received,worker,uuid",
     "natural-time": "true",
     "purge-offline-workers": 600,
     # Delegations take minutes: Prometheus' default buckets end at ten seconds.
@@ -211,7 +211,8 @@ class Supervisor:
 
     async def _stop(self) -> None:
         with suppress(OSError):  # a disk that became read-only must not keep anything alive
-            self._home.joinpath(INFO).unlink(missing_ok=True)
+            for each in (INFO, OPENED):
+                self._home.joinpath(each).unlink(missing_ok=True)
         await asyncio.gather(*(child.stop() for child in self._others))
         if self._embedded:
             await self._children[0].stop()
@@ -251,9 +252,7 @@ def run_foreground(settings: Settings, wanted: StackOptions, on_ready: OnReady, 
     prepare_home(settings.home)
     with disk_errors(settings.home), open_private(settings.home / SUPERVISOR_LOCK, "ab") as lock:
         if not try_lock(lock, fcntl.LOCK_EX):
-            there, pid = read_info(settings.home), holder(settings.home)
-            where = f" at {there.url}" if there else f" (process {pid})" if pid else ""
-            raise Misconfigured(f"a stack runs on this machine already{where}; use it, or set another DEPUTIZE_HOME")
+            raise already_runs(settings.home)
         sign(lock.fileno())
         asyncio.run(work())
 
@@ -280,12 +279,17 @@ def main() -> int:
     sign(given["lock_fd"])
     try:
         settings = Settings.load(model_endpoint=given["endpoint"])
-        set_up(settings.log_level, settings.secrets)
+        set_up(settings.log_level, settings.secrets, settings.log_format)
         log_uncaught()
 
         async def work() -> None:
-            wanted = StackOptions(given["workers"], given["concurrency"])
-            await Supervisor(settings, wanted, given["port"]).run(lambda: until_unused(users))
+            wanted = StackOptions(given["workers"], given["concurrency"], given["flower"], given["stays"])
+
+            async def until_end() -> None:
+                await (asyncio.Event().wait() if wanted.stays else until_unused(users))
+
+            report = log.info if wanted.stays else None
+            await Supervisor(settings, wanted, given["port"], report).run(until_end)
 
         with disk_errors(settings.home), open_private(settings.home / USERS_LOCK, "ab") as users:
             asyncio.run(work())

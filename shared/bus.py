@@ -17,15 +17,15 @@ from .events import Envelope, RunFinished
 from .runs.keys import BUS, EVENTS, channel
 from .runs.store import RunStore
 
-Inbox = asyncio.Queue["str | None"]
-"""A listener's queue: messages in order, and None where some may have been missed."""
+Listener = asyncio.Queue["str | None"]
+"""The queue of one who listens to a channel: its messages in order, and None where some may have been missed."""
 
 DEPTH = 2000
 SHARED = 128
 """The events that are kept in their parsed form, for the other followers in this process."""
 RECHECK_SECONDS = 5.0
 
-_parsed = lru_cache(SHARED)(Envelope.from_json)
+_parsed = lru_cache(SHARED)(Envelope.read)
 
 
 class Bus:
@@ -34,7 +34,7 @@ class Bus:
     def __init__(self, redis: Redis) -> None:
         """``redis`` must not retry: it would subscribe again without a word to those who may have missed something."""
         self._redis = redis
-        self._listeners: dict[str, set[Inbox]] = {}
+        self._listeners: dict[str, set[Listener]] = {}
         self._pubsub: PubSub | None = None
         self._task: asyncio.Task[None] | None = None
         self._ready: dict[str, asyncio.Event] = {}
@@ -49,20 +49,20 @@ class Bus:
         await asyncio.gather(self._task, return_exceptions=True)
 
     @asynccontextmanager
-    async def listen(self, name: str) -> AsyncGenerator[Inbox]:
-        """Yields an inbox with the channel's messages; the subscription is active when the block is entered."""
-        inbox: Inbox = asyncio.Queue(DEPTH)
+    async def listen(self, name: str) -> AsyncGenerator[Listener]:
+        """Yields a listener with the channel's messages; the subscription is active when the block is entered."""
+        listener: Listener = asyncio.Queue(DEPTH)
         first = name not in self._listeners
-        self._listeners.setdefault(name, set()).add(inbox)
+        self._listeners.setdefault(name, set()).add(listener)
         ready = self._ready.setdefault(name, asyncio.Event())
         try:
             if first and self._pubsub is not None:
                 with suppress(*REDIS_ERRORS):
                     await asyncio.shield(self._pubsub.subscribe(name))
             await ready.wait()
-            yield inbox
+            yield listener
         finally:
-            self._listeners[name].discard(inbox)
+            self._listeners[name].discard(listener)
             if not self._listeners[name]:
                 del self._listeners[name], self._ready[name]
                 if self._pubsub is not None:
@@ -82,8 +82,8 @@ class Bus:
                 awaited = {BUS, *self._listeners}
                 if self._listeners:
                     await shielded(pubsub.subscribe(*self._listeners))
-                for inbox in [inbox for inboxes in self._listeners.values() for inbox in inboxes]:
-                    _put(inbox, None)
+                for listener in [listener for listeners in self._listeners.values() for listener in listeners]:
+                    _put(listener, None)
                 async for message in pubsub.listen():  # pragma: no branch - subscribed to BUS, it has no end
                     self._deliver(message)
                     awaited.discard(message["channel"])
@@ -103,17 +103,17 @@ class Bus:
         if message["type"] == "subscribe" and name in self._ready:
             self._ready[name].set()
         elif message["type"] == "message":
-            for inbox in self._listeners.get(name, ()):
-                _put(inbox, message["data"])
+            for listener in self._listeners.get(name, ()):
+                _put(listener, message["data"])
 
 
-def _put(inbox: Inbox, message: str | None) -> None:
+def _put(listener: Listener, message: str | None) -> None:
     """Delivers a message. A listener that cannot keep up loses its backlog and gets None; the others do not wait."""
-    if inbox.full():
-        while not inbox.empty():
-            inbox.get_nowait()
+    if listener.full():
+        while not listener.empty():
+            listener.get_nowait()
         message = None
-    inbox.put_nowait(message)
+    listener.put_nowait(message)
 
 
 async def follow(
@@ -124,7 +124,7 @@ async def follow(
     Durable events are delivered exactly once, however often the connection breaks; transient frames only live.
     After ``recheck`` seconds without a message the stored events are read. Raises ``NotFound``.
     """
-    async with bus.listen(channel(id)) as inbox:
+    async with bus.listen(channel(id)) as listener:
         seq = after
         news = await store.events(id, seq)
         while True:
@@ -133,20 +133,21 @@ async def follow(
                 seq = envelope.seq or seq
                 if isinstance(envelope.event, RunFinished):
                     return
-            news = await _news(inbox, store, id, seq, recheck)
+            news = await _news(listener, store, id, seq, recheck)
 
 
-async def _news(inbox: Inbox, store: RunStore, id: str, seq: int, recheck: float) -> list[Envelope]:
+async def _news(listener: Listener, store: RunStore, id: str, seq: int, recheck: float) -> list[Envelope]:
     """Returns what follows ``seq``: the next message, or the stored events if a message may have been missed."""
     try:
         # Not wait_for: in Python 3.11 it may take the message and swallow a cancellation.
         async with asyncio.timeout(recheck):
-            message = await inbox.get()
+            message = await listener.get()
     except TimeoutError:
         message = None  # the last message may have been lost, so the stored events are read
     if message is None:
         return await store.events(id, seq)
-    envelope = _parsed(message)
+    if (envelope := _parsed(message)) is None:
+        return []
     if envelope.seq is None or envelope.seq == seq + 1:
         return [envelope]
     return await store.events(id, seq) if envelope.seq > seq else []
@@ -154,7 +155,7 @@ async def _news(inbox: Inbox, store: RunStore, id: str, seq: int, recheck: float
 
 async def follow_all(bus: Bus) -> AsyncGenerator[Envelope]:
     """Yields the durable events of all delegations from now on; earlier ones are not replayed."""
-    async with bus.listen(EVENTS) as inbox:
+    async with bus.listen(EVENTS) as listener:
         while True:
-            if (message := await inbox.get()) is not None:
-                yield _parsed(message)
+            if (message := await listener.get()) and (envelope := _parsed(message)):
+                yield envelope

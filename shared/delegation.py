@@ -7,7 +7,7 @@ from enum import StrEnum
 from operator import add, sub
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import Field, TypeAdapter, computed_field, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, computed_field, model_validator
 
 from .errors import DeputizeError
 from .facts import FileChange, GitFacts, MergeFacts, StepChange, Trust, Verification
@@ -207,12 +207,16 @@ class ToolAgentResult(Wire):
     def output_as(self, kind: type[Data]) -> Data:
         """Returns the output as an instance of this type, whose schema was the request's ``output_schema``.
 
-        Raises ``DelegationFailed`` where there is none, and pydantic's ``ValidationError`` where the type has demands
-        that no schema states.
+        Raises ``DelegationFailed`` where there is none, and where the type has demands that no schema states; then it
+        is caused by pydantic's ``ValidationError``.
         """
         if self.output_status != "valid":
             raise DelegationFailed(self)
-        return TypeAdapter(kind).validate_python(self.output)
+        try:
+            return TypeAdapter(kind).validate_python(self.output)
+        except ValidationError as error:
+            reason = f"its output is valid by the schema, and not for the type: {error.errors()[0]['msg']}"
+            raise DelegationFailed(self, reason) from error
 
     def raise_for_status(self) -> Self:
         """Returns the result itself. Raises ``DelegationFailed`` if it is not a success."""
@@ -222,18 +226,20 @@ class ToolAgentResult(Wire):
 
 
 class DelegationFailed(DeputizeError):
-    """A delegation failed, was cancelled or hit a limit. ``result`` is what it did until then."""
+    """A delegation failed, was cancelled or hit a limit, or lacks the output. ``result`` is what it did until then."""
 
-    def __init__(self, result: ToolAgentResult) -> None:
-        reason = result.errors[-1] if result.errors else result.summary or "there is no summary"
-        if result.output_status not in (None, "valid"):
-            reason = f"its output is {result.output_status}; {reason}"
+    def __init__(self, result: ToolAgentResult, reason: str = "") -> None:
+        if not reason:
+            reason = result.errors[-1] if result.errors else result.summary or "there is no summary"
+            if result.output_status not in (None, "valid"):
+                reason = f"its output is {result.output_status}; {reason}"
         super().__init__(f"{result.delegation_id} {result.status} ({result.termination_reason}): {reason}")
         self.result = result
         self.delegation_id = result.delegation_id
+        self._reason = reason
 
-    def __reduce__(self) -> tuple[type[Self], tuple[ToolAgentResult]]:
-        return type(self), (self.result,)
+    def __reduce__(self) -> tuple[type[Self], tuple[ToolAgentResult, str]]:
+        return type(self), (self.result, self._reason)
 
 
 class StepStatus(StrEnum):
@@ -376,7 +382,7 @@ class Delegation(Wire):
     progress: Progress = Progress()
     """How far the run has come."""
     paused: bool = False
-    """Whether it waits until somebody resumes it: a stack that is gone left it, and another one started since."""
+    """Whether it waits to be resumed: a stack that is gone left it, and another one started since."""
     waits_for: list[str] = Field(default_factory=list)
     """The ids of its `after`, until all of them have ended; then it is queued, or has ended, too."""
     pending_permissions: list[str] = Field(default_factory=list)

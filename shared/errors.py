@@ -56,9 +56,9 @@ Messages state what was wrong and, where their reader can do something about it,
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 
 class DeputizeError(Exception):
@@ -66,6 +66,8 @@ class DeputizeError(Exception):
 
     delegation_id: str | None = None
     """The delegation that was waited for, if there is one: it goes on, and can be waited for again."""
+    results: Sequence[Any] = ()
+    """Where several were waited for: their results until then, in the order of the requests; None for the others."""
 
 
 class Refused(DeputizeError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from .delegation import Step, TerminationReason, ToolAgentResult, Usage
 from .facts import GitFacts, Ground
@@ -368,4 +368,13 @@ class Envelope(_Head):
     def from_json(cls, text: str | bytes) -> Envelope:
         """Parses the flat form. Raises ``pydantic.ValidationError`` if it is not an event of this version."""
         head = _Head.model_validate_json(text)
-        return cls.model_construct(**dict(head), event=_event.validate_json(text))
+        # A request inside, of a newer version, may have more fields.
+        return cls.model_construct(**dict(head), event=_event.validate_json(text, extra="ignore"))
+
+    @classmethod
+    def read(cls, text: str | bytes) -> Envelope | None:
+        """Parses the flat form; None for an event that only a newer version knows."""
+        try:
+            return cls.from_json(text)
+        except ValidationError:
+            return None

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from .delegation import Usage
-from .runs.keys import TOOLS, WORKERS, worker_key
+from .errors import NotFound
+from .runs.keys import DRAIN, TOOLS, WORKERS, worker_key
 from .wire import Timestamp, Wire
 
 if TYPE_CHECKING:
@@ -85,10 +86,14 @@ class WorkerCard(Wire):
     """Null where commands can run, else the reason why they cannot."""
     tools: list[str]
     """Names of the tools that it can offer."""
+    loop_lag_seconds: float = 0.0
+    """The longest time of the last minute by which its event loop was late."""
     usage: Usage = Usage()
     """Tokens and cost of the model calls that it has completed since it started."""
     version: str = ""
     """That of deputize; empty from a worker that announces none."""
+    draining: bool = False
+    """Whether it takes no more runs and hands over those it has; at 0 ``running`` it can be stopped or replaced."""
 
 
 @cache
@@ -125,6 +130,14 @@ class Fleet:
         names = await self._redis.zrange(WORKERS, 0, -1)
         cards = await self._redis.mget([worker_key(name) for name in names]) if names else []
         return sorted((WorkerCard.model_validate_json(card) for card in cards if card), key=lambda card: card.name)
+
+    async def drain(self, name: str) -> WorkerCard:
+        """Asks a worker to drain; one that is just connecting again does not hear it. Raises ``NotFound``."""
+        card = next((card for card in await self.workers() if card.name == name), None)
+        if card is None:
+            raise NotFound(f"no worker {name!r} is alive; `deputize workers` lists them")
+        await self._redis.publish(DRAIN, name)
+        return card
 
     async def tools(self) -> list[ToolCard]:
         """Returns the fleet's tools, sorted by name; empty until a first worker has announced itself."""

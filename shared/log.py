@@ -1,4 +1,4 @@
-"""Logs: one JSON line per record, on a terminal a line for people, with the delegation's id bound once."""
+"""Logs: one JSON line per record, on a terminal a line for people, with what the task is about bound once."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any
+from types import MappingProxyType, TracebackType
+from typing import Any, Literal
 
 from .masking import SecretMask
 from .text import visible, visible_block, visible_json
 
 log = logging.getLogger("deputize")
 
+Format = Literal["auto", "json", "text"]
+"""``auto``: text on a terminal, else JSON."""
+
 delegation: ContextVar[str] = ContextVar("delegation", default="")
 """The delegation this task works for; every log line of it carries the id."""
+_more: ContextVar[Mapping[str, object]] = ContextVar("more", default=MappingProxyType({}))
 
 _mask = SecretMask()
 
@@ -35,6 +39,7 @@ class _Lines(logging.Formatter):
         }
         if delegation.get():
             line["delegation"] = delegation.get()
+        line |= _more.get()
         line |= {key: value for key, value in record.__dict__.items() if key not in _OWN}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
@@ -42,15 +47,26 @@ class _Lines(logging.Formatter):
 
 
 class _TerminalLines(_Lines):
-    """Lines for people: ``12:00:00 warning message key=value``, a traceback below."""
-
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = json.loads(super().format(record))
-        at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")  # noqa: DTZ006 - as the clock of the reader
-        traceback = line.pop("traceback", "")
-        facts = [f"{key}={value}" for key, value in line.items() if key not in ("at", "level", "logger", "message")]
-        text = visible(" ".join([at, f"{line['level']:7}", line["message"], *facts]))
-        return f"{text}\n{visible_block(traceback)}" if traceback else text
+        return line_for_people(json.loads(super().format(record)))
+
+
+def line_for_people(line: Mapping[str, Any]) -> str:
+    """Returns a JSON line of a log as ``12:00:00 warning message key=value``, a traceback below.
+
+    The time is that of the reader's clock.
+    """
+    at, traceback = datetime.fromisoformat(line["at"]).astimezone(), line.get("traceback", "")
+    known = ("at", "level", "logger", "message", "traceback")
+    facts = [f"{key}={value}" for key, value in line.items() if key not in known]
+    text = visible(" ".join([f"{at:%H:%M:%S}", f"{line['level']:7}", line["message"], *facts]))
+    return f"{text}\n{visible_block(traceback)}" if traceback else text
+
+
+def bind(id: str, *, attempt: int = 0, trace_id: str = "") -> None:
+    """Adds a delegation and what else there is to every log line of this task, and of the tasks that it starts."""
+    delegation.set(id)
+    _more.set({name: value for name, value in (("attempt", attempt), ("trace_id", trace_id)) if value})
 
 
 def hide(secrets: Iterable[str]) -> None:
@@ -80,14 +96,15 @@ def log_uncaught() -> None:
     threading.excepthook = uncaught_in_thread
 
 
-def set_up(level: str = "INFO", secrets: Iterable[str] = ()) -> None:
-    """Sends every log line of the process to stderr, with the ``secrets`` masked: as JSON, on a terminal as text.
+def set_up(level: str = "INFO", secrets: Iterable[str] = (), form: Format = "auto") -> None:
+    """Sends every log line of the process to stderr, with the ``secrets`` masked.
 
     ``level`` is a name of the logging module.
     """
     hide(secrets)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_TerminalLines() if sys.stderr.isatty() else _Lines())
+    as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
+    handler.setFormatter(_TerminalLines() if as_text else _Lines())
     # At INFO it logs a line for every call of a model.
     logging.getLogger("httpx2").setLevel(logging.WARNING if level.upper() == "INFO" else logging.NOTSET)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -78,7 +78,7 @@ class Dispatcher(EventDispatcher):
 
     app: Any
     received: ClassVar = False
-    """Whether someone received the last one. Celery makes a class of its own of this one for each app."""
+    """Whether the last one had a receiver. Celery makes a class of its own of this one for each app."""
 
     def send(self, type: str, *options: Any, **fields: Any) -> None:
         of_worker = type.startswith("worker-")

@@ -18,6 +18,11 @@ NEEDED = (
     "all rules are in shared/redis_user.acl"
 )
 
+SENTINEL = (
+    "Sentinel is not supported: it may fail over to a replica that lags, and what this one lacks would be lost, or "
+    "done twice. Name one server that keeps what it has answered (shared/README.md)"
+)
+
 NO_PASSWORD = ("NOAUTH", "HELLO must be called", "Authentication required")
 """How Redis replies to a client without a password when it requires one."""
 COMMAND_SECONDS = 3.0
@@ -52,6 +57,8 @@ def explained(error: Exception, at: str = "redis_url") -> Misconfigured | None:
         )
     if "WRONG_VERSION_NUMBER" in str(error):
         return Misconfigured(f"{at}: there is no TLS at this address; use redis://, or the server's other port")
+    if "unknown command" in str(error).lower():  # as of EVAL, which a Sentinel does not have
+        return Misconfigured(f"{at}: this is not a Redis server that runs scripts: {error}. {SENTINEL}")
     if "DENIED" in str(error):
         return Misconfigured(f"{at}: {error}. Set a password on the server and in DEPUTIZE_REDIS_URL")
     if isinstance(error, NoPermissionError) or "ACL failure in script" in str(error):
@@ -72,6 +79,8 @@ async def reached(redis_url: str, seconds: float = COMMAND_SECONDS) -> None:
     try:
         parts = urlsplit(redis_url)
         where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        if "sentinel" in parts.scheme:
+            raise Misconfigured(f"redis_url ({where}): {SENTINEL}")
         client = connect(redis_url, timeout=seconds, retries=0)
     except ValueError as error:
         raise Misconfigured(f"redis_url: {error}; correct DEPUTIZE_REDIS_URL") from None

@@ -214,7 +214,8 @@ class DelegationRequest(Request):
     nothing that changes something, ask asks.
     """
     model: str | None = Field(default=None, max_length=MAX_NAME)
-    """A name that the model's endpoint knows. Null is the configured one."""
+    """A name that the model's endpoint knows, or that of a table ``models`` of the service's settings. Null is the
+    configured one."""
     tool_call_style: ToolCallStyle = "native"
     """How the model writes tool calls; xml is for models without native ones."""
     workspace: WorkspaceSpec = EmptyWorkspace()

@@ -154,18 +154,19 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> list[dict[str, str]]:
+def explain(error: ValidationError, model: type[BaseModel], *, python: bool = False) -> list[dict[str, str]]:
     """Returns one ``{pointer, detail}`` per mistake: an RFC 6901 pointer and a sentence with the closest key.
 
-    At most MAX_MISTAKES, because each costs time.
+    ``python``: the keys were keyword arguments, so those that are suggested have Python's spelling. At most
+    MAX_MISTAKES, because each costs time.
     """
     if (count := error.error_count()) > MAX_EXAMINED:
         return [{"pointer": "", "detail": f"{count:,} mistakes, too many to name; is this the right document?"}]
     mistakes = error.errors(include_url=False, include_context=False, include_input=False)
-    return [_explained(mistake, model) for mistake in mistakes[:MAX_MISTAKES]]
+    return [_explained(mistake, model, python) for mistake in mistakes[:MAX_MISTAKES]]
 
 
-def _explained(mistake: Any, model: type[BaseModel]) -> dict[str, str]:
+def _explained(mistake: Any, model: type[BaseModel], python: bool) -> dict[str, str]:
     pointer = ""
     at: Any = model
     *path, last = mistake["loc"] or ("",)
@@ -174,14 +175,14 @@ def _explained(mistake: Any, model: type[BaseModel]) -> dict[str, str]:
         pointer += shown
     detail = str(mistake["msg"]).removeprefix("Value error, ")
     if mistake["type"] == "extra_forbidden":
-        detail = _unknown_key(str(last), at)
+        detail = _unknown_key(str(last), at, python)
     tag_at_end = mistake["type"] not in ("extra_forbidden", "missing") and _step(at, last)[1] == ""
     return {"pointer": pointer if tag_at_end else pointer + _escaped(last), "detail": detail}
 
 
-def _unknown_key(key: str, at: Any) -> str:
+def _unknown_key(key: str, at: Any, python: bool) -> str:
     fields = at.model_fields.items() if _is_model(at) else ()
-    known = [name if "_" in key else field.alias or name for name, field in fields]  # as the caller writes names
+    known = [name if python or "_" in key else field.alias or name for name, field in fields]  # as the caller writes
     # Comparing is quadratic in the length, and a text of that length is not a misspelt key.
     near = did_you_mean(key, known, 1, show=repr) if len(key) <= LONGEST_COMPARED else ""
     hint = near or f"known keys: {', '.join(known)}"

@@ -3,6 +3,8 @@
 import gc
 import importlib
 import os
+import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,14 @@ settings.register_profile(
 )
 settings.load_profile("ours")
 
-SHARING = ("tests/fundamentals/", "tests/attacks/", "tests/orchestrator/web/")
-"""Folders with a fixture for all of their tests: a stack, workers, a browser."""
+SHARING = (
+    *("tests/fundamentals/", "tests/attacks/", "tests/orchestrator/web/", "tests/verdict/test_"),
+    *("tests/architecture/", "tests/system/test_compose.py"),
+)
+"""Tests that share what takes seconds: a stack, workers, a browser, the syntax trees of all files."""
+UNTRACED = ("system", "hypothesis")
+"""Marks of tests that `make coverage` runs without tracing them: what the former are about happens in other processes,
+and the latter would take twice as long to reach the same lines many times over."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,6 +47,22 @@ def pytest_configure(config: pytest.Config) -> None:
         first = int(own["workerid"].removeprefix("gw")) * len(modules) // own["workercount"]
         for module in (*modules[first:], *modules[:first]):
             importlib.import_module(".".join(module.relative_to(config.rootpath).with_suffix("").parts))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Takes the tracer of coverage away from this thread while a test of ``UNTRACED`` runs.
+
+    Not by pytest-cov's ``no_cover``: threads that stay would not be traced any more afterwards.
+    """
+    tracer = sys.gettrace()
+    if tracer is None or not any(item.get_closest_marker(mark) for mark in UNTRACED):
+        return (yield)
+    sys.settrace(None)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(tracer)
 
 
 def pytest_collection_finish() -> None:

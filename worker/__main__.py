@@ -44,7 +44,7 @@ def main(
     faulthandler.enable(2)
     try:
         settings = Settings.load(concurrency=options.concurrency, queues=options.queues)
-        log.set_up(settings.log_level, settings.secrets)
+        log.set_up(settings.log_level, settings.secrets, settings.log_format)
         log.log_uncaught()
         if settings.redis_url is None:
             raise Misconfigured("a worker needs DEPUTIZE_REDIS_URL; `deputize up` starts workers with a Redis")

@@ -19,6 +19,7 @@ from ..shared.facts import Trust
 from ..shared.markup import HarmlessText, harmless
 from ..shared.runs.record import Claim, fields_of, first_files, nothing_to_continue, trust_of
 from ..shared.runs.store import RunStore
+from ..shared.settings import ModelSettings
 from ..shared.text import clip
 from .conversation import Conversation, current_entries
 from .fleet.gate import EndpointWait, PrefixWait
@@ -287,6 +288,10 @@ class LoopBuilder:
                 repetition=Repetition() if self.services.settings.loop_detection else None,
             )
 
+    @property
+    def _table(self) -> ModelSettings:
+        return self.services.settings.table_of(self.run.claim.request.model)
+
     async def _inherited_trust(self) -> Trust:
         """Returns what those had read who wrote the task, and the conversation that the run continues."""
         claim, redis = self.run.claim, self.services.store.redis
@@ -318,7 +323,7 @@ class LoopBuilder:
             claim.history or claim.continued,
             store,
             task=task,
-            window=self.services.settings.context_tokens or model.window(),
+            window=self._table.context_window or self.services.settings.context_tokens or model.window(),
             billed=claim.checkpoint.get("window", (0, 0)),
             translate=translate,
             retries=claim.retries,
@@ -347,10 +352,11 @@ class LoopBuilder:
             tools=tools.specs,
             conversation=conversation,
             wait=EndpointWait(services.outages, run.emit.emit, run.emit.set, run.meter.check_wait),
-            shared=PrefixWait(services.prefixes, run.emit.emit, run.idle),
+            shared=PrefixWait(services.prefixes, run.emit.emit, partial(run.idle, "shared_prefix")),
             count=services.status.count,
             spending=self.spending,
-            max_output_tokens=services.settings.max_output_tokens,
+            max_output_tokens=self._table.max_output or services.settings.max_output_tokens,
+            cached="cache_control" not in self._table.lacks,
         )
 
     def _tool_calls(self, policy: PolicyContext, conversation: Conversation, tools: RunTools) -> ToolCalls:

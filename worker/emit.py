@@ -6,18 +6,21 @@ Each write is atomic, and a worker that has lost its lease can make none.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from ..shared.connection import Pipe, ScriptCall
 from ..shared.errors import Fenced
 from ..shared.event_size import capped
 from ..shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta
 from ..shared.masking import SecretMask
-from ..shared.runs.keys import EVENTS, INDEX, LEASES, PENDING, WEBHOOKS, channel, keys_of
+from ..shared.metrics import OTHER, counted, spent_fields
+from ..shared.runs.cost import SPENT
+from ..shared.runs.keys import EVENTS, INDEX, LEASES, METRICS, PENDING, WEBHOOKS, channel, keys_of
 from ..shared.runs.record import Claim, compressed, place_of, reference
 from ..shared.runs.store import RECORD
 from ..shared.runs.webhooks import queued
@@ -40,6 +43,10 @@ class RunUpdate:
     """Fields of the hash of artifacts (``shared/runs/record.py``)."""
     permissions: dict[str, str] = field(default_factory=dict[str, str])
     """Fields of the hash of permissions (``shared/runs/permissions.py``); one that exists stays as it is."""
+    counts: Counter[str] = field(default_factory=Counter[str])
+    """What the events add to the metrics (``shared/metrics.py``)."""
+    model: str = OTHER
+    """The label of the metrics of what the run has spent."""
     notifications: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Of the run's webhook, for ``notify.lua``."""
     path: str = ""
@@ -51,7 +58,7 @@ class RunUpdate:
 
     def call(self, id: str, fence: str) -> ScriptCall:
         """Returns keys, named arguments and values for the record script."""
-        arguments = {
+        arguments: dict[str, Any] = {
             "id": id,
             "index": INDEX,
             "fence": fence,
@@ -66,15 +73,28 @@ class RunUpdate:
             "artifacts": len(self.artifacts),
             "permissions": len(self.permissions),
             "path": self.path,
+            "metrics": METRICS,
+            "counts": self.counts,
             "webhooks": WEBHOOKS,
             "notifications": self.notifications,
         }
+        if SPENT in self.fields:
+            arguments["spent"] = spent_fields(self.model)
         if self.retry_ms is not None:
             arguments["retry_ms"] = self.retry_ms
         pairs = chain(self.ledger.items(), self.fields.items(), self.artifacts.items(), self.permissions.items())
         events = ((seq, event, self.stored.get(seq, "")) for seq, event in self.events)
         values = [*chain.from_iterable(events), *self.history, *chain.from_iterable(pairs)]
         return [LEASES, PENDING, *keys_of(id)], arguments, values
+
+
+class Listener(Protocol):
+    """Learns what a run publishes, but for its live text."""
+
+    def note(self, event: Event) -> None: ...
+
+    def close(self) -> None:
+        """Called at the end of the attempt."""
 
 
 FRAME_SECONDS = 0.05
@@ -92,6 +112,10 @@ class Emitter:
         self._on_fenced = on_fenced
         self.on_messages: Callable[[int], None] = lambda stored: None
         """Called with the number of messages that were sent to the run, after each write, if there are any."""
+        self.listener: Listener | None = None
+        self.model = OTHER
+        """The label of the run's model in the metrics."""
+        self._counts = Counter[str]()
         self._seq = claim.seq
         self._update = RunUpdate(after=claim.seq, before=len(claim.history), path=" ".join(claim.path))
         self._references: dict[str, str] = {}  # what stands for long texts of the turn's events
@@ -113,9 +137,20 @@ class Emitter:
             self._update.stored[self._seq] = compressed(encoded)
             self._update.notifications += queued(self._claim.id, self._claim.webhook, self._seq, event)
             self._references |= reference(self._seq, encoded, text)
+            self.count(counted(event))
+            if self._counts:
+                self._update.counts.update(self._counts)
+                self._counts.clear()
             self._queue()
         else:
             self._publish(event)
+        if self.listener:
+            self.listener.note(event)
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Adds to the metrics, in the write of the next durable event: only events are known to be stored once."""
+        for name, amount in counts.items():
+            self._counts[name] += amount
 
     def request_permission(self, event: PermissionRequested, fields: Mapping[str, str]) -> None:
         """Publishes a permission request of this run, and stores it with further ``fields`` in the same write."""
@@ -161,7 +196,7 @@ class Emitter:
         self._queue()
 
     def flush(self) -> None:
-        """Sends what is to be written without waiting for more, because somebody waits for it."""
+        """Sends what is to be written without waiting for more, because its reader waits for it."""
         self._pipe.flush()
 
     async def settled(self) -> None:
@@ -204,6 +239,8 @@ class Emitter:
         if self._frame is not None:
             self._frame.cancel()
         self._delta = None
+        if self.listener:
+            self.listener.close()
 
     def _queue(self) -> None:
         """Queues the write of what changed; until it is sent, further changes join it."""
@@ -214,6 +251,7 @@ class Emitter:
 
     def _call(self, update: RunUpdate) -> ScriptCall:
         self._seal()
+        update.model = self.model
         return update.call(self._claim.id, self._claim.fence)
 
     def _seal(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from ..shared.delegation import Step, TerminationReason, Usage
 from ..shared.errors import ContextFull, Fenced, ModelUnavailable, Refused
 from ..shared.events import ProgressMade, TextDelta, ThinkingDelta
 from ..shared.log import log
+from ..shared.metrics import FIRST_TOKEN
 from ..shared.runs.spend import BILLIONTHS, SPEND, Cap, spend_call
 from ..shared.text import clip
 from .conversation import Conversation, user_message
@@ -121,6 +123,8 @@ class ModelCalls:
     spending: Spending
     retention: Retention = field(default_factory=Retention)
     max_output_tokens: int = 16_000
+    cached: bool = True
+    """Whether the endpoint has a prompt cache."""
 
     async def reply(self, turn: int) -> Reply:
         """Returns the reply of a turn, with keys for its calls; its text is published as it arrives."""
@@ -192,7 +196,7 @@ class ModelCalls:
             self.conversation.reply_id,
             shared_end=self.conversation.shared_end,
             sent=self.conversation.sent,
-            cached_for_an_hour=self.retention.hour(),
+            cached_for_an_hour=self.cached and self.retention.hour(),
             only_tool=only_tool,
         )
 
@@ -207,7 +211,8 @@ class ModelCalls:
         tokens = await self.conversation.tokens_at_most(prompt) if bounded else 0
         begin, endpoint = partial(self._begin, Usage(), counted), self.model.endpoint_id
         find = partial(shared_prefixes, endpoint or "", self.model.name, prompt)
-        shared = self.shared.request(endpoint, find, self.model.price(), hour=prompt.cached_for_an_hour)
+        cache, hour = endpoint if self.cached else None, prompt.cached_for_an_hour
+        shared = self.shared.request(cache, find, self.model.price(), hour=hour)
         async with shared, self.wait.call(endpoint, begin):
             while True:
                 allowance = meter.output_allowance(tokens, prompt.max_output_tokens)
@@ -233,13 +238,14 @@ class ModelCalls:
 
     async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, stream: bool) -> Reply | None:
         """Returns None where failed tries used so much that the prompt must be sent again with a smaller allowance."""
-        begun = False
+        begun, sent = False, time.monotonic()
         self.shared.sends()
         async with aclosing(self.model.reply(prompt)) as parts:
             async for part in parts:
                 match part:
                     case ReplyStarted(usage):
                         begun = True
+                        self.run.emit.count(FIRST_TOKEN.observed(time.monotonic() - sent, self.run.emit.model))
                         self.wait.works()
                         self.shared.works(usage)
                         self._begin(usage, counted)
@@ -255,7 +261,7 @@ class ModelCalls:
                         await self.wait.retry(turn, part, begun=begun)
                         if not fits:
                             return None
-                        begun = False
+                        begun, sent = False, time.monotonic()
                     case Reply():
                         self.retention.note_reply()
                         return part

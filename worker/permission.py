@@ -123,18 +123,18 @@ class PermissionRequests:
         self.run.emit.emit(Waiting(why="permission", detail=f"{kept.request.step.title} ({kept.id})"))
         self.run.emit.set({"lost": "0"})  # to come as far as a question is progress: the calls before it are done
         begun = time.monotonic()
-        with self.run.idle(), waiting():
+        with self.run.idle("permission"), waiting():
             found = await self._wait(kept)
         self.run.emit.emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
         return found
 
     async def _wait(self, kept: KeptRequest) -> PermissionAnswer:
-        async with self.bus.listen(permission_channel(self.run.claim.id)) as inbox:
+        async with self.bus.listen(permission_channel(self.run.claim.id)) as listener:
             while (found := await self._look(kept)) is None:
                 left = (kept.request.expires_at - await self._clock()).total_seconds()
                 with suppress(TimeoutError):  # an answer may be announced meanwhile
                     async with asyncio.timeout(min(left, RECHECK_SECONDS)):
-                        await inbox.get()
+                        await listener.get()
         return found
 
     async def _look(self, kept: KeptRequest) -> PermissionAnswer | None:

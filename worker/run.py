@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic_core import to_json
 
-from ..shared import log as logs
 from ..shared.delegation import Progress, Status, TerminationReason, ToolAgentResult
 from ..shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, RepositoryFailed, WorkspaceLost
 from ..shared.events import Delivered, Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
@@ -18,7 +17,7 @@ from ..shared.facts import SummaryClaim, Verification
 from ..shared.fleet import ToolTraits
 from ..shared.log import log
 from ..shared.request import GitWorkspace
-from ..shared.runs.cost import MODEL, SPENT
+from ..shared.runs.cost import SPENT
 from ..shared.runs.disk import DISK
 from ..shared.runs.record import CLOSED, OUTPUT, Claim
 from ..shared.runs.spend import caps_of
@@ -105,7 +104,7 @@ class Run:
 
         Returns None where another worker owns the run, and where it is done again.
         """
-        logs.delegation.set(self.claim.id)
+        self.context.join_trace(self.services.tracing)
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
         self.context.inbox.open(self.services.store.redis, self.services.wrap_up_seconds)
         try:
@@ -165,7 +164,8 @@ class Run:
 
     async def _work_with_model(self) -> RunOutcome:
         model = await self.services.model(self.claim.request.model)
-        self.context.emit.set({MODEL: model.name})
+        self.context.note_model(model.name)
+        self.context.emit.model = self.services.label_of(model, self.claim.request.model)
         self.context.meter.set_price(model, self.spending.caps)
         return await self._carry_out(model, await self.services.offer(self.claim))
 
@@ -432,6 +432,7 @@ class Run:
             "status": result.status.value,
             "result": self.context.emit.mask.json(result.to_json()),
             "finished": now().isoformat(),
+            SPENT: self.context.meter.own.to_json(),
             **self.context.counts,
         }
         if self.context.output is not None:

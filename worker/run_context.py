@@ -5,20 +5,24 @@ A step is the published state of a tool call; the log of the ended ones is what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic_core import from_json, to_json
 
-from ..shared.delegation import MAX_CALL_ERRORS, Progress, Status, Step, StepStatus, ToolAgentResult
-from ..shared.errors import ErrorType
+from ..shared.delegation import MAX_CALL_ERRORS, Progress, Status, Step, StepStatus, ToolAgentResult, Usage
+from ..shared.errors import ErrorType, ToolError
 from ..shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated
 from ..shared.facts import Trust
-from ..shared.runs.cost import SPENT
-from ..shared.runs.record import FILE_TURNS, OUTPUT, TRUST, Claim, FileTurns
+from ..shared.log import bind
+from ..shared.metrics import SANDBOX_FAILURES, TOOL
+from ..shared.runs.cost import MODEL, SPENT
+from ..shared.runs.record import FILE_TURNS, OUTPUT, TRACE, TRUST, Claim, FileTurns
 from ..shared.text import clip, shortened
+from ..shared.traceparent import trace_id_of
 from ..shared.wire import now
 from ..shared.wording import line_of
 from .emit import Emitter
@@ -30,6 +34,10 @@ from .tools.base import AnyTool, ToolResult
 from .tools.submit_result import SUBMIT, Output
 from .workspace.step_changes import StepChanges
 from .workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from .tracing.exporter import Tracing
+    from .tracing.run_trace import RunTrace
 
 DENIED = "deniedCallCount"
 LAST_STEP_CHARACTERS = 160
@@ -192,6 +200,10 @@ class RunContext:
     """How often its result went back to the model because a check refuted it."""
     ended: bool = False
     """Whether the last reply ended the work."""
+    trace: RunTrace | None = None
+    """The spans of this attempt; None where no traces are sent."""
+    _spent: Usage | None = None
+    """What was stored last of what the run spent itself."""
     _waits: int = 0
     _freed: ExitStack = field(default_factory=ExitStack)
 
@@ -225,21 +237,41 @@ class RunContext:
             ended=claim.checkpoint.get("ended", False),
         )
 
+    def join_trace(self, tracing: Tracing | None) -> None:
+        """Lets what this attempt publishes become spans, and its log lines name their trace."""
+        trace = self.claim.trace
+        if tracing:
+            self.trace = self.emit.listener = tracing.begin(self.claim, self.emit.mask)
+            self.emit.set(stored := self.trace.stored)
+            trace = trace or stored[TRACE]
+        bind(self.claim.id, attempt=self.claim.attempt, trace_id=trace_id_of(trace))
+
+    def trace_of(self, step: str) -> str:
+        """Returns the ``traceparent`` of what a step submits; "" where the run is part of no trace."""
+        return self.trace.traceparent_of(step) if self.trace else self.claim.trace
+
+    def note_model(self, name: str) -> None:
+        """Stores the model's name, for reports of cost, and names the spans of its calls by it."""
+        self.emit.set({MODEL: name})
+        if self.trace:
+            self.trace.model = name
+
     @property
     def waits(self) -> bool:
         """Whether it waits for something outside."""
         return self._waits > 0
 
     @contextmanager
-    def waiting(self) -> Generator[None]:
+    def waiting(self, why: str) -> Generator[None]:
         """Frees the run's slot for another run while the block runs; the run keeps its coroutine.
 
-        However many waits there are at once, the one slot is freed, and the record is marked as waiting.
+        However many waits there are at once, the one slot is freed, and the record is marked as waiting, with the
+        reason of the first one, as the event ``waiting`` has it.
         """
         self._waits += 1
         if self._waits == 1:
             self._freed.enter_context(self.free_slot())
-            self.emit.set({"status": Status.WAITING.value})
+            self.emit.set({"status": Status.WAITING.value, "why": why})
         try:
             yield
         finally:
@@ -249,10 +281,27 @@ class RunContext:
                 self.emit.set({"status": Status.RUNNING.value})
 
     @contextmanager
-    def idle(self) -> Generator[None]:
+    def idle(self, why: str) -> Generator[None]:
         """Frees the run's slot and stops its clock while the block runs."""
-        with self.waiting(), self.meter.paused():
+        with self.waiting(why), self.meter.paused():
             yield
+
+    async def timed(self, tool: AnyTool, call: Awaitable[ToolResult]) -> ToolResult:
+        """Awaits the execution of a call; its duration is counted with the end of its step."""
+        begun, succeeded = time.monotonic(), False
+        try:
+            result = await call
+            succeeded = result.success
+            return result
+        except ToolError as error:
+            if error.type is ErrorType.SANDBOX_UNAVAILABLE:
+                self.emit.count({SANDBOX_FAILURES.field(): 1})
+            raise
+        finally:
+            # Names of tools that are not built in are the choice of a server or a command.
+            name = tool.name if tool.origin.source == "builtin" else str(tool.origin)
+            status = (StepStatus.COMPLETED if succeeded else StepStatus.FAILED).value
+            self.emit.count(TOOL.observed(time.monotonic() - begun, name, status))
 
     @property
     def lacks_output(self) -> bool:
@@ -295,7 +344,9 @@ class RunContext:
             state["verifyRounds"] = self.verify_rounds
         if self.ended:
             state["ended"] = True
-        self.emit.set({"checkpoint": to_json(state).decode(), **self.counts})
+        spent = {} if self._spent is self.meter.own else {SPENT: self.meter.own.to_json()}
+        self._spent = self.meter.own
+        self.emit.set({"checkpoint": to_json(state).decode(), **self.counts, **spent})
 
     @property
     def progress(self) -> Progress:
@@ -310,8 +361,7 @@ class RunContext:
 
     @property
     def counts(self) -> dict[str, str]:
-        spent = {"progress": self.progress.to_json(), SPENT: self.meter.own.to_json()}
-        return spent | self._stored_turns
+        return {"progress": self.progress.to_json(), **self._stored_turns}
 
     @property
     def _stored_turns(self) -> dict[str, str]:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from ..shared.bus import Bus
@@ -16,6 +17,7 @@ from ..shared.connection import Pipe, connect, retried
 from ..shared.errors import Invalid, Misconfigured, WorkspaceLost
 from ..shared.fleet import Fleet
 from ..shared.log import log
+from ..shared.metrics import OTHER
 from ..shared.queue import Ticket
 from ..shared.request import DirectoryWorkspace, GitWorkspace
 from ..shared.request_rules import foreign_script
@@ -32,7 +34,7 @@ from .fleet.status import WorkerStatus
 from .fleet.webhooks import WebhookSender
 from .mcp.source import McpServers
 from .models import close_models, open_model
-from .models.base import Model
+from .models.base import Model, undated
 from .policy import Rule
 from .policy.explanation import Known
 from .policy.rule_file import load_rules
@@ -44,11 +46,15 @@ from .toolkit.offer import Offers, RunOffer, setup_cache
 from .toolkit.registry import available_tools, default_kit
 from .tools import BUILTIN
 from .tools.base import AnyTool
+from .tracing import open_tracing
 from .web.dial import Network
 from .workspace.generation import restore
 from .workspace.snapshot_store import SnapshotStore, StoredRun
 from .workspace.tree_copy import LONG_SECONDS, CopyTally, reported
 from .workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from .tracing.exporter import Tracing
 
 A_REPOSITORY = 4
 """How many runs of the process copy from one git repository at a time, or wait until it is fetched."""
@@ -86,6 +92,8 @@ class Services:
     """Seconds after which the copy of a workspace is reported."""
     snapshots: SnapshotStore | None = None
     """Where runs are kept for other machines, too."""
+    tracing: Tracing | None = None
+    """What makes the spans of runs; None where no traces are sent."""
     retry_seconds: float = 1.0
     """The delay of a run's first automatic retry; doubled for each further one."""
     wrap_up_seconds: float = WRAP_UP_SECONDS
@@ -116,6 +124,13 @@ class Services:
         except Exception:
             self.models.pop(wanted, None)
             raise
+
+    def label_of(self, model: Model, asked: str | None) -> str:
+        """Returns the model's name as the metrics have it: callers may ask for any name, and metrics have few."""
+        if model.endpoint_id is None:
+            return "scripted"
+        own = {None, self.settings.model, *(agent.model for agent in self.settings.agents.values())}
+        return undated(model.name) if asked in own or model.price() else OTHER
 
     async def offer(self, claim: Claim) -> RunOffer:
         """Returns what the run may have.
@@ -217,7 +232,7 @@ async def open_services(
 ) -> AsyncGenerator[Services]:
     """Opens the process's services with their background tasks; closes them with the block."""
     settings = offered.settings
-    async with _connected(redis_url, settings, standby) as (store, pipe, leases):
+    async with open_tracing(name) as tracing, _connected(redis_url, settings, standby) as (store, pipe, leases):
         presence = Presence(store, leases.bus, name)
         services = Services(
             settings=settings,
@@ -235,6 +250,7 @@ async def open_services(
             outages=Outages(pipe, settings.model_retry_seconds),
             prefixes=SharedPrefixes(pipe),
             snapshots=SnapshotStore(settings.snapshot_store) if settings.snapshot_store else None,
+            tracing=tracing,
         )
         janitor = Janitor(settings, store, leases.bus, presence, send, services.snapshots)
         async with presence.shown(), _background(services, janitor):
@@ -275,6 +291,7 @@ async def _background(services: Services, janitor: Janitor) -> AsyncGenerator[No
                 janitor.sweep_forever(),
                 WebhookSender(services.settings, services.store.redis).send_forever(),
                 services.status.announce_forever(),
+                services.status.hear_drain(),
                 services.progress.send_forever(),
                 services.status.announce_sources(),
             )

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..shared.bus import RECHECK_SECONDS, Inbox
+from ..shared.bus import RECHECK_SECONDS, Listener
 from ..shared.connection import retried
 from ..shared.delegation import Delegation, Status, Usage
 from ..shared.errors import ErrorType, Fenced, KeyReused, NotFound, Refused, ToolError, Unavailable
@@ -65,7 +65,7 @@ class ChildPermissions:
     def hear(self, message: str) -> None:
         """Takes a message of a child's channel."""
         if '"permission_' in message and self._recalled:
-            event = Envelope.from_json(message).event
+            event = (envelope := Envelope.read(message)) and envelope.event
             if isinstance(event, PermissionRequested):
                 self._request(event)
             elif isinstance(event, PermissionAnswered):
@@ -147,18 +147,18 @@ class Children:
 
         Meanwhile its permission requests are published, and the starts of its steps as updates of the ``call``.
         """
-        async with self._bus.listen(channel(id)) as inbox:
+        async with self._bus.listen(channel(id)) as listener:
             while not (child := await retried(partial(self._store.get, id))).status.finished:
                 if call:
                     await self.permissions.catch_up(id)
                 with suppress(TimeoutError):  # events may have been missed
                     async with asyncio.timeout(RECHECK_SECONDS):
-                        await self._hear(id, inbox, call)
+                        await self._hear(id, listener, call)
         return child
 
-    async def _hear(self, id: str, inbox: Inbox, call: ToolContext | None) -> None:
+    async def _hear(self, id: str, listener: Listener, call: ToolContext | None) -> None:
         """Returns when the child's end was announced, or messages were lost."""
-        while (message := await inbox.get()) is not None and '"run_finished"' not in message:
+        while (message := await listener.get()) is not None and '"run_finished"' not in message:
             if call is None:
                 continue
             self.permissions.hear(message)
@@ -285,7 +285,7 @@ class SubagentRunner:
         """
         key = call_key(self.run.claim.id, self.run.meter.turns, ctx.call_id)
         if key not in self.children.known:
-            await self._create(key, request, copy)
+            await self._create(key, request, copy, self.run.trace_of(ctx.call_id))
         id = self.children.known[key]
         if id in self.run.meter.lent:
             try:
@@ -295,7 +295,7 @@ class SubagentRunner:
                 log.info("the janitor will send a ticket for %s: %s", id, error)
         ctx.metadata(delegationId=id)
         try:
-            with self.run.waiting():
+            with self.run.waiting("subagent"):
                 result = (await self.children.wait(id, ctx)).result
             assert result is not None
             self.run.meter.book(id, result.usage)
@@ -306,7 +306,7 @@ class SubagentRunner:
         finally:
             self.children.permissions.close(id)
 
-    async def _create(self, key: str, request: DelegationRequest, copy: bool) -> None:
+    async def _create(self, key: str, request: DelegationRequest, copy: bool, trace: str) -> None:
         """Reserves limits, prepares and creates the child. No await before the reservation keeps the shares right."""
         id, settings, known = new_id(), self.services.settings, self.children.known
         try:
@@ -318,7 +318,7 @@ class SubagentRunner:
                 (await Workspace.create(request.workspace, id, settings.workspaces)).close()
             new, fence = [(id, request, limits)], self.run.claim.fence
             accept = partial(self.services.store.accept, new, settings.claim_seconds, fence)
-            await retried(partial(accept, temporary=settings.temporary))
+            await retried(partial(accept, temporary=settings.temporary, trace=trace))
         except KeyReused:
             self.run.meter.lent.pop(id, None)
             raise _record_removed() from None

@@ -51,7 +51,7 @@ def register(
             offer, rules = await _offer(settings, tools, bounds, network)
             from .services import open_services
 
-            parts = open_services(
+            async with open_services(
                 redis_url,
                 offer,
                 name=name,
@@ -61,9 +61,9 @@ def register(
                 progress=ProgressEvents(app, name),
                 standby=standby,
                 waiting=pool.waiting,
-            )
-            async with parts as services:
+            ) as services:
                 opened.append(services)
+                services.status.drain, services.status.draining = pool.drain, lambda: pool.draining
                 revoke_means_cancel(lambda ids: run_coroutine_threadsafe(_cancel(services.store, ids), pool.loop))
                 yield
                 opened.clear()

@@ -135,7 +135,7 @@ class ToolCalls:
             result = await self.ledger.resolve(context.call_id, tool, params, context)
             if result is None:
                 await self.ledger.start(context.call_id, tool, params, context)
-                result = await tool.run(replace(context, reads=permitted.call.reads), params)
+                result = await self.run.timed(tool, tool.run(replace(context, reads=permitted.call.reads), params))
         except ToolError as error:
             result = ToolResult.failed(error)
         except (Fenced, *EXIT_EXCEPTIONS):

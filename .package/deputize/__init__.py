@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from deputize.orchestrator.blocking import SyncOrchestrator as SyncOrchestrator
     from deputize.orchestrator.blocking import run as run
+    from deputize.orchestrator.delegate_tool import DelegateTool as DelegateTool
+    from deputize.orchestrator.delegate_tool import ToolAnswer as ToolAnswer
     from deputize.orchestrator.orchestrator import Orchestrator as Orchestrator
     from deputize.shared.delegation import Delegation as Delegation
     from deputize.shared.delegation import DelegationFailed as DelegationFailed
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "orchestrator.blocking": ("SyncOrchestrator", "run"),
+    "orchestrator.delegate_tool": ("DelegateTool", "ToolAnswer"),
     "orchestrator.orchestrator": ("Orchestrator",),
     "shared.delegation": ("Delegation", "DelegationFailed", "Status", "TerminationReason", "ToolAgentResult"),
     "shared.errors": (

@@ -44,7 +44,12 @@ COMMANDS = {
     "audit": ("reports:audit", "List who changed something, and who was refused."),
     "tools": ("reports:tools", "List the tools that workers have announced."),
     "workers": ("reports:workers", "List the workers that are alive."),
+    "drain": ("operate:drain", "Let workers hand over what they run, and take nothing more."),
     "up": ("stack:up", "Run Redis, workers and the API on this machine."),
+    "status": ("operate:status", "Show whether the service runs, its workers, and how much waits."),
+    "open": ("operate:open_", "Open the web page, logged in."),
+    "logs": ("operate:logs", "Show the logs of this machine's stack."),
+    "stop": ("operate:stop", "Stop this machine's stack."),
     "serve": ("stack:serve", "Run the API alone."),
     "worker": ("stack:worker", "Run one worker alone."),
     "mcp": ("mcp:mcp", "Serve delegations as tools to an MCP client, over stdio."),
@@ -52,19 +57,28 @@ COMMANDS = {
     "token": ("settings:token", "Print the token of this machine's stack, or make further ones."),
     "settings": ("settings:settings", "List what can be set, its default and what is in force here."),
     "doctor": ("doctor:doctor", "Check this machine and the service, with a remedy for each problem."),
+    "version": ("operate:version", "Print the version here, of the service and of its workers."),
 }
 """Command name: its module and function, and its line in the help. A new command is one line here."""
 
 
-_STOP = "Ctrl-C ends `deputize up`; `deputize cancel` ends delegations"
-_STATUS = "`deputize list` shows delegations, `deputize workers` the workers, `deputize doctor` what is wrong"
 _USUAL = {
-    "version": "`deputize --version` prints it",
-    **dict.fromkeys(("stop", "down", "kill"), _STOP),
-    **dict.fromkeys(("status", "ps", "ls", "info"), _STATUS),
-    "logs": "`deputize show ID --events` shows what a delegation did; programs log into `logs` below DEPUTIZE_HOME",
+    **dict.fromkeys(
+        ("ps", "ls", "info", "top"),
+        "`deputize status` shows the service, `deputize list` delegations, `deputize workers` the workers",
+    ),
+    **dict.fromkeys(
+        ("down", "kill", "shutdown", "quit"), "`deputize stop` ends the service, `deputize cancel` delegations"
+    ),
+    "restart": "`deputize stop`, then `deputize up --detach`",
     **dict.fromkeys(("start", "init"), "`deputize up` starts a service; `deputize run` needs none"),
-    "config": "`deputize settings` lists what can be set and what holds",
+    **dict.fromkeys(("log", "tail"), "`deputize logs` shows the programs' logs, `deputize watch` what delegations do"),
+    "config": "`deputize settings` lists what can be set and what holds, `deputize doctor` checks it",
+    **dict.fromkeys(("check", "health"), "`deputize doctor` checks this machine and the service"),
+    **dict.fromkeys(("ui", "web", "page", "dashboard"), "`deputize open` opens the web page"),
+    **dict.fromkeys(("inspect", "describe", "get"), "`deputize show` shows a delegation, `deputize list` all of them"),
+    **dict.fromkeys(("attach", "follow"), "`deputize watch` follows delegations"),
+    **dict.fromkeys(("exec", "submit", "delegate"), "`deputize run` hands a task over"),
     **dict.fromkeys(("rm", "delete", "clean"), "`deputize prune` removes finished delegations and their files"),
     **dict.fromkeys(("login", "auth"), "`deputize token` prints the token, or makes further ones"),
     "trust": "files that only lie in a directory are not used any more; name a deputize.toml with --config",

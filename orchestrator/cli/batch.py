@@ -22,7 +22,7 @@ from ...shared.text import count
 from ...shared.wording import cut
 from . import output
 from .batch_input import FORMATS, BatchInput, RequestLine
-from .connect import connect, load_settings, needs_model_endpoint, note_before_work
+from .connect import connect, lacks_endpoint, load_settings, note_before_work
 from .errors import Exit, exit_code_of_results
 from .request_options import given_options, note_if_empty, request_options, workspace_here
 from .values import TEXT, StrictCommand, denied_option, stdin_once, stream_option, wait_option
@@ -261,7 +261,7 @@ async def _run_lines(
     as_json: bool,
 ) -> Exit | None:
     requests = [line.request for line in lines]
-    async with connect(settings, workers=1, needs_model=needs_model_endpoint(requests, settings)) as service:
+    async with connect(settings, workers=1, lacks_model=lacks_endpoint(requests, settings)) as service:
         await note_before_work(service, requests, output.note)
         try:
             delegations = await submit_in_chunks(service.client, source, lines)

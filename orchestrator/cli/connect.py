@@ -33,8 +33,8 @@ ID_LENGTH = 30
 ID_PART = re.compile(r"[0-9a-z]+")
 NEWEST = "@last"
 NO_MODEL = (
-    "there is no model to ask: set ANTHROPIC_API_KEY (or ANTHROPIC_BASE_URL), "
-    "or DEPUTIZE_MODEL=scripted to try it without a model"
+    "there is no model to ask: set ANTHROPIC_API_KEY (or ANTHROPIC_BASE_URL), name a table [models.NAME] of "
+    "deputize.toml, or set DEPUTIZE_MODEL=scripted to try it without a model"
 )
 FIRST_SEARCHED = 20
 SEARCHED = 5000
@@ -96,11 +96,11 @@ def stack_here(settings: Settings) -> StackInfo | None:
 
 
 @asynccontextmanager
-async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = False) -> AsyncGenerator[Service]:
+async def connect(settings: Settings, *, workers: int = 0, lacks_model: bool = False) -> AsyncGenerator[Service]:
     """Yields the service; if none runs, starts one for the block.
 
     Without workers it is read-only: looking at an interrupted command's delegations must not resume and bill them.
-    ``needs_model`` refuses before anything is started if workers would have no model.
+    ``lacks_model``: the workers would not reach a model that is needed, so none is started.
     """
     if settings.url:
         async with _client_at_url(settings) as client:
@@ -111,7 +111,7 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
     there = stack_here(settings)
     own = there is None or there.workers == 0 < workers
     if own:
-        if needs_model and not settings.has_model_endpoint:
+        if lacks_model:
             raise Misconfigured(NO_MODEL)
         if settings.redis_url is not None:
             from ...shared.redis_access import reached
@@ -126,9 +126,7 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
             output.note(f"note: the stack on this machine was started with other settings ({others}); its own hold")
         has_workers = stack.workers > 0 or settings.redis_url is not None  # workers may be elsewhere
         await loaded
-        from ..client import Client
-
-        async with Client(stack.url, stack.token) as client:
+        async with _client_at(stack.url, stack.token) as client:
             attended = stack.stays or "permission_timeout_seconds" in settings.model_fields_set
             yield Service(client, own, stack.stays, has_workers, attended)
 
@@ -136,24 +134,34 @@ async def connect(settings: Settings, *, workers: int = 0, needs_model: bool = F
 @asynccontextmanager
 async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
     """Yields a service that outlives this command. Raises Unavailable if there is none."""
-    from ..client import Client
-
     if settings.url:
         async with _client_at_url(settings) as client:
             yield Service(client)
         return
+    there = lasting_stack(settings)
+    async with _client_at(there.url, there.token) as client:
+        yield Service(client)
+
+
+def lasting_stack(settings: Settings) -> StackInfo:
+    """Returns this machine's stack that outlives the commands that use it. Raises Unavailable if there is none."""
     there = stack_here(settings)
     if there is None or not there.stays:
         what = "on this machine" if there is None else "that stays"
         raise Unavailable(f"no service runs {what}; start one with `deputize up` or set DEPUTIZE_URL")
-    async with Client(there.url, there.token) as client:
-        yield Service(client)
+    return there
 
 
 def _client_at_url(settings: Settings) -> Client:
+    return _client_at(settings.url or "", settings.token.get_secret_value() if settings.token else None)
+
+
+def _client_at(url: str, token: str | None) -> Client:
+    """Returns a client whose requests are part of the trace that the variable ``TRACEPARENT`` names, if it does."""
+    from ...shared.settings import environment
     from ..client import Client
 
-    return Client(settings.url or "", settings.token.get_secret_value() if settings.token else None)
+    return Client(url, token, trace=environment().get("TRACEPARENT", ""))
 
 
 def asynchronous(command: Callable[Given, Coroutine[Any, Any, Answer]]) -> Callable[Given, Answer]:
@@ -232,9 +240,9 @@ async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
             yield delegation
 
 
-def needs_model_endpoint(requests: Sequence[DelegationRequest], settings: Settings) -> bool:
-    """Returns whether any of them needs a model instead of a script."""
-    return any(not (request.model or settings.model).startswith("scripted") for request in requests)
+def lacks_endpoint(requests: Sequence[DelegationRequest], settings: Settings) -> bool:
+    """Returns whether the model of any of them has no endpoint in these settings."""
+    return not all(settings.reaches(request.model) for request in requests)
 
 
 async def note_before_work(

@@ -87,7 +87,7 @@ async def demo() -> Exit:
     settings = load_settings()
     output.note(_model_sentence(settings))
     with _sources() as (project, sample):
-        tried = parts(project, sample, None if settings.has_model_endpoint else "scripted")
+        tried = parts(project, sample, None if _has_model(settings) else "scripted")
         async with connect(settings, workers=WORKERS) as service:
             delegations = await service.client.create_many([part.request for part in tried])
             with display() as shown:
@@ -103,7 +103,7 @@ async def demo() -> Exit:
     output.note("")
     output.note("Next:")
     output.note(f"  {output.command(settings, 'show', delegations[1].id, '--steps')}")
-    if not settings.has_model_endpoint:
+    if not _has_model(settings):
         output.note("and after `export ANTHROPIC_API_KEY=…` the real work, on any directory:")
     output.note(f"  {run}")
     return Exit.SUCCEEDED if all(held) else Exit.FAILED
@@ -167,8 +167,12 @@ def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) ->
     ]
 
 
+def _has_model(settings: Settings) -> bool:
+    return settings.has_model_endpoint or settings.table_of(None).is_own
+
+
 def _model_sentence(settings: Settings) -> str:
-    if settings.has_model_endpoint:
+    if _has_model(settings):
         return f"Four delegations at once, answered by {settings.model}, one of them by a script that lies."
     return (
         "Four delegations at once. No model is set up (ANTHROPIC_API_KEY or ANTHROPIC_BASE_URL), so a script plays "

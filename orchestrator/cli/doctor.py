@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ from .connect import load_settings, stack_here
 from .errors import Exit
 
 if TYPE_CHECKING:
-    from ...shared.settings import Settings
+    from ...shared.settings import ModelSettings, Settings
     from ..access_tokens import Caller, Tokens
 
 SPACE_NEEDED = 100 * 1024**2
@@ -56,7 +56,8 @@ _SENTENCES = {promise.name: promise.sentence for promise in PROMISES}
 )
 @click.option("--agent", metavar="NAME", help="With --workspace: in the sandbox of this agent.")
 @click.option("--profile", metavar="NAME", help="With --workspace: in this profile of the sandbox.")
-def doctor(as_json: bool, workspace: Path | None, agent: str | None, profile: str | None) -> Exit:
+@click.option("--model", metavar="NAME", help="Only what the endpoint of this model is able to do, in ten calls.")
+def doctor(as_json: bool, workspace: Path | None, agent: str | None, profile: str | None, model: str | None) -> Exit:
     """Check this machine and the service, with a remedy for each problem.
 
     Every promise about security is tried here, by a process like a worker's and by commands in its sandbox.
@@ -65,10 +66,12 @@ def doctor(as_json: bool, workspace: Path | None, agent: str | None, profile: st
     """
     if (agent or profile) and (workspace is None or (agent and profile)):
         raise click.UsageError("give either --agent or --profile, together with --workspace")
-    return asyncio.run(_doctor(as_json, workspace, agent=agent, profile=profile))
+    if model and workspace:
+        raise click.UsageError("give either --model or --workspace")
+    return asyncio.run(_doctor(as_json, workspace, model, agent=agent, profile=profile))
 
 
-async def _doctor(as_json: bool, workspace: Path | None, **named: str | None) -> Exit:
+async def _doctor(as_json: bool, workspace: Path | None, model: str | None, **named: str | None) -> Exit:
     broken = False
 
     def print_row(row: Finding) -> None:
@@ -91,7 +94,7 @@ async def _doctor(as_json: bool, workspace: Path | None, **named: str | None) ->
         if chosen:
             print_row(chosen)
     if not broken:
-        async with aclosing(run_checks(settings, workspace)) as rows:
+        async with aclosing(model_rows(settings, model) if model else run_checks(settings, workspace)) as rows:
             async for row in rows:
                 print_row(row)
     return Exit.UNREACHABLE if broken else Exit.SUCCEEDED
@@ -106,7 +109,14 @@ async def run_checks(settings: Settings, workspace: Path | None = None) -> Async
     redis_url = settings.redis_url or (stack.redis_url if stack else None)
     async with promises_asked(settings, redis_url, workspace) as asked:
         python = Finding("✓", "python", ".".join(map(str, sys.version_info[:3])))  # an older one does not get this far
-        for row in (python, home, _disk(settings), token_row(settings), _model(settings), *key_rows()):
+        for row in (
+            python,
+            home,
+            _disk(settings),
+            token_row(settings),
+            _model(settings),
+            *key_rows(models=settings.models),
+        ):
             yield row
         async for row in redis_rows(settings, stack):
             yield row
@@ -115,6 +125,14 @@ async def run_checks(settings: Settings, workspace: Path | None = None) -> Async
         for row in (masking_row(settings), scopes_row(settings)):
             yield replace(row, detail=f"{_SENTENCES[row.name]}: {row.detail}")
         for row in machine_rows(settings, await asked):
+            yield row
+
+
+async def model_rows(settings: Settings, model: str) -> AsyncGenerator[Finding]:
+    """Yields what the endpoint of a model is able to do, and what its table is to state."""
+    environment = settings.child_environment() | settings.endpoint_variables()
+    async with _asked(["--model", model], environment) as answer:
+        for row in await answer:
             yield row
 
 
@@ -163,22 +181,25 @@ def _model(settings: Settings) -> Finding:
         return Finding(
             "!", "model", f"{settings.model}: a script, not a language model", "set DEPUTIZE_MODEL to a model"
         )
-    if settings.url and not settings.has_model_endpoint:
+    if settings.url and not settings.reaches():
         return Finding("✓", "model", f"the matter of the workers of {settings.url}")
-    if not settings.has_model_endpoint:
+    if not settings.reaches():
         return Finding("!", "model", "no key here, so `run` and `batch` start nothing here", "set ANTHROPIC_API_KEY")
-    return Finding("✓", "model", f"{settings.model}, by {', '.join(sorted(settings.model_endpoint))}")
+    named = [f"[models.{settings.model}]"] if settings.model in settings.models else sorted(settings.model_endpoint)
+    return Finding("✓", "model", f"{settings.model}, by {', '.join(named)}")
 
 
-def key_rows(mounted: Path = _MOUNTED) -> Iterator[Finding]:
+def key_rows(mounted: Path = _MOUNTED, models: Mapping[str, ModelSettings] = {}) -> Iterator[Finding]:
     """Yields where keys are kept, if there are any. Files in ``mounted`` that are not ours are as they have to be."""
     from ...shared.settings.loading import secret_variables
     from ...shared.settings.variables import environment
 
     environ = environment()
-    exposed = [name for name in secret_variables() if environ.get(name, "").strip()]
-    files = {name: path for name in secret_variables() if (path := environ.get(f"{name}_FILE", "").strip())}
-    if opened := [name for name, path in files.items() if _is_open(Path(path), mounted)]:
+    names = [*secret_variables(), *(table.variable for table in models.values() if table.variable)]
+    exposed = [name for name in names if environ.get(name, "").strip()]
+    files = {name: path for name in names if (path := environ.get(f"{name}_FILE", "").strip())}
+    files |= {f"[models.{name}]": str(table.key) for name, table in models.items() if table.key and not table.variable}
+    if opened := [name for name, path in files.items() if Path(path).exists() and _is_open(Path(path), mounted)]:
         paths = " ".join(files[name] for name in opened)
         yield Finding("!", "keys", f"other users may read the file of {', '.join(opened)}", f"chmod 600 {paths}")
     if exposed:
@@ -221,9 +242,19 @@ async def promises_asked(
     ``redis_url`` is the one that workers here use, ``directory`` a project to look at from inside the sandbox.
     """
     canary = {"CANARY": f"deputize-canary-{token_hex(8)}"}  # no command may find it
+    environment = settings.child_environment() | canary | ({"DEPUTIZE_REDIS_URL": redis_url} if redis_url else {})
+    async with _asked([str(directory)] if directory else [], environment) as answer:
+        yield answer
+
+
+@asynccontextmanager
+async def _asked(
+    arguments: Sequence[str], environment: Mapping[str, str]
+) -> AsyncGenerator[asyncio.Task[list[Finding]]]:
+    """Starts the worker's part with these arguments; yields the task that returns what it found."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "deputize.worker.promises", *([str(directory)] if directory else [])),
-        env=settings.child_environment() | canary | ({"DEPUTIZE_REDIS_URL": redis_url} if redis_url else {}),
+        *(sys.executable, "-P", "-m", "deputize.worker.promises", *arguments),
+        env=environment,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

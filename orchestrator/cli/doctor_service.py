@@ -6,7 +6,7 @@ import importlib.util
 import shutil
 import sys
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,8 @@ async def redis_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenera
     yield await _permissions(url)
     yield _eviction(info)
     yield _persistence(info)
+    for row in replica_rows(info):
+        yield row
     yield _clock(clock)
 
 
@@ -104,6 +106,13 @@ def _persistence(info: dict[str, Any]) -> Finding:
         case soon:
             detail = f"on, but appendfsync is {soon}: what was answered may be forgotten, and an effect be repeated"
             return Finding("!", "aof", detail, "CONFIG SET appendfsync always")
+
+
+def replica_rows(info: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yields a warning where the server has replicas, which do not know what it has answered last."""
+    if number := int(info.get("connected_slaves", 0)):
+        detail = f"{number}: a failover to one that lags loses what was accepted, and may repeat effects"
+        yield Finding("!", "replicas", detail, "fail over only by hand, to one that has caught up")
 
 
 def _clock(theirs: int) -> Finding:

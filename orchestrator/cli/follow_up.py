@@ -91,7 +91,7 @@ async def retry(
 
 
 def _connect_with_worker(settings: Settings) -> AbstractAsyncContextManager[Service]:
-    return connect(settings, workers=1, needs_model=not settings.model.startswith("scripted"))
+    return connect(settings, workers=1, lacks_model=not settings.reaches())
 
 
 @click.command()

@@ -13,7 +13,7 @@ import click
 
 from ..mcp import SKILL
 from . import output
-from .connect import Service, connect, load_settings, needs_model_endpoint, stack_here
+from .connect import Service, connect, lacks_endpoint, load_settings, stack_here
 
 if TYPE_CHECKING:
     from ...shared.request import DelegationRequest
@@ -72,8 +72,8 @@ class LazyService(AsyncExitStack):
     async def service(self, requests: Sequence[DelegationRequest] = ()) -> Client:
         async with self._connecting:
             if self._service is None or (requests and not self._service.has_workers) or self._has_ended(self._service):
-                needs_model = needs_model_endpoint(requests, self._settings)
-                connecting = connect(self._settings, workers=int(bool(requests)), needs_model=needs_model)
+                lacks_model = lacks_endpoint(requests, self._settings)
+                connecting = connect(self._settings, workers=int(bool(requests)), lacks_model=lacks_model)
                 self._service = await self.enter_async_context(connecting)
             return self._service.client
 

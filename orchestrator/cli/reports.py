@@ -187,7 +187,8 @@ def workers(as_json: bool) -> None:
 
 def _state_of(worker: WorkerCard) -> str:
     sandbox = "sandbox works" if worker.sandbox is None else f"no sandbox: {worker.sandbox}"
-    load = f"{worker.running}/{worker.concurrency} running  {worker.model}  {tokens(worker.usage)}"
+    state = "draining" if worker.draining else "running"
+    load = f"{worker.running}/{worker.concurrency} {state}  {worker.model}  {tokens(worker.usage)}"
     return f"{load}  {sandbox}  {worker.version}".rstrip()
 
 

@@ -18,8 +18,8 @@ from .connect import (
     Service,
     connect,
     connect_permanent,
+    lacks_endpoint,
     load_settings,
-    needs_model_endpoint,
     note_before_work,
     with_full_ids,
 )
@@ -171,7 +171,7 @@ async def _run_and_watch(
     archive: Packed | None,
     **how: Any,
 ) -> Exit:
-    async with connect(settings, workers=1, needs_model=needs_model_endpoint([request], settings)) as service:
+    async with connect(settings, workers=1, lacks_model=lacks_endpoint([request], settings)) as service:
         await note_before_work(service, [request], output.note, asks=True)
         delegation = await _submitted(service.client, request, options, archive)
         return await follow_to_end(settings, service, [delegation], wait, as_json, **how)

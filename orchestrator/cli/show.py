@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...shared.text import count
-from ...shared.wording import cut, dollars, line_of, outcome, seconds, share, short_id, step_line, waits_for, where
+from ...shared.wording import (
+    SIGNS,
+    cut,
+    dollars,
+    line_of,
+    outcome,
+    seconds,
+    share,
+    short_id,
+    step_line,
+    waits_for,
+    where,
+)
 from . import output
 from .connect import NEWEST, asynchronous, connect, full_id, listed, load_settings
 from .values import LABEL
@@ -25,6 +37,8 @@ if TYPE_CHECKING:
     from ..client import Client
 
 
+MIN_TITLE = 20
+"""Characters of a title that a list shows at least."""
 RESULT_LINES = 20
 """Lines of a call's result that are shown."""
 LEFT_OUT = {"step_started", "permission_answered"}
@@ -318,17 +332,24 @@ async def list_(limit: int, parent: str | None, status: str | None, as_json: boo
 
 
 def _table(found: Sequence[Delegation]) -> list[str]:
+    """Returns a line for each: for programs the whole id first, on a terminal the title, as wide as there is room."""
     from ...shared.wire import now
 
-    moment = now()
+    moment, is_terminal = now(), sys.stdout.isatty()
     rows: list[tuple[str, ...]] = []
+    titles: list[str] = []
     for item in found:
         took = (item.result.execution_time_ms if item.result else item.progress.elapsed_ms) / 1000
         price = dollars(item.result.usage.cost_usd if item.result else item.progress.cost_usd)
-        id = short_id(item.id) if sys.stdout.isatty() else item.id
+        id = short_id(item.id) if is_terminal else item.id
         age = f"{output.ago(item.created_at, moment)} ago"
         parent = f"↳ {short_id(item.request.parent_id)}  " if item.request.parent_id else ""
         parent += f"{waits_for(item.waits_for)}  " if item.waits_for else ""
-        rows.append((id, _status(item), seconds(took), price, age, parent + item.request.title))
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return [line[:width] for line in output.columns(rows, left=(0, 1, 5))] if rows else []
+        titles.append(parent + item.request.title)
+        rows.append((id, _status(item), seconds(took), price, age))
+    lines = output.columns(rows, left=(0, 1)) if rows else []
+    if not is_terminal:
+        return [f"{line}  {title}" for line, title in zip(lines, titles, strict=True)]
+    room = max(MIN_TITLE, shutil.get_terminal_size().columns - max(map(len, lines), default=0) - 4)
+    signs = [SIGNS.get(item.status, " ") for item in found]
+    return [f"{sign} {cut(title, room):{room}}  {line}" for sign, title, line in zip(signs, titles, lines, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import sys
@@ -29,7 +30,8 @@ TICK_SECONDS = 0.1
 @click.option("--flower", is_flag=True, help="Also run Flower, Celery's own page.")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="Where the API listens.")
 @click.option("--no-token", is_flag=True, help="Trust every user and program of this machine.")
-def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no_token: bool) -> None:
+@click.option("-d", "--detach", is_flag=True, help="Leave once it is ready; `deputize stop` ends it.")
+def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no_token: bool, *, detach: bool) -> None:
     """Run Redis, workers and the API on this machine, until Ctrl-C.
 
     Commands on this machine find it by themselves; others send the token that `deputize token` prints.
@@ -38,10 +40,10 @@ def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no
     stack_here(settings)  # raises if the home is unusable
     from ...shared.log import set_up
     from ...shared.redis_access import reach
-    from ..stack import StackOptions
+    from ..stack import StackOptions, start_detached
     from ..supervisor import run_foreground
 
-    set_up("WARNING", settings.secrets)
+    set_up("WARNING", settings.secrets, settings.log_format)
     if settings.redis_url is not None:
         reach(settings.redis_url)
     _wait_for_unused_stack(settings)
@@ -55,17 +57,26 @@ def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no
         output.line(f"Flower   {_flower(info, settings)}")
         output.line(f"Token    {_token(info, settings)}")
         output.line(f"Model    {_model(settings)}")
-        output.line("Stop     Ctrl-C; what is not finished goes on at the next start")
+        stop = "`deputize stop`" if detach else "Ctrl-C"
+        output.line(f"Stop     {stop}; what is not finished goes on at the next start")
 
-    options = StackOptions(workers, concurrency, flower)
-    run_foreground(settings, options, print_addresses, output.note)
+    options = StackOptions(workers, concurrency, flower, stays=True)
+    if detach:
+        print_addresses(asyncio.run(start_detached(settings, options, output.note)))
+    else:
+        run_foreground(settings, options, print_addresses, output.note)
+
+
+def page_link(url: str, token: str) -> str:
+    """Returns the address of the page, with the token that it asks for."""
+    return f"{url}/#token={quote(token)}" if token else f"{url}/"
 
 
 def _page(info: StackInfo) -> str:
-    if not info.token:
-        return f"{info.url}/"
     # A terminal is private to its user; a file or a pipe may have other readers.
-    return f"{info.url}/#token={quote(info.token)}" if sys.stdout.isatty() else f"{info.url}/ (asks for the token)"
+    if info.token and not sys.stdout.isatty():
+        return f"{info.url}/ (asks for the token; `deputize open` opens it)"
+    return page_link(info.url, info.token)
 
 
 def _flower(info: StackInfo, settings: Settings) -> str:
@@ -91,7 +102,7 @@ def without_password(url: str) -> str:
 
 
 def _model(settings: Settings) -> str:
-    if settings.has_model_endpoint or settings.model.startswith("scripted"):
+    if settings.reaches():
         return settings.model
     return f"{settings.model}, but there is no key: set ANTHROPIC_API_KEY, or DEPUTIZE_MODEL=scripted for a try without"
 
@@ -120,7 +131,7 @@ def serve(host: str | None, port: int | None, no_token: bool) -> None:
     from ...shared.log import set_up
     from .. import serve as api
 
-    set_up(settings.log_level, settings.secrets)
+    set_up(settings.log_level, settings.secrets, settings.log_format)
     api.serve(settings)
 
 

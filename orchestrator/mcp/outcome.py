@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ...shared.delegation import Artifact, Delegation, Status, TerminationReason, Usage
+from ...shared.errors import DeputizeError, Refused
 from ...shared.facts import GitFacts, Trust
 from ...shared.markup import harmless_value, note
 from ...shared.permission import PermissionOutcome, PermissionRequest
@@ -201,6 +202,15 @@ def line_of(content: Outcome) -> str:
         changed = f"; {count(content.files_modified_count, 'file')} changed in its own copy, see {content.patch_uri}"
     waits = "" if content.status.finished else "; delegate_result waits for its end"
     return f"{content.id} {content.status}{why}: {', '.join(facts)}{changed}{waits}"
+
+
+def explained(error: DeputizeError) -> str:
+    """Returns the error with a pointer per mistake; every message states what to do next."""
+    if not isinstance(error, Refused):
+        return str(error)
+    mistakes = [f"{each['pointer']}: {each['detail']}" for each in error.errors]
+    named = [each for each in mistakes if each not in error.detail]
+    return "\n".join([f"{error.title}: {error.detail}", *named])
 
 
 def listed(delegation: Delegation) -> Listed:

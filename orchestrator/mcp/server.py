@@ -24,7 +24,7 @@ from ..scopes import MCP_RESOURCES, MCP_TOOLS, Scope
 from .arguments import ID, input_schema, output_schema, parsed
 from .call import Answer, Call, OpenQuestion, Source
 from .elicitation import Context, input_required, repeated, way_to_ask
-from .outcome import SCHEME
+from .outcome import SCHEME, explained
 from .tools import TOOLS
 
 INSTRUCTIONS = (
@@ -132,7 +132,7 @@ class McpServer:
             result = running.result()
             return input_required(result) if isinstance(result, OpenQuestion) else _answered(result)
         except DeputizeError as error:
-            return types.CallToolResult(content=[types.TextContent(text=_explained(error))], is_error=True)
+            return types.CallToolResult(content=[types.TextContent(text=explained(error))], is_error=True)
 
     async def _run(
         self, context: Context, gone: asyncio.Event, params: types.CallToolRequestParams
@@ -216,7 +216,7 @@ def _mcp_errors() -> Generator[None]:
         yield
     except DeputizeError as error:
         code = types.INVALID_PARAMS if isinstance(error, Refused) else types.INTERNAL_ERROR
-        raise MCPError(code, _explained(error)) from None
+        raise MCPError(code, explained(error)) from None
 
 
 @cache
@@ -250,12 +250,3 @@ def _answered(answer: Answer) -> types.CallToolResult:
         structured_content=content,
         is_error=answer.is_error,
     )
-
-
-def _explained(error: DeputizeError) -> str:
-    """Returns the error with a pointer per mistake; every message states what to do next."""
-    if not isinstance(error, Refused):
-        return str(error)
-    mistakes = [f"{each['pointer']}: {each['detail']}" for each in error.errors]
-    named = [each for each in mistakes if each not in error.detail]
-    return "\n".join([f"{error.title}: {error.detail}", *named])

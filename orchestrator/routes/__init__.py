@@ -19,6 +19,7 @@ ROUTERS: list[APIRouter] = [
     operations.cost_router,
     operations.audit_router,
     operations.fleet_router,
+    operations.metrics_router,
     operations.health_router,
 ]
 

@@ -301,10 +301,7 @@ class Retry(Request):
     """How a finished delegation is done again."""
 
     from_turn: int | None = Field(default=None, ge=1)
-    """The turn of its run to begin with: the conversation and the files from before it are kept. Null: from the start.
-
-    Only files from its start and its end are kept, so turns between its first and its last change of files are 409.
-    """
+    """The turn of its run to begin with; conversation and files are as they were before it. Null: from the start."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
     """A repeated request with the same key returns the first delegation instead of a second one."""
 

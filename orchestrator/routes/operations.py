@@ -1,12 +1,13 @@
-"""What operators ask: readiness, workers and their tools, what runs cost, who changed something."""
+"""What operators ask: readiness, metrics, workers and their tools, what runs cost, who changed something."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from pydantic import Field, field_validator
+from starlette.responses import PlainTextResponse
 
 from ...shared.errors import Unavailable
 from ...shared.fleet import ToolCard, WorkerCard, own_version
@@ -15,6 +16,7 @@ from ...shared.runs.cost import CostReport, check_group
 from ...shared.wire import Wire
 from ..audit_log import CURSOR, AuditPage
 from ..dependencies import Service
+from ..metrics.exposition import MEDIA_TYPE
 from ..problems import problem_response, problem_responses
 from .delegations import Filter, spelled
 
@@ -31,6 +33,18 @@ async def list_tools(service: Service) -> list[ToolCard]:
 async def list_workers(service: Service) -> list[WorkerCard]:
     """Returns the workers that are alive."""
     return await service.workers()
+
+
+Name = Annotated[str, Path(description="The worker's name, as announced.", examples=["worker-1@host"])]
+
+
+@fleet_router.post("/workers/{name}/drain", status_code=202, responses=problem_responses(404))
+async def drain_worker(service: Service, name: Name) -> WorkerCard:
+    """Asks a worker to take no more runs and to hand over those it has; it stays, idle, until it is stopped.
+
+    For rolling upgrades. Its card has `draining`, and how many it still runs.
+    """
+    return await service.drain(name)
 
 
 cost_router = APIRouter(prefix="/v1", tags=["cost"])
@@ -72,6 +86,19 @@ class AuditFilter(Filter):
 async def list_audit_entries(service: Service, wanted: Annotated[AuditFilter, Query()]) -> AuditPage:
     """Lists the requests that changed something or were refused, newest first: who, when, what, with which status."""
     return await service.audit(wanted.limit, wanted.cursor)
+
+
+metrics_router = APIRouter(tags=["metrics"])
+
+
+class MetricsResponse(PlainTextResponse):
+    media_type = MEDIA_TYPE
+
+
+@metrics_router.get("/metrics", response_class=MetricsResponse, responses=problem_responses())
+async def get_metrics(service: Service) -> MetricsResponse:
+    """Returns the metrics of the whole fleet in the text format of Prometheus; any process returns the same."""
+    return MetricsResponse(await service.metrics())
 
 
 health_router = APIRouter(tags=["health"])

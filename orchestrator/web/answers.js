@@ -44,7 +44,7 @@ export class Answers {
     this.#enable();
   }
 
-  /** Gives this answer, as its button does. */
+  /** Sends this answer, as its button does. */
   give(outcome) {
     return this.#answer(outcome);
   }

@@ -79,7 +79,7 @@ export class Delegations {
     return [...this.#items.values()];
   }
 
-  /** Takes lists of the service instead of what was known; what only events tell stays. */
+  /** Takes lists of the service instead of what was known; what is known from events alone stays. */
   load(items) {
     const before = this.#items;
     this.#items = new Map();

@@ -46,7 +46,7 @@ export function syncList(list, items, { key, create, update, lostFocus }) {
   }
 }
 
-/** Says something to a screen reader. */
+/** Lets a screen reader read a text aloud. */
 export function announce(text) {
   byId("announcements").textContent = text;
 }

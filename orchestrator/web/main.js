@@ -220,7 +220,7 @@ function tick() {
   if (expired || Date.now() - lastCheck >= (live || hidden ? CHECK_MS : POLL_MS)) refresh();
 }
 
-/** A browser opens six connections to a service in all its tabs: one that nobody sees uses none for long. */
+/** A browser opens six connections to a service in all its tabs: one that is not visible uses none for long. */
 function visibilityChanged() {
   if (!signedIn) return;
   if (document.visibilityState === "hidden") {

@@ -236,7 +236,7 @@ export class Requests {
     return null;
   }
 
-  /** Says once how a request ended. Without an outcome it was answered elsewhere, or expired. */
+  /** Shows once how a request ended. Without an outcome it was answered elsewhere, or expired. */
   #report(request, outcome, by, reason) {
     if (this.#reported.has(request.permissionId)) return;
     this.#reported.add(request.permissionId);

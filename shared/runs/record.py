@@ -35,6 +35,8 @@ UPSTREAMS = "upstreams"
 ANNOUNCED = "announced"
 READ = "read"
 CLOSED = "closed"
+TRACE = "trace"
+ATTEMPT_SPAN = "attempt_span"
 """Fields of the record."""
 Get = Callable[[str], Awaitable[Delegation]]
 
@@ -253,6 +255,12 @@ class Claim:
     read: int = 0
     """How many of them the conversation of this try has."""
 
+    trace: str = ""
+    """The ``traceparent`` of who submitted it, else of the first attempt's span; "" where there is neither."""
+
+    attempt_span: str = ""
+    """That of the span of the attempt before; "" where that had none."""
+
     @property
     def is_first(self) -> bool:
         """Returns whether no attempt of the same try precedes this one."""
@@ -293,6 +301,8 @@ class Claim:
             messages=int(fields.get("messages") or 0),
             announced=int(fields.get(ANNOUNCED) or 0),
             read=int(fields.get(READ) or 0),
+            trace=fields.get(TRACE) or "",
+            attempt_span=fields.get(ATTEMPT_SPAN) or "",
             retries=int(fields.get("retries") or 0),
             retried_after=int(fields.get("retried_after") or 0),
             stalled=stalled is not None and int(stalled) == attempt - 1,
@@ -325,10 +335,11 @@ def acceptance(
     *,
     temporary: bool = False,
     webhook: Webhook | None = None,
+    trace: str = "",
 ) -> dict[str, Any]:
     """Returns one delegation as the accept script's argument. ``asked`` is the request without its agent's part.
 
-    ``webhook`` is that of a request without one.
+    ``webhook`` is that of a request without one, ``trace`` the ``traceparent`` of its caller.
     """
     body = request.to_json()
     # Only with an agent a default that was given differs from one that was left open.
@@ -344,19 +355,15 @@ def acceptance(
         SESSION: request.session_id or "",
         MODEL: request.model or "",
         CONTINUES: request.builds_on or next(iter(request.merges), ""),
-    } | ({"temporary": "1"} if temporary else {})
+    }
+    fields |= ({"temporary": "1"} if temporary else {}) | ({TRACE: trace} if trace else {})
     if isinstance(request.workspace, ArchiveWorkspace):
         fields[UPLOAD] = request.workspace.upload
     if webhook := request.webhook or webhook:
         fields[WEBHOOK] = webhook.to_json()
     if request.after:
         fields[AFTER] = " ".join(dict.fromkeys(each.id for each in request.after))
-    return {
-        "id": id,
-        "hash": sha256(sent.encode()).hexdigest(),
-        "event": capped(event.to_json()),
-        "fields": fields,
-    }
+    return {"id": id, "hash": sha256(sent.encode()).hexdigest(), "event": capped(event.to_json()), "fields": fields}
 
 
 def resource(id: str, fields: Mapping[str, str]) -> Delegation:
@@ -377,7 +384,8 @@ def resource(id: str, fields: Mapping[str, str]) -> Delegation:
             "paused": "paused" in fields and "cancel" not in fields,
             "waitsFor": [] if "result" in fields else (fields.get(AFTER) or "").split(),
             "result": json.loads(fields["result"]) if "result" in fields else None,
-        }
+        },
+        extra="ignore",  # fields of a newer version's request
     )
 
 

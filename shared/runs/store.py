@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from ..connection import Pipe, Script
@@ -20,6 +21,8 @@ from ..delegation import Delegation, Status, StatusCounts, TerminationReason
 from ..errors import Conflict, Fenced, KeyReused, NotFound
 from ..events import Envelope
 from ..ids import first_id
+from ..log import log
+from ..metrics import ACCEPTED, LEASES_LOST
 from ..request import DelegationRequest, Limits
 from ..webhooks import Webhook
 from ..wire import now
@@ -30,6 +33,7 @@ from .keys import (
     EVENTS,
     INDEX,
     LEASES,
+    METRICS,
     children_key,
     events_key,
     filed_key,
@@ -43,6 +47,8 @@ from .spend import SPEND
 from .unstarted import ending, state_of
 
 IDEMPOTENCY_SECONDS = 24 * 3600
+UNREAD_MS = 5000
+"""Milliseconds until the next ticket of a delegation that this version cannot read."""
 LOOKED_THROUGH = 51
 """Complete records that are read at a time: a page of the usual size, and whether another one follows."""
 FILED_AT_A_TIME = 500
@@ -50,10 +56,11 @@ FILED_AT_A_TIME = 500
 Wanted = tuple[Status | None, str | None, Mapping[str, str]]
 """What a list is filtered by: status, session and labels."""
 
-ACCEPT, CLAIM, RENEW, RELEASE, LAPSE, REAP, STALLED, OUTAGE, PREFIX = map(
-    Script, ("accept", "claim", "renew", "release", "lapse", "reap", "stalled", "outage", "prefix")
+CLAIM, RENEW, RELEASE, LAPSE, STALLED, OUTAGE, PREFIX = map(
+    Script, ("claim", "renew", "release", "lapse", "stalled", "outage", "prefix")
 )
-RECORD, CANCELLING = Script("file", "notify", "record"), Script("file", "notify", "unstarted", "cancel")
+ACCEPT, REAP, RECORD = Script("count", "accept"), Script("count", "reap"), Script("file", "notify", "count", "record")
+CANCELLING = Script("file", "notify", "count", "unstarted", "cancel")
 
 REUSED = {
     "key_reused": "used before with another body",
@@ -66,6 +73,8 @@ CANCELLED = {
     "summary": "Cancelled before it was started.",
 }
 """The result of a delegation that was cancelled before it ran."""
+COUNTING = {"metrics": METRICS, "accepted": ACCEPTED.field(), "lost": LEASES_LOST.field()}
+"""What the scripts that accept and reap delegations count."""
 WRITING = (CLAIM, RECORD, RENEW, RELEASE, SPEND, OUTAGE, PREFIX)
 """The scripts that a worker's pipe may run."""
 
@@ -119,12 +128,13 @@ class RunStore:
         asked: Sequence[DelegationRequest] = (),
         temporary: bool = False,
         webhook: Webhook | None = None,
+        trace: str = "",
     ) -> list[Accepted]:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
         ``asked`` are the requests as callers sent them, if those differ: by these, repeated ones are recognized.
-        ``webhook`` is for requests without one. Raises ``KeyReused`` if an idempotency key belongs to another body or a
-        removed delegation, and ``Fenced`` for a ``fence`` that is not that of the parent's current attempt.
+        ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``. Raises ``KeyReused`` for an
+        idempotency key of another body or a removed delegation, ``Fenced`` for a ``fence`` that is not the parent's.
         """
         keys = [INDEX, LEASES]
         for id, request, _ in new:
@@ -137,8 +147,9 @@ class RunStore:
             "idempotency_seconds": IDEMPOTENCY_SECONDS,
             "channel": EVENTS,
             "fence": fence,
+            **COUNTING,
             "delegations": [
-                acceptance(*each, sent, temporary=temporary, webhook=webhook)
+                acceptance(*each, sent, temporary=temporary, webhook=webhook, trace=trace)
                 for each, sent in zip(new, asked or [request for _, request, _ in new], strict=True)
             ],
         }
@@ -146,15 +157,14 @@ class RunStore:
         if verdict == "fenced":
             raise Fenced
         if detail := REUSED.get(verdict):
-            raise KeyReused(
-                f"this idempotency key was {detail}; send a new key", [{"pointer": "/idempotencyKey", "detail": detail}]
-            )
+            mistakes = [{"pointer": "/idempotencyKey", "detail": detail}]
+            raise KeyReused(f"this idempotency key was {detail}; send a new key", mistakes)
         return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
 
     async def claim(
         self, id: str, token: str, worker: str, lease_seconds: float, owner: str = "", pipe: Pipe | None = None
     ) -> Claim | None:
-        """Claims a queued delegation. Returns None if it is claimed already, finished or gone.
+        """Claims a queued delegation. Returns None if it is claimed already, finished or gone, or of a newer version.
 
         ``owner`` names the worker's process, so that its leases can end with it. Claims through one ``pipe`` share
         round trips and a connection.
@@ -176,7 +186,13 @@ class RunStore:
             return None
         fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
         kept = await kept_run(self.redis, id) if int(fields["attempt"]) > 1 else ([], {}, None, None)
-        return Claim.of(id, fields, kept)
+        try:
+            return Claim.of(id, fields, kept)
+        except ValidationError as error:  # what this version does not know may be a limit or a check
+            log.warning("%s is left to a worker of a newer version", id, extra={"cause": str(error)[:300]})
+            left = {"id": id, "fence": fields["fence"], "claim_ms": UNREAD_MS, "unread": True}
+            await RELEASE.run(self.redis, keys, left)
+            return None
 
     async def get(self, id: str) -> Delegation:
         """Returns the delegation. Raises ``NotFound`` if the id never existed or its retention is over."""
@@ -282,11 +298,12 @@ class RunStore:
         }
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
-        """Returns the stored events with a number above ``after``. Raises ``NotFound``."""
+        """Returns the stored events with a number above ``after``, of known types. Raises ``NotFound``."""
         if not await self.redis.exists(record_key(id)):
             raise not_found(id)
         entries = await self.redis.xrange(events_key(id), min=f"({after}-0")
-        return [Envelope.from_json(published(entry["e"])) for _, entry in entries]
+        found = (Envelope.read(published(entry["e"])) for _, entry in entries)
+        return [envelope for envelope in found if envelope]
 
     async def conversation(self, id: str) -> tuple[list[str], str | None]:
         """Returns the stored messages and the kit of a run; nothing where it never began or is gone."""
@@ -342,7 +359,7 @@ class RunStore:
 
     async def reap(self, claim_seconds: float, at_most: int = 100) -> list[Reaped]:
         """Fences off lapsed runs and returns the delegations that need a new ticket; see ``reap.lua``."""
-        arguments = {"claim_ms": int(claim_seconds * 1000), "at_most": at_most, **RECORD_PARTS}
+        arguments = {"claim_ms": int(claim_seconds * 1000), "at_most": at_most, **RECORD_PARTS, **COUNTING}
         return [Reaped(**json.loads(found)) for found in await REAP.run(self.redis, [LEASES], arguments)]
 
 

@@ -10,9 +10,10 @@ from ..delegation import ToolAgentResult
 from ..event_size import capped
 from ..events import Envelope, Event, RunFinished
 from ..message import Message
+from ..metrics import counted
 from ..webhooks import Webhook
 from ..wire import now
-from .keys import EVENTS, INDEX, WEBHOOKS, record_key
+from .keys import EVENTS, INDEX, METRICS, WEBHOOKS, record_key
 from .record import READ, WEBHOOK, not_found
 from .webhooks import queued
 
@@ -58,6 +59,8 @@ def ending(
         "result": result.to_json(),
         "now": now().isoformat(),
         "retention_seconds": retention,
+        "metrics": METRICS,
+        "counts": counted(finished),
         "webhooks": WEBHOOKS,
         "notifications": queued(id, Webhook.model_validate_json(webhook) if webhook else None, number, finished),
     }

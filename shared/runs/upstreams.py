@@ -33,7 +33,7 @@ async def settle(store: RunStore, id: str) -> bool:
     ((text, after),) = await fields_of_records(store.redis, [id], "request", AFTER)
     if not after:
         return False  # another janitor came first
-    wanted = DelegationRequest.model_validate_json(text).after
+    wanted = DelegationRequest.model_validate_json(text, extra="ignore").after
     found = await fields_of_records(store.redis, [each.id for each in wanted], "status", "title", "result")
     pairs = [
         (each, title or "", ToolAgentResult.model_validate_json(result) if result else None)

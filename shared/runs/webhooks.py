@@ -12,13 +12,14 @@ from typing import Any, Literal, NamedTuple
 from ..connection import Script
 from ..errors import Conflict
 from ..events import Event, PermissionRequested, RunFinished
+from ..metrics import WEBHOOK_TRIES
 from ..webhooks import NotificationType, Webhook
 from ..wire import Timestamp, Wire, now
 from .disk import RECORD_PARTS
-from .keys import WEBHOOKS, record_key, webhooks_key
+from .keys import METRICS, WEBHOOKS, record_key, webhooks_key
 from .record import not_found, published
 
-QUEUE = Script("webhooks")
+QUEUE = Script("count", "webhooks")
 LEASE_SECONDS = 60.0
 """How long no other worker sends a notification: longer than a try takes."""
 MAX_LISTED = 1000
@@ -89,7 +90,8 @@ async def settle(redis: Any, outcome: Notification, delay: float | None = None, 
     next_try = None if delay is None else now() + timedelta(seconds=delay)
     wait = {} if delay is None else {"delay_ms": int(delay * 1000)}
     tried = outcome.model_copy(update={"next_try_at": next_try}).to_json()
-    await _run(redis, "settle", notification=tried, gone=gone, **wait)
+    counts = {WEBHOOK_TRIES.field("retried" if outcome.state == "pending" else outcome.state): 1}
+    await _run(redis, "settle", notification=tried, gone=gone, metrics=METRICS, counts=counts, **wait)
 
 
 async def redeliver(redis: Any, id: str) -> None:

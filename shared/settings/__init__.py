@@ -3,12 +3,12 @@
 from .fields import (
     CAPS,
     AgentSettings,
-    ModelPrice,
     RedisSettings,
     SpendSettings,
     ToolSettings,
 )
 from .loading import Settings
+from .models import ModelPrice, ModelSettings
 from .sandbox import SandboxSettings
 from .variables import environment, header_pairs, secrets_of
 
@@ -16,6 +16,7 @@ __all__ = [
     "CAPS",
     "AgentSettings",
     "ModelPrice",
+    "ModelSettings",
     "RedisSettings",
     "SandboxSettings",
     "Settings",

@@ -15,7 +15,6 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -26,8 +25,10 @@ from pydantic import (
     model_validator,
 )
 
+from ..log import Format
 from ..request import ApprovalMode, Limits
 from ..webhooks import Webhook, parsed_secret, wrong_url
+from .models import ModelPrice, ModelSettings, check_name
 from .sandbox import SandboxSettings, sandbox_table
 from .variables import COMMA_SEPARATED, PATHS, TABLE, AbsolutePath, FilePath, upper_case
 
@@ -109,21 +110,6 @@ class SpendSettings(_Table):
     """For all delegations together."""
     per_label: Annotated[dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]], TABLE] = {}
     """By label: ``"team:docs" = 5`` caps that value, ``team = 5`` each value of the label."""
-
-
-class ModelPrice(_Table):
-    """US dollars per million tokens. Cached tokens without a price of their own cost as much as others.
-
-    Those that are written for an hour (``cache_write_1h``) cost twice as much without one.
-    """
-
-    input: float = Field(ge=0, allow_inf_nan=False)
-    output: float = Field(ge=0, allow_inf_nan=False)
-    cache_read: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    cache_write_1h: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, validation_alias=AliasChoices("cache_write_1h", "cacheWrite1h")
-    )
 
 
 def _some_limits(value: dict[str, Any]) -> dict[str, Any]:
@@ -260,7 +246,7 @@ class SettingsFields(_Table):
     no_token: bool = False
     """If neither is set: true grants access to every user and program of this machine, on a loopback address only."""
     model: str = "claude-sonnet-5-5"
-    """A model's name, or ``scripted`` / ``scripted:FILE`` for the model that follows a script."""
+    """A model's name, that of a table of ``models``, or ``scripted`` / ``scripted:FILE`` for a script's model."""
     model_retry_seconds: float | None = Field(default=None, ge=0)
     """How long retryable failures of the model's endpoint are waited out (429, 5xx, cut streams, no connection).
 
@@ -339,6 +325,9 @@ class SettingsFields(_Table):
     prices: Annotated[dict[str, ModelPrice], TABLE] = {}
     """Prices of models, by name, where they are unknown or others than those of the provider's list. A variable holds
     JSON: ``{"my-model": {"input": 1, "output": 5}}``; ``PRICES_FILE`` names a file of it."""
+    models: Annotated[dict[str, ModelSettings], TABLE] = {}
+    """Further models, by the names under which requests ask for them; a table ``models.NAME`` each. The service and all
+    workers need the same ones. A variable holds JSON, as that of ``prices``."""
     loop_detection: bool = True
     """Whether a run that repeats itself is stopped."""
     max_attempts: int = Field(default=3, ge=1)
@@ -357,8 +346,10 @@ class SettingsFields(_Table):
     agents: Annotated[dict[str, AgentSettings], TABLE] = {}
     """Named agents; the service and all workers need the same ones. A variable holds JSON, as that of ``prices``."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(upper_case)] = "INFO"
+    log_format: Format = "auto"
+    """``auto``: lines for people on a terminal, else JSON. ``json`` and ``text``: that everywhere."""
     model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
-    """The values of MODEL_VARIABLES, for the model client and for masking."""
+    """The values of MODEL_VARIABLES and of those that keys of ``models`` name, for model clients and for masking."""
 
     @field_validator("redis_url")
     @classmethod
@@ -376,6 +367,13 @@ class SettingsFields(_Table):
             if sandbox and (reason := sandbox.unknown_profile(agent.sandbox)):
                 raise ValueError(f"the agent {name!r}: {reason}")
         return agents
+
+    @field_validator("models")
+    @classmethod
+    def _with_usable_names(cls, models: dict[str, ModelSettings]) -> dict[str, ModelSettings]:
+        for name in models:
+            check_name(name)
+        return models
 
     @field_validator("caps", mode="before")
     @classmethod

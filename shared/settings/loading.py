@@ -8,15 +8,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from ..errors import Misconfigured
 from ..request import Limits
 from ..wire import explain
 from . import files, variables
 from .fields import RedisSettings, SettingsFields, SpendSettings, ToolSettings, WebhookSettings
+from .models import ModelSettings
 from .sandbox import SandboxSettings, sandbox_table
 from .variables import (
+    LIBRARY_VARIABLES,
     MODEL_VARIABLES,
     PREFIX,
     URL_VARIABLES,
@@ -104,7 +106,16 @@ class Settings(SettingsFields):
         set_here = filter(None, (self.token, self.tools.search_key, self.redis.password))
         own = [secret.get_secret_value() for secret in set_here]
         own += [secret.get_secret_value().partition("whsec_")[2] for secret in self.webhook.secrets]
-        return [*secrets_of(self.endpoint_variables()), *own, *passwords_in(self.redis_url), *self._git_secrets()]
+        keys = [*secrets_of(self.endpoint_variables()), *self._keys_in_files()]
+        return [*keys, *own, *passwords_in(self.redis_url), *self._git_secrets()]
+
+    def _keys_in_files(self) -> list[str]:
+        """Without a readable file there is none: then nothing can use it either."""
+        keys: list[str | None] = []
+        for table in self.models.values():
+            with suppress(Misconfigured):
+                keys.append(None if table.variable else table.read_key({}))
+        return [key for key in keys if key]
 
     def _git_secrets(self) -> list[str]:
         """Without a readable file there are none: then nothing can use them either."""
@@ -124,6 +135,15 @@ class Settings(SettingsFields):
     @property
     def has_model_endpoint(self) -> bool:
         return names_endpoint(self.model_endpoint)
+
+    def table_of(self, model: str | None) -> ModelSettings:
+        """Returns the table of the model that a request names, None being the configured one; else an empty one."""
+        return self.models.get(model or self.model) or ModelSettings()
+
+    def reaches(self, model: str | None = None) -> bool:
+        """Returns whether a model has an endpoint, or needs none; by default the configured one."""
+        is_script = (model or self.model).startswith("scripted")
+        return is_script or self.table_of(model).is_own or self.has_model_endpoint
 
     @property
     def mcp_file(self) -> Path | None:
@@ -153,7 +173,7 @@ class Settings(SettingsFields):
         values["model_endpoint"] = {name: text for name, text in endpoint.items() if text is not None}
         values |= {name: value for name, value in override.items() if value is not None}
         try:
-            return cls.model_validate(values)
+            return cls.model_validate(values)._with_keys(environ)
         except ValidationError as error:
             mistakes = [(m["pointer"].lstrip("/"), m["detail"]) for m in explain(error, cls)]
             sentences = "; ".join(f"{name}: {detail}" for name, detail in mistakes)
@@ -163,12 +183,22 @@ class Settings(SettingsFields):
             places = dict.fromkeys(["deputize.toml", *filter(None, known)])
             raise Misconfigured(f"settings: {sentences}; correct {' or '.join(places)}") from None
 
+    def _with_keys(self, environ: Mapping[str, str]) -> Self:
+        """Returns the settings with the variables that hold keys of ``models``, as far as they are set."""
+        tables = self.models.values()
+        names = {table.variable for table in tables if table.variable}
+        if any(table.platform in ("aws", "bedrock") for table in tables):
+            names |= {*LIBRARY_VARIABLES}
+        found = {name: SecretStr(text) for name in sorted(names) if (text := variables.read(name, environ))}
+        return self.model_copy(update={"model_endpoint": self.model_endpoint | found}) if found else self
+
     def child_environment(self) -> dict[str, str]:
         """Returns the environment for this project's own child processes: all settings but the model's endpoint.
 
         They read no configuration file: its values are passed as variables.
         """
-        keys = {name for known in MODEL_VARIABLES for name in (known, f"{known}_FILE")}
+        known = {*MODEL_VARIABLES, *self.model_endpoint}
+        keys = {name for each in known for name in (each, f"{each}_FILE")}
         passed = {name: text for name, text in variables.environment().items() if name not in keys}
         passed[f"{PREFIX}CONFIG"] = os.devnull
         for variable, (table, name) in VARIABLES.items():

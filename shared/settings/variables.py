@@ -24,8 +24,12 @@ from ..text import did_you_mean, visible
 KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 URL_VARIABLES = ("ANTHROPIC_BASE_URL",)
 HEADER_VARIABLES = ("ANTHROPIC_CUSTOM_HEADERS",)
-MODEL_VARIABLES = (*KEY_VARIABLES, *URL_VARIABLES, *HEADER_VARIABLES)
+PLATFORM_VARIABLES = ("ANTHROPIC_AWS_API_KEY", "AWS_BEARER_TOKEN_BEDROCK", "ANTHROPIC_FOUNDRY_API_KEY")
+"""Keys of platforms, for tables of ``models`` that name none."""
+MODEL_VARIABLES = (*KEY_VARIABLES, *PLATFORM_VARIABLES, *URL_VARIABLES, *HEADER_VARIABLES)
 """Each is also read from the file that ``<name>_FILE`` names (container secrets)."""
+LIBRARY_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+"""Secrets that the libraries of platforms read themselves: they are masked, and only workers get them."""
 _SCHEME = re.compile(r"^(Bearer|Basic|Token|ApiKey)\s+", re.IGNORECASE)
 
 
@@ -37,7 +41,7 @@ def header_pairs(lines: str) -> list[tuple[str, str]]:
 
 def secrets_of(variables: Mapping[str, str]) -> list[str]:
     """Returns the values in these variables that must not leave the process: keys, headers, credentials in URLs."""
-    keys = [variables[name] for name in KEY_VARIABLES if name in variables]
+    keys = [text for name, text in variables.items() if name not in (*URL_VARIABLES, *HEADER_VARIABLES)]
     lines = (variables.get(name, "") for name in HEADER_VARIABLES)
     headers = [_SCHEME.sub("", value) for each in lines for _, value in header_pairs(each)]
     in_urls = [value for name in URL_VARIABLES for value in credentials_in(variables.get(name))]

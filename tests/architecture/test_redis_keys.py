@@ -15,7 +15,7 @@ BUILDS_MANY = {"keys_of"}
 
 
 def _built() -> set[str]:
-    """Every constant of the module, and what each of its functions gives for ``<parameter>``."""
+    """Every constant of the module, and what each of its functions returns for ``<parameter>``."""
     names = {value for value in vars(keys).values() if isinstance(value, str) and value.startswith("deputize:")}
     for function in vars(keys).values():
         if inspect.isfunction(function) and function.__name__ not in BUILDS_MANY:

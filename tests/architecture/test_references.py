@@ -47,7 +47,7 @@ def test_a_reference_is_told_from_a_number_or_a_code() -> None:
 
 
 def test_no_test_cites_a_document_outside_the_repository() -> None:
-    """Ids stand on tests, because ``tests/requirements`` says what they mean; nothing says what a section was."""
+    """Ids stand on tests, because ``tests/requirements`` defines them; nothing defines what a section was."""
     cited = re.compile(r"\b(?:contract|design) §")
     here = name(Path(__file__))
     assert [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -25,9 +26,13 @@ SERVERS = {"fastapi", "starlette", "uvicorn"}
 QUEUE = {"celery", "kombu", "redis", "opentelemetry"}
 OF_RUNS = {"anthropic", "mcp", "aiohttp", "jsonschema", "jsonschema_rs", "tiktoken", "rapidfuzz", "deputize.worker"}
 
+OF_TRACES = {"opentelemetry.sdk.trace", "opentelemetry.exporter", "requests"}
+"""What sends traces. redis-py imports what it finds of the SDK's metrics."""
+
 FOR_HELP = {"asyncio", "ssl", "pydantic", "importlib.metadata", "deputize.shared.settings", "deputize.shared.masking"}
 OF_A_RUN = {
     "deputize.worker.run",
+    *OF_TRACES,
     "deputize.worker.services",
     "deputize.worker.tools",
     "httpx2",
@@ -48,7 +53,7 @@ LEFT_OUT = [
     ),
     (
         ("deputize.worker.__main__", "deputize.worker.run"),
-        SERVERS | {"rich", "mcp", "anthropic", "aiohttp", "jsonschema"},
+        SERVERS | {"rich", "mcp", "anthropic", "aiohttp", "jsonschema", *OF_TRACES},
     ),
     (("deputize.worker.__main__", "deputize.worker.models.anthropic"), SERVERS | {"rich", "mcp", "anthropic"}),
 ]
@@ -65,6 +70,17 @@ def test_a_program_of_a_stack_imports_only_what_it_needs(modules: tuple[str, ...
     # All that comes after it costs less.
     others = [each for each in ("asyncio", "click", "pydantic") if each in loaded]
     assert min(loaded.index(each) for each in others) > loaded.index("deputize.shared.startup")
+
+
+@pytest.mark.parametrize(("endpoint", "loads"), [("", False), ("http://127.0.0.1:9", True)])
+def test_without_an_endpoint_a_worker_loads_nothing_that_sends_traces(endpoint: str, loads: bool) -> None:
+    opens = "async def main():\n    async with open_tracing('w') as tracing: print(tracing is not None)"
+    imports = "import asyncio, sys\nimport deputize.worker.run\nfrom deputize.worker.tracing import open_tracing"
+    script = f"{imports}\n{opens}\nasyncio.run(main())\nprint(bool({OF_TRACES} & {{*sys.modules}}))"
+    environ = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(loads)] * 2
 
 
 def test_a_program_that_ends_does_not_look_through_all_its_objects() -> None:

@@ -1,4 +1,4 @@
-"""How tests are written: nobody sleeps, and nobody patches our own code."""
+"""How tests are written: none sleeps, and none patches our own code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAY_SLEEP = (
     "tests/waiting.py",  # the one place that waits
     "tests/benchmarks/",  # models that take their time, by measure
     "tests/system/storm.py",  # the pace of a storm is what it is about
-    "tests/worker/celery_pool/pool_worker.py",  # a worker whose jobs last as long as a test says
+    "tests/worker/celery_pool/pool_worker.py",  # a worker whose jobs last as long as a test decides
 )
 
 

@@ -1,6 +1,6 @@
 """A worker for attacks by its model: what it holds, and what its machine and its other runs hold, is marked.
 
-A test gives the model's calls, the worker carries them out, and nothing that is marked may be in what comes of it.
+A test states the model's calls, the worker carries them out, and nothing that is marked may be in what comes of it.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def _mark_files(stage: Stage) -> None:
 
 
 async def _victim(stage: Stage, fleet: Fleet) -> str:
-    """A run of somebody else, in the middle of a command."""
+    """Another caller's run, in the middle of a command."""
     marks = {what: marked() for what in ("its file", "its variable", "its argument")}
     stage.marks |= marks
     line = (

@@ -46,7 +46,7 @@ ESCAPES = {
     "system directories": "for each in / /etc /usr/bin /dev /opt /proc; do touch $each/x && exit; done; false",
     "memory of the kernel": "true >>/proc/sys/vm/drop_caches",
     "the name of the machine": "hostname other",
-    "priority": "[ $(nice -n -5 nice) -lt $(nice) ]",
+    "priority": "[ $(nice) -gt $(nice -n -5 nice) ]",
     "terminals": "! python3 -c 'import fcntl; fcntl.ioctl(0, 0x5412, b\"x\")' 2>&1 | grep -q PermissionError",
     "names of hosts": "getent hosts example.com || python3 -c 'import socket; socket.getaddrinfo(\"example.com\", 80)'",
 }

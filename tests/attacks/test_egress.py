@@ -28,7 +28,7 @@ NAMES = {
     "first.test": [[PRIVATE[0], PUBLIC]],
     "last.test": [[PUBLIC, PRIVATE[1]]],
 }
-"""Hosts that are all allowed, and what is answered to whoever asks for their addresses."""
+"""Hosts that are all allowed, and the answers to requests for their addresses."""
 REBINDING = {f"{way}.test": [[PUBLIC], [PRIVATE[0]]] for way in ("plain", "tunnel", "fetch")}
 """A public address the first time only: one that is checked and another that is dialled."""
 TWICE = "http://plain.test/", "-p http://tunnel.test/"

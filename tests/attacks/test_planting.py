@@ -1,4 +1,4 @@
-"""What a model writes today for somebody to execute or to believe tomorrow: policy, skills, servers, hooks, state."""
+"""What a model writes today that is executed or believed tomorrow: policy, skills, servers, hooks, state."""
 
 from __future__ import annotations
 

@@ -20,10 +20,13 @@ from tests.benchmarks.number import Number, table
 
 NUMBERS = (
     "editing",
+    "tracing",
     "startup",
     "searching",
     "dispatch",
     "listing",
+    "metrics",
+    "notifying",
     "verification",
     "snapshots",
     "latency",

@@ -1,4 +1,4 @@
-"""The yardstick: the plainest agent loop over the SDK's ``messages.stream``, which keeps and tells nothing.
+"""The yardstick: the plainest agent loop over the SDK's ``messages.stream``, which keeps and reports nothing.
 
 A process of its own: `python -m tests.benchmarks.bare_sdk --url URL --folder DIR --task TEXT --count N --at-once M`
 prints the CPU time of N conversations, after a few that are not counted, as JSON.
@@ -34,7 +34,7 @@ TOOL: Any = {
 
 
 async def converse(client: AsyncAnthropic, task: str, folder: Path) -> int:
-    """One conversation to its end; gives the number of its turns."""
+    """Holds one conversation to its end. Returns the number of its turns."""
     messages: list[Any] = [{"role": "user", "content": task}]
     turns = 0
     while True:

@@ -65,7 +65,7 @@ async def measure(runs: int) -> list[Number]:
 
 
 async def _cpu(url: str, at_once: int) -> float:
-    """Microseconds of this process for one event that is said and then kept."""
+    """Microseconds of this process for one event that is published and then kept."""
     async with connect(url) as reading, connect(url, timeout=None) as writing, Pipe(writing, WRITING) as pipe:
         store = RunStore(reading, 60)
         emitters = [await _emitter(store, pipe) for _ in range(at_once)]

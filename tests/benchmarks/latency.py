@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from contextlib import aclosing
 
 from deputize.shared.bus import Bus, follow
@@ -15,7 +14,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.worker.emit import Emitter
 from tests.benchmarks.load import Load, open_load
-from tests.benchmarks.number import Number
+from tests.benchmarks.number import Number, percentile
 from tests.benchmarks.script import Script
 
 STARTS = 150
@@ -31,10 +30,10 @@ async def measure(runs: int) -> list[Number]:
             starts.append([await _start(load) for _ in range(STARTS)])
             events.append(await _published(load))
     return [
-        Number("accept → run_started, p50", "ms", [_percentile(run, 50) for run in starts], at_most=15),
-        Number("accept → run_started, p99", "ms", [_percentile(run, 99) for run in starts], at_most=60),
-        Number("publish → follower, p50", "ms", [_percentile(run, 50) for run in events], at_most=1),
-        Number("publish → follower, p99", "ms", [_percentile(run, 99) for run in events], at_most=5),
+        Number("accept → run_started, p50", "ms", [percentile(run, 50) for run in starts], at_most=15),
+        Number("accept → run_started, p99", "ms", [percentile(run, 99) for run in starts], at_most=60),
+        Number("publish → follower, p50", "ms", [percentile(run, 50) for run in events], at_most=1),
+        Number("publish → follower, p99", "ms", [percentile(run, 99) for run in events], at_most=5),
     ]
 
 
@@ -84,8 +83,3 @@ async def _queued_for_nobody(store: RunStore) -> str:
     """A record without a ticket: no worker looks for it before its claim is overdue."""
     request = DelegationRequest(task="be followed")
     return (await store.accept([(new_id(), request, request.limits)], 60))[0].id
-
-
-def _percentile(values: Sequence[float], percent: int) -> float:
-    """The smallest value that at least so many percent of all values do not exceed."""
-    return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)]

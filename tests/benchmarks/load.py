@@ -23,7 +23,7 @@ class Load:
     ends: Ends
 
     async def run(self, script: Script, count: int, at_once: int | None = None) -> float:
-        """Carries out ``count`` delegations, ``at_once`` of them at a time, and gives the seconds that took."""
+        """Carries out ``count`` delegations, ``at_once`` of them at a time, and returns the seconds that took."""
         self.parts.empty()
         self.ends.reset()
         ids: list[str] = []

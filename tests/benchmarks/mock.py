@@ -1,7 +1,7 @@
 """A model mock that costs next to nothing: every answer is bytes made before, found by a scan of the request.
 
 A process of its own: `python -m tests.benchmarks.mock --fd N` serves a listening socket. POST /v1/messages answers as
-the conversation's SCRIPT line says (script.py), GET /stats tells what was seen since the last POST /reset.
+the conversation's SCRIPT line decides (script.py), GET /stats reports what was seen since the last POST /reset.
 """
 
 from __future__ import annotations

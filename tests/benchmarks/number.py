@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Number:
-    """``samples`` holds one value a run. Without a target it is shown for what it says about another number."""
+    """``samples`` holds one value a run. Without a target it is shown because it explains another number."""
 
     name: str
     unit: str
@@ -30,7 +30,7 @@ class Number:
 
     @property
     def verdict(self) -> str:
-        """What the median says about the target; "" where there is none."""
+        """How the median compares with the target; "" where there is none."""
         if not self.target:
             return ""
         low, high = self.at_least, self.at_most
@@ -48,6 +48,11 @@ class Number:
             "target": self.target,
             "verdict": self.verdict,
         }
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The smallest value that at least so many percent of all values do not exceed."""
+    return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)]
 
 
 def shown(value: float) -> str:

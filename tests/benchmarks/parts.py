@@ -89,7 +89,7 @@ class Parts:
         return Worker(process.pid)
 
     async def api(self) -> str:
-        """Starts the API and gives its address."""
+        """Starts the API. Returns its address."""
         with listen("127.0.0.1", 0) as listening:
             self.start(
                 "deputize.orchestrator.serve", ["--fd", str(listening.fileno())], self.settings, listening.fileno()
@@ -174,7 +174,7 @@ def write_source(folder: Path) -> Path:
 
 
 def _foreign(name: str) -> bool:
-    """Variables of whoever measures that would lead our processes elsewhere."""
+    """Variables of the one who measures that would lead our processes elsewhere."""
     return name.startswith("ANTHROPIC_") or name.lower().endswith("_proxy")
 
 

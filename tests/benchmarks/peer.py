@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # whoever compares loads this file by its path
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # a comparison loads this file by its path
 
 from tests.benchmarks.parts import write_source
 from tests.benchmarks.script import FILE
@@ -33,7 +33,7 @@ async def setup(base_url: str, var: str = "") -> None:
     """Opens everything for as long as the process lives. ``var`` is not used."""
     folder = Path(tempfile.mkdtemp(prefix="peer-"))
     server = RedisProcess(folder / "redis")
-    # Whoever compares may leave by os._exit: this shell sees its input end however we go, and cleans up behind us.
+    # The comparison may end by os._exit: this shell sees its input end however we go, and cleans up behind us.
     command = ["sh", "-c", 'cat; kill -9 "$0"; rm -rf "$1"', str(server.process.pid), str(folder)]
     _there["watcher"] = subprocess.Popen(command, stdin=subprocess.PIPE)
     endpoint = {"ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": "benchmark-key"}
@@ -43,7 +43,7 @@ async def setup(base_url: str, var: str = "") -> None:
 
 
 async def delegation(prompt: str) -> str:
-    """Carries out one delegation and gives its summary."""
+    """Carries out one delegation. Returns its summary."""
     bench: Bench = _there["bench"]
     result = await bench.run(prompt, workspace={"kind": "directory", "path": str(_there["source"])})
     return result.summary

@@ -41,7 +41,7 @@ async def measure(runs: int) -> list[Number]:
 
 
 def _help_milliseconds() -> float:
-    """The middle one of several starts: a single one says more about the machine than about us."""
+    """The middle one of several starts: a single one depends more on the machine than on us."""
     took: list[float] = []
     for _ in range(STARTS):
         begun = time.perf_counter()

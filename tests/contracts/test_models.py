@@ -85,7 +85,7 @@ def in_xml(fake: FakeModel, *turns: Says) -> Model:
 
 @pytest.fixture(params=[*MODELS, "xml"])
 async def model_that(request: pytest.FixtureRequest) -> AsyncIterator[Maker]:
-    """Makes a model that says these things, turn by turn."""
+    """Returns a model that replies with these, turn by turn."""
     async with FakeModel() as fake:
         makers: dict[str, Maker] = {
             "scripted": scripted,

@@ -22,7 +22,7 @@ ANSWER = response("Hello.", "text/plain")
 
 @dataclass(frozen=True)
 class Net:
-    """A network with one server; nobody listens at ``silent``."""
+    """A network with one server; nothing listens at ``silent``."""
 
     network: Network
     name: str

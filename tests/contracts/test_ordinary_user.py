@@ -1,4 +1,4 @@
-"""The user as whom root's tests attack reaches the checkout where nobody but root may go, and nothing else there."""
+"""The user as whom root's tests attack reaches the checkout where only root may go, and nothing else there."""
 
 from __future__ import annotations
 

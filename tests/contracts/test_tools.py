@@ -278,7 +278,7 @@ def test_a_tool_knows_no_provider_no_policy_and_no_queue(tool: AnyTool) -> None:
 @pytest.mark.requirement("S002-014")
 @each_tool
 async def test_all_a_tool_knows_of_its_run_comes_with_the_call(desk: Toolbench, tool: AnyTool) -> None:
-    """Two contexts, one instance: what differs is only what the context says."""
+    """Two contexts, one instance: what differs comes from the context alone."""
     prepare(desk)
     context: ToolContext = desk.context()
     result = await tool.run(context, tool.parse(SAMPLES[tool.name]))

@@ -9,7 +9,7 @@ import json
 import socket
 import ssl
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -19,6 +19,15 @@ from tests.fake_model import wire
 from tests.fake_model.cache import Bill, PromptCache
 from tests.fake_model.strict import mistake
 from tests.fake_model.turns import Fault, Script, Turn, script_in, text
+
+COUNT = "/v1/messages/count_tokens"
+_MARKS = {
+    "cache_control": b'"cache_control"',
+    "thinking": b'"thinking"',
+    "images": b'"image"',
+    "count_tokens": b"\0",
+}
+"""What in a request's body shows that it asks for something."""
 
 
 class ClientGone(Exception):
@@ -32,6 +41,7 @@ class Asked:
     headers: dict[str, str]
     body: Any
     raw: bytes
+    path: str = ""
     number: int = 0
     status: int = 0
     outcome: str = "open"
@@ -49,7 +59,8 @@ class FakeModel:
 
     ``turns`` are for every conversation without a script of its own (``script`` and the prompt's ``FAKE:``); the
     last turn is repeated. With a ``cache``, replies are billed by its rules. ``delay`` is the seconds before every
-    reply.
+    reply. ``refuses`` says what is wrong with a request's credentials, where these are no plain key. What it ``lacks``
+    it refuses. ``below`` is the path before that of the API.
     """
 
     turns: Sequence[Turn] = (Turn([text("Hello from the fake model.")]),)
@@ -59,6 +70,9 @@ class FakeModel:
     max_body: int = 32 * 1024 * 1024
     cache: PromptCache | None = None
     delay: float = 0.0
+    refuses: Callable[[Asked], str | None] | None = None
+    lacks: Collection[str] = ()
+    below: str = ""
     journal: list[Asked] = field(default_factory=list[Asked])
     connections: int = 0
     open: int = 0
@@ -82,7 +96,7 @@ class FakeModel:
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls, backlog=4096)
         self.port = self._server.sockets[0].getsockname()[1]
-        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
+        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}{self.below}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -113,7 +127,7 @@ class FakeModel:
         if path.startswith("/fake/"):
             writer.write(_plain(200, self._report()))
             return True
-        asked = Asked(headers, _json(raw), raw, next(self._numbers))
+        asked = Asked(headers, _json(raw), raw, path, next(self._numbers))
         self.journal.append(asked)
         self.open += 1
         try:
@@ -129,6 +143,8 @@ class FakeModel:
         refusal = self._refusal(path, asked)
         if refusal:
             return self._plain(asked, stream, *refusal)
+        if path.endswith("/count_tokens"):
+            return self._plain(asked, stream, 200, {"input_tokens": len(asked.raw) // 4})
         conversation = _first_text(asked.body)
         replies = sum(message["role"] == "assistant" for message in asked.body["messages"])
         script = self._script_of(conversation)
@@ -175,16 +191,25 @@ class FakeModel:
         return True
 
     def _refusal(self, path: str, asked: Asked) -> tuple[int, Any] | None:
-        if not path.startswith("/v1/messages"):
+        known = {f"{self.below}/v1/messages", *([] if "count_tokens" in self.lacks else [f"{self.below}{COUNT}"])}
+        if path not in known:
             return 404, wire.error(404, f"no such path: {path}")
-        if asked.key != self.key:
+        if self.refuses and (reason := self.refuses(asked)):
+            return 403, wire.error(403, reason)
+        if not self.refuses and asked.key != self.key:
             reason = f"invalid bearer token {asked.key!r}" if asked.key else "authentication is required"
             return 401, wire.error(401, reason)
         if len(asked.raw) > self.max_body:
             return 413, wire.error(413, "Request exceeds the maximum size")
         if "anthropic-version" not in asked.headers:
             return 400, wire.error(400, "anthropic-version: header is required")
-        wrong = mistake(asked.body)
+        if isinstance(asked.body, dict) and "thread" in asked.body:  # the SDK's tool runner repeats it without
+            details = {"error_code": "thread_unsupported_request", "unsupported": []}
+            return 400, wire.error(400, "thread: this request cannot be continued", {"details": details})
+        if path.endswith(COUNT):
+            return None
+        wrong = next((f"{each} is not supported" for each in self.lacks if _MARKS[each] in asked.raw), None)
+        wrong = wrong or mistake(asked.body)
         return (400, wire.error(400, wrong)) if wrong else None
 
     def _script_of(self, conversation: str) -> Script:

@@ -1,4 +1,4 @@
-"""What the real endpoint refuses, as far as a client can get it wrong: each rule gives the message of a 400."""
+"""What the real endpoint refuses, as far as a client can get it wrong: each rule returns the message of a 400."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fake model says: turns of content blocks, the faults before them, and scripts inside a prompt.
+"""What the fake model replies: turns of content blocks, the faults before them, and scripts inside a prompt.
 
 A prompt whose first user text holds ``FAKE: {…}`` brings its own script, which works across processes:
 
@@ -80,7 +80,7 @@ class Turn:
 
     ``delay`` is the seconds before the answer, ``pace`` those between two events, ``pieces`` the deltas a block.
     ``calls_anyway``: its calls are made where ``tool_choice`` forbids them, too. ``details`` are those of the stop
-    reason. ``raw``: the events of the stream, sent as they are, whatever the rest says.
+    reason. ``raw``: the events of the stream, sent as they are, whatever the other fields are.
     """
 
     blocks: Sequence[dict[str, Any]] = ()
@@ -100,7 +100,7 @@ class Turn:
         return self.stop or ("tool_use" if calls else "end_turn")
 
     def without_calls(self) -> Turn:
-        """What is said where ``tool_choice`` forbids tools."""
+        """The reply where ``tool_choice`` forbids tools."""
         if self.calls_anyway:
             return self
         words = [block for block in self.blocks if block["type"] != "tool_use"]

@@ -1,4 +1,4 @@
-"""4. Cancelling: it takes effect at once, keeps what was done, and can be said twice."""
+"""4. Cancelling: it takes effect at once, keeps what was done, and can be repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""12. Command line: results on stdout, progress on stderr, and an exit code that says how it ended."""
+"""12. Command line: results on stdout, progress on stderr, and an exit code that shows how it ended."""
 
 from __future__ import annotations
 

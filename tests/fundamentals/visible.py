@@ -15,7 +15,7 @@ DIFFERS = {"delegationId", "executionTimeMs", "usage", "trust", "baseHash", "new
 def visible(result: ToolAgentResult) -> dict[str, Any]:
     """A result as it is sent. What is empty (no errors, no files) is left out, so that what stands there is all.
 
-    ``details`` says what ``errors`` and the steps say, a line each; one test shows it. The counts of failed and of
+    ``details`` repeats what ``errors`` and the steps have, a line each; one test shows it. The counts of failed and of
     denied calls are those of ``errors`` (tests/worker/test_permission_answers.py).
     """
     sent: dict[str, Any] = _without(result.model_dump(mode="json", by_alias=True, exclude_defaults=True))

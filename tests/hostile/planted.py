@@ -103,8 +103,16 @@ def _configure(state: Path, program: Path, log: Path) -> None:
         where.mkdir(exist_ok=True)
         for name in HOOKS.split():
             _script(where / name, f"echo hook:{name} >> {log}")
-    for key, value in values:
-        _git(state, "config", "--file", str(state / "config"), "--add", key, value)
+    with (state / "config").open("a") as config:  # a hundred starts of git would take a quarter of a second
+        config.writelines(_setting(key, value) for key, value in values)
+
+
+def _setting(key: str, value: str) -> str:
+    """A setting as it stands in a file of git's configuration."""
+    section, _, rest = key.partition(".")
+    subsection, _, name = rest.rpartition(".")
+    head = f'{section} "{subsection}"' if subsection else section
+    return f'[{head}]\n\t{name} = "{value}"\n'
 
 
 def _make_bare(planted: Planted) -> None:

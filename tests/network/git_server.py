@@ -19,7 +19,7 @@ USER, TOKEN = "robot", "tok-3n-of-the-git-host-0123456789"
 
 
 def git(folder: Path, *arguments: str, input: bytes = b"") -> str:
-    """Runs git as a developer would, and gives what it wrote."""
+    """Runs git as a developer would. Returns what it wrote."""
     env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}
     who = ("-c", "user.name=Dev", "-c", "user.email=dev@example.org", "-c", "init.defaultBranch=main")
     done = subprocess.run(["git", *who, *arguments], cwd=folder, env=env, input=input, capture_output=True, check=True)
@@ -62,7 +62,7 @@ class GitServer:
     """Set once an answer is held."""
 
     def add(self, source: Path, name: str = "project.git") -> str:
-        """Serves a copy of the repository; gives its URL."""
+        """Serves a copy of the repository. Returns its URL."""
         git(self.root, "clone", "-q", "--bare", str(source), name)
         git(self.root / name, "config", "http.receivepack", "true")
         return self.url(name)

@@ -1,4 +1,4 @@
-"""An internet in memory: names with the answers a test gives them, servers that say what a test writes, and a record
+"""An internet in memory: names and servers with the answers that a test defines, and a record
 of every name asked for and every address dialled. It stands where ``worker.web.dial.Network`` would stand."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from deputize.worker.web.dial import Network
 
 PUBLIC = "93.184.215.14"
 Answer = Callable[[str, str], bytes]
-"""Host header and target of a request → the whole response. What does not end as its head says never ends."""
+"""Host header and target of a request → the whole response. What does not end as its head announces never ends."""
 
 
 def response(body: str | bytes = "", content_type: str = "text/html", status: str = "200 OK", **headers: str) -> bytes:
@@ -114,8 +114,7 @@ class Rerouted(Network):
 
 
 def sample_web() -> Internet:
-    """``site.test`` with a page, ``/long`` with much to say, and ``search.test``, a SearXNG that finds what it is told
-    to: ``word`` finds much."""
+    """``site.test`` with a page, ``/long`` with a long one, and ``search.test``, a SearXNG with much for ``word``."""
 
     def answer(host: str, path: str) -> bytes:
         if host == "site.test":

@@ -1,4 +1,4 @@
-"""The front over a service that does only what a test says, and over the real one on a real Redis."""
+"""The front over a service that does only what a test decides, and over the real one on a real Redis."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def whole(redis_url: str, tmp_path: Path) -> AsyncIterator[Whole]:
 
 @pytest.fixture
 async def real(redis_url: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """The API over the real service, with nobody at work."""
+    """The API over the real service, without a worker."""
     using = settings(redis_url=redis_url)
     async with (
         served(lambda: open_service(using, redis_url), using) as url,

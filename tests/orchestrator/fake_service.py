@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from deputize.orchestrator.continuation import continued_request, merge_request, repeated_request
+from deputize.orchestrator.delegations import no_worker
 from deputize.orchestrator.request_checks import check_upload
 from deputize.orchestrator.service import AcceptedDelegation, MergeReport, PageOf
-from deputize.orchestrator.stack import NO_WORKER
 from deputize.orchestrator.uploads import AcceptedUpload, receive
 from deputize.orchestrator.workspace_files import FileList, OpenedFile, list_files, open_file
 from deputize.shared.delegation import (
@@ -334,6 +334,10 @@ class FakeService(FakePermissions):
             del self.runs[id], self.kept[id]
         return gone
 
+    async def metrics(self) -> str:
+        self.check()
+        return ""
+
     async def disk(self) -> DiskUsage:
         self.check()
         return DiskUsage.of(self._ended(), 32 << 30)
@@ -355,6 +359,16 @@ class FakeService(FakePermissions):
         self.check()
         return sorted(self.fleet, key=lambda card: card.name)
 
+    async def drain(self, name: str) -> WorkerCard:
+        """Its worker has nothing left to hand over."""
+        self.check()
+        found = next((card for card in self.fleet if card.name == name), None)
+        if found is None:
+            raise NotFound(f"no worker {name!r} is alive; `deputize workers` lists them")
+        drained = found.model_copy(update={"draining": True})
+        self.fleet = [drained if card is found else card for card in self.fleet]
+        return found
+
     async def tools(self) -> list[ToolCard]:
         self.check()
         return sorted(self.announced, key=lambda card: card.name) if self.fleet else []
@@ -362,7 +376,7 @@ class FakeService(FakePermissions):
     async def not_ready(self) -> str | None:
         if self.away:
             return str(self.away)
-        return None if self.fleet else f"{NO_WORKER}; start one with `deputize worker` or `deputize up`"
+        return no_worker(self.fleet)
 
     def _known(self, id: str) -> Delegation:
         self.check()

@@ -18,7 +18,7 @@ from tests.waiting import until
 
 
 def settings(**fields: Any) -> Settings:
-    """Settings of nobody's environment; a test that says nothing of a token needs none."""
+    """Settings without an environment, and without a token unless a test sets one."""
     fields.setdefault("no_token", True)
     return Settings(**fields)
 

@@ -1,4 +1,4 @@
-"""Requests of any size and shape: each is answered soon, with few words, and nobody else waits for it."""
+"""Requests of any size and shape: each is answered soon, with few words, and no other caller waits for it."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
@@ -30,6 +31,7 @@ from deputize.shared.events import Envelope, Heartbeat, ProgressMade, StepComple
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import Wire, now
+from tests.orchestrator.answering import answering
 from tests.orchestrator.fake_service import READ_FILE, FakeService, worker_card
 from tests.orchestrator.serving import served, settings
 from tests.processes.redis_server import RedisProcess
@@ -226,7 +228,7 @@ async def test_a_stream_that_breaks_goes_on_where_it_broke(service: FakeService)
 
 
 class Repeating(FakeService):
-    """Breaks its streams after the first number and tells each from its beginning, whatever was asked for."""
+    """Breaks its streams after the first number and begins each one anew, whatever was asked for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -316,6 +318,15 @@ async def test_an_event_of_a_newer_service_is_passed_over(client: Client, servic
     got: list[Envelope] = []
     await collected(client, id, got)
     assert [envelope.seq for envelope in got] == [1, 3]
+
+
+async def test_a_field_that_only_a_newer_services_requests_have_is_passed_over() -> None:
+    newer = Delegation(id=new_id(), status=Status.QUEUED, created_at=now(), request=TASK, effective_limits=TASK.limits)
+    body = newer.to_dict() | {"request": newer.to_dict()["request"] | {"novelty": 1}}
+    for answer in (body, {"items": [body]}):
+        async with answering(json.dumps(answer).encode()) as url, Client(url) as client:
+            found = await client.get(newer.id) if "id" in answer else (await client.list()).items[0]
+            assert (found.id, found.request) == (newer.id, TASK)
 
 
 async def test_a_full_disk_is_told_at_once_and_a_follower_waits_only_a_moment_for_room(service: FakeService) -> None:

@@ -188,7 +188,7 @@ async def test_half_a_body_does_not_hold_its_connection(service: FakeService) ->
 
 @pytest.mark.parametrize("first", ["GET /livez HTTP/1.1", "POST /v1/delegations/dlg_x/cancel HTTP/1.1"])
 async def test_the_rest_of_an_answered_request_does_not_hold_its_connection(url: str, first: str) -> None:
-    """A body that nobody asked for, and that goes on for ever."""
+    """A body without a request, and that goes on for ever."""
     async with connected(url) as (reader, writer), asyncio.timeout(20):
         writer.write(f"{first}\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n".encode())
         assert b"HTTP/1.1" in await reader.readline()

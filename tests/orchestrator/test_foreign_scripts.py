@@ -1,4 +1,4 @@
-"""`model: scripted:FILE` opens a file of the worker: whoever hands over work may not choose it."""
+"""`model: scripted:FILE` opens a file of the worker: a caller may not choose it."""
 
 from __future__ import annotations
 

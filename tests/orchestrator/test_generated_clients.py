@@ -98,7 +98,7 @@ async def test_a_typescript_client_runs_a_delegation_and_a_typo_does_not_compile
     (tmp_path / "script.ts").write_text(TYPESCRIPT)
     (tmp_path / "typo.ts").write_text(TYPO)
     options = ["--noEmit", "--strict", "--module", "nodenext", "--allowImportingTsExtensions"]
-    await run(NODE, compiler, *options, "script.ts", cwd=tmp_path)
-    assert "task" in await run(NODE, compiler, *options, "typo.ts", cwd=tmp_path, status=2)
+    said = await run(NODE, compiler, *options, "script.ts", "typo.ts", cwd=tmp_path, status=2)
+    assert ("script.ts" in said, "typo.ts" in said, "task" in said) == (False, True, True), said
     told, _ = await asyncio.gather(run(NODE, "script.ts", url, cwd=tmp_path), finished(service))
     assert told.split() == ["succeeded", "42", "3"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,15 +16,26 @@ from typing import Any
 
 import pytest
 
+from deputize.orchestrator.cli.demo import parts
 from tests.architecture.sources import PACKAGES, ROOT
 from tests.orchestrator.command_line import environment
 from tests.orchestrator.front_page import COMMANDS, HTTP, INSTALLING, PORT, PYTHON, UP
-from tests.runs.bench import say, script
+from tests.runs.bench import call, say
 
 pytestmark = pytest.mark.system
 
 PYTHONS = [Path(sys.executable), *sorted(Path(sys.prefix, "pythons").glob("*/bin/python"))]
 """This one, and those that `.ci/setup pythons` found and gave what the wheel needs."""
+REPAIR = call("write_file", path="shop.py", content="def right():\n    return True\n")
+RULES = [
+    {"match": {"contains": "Find and fix the bug"}, "turns": [[REPAIR], [say("One value was wrong.")]]},
+    {"turns": [[say("All of it is done.")]]},
+]
+TEST = """import unittest, shop
+class T(unittest.TestCase):
+    def test_it(self):
+        self.assertTrue(shop.right())
+"""
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_DEPS": "1", "PIP_IGNORE_INSTALLED": "1"}
 
 
@@ -83,20 +95,55 @@ async def stack(command: list[str], home: Path, env: dict[str, str]) -> AsyncIte
         await process.communicate()
 
 
-@pytest.mark.system
+async def installed_as_it_says(source: Path, fresh: Path, site: Path, home: Path) -> None:
+    """Executes the block of README.md that installs the project, and looks at what is there then."""
+    (fresh / "bin" / "pip").write_text('#!/bin/sh\nexec python -m pip "$@"\n')
+    (fresh / "bin" / "pip").chmod(0o755)
+    env = environment(**OFFLINE, DEPUTIZE_HOME=str(home), DEPUTIZE_MODEL="scripted", PATH=f"{fresh}/bin:/usr/bin:/bin")
+    said = await executed(INSTALLING, source, env)
+    assert "Successfully installed deputize-" in said
+    patch = await executed(hint_of_the_demo(said), home.parent, {"PATH": env["PATH"], "HOME": str(home.parent)})
+    assert "\ndiff --git " in patch  # in a shell that does not know the home
+    assert not {path.name for path in site.iterdir()} & {*PACKAGES}
+    page = [each.relative_to(ROOT) for each in (ROOT / "orchestrator" / "web").rglob("*.[jch]*s*")]
+    assert [str(each) for each in page if not (site / "deputize" / each).is_file()] == []
+    (metadata,) = site.glob("deputize-*.dist-info/METADATA")
+    assert "\n# deputize\n" in metadata.read_text()
+
+
+def hint_of_the_demo(said: str) -> str:
+    """Checks what `deputize demo` has shown. Returns the command that it names for more of it."""
+    assert "a script plays the model's part" in " ".join(said.split())
+    truths = [part.truth for part in parts({"kind": "empty"}, {"kind": "empty"}, None)]
+    assert [line.removeprefix("✓ ") for line in said.splitlines() if line.removeprefix("✓ ") in truths] == truths
+    assert "NOT TRUE" not in said
+    assert "+        if subtotal >= DISCOUNT_FROM:" in said
+    assert said.count(" run_finished") == 4
+    assert re.findall(r"^verdict +(\w+)", said, re.MULTILINE) == ["verified", "refuted"]
+    assert "max_tool_calls" in said
+    (hint,) = [line.split("more lines: ")[1] for line in said.splitlines() if "more lines: " in line]
+    return hint
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda python: python.parents[1].name)
-async def test_its_blocks_run_on_every_python(python: Path, tmp_path: Path) -> None:
+async def test_it_is_installed_as_it_says_and_its_blocks_run_on_every_python(python: Path, tmp_path: Path) -> None:
     fresh, home, project = tmp_path / "fresh", tmp_path / "home", tmp_path / "project"
-    site = empty_environment(python, fresh)
-    pip = [sys.executable, "-m", "pip", "--python", fresh / "bin" / "python", "install", "--quiet"]
-    subprocess.run([*pip, checkout(tmp_path / "checkout")], check=True, env=environment(**OFFLINE))
+    site, source = empty_environment(python, fresh), checkout(tmp_path / "checkout")
+    if python == PYTHONS[0]:
+        await installed_as_it_says(source, fresh, site, tmp_path / "first")
+    else:
+        pip = [sys.executable, "-m", "pip", "--python", fresh / "bin" / "python", "install", "--quiet"]
+        subprocess.run([*pip, source], check=True, env=environment(**OFFLINE))
     assert (site / "deputize" / "py.typed").is_file()
     project.mkdir()
     (project / "README.md").write_text("A project.\n")
+    (project / "shop.py").write_text("def right():\n    return False\n")
+    (project / "test_shop.py").write_text(TEST)
+    (tmp_path / "script.json").write_text(json.dumps({"rules": RULES}))
     here: dict[str, Any] = {
         "DEPUTIZE_HOME": str(home),
-        "DEPUTIZE_MODEL": script(tmp_path, [say("All of it is done.")]),
+        "DEPUTIZE_MODEL": f"scripted:{tmp_path / 'script.json'}",
         "PATH": f"{fresh}/bin:/usr/local/bin:/usr/bin:/bin",
     }
     env = environment(**here)
@@ -114,24 +161,4 @@ async def test_its_blocks_run_on_every_python(python: Path, tmp_path: Path) -> N
     assert json.loads((project / "results.jsonl").read_text())["success"] is True
     assert '"terminationReason":"completed"' in http
     assert "event: run_finished" in http
-    assert "All of it is done. []" in in_python
-    assert in_python.splitlines()[-1].endswith(" run_finished")
-
-
-@pytest.mark.timeout(240)
-async def test_the_wheel_is_made_and_installed_as_it_says(tmp_path: Path) -> None:
-    project, fresh = checkout(tmp_path / "project"), tmp_path / "fresh"
-    site = empty_environment(Path(sys.executable), fresh)
-    (fresh / "bin" / "pip").write_text('#!/bin/sh\nexec python -m pip "$@"\n')
-    (fresh / "bin" / "pip").chmod(0o755)
-    env = environment(
-        **OFFLINE, DEPUTIZE_HOME=str(tmp_path / "home"), DEPUTIZE_MODEL="scripted", PATH=f"{fresh}/bin:/usr/bin:/bin"
-    )
-    said = await executed(INSTALLING, project, env)
-    assert "Successfully installed deputize-" in said
-    assert (site / "deputize" / "py.typed").is_file()
-    assert not {path.name for path in site.iterdir()} & {*PACKAGES}
-    page = [each.relative_to(ROOT) for each in (ROOT / "orchestrator" / "web").glob("*.*")]
-    assert [str(each) for each in page if not (site / "deputize" / each).is_file()] == []
-    (metadata,) = site.glob("deputize-*.dist-info/METADATA")
-    assert "\n# deputize\n" in metadata.read_text()
+    assert in_python.endswith("-    return False\n+    return True\n\nverified\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 import time
 from functools import reduce
 from pathlib import Path
@@ -195,8 +196,11 @@ def test_without_a_valid_output_there_is_no_instance(status: Any) -> None:
 
 
 def test_what_only_the_type_demands_is_its_own_error() -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(DelegationFailed, match="not for the type: Input should be a valid dict") as failed:
         result_of("not a path").output_as(dict[str, int])
+    assert isinstance(failed.value.__cause__, ValidationError)
+    assert failed.value.result.output == "not a path"
+    assert str(pickle.loads(pickle.dumps(failed.value))) == str(failed.value)
 
 
 async def answer(service: FakeService, number: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""What is refused, and what goes wrong: always a problem document that says what to do next."""
+"""What is refused, and what goes wrong: always a problem document that states what to do next."""
 
 from __future__ import annotations
 

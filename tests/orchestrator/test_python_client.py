@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from typing import Any
 
 import pytest
 
@@ -45,6 +47,21 @@ async def test_a_wrong_field_is_our_own_refusal_and_names_it(url: str, service: 
             await orchestrator.start("x", limit={})  # pyright: ignore[reportCallIssue]
         assert refused.value.errors[0]["pointer"] == "/limit"
     assert service.runs == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "suggestion"),
+    [
+        ({"limits": {"maxturn": 3}}, "limits/maxturn: unknown key 'maxturn'; did you mean 'max_turns'?"),
+        ({"expectedoutcom": "x"}, "expectedoutcom: unknown key 'expectedoutcom'; did you mean 'expected_outcome'?"),
+        ({"webhook": {"url": "https://a.test", "secretname": "x"}}, "did you mean 'secret_name'?"),
+        ({"zzz": 1}, "known keys: task, context, shared_context_length, expected_outcome, "),
+    ],
+)
+async def test_a_misspelt_keyword_is_suggested_in_pythons_spelling(field: Any, suggestion: str) -> None:
+    async with Orchestrator(url="http://127.0.0.1:1") as orchestrator:
+        with pytest.raises(Invalid, match=re.escape(suggestion)):
+            await orchestrator.start("x", **field)
 
 
 async def test_after_its_block_it_refuses_and_starts_nothing(url: str, service: FakeService) -> None:

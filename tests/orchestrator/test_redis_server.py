@@ -46,7 +46,7 @@ def test_where_a_sockets_path_would_be_too_long_it_listens_in_a_private_folder_e
 
 
 def test_a_folder_that_others_may_use_holds_no_socket(tmp_path: Path) -> None:
-    """Somebody may have made it before us, to read what goes through it."""
+    """Another user may have made it before us, to read what goes through it."""
     embedded = prepare(tmp_path / ("x" * 100))
     place = Path(embedded.url.removeprefix("unix://")).parent
     place.chmod(0o755)

@@ -45,7 +45,12 @@ def test_every_route_has_exactly_one_scope_and_every_tool_some() -> None:
 
 def test_what_removes_or_watches_is_for_admin_and_what_changes_is_for_submit() -> None:
     by_scope = {scope: {(method, path) for method, path, needed in GUARDED if scope in needed} for scope in Scope}
-    assert by_scope[Scope.ADMIN] == {("POST", "/v1/delegations:prune"), ("GET", "/v1/audit")}
+    assert by_scope[Scope.ADMIN] == {
+        ("POST", "/v1/delegations:prune"),
+        ("POST", "/v1/workers/{name}/drain"),
+        ("GET", "/v1/audit"),
+    }
+    assert by_scope[Scope.METRICS] == {("GET", "/metrics")}
     assert by_scope[Scope.APPROVE] == {("POST", "/v1/permissions/{permissionId}")}
     assert {method for method, _ in by_scope[Scope.READ]} == {"GET"}
     assert {method for method, _ in by_scope[Scope.SUBMIT]} == {"POST", "PUT"}

@@ -1,4 +1,4 @@
-"""What is said of the address that a service listens on."""
+"""What is printed about the address that a service listens on."""
 
 from __future__ import annotations
 

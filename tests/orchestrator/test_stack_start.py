@@ -1,4 +1,4 @@
-"""What whoever wants this machine's stack is told when there is none to be had, without one being started."""
+"""What is reported where this machine's stack is wanted and cannot be had, without one being started."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_home_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
     for folder in (used, named, empty):
         folder.mkdir(mode=0o755)
     (used / "supervisor.lock").touch()
-    (named / "letters").touch()  # a directory that somebody needs for other things
+    (named / "letters").touch()  # a directory with another purpose
     for folder in (used, named, empty):
         prepare_home(folder)
     assert [folder.stat().st_mode & 0o777 for folder in (used, named, empty)] == [0o700, 0o755, 0o700]
@@ -196,8 +196,14 @@ def test_a_stack_has_the_settings_of_the_command_that_started_it(tmp_path: Path)
         '[caps]\nmax_turns = 7\nmax_cost_usd = 1\n[prices]\nm = {input = 1, output = 5}\n[tools]\nsearch_key = "s"\n'
         '[agents.a]\nlimits = {max_turns = 3}\ntools = ["read_file"]\n[spend]\ndaily_usd = 2\n'
         "[sandbox]\nprocesses = 99\n"
+        '[models.house]\nbase_url = "http://h"\nkey = "HOUSE_KEY"\nprice = {input = 1, output = 5}\n'
     )
-    variables = {"DEPUTIZE_CONFIG": str(file), "ANTHROPIC_API_KEY": "k", "DEPUTIZE_HOME": str(tmp_path)}
+    variables = {
+        "DEPUTIZE_CONFIG": str(file),
+        "ANTHROPIC_API_KEY": "k",
+        "HOUSE_KEY": "h",
+        "DEPUTIZE_HOME": str(tmp_path),
+    }
     here = Settings.load(environ=variables)
     passed = Settings.load(environ={**here.child_environment(), **here.endpoint_variables()})
     assert other_settings(here, stack_of(passed, stays=False)) == []
@@ -218,3 +224,7 @@ def test_the_settings_in_which_a_stack_differs_are_named_without_their_values(tm
     assert other_settings(load(ANTHROPIC_API_KEY="l", DEPUTIZE_MODEL="m"), stack_of(real, stays=False)) == [
         "model_endpoint"
     ]
+    table = {"DEPUTIZE_MODELS": '{"house": {"key": "HOUSE_KEY"}}'}
+    without = stack_of(load(**table), stays=False)
+    assert other_settings(load(**table), without) == []
+    assert other_settings(load(**table, HOUSE_KEY="k"), without) == ["model_endpoint"]

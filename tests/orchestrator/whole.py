@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deputize.orchestrator.delegations import Delegations, open_service
-from deputize.shared.delegation import Delegation, ToolAgentResult
+from deputize.shared.delegation import Delegation, Status, ToolAgentResult
 from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import Settings
 from deputize.worker.task import carry_out
@@ -28,6 +28,11 @@ class Whole:
     async def finished(self, delegation: Delegation) -> ToolAgentResult:
         await carry_out(self.bench.services, delegation.id)
         return await self.bench.result(delegation.id)
+
+    async def queued(self, number: int) -> list[Delegation]:
+        """The delegations that nothing works on yet, once there are so many."""
+        found = (await self.service.list(status=Status.QUEUED)).items
+        return found if len(found) == number else []
 
     async def continued(self, id: str, text: str) -> Delegation:
         return (await self.service.continue_(id, text)).delegation

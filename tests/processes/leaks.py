@@ -31,10 +31,11 @@ KEPT_WITHOUT_END = (
     "deputize:leases",
     "deputize:presence",
     "deputize:webhooks",
+    "deputize:metrics",
     "deputize:celery:",
     "deputize:test",
 )
-"""The index, the deadlines, the signs of life and the queues of a service live as long as it does."""
+"""The index, the deadlines, the signs of life, the totals and the queues of a service live as long as it does."""
 
 _before_next: list[tuple[set[int], set[str]]] = []
 """The processes and files at the end of one test, which are those before the next one: to look takes as long as many a
@@ -60,7 +61,7 @@ _PARTS = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Gives this process a temporary directory of its own, so that what is left in it is ours."""
+    """Lets this process have a temporary directory of its own, so that what is left in it is ours."""
     config.option.basetemp = None  # below the new one, in a process of several, too
     tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="t")
     if not hasattr(config, "workerinput"):  # the directories of further processes are below the first one's
@@ -70,9 +71,14 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_unconfigure() -> None:
-    """Removes the directory at exit: that of multiprocessing lies in it and is removed before, at priority -100."""
-    util.Finalize(None, _remove, [tempfile.gettempdir()], exitpriority=-101)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Removes the directory at exit: that of multiprocessing lies in it and is removed before, at priority -100.
+
+    With it go those of the further processes. Each of these would take seconds to remove its own, file by file, and
+    after ten seconds it is killed.
+    """
+    if not hasattr(config, "workerinput"):
+        util.Finalize(None, _remove, [tempfile.gettempdir()], exitpriority=-101)
 
 
 def _keep_in_memory(directory: str) -> None:

@@ -32,17 +32,27 @@ PROGRAMS = {COMMAND: "deputize.orchestrator.cli"}
 WORKER = "deputize.worker.__main__"
 POOL_WORKER = "tests.worker.celery_pool.pool_worker"
 """A worker with small tasks for tests of the pool."""
+_COMMANDS = (
+    *("batch", "doctor", "doctor_service", "follow_up", "live", "mcp", "policy", "pull", "reports", "run", "show"),
+)
+_PARTS_OF_CELERY = (
+    *("app.amqp", "app.control", "app.events", "app.log", "backends.base", "fixups.django", "worker.autoscale"),
+    *("worker.components", "worker.consumer", "worker.consumer.delayed_delivery", "worker.strategy"),
+)
+"""It imports them by their names when a worker starts."""
 PRELOADED = [
     WORKER,
     "deputize.worker.run",  # a worker imports it beside the self-test of its sandbox
-    "deputize.worker.models.anthropic",
-    "celery.worker.consumer",  # Celery imports its parts by their names when it starts
-    "kombu.transport.redis",
-    *("deputize.orchestrator.cli.run", "deputize.orchestrator.orchestrator", "deputize.orchestrator.cli.live"),
-    *("deputize.orchestrator.cli.mcp", "deputize.orchestrator.mcp.stdio"),
+    *("deputize.worker.models.anthropic", "deputize.worker.models.scripted"),
+    *(f"celery.{name}" for name in _PARTS_OF_CELERY),
+    *("kombu.transport.redis", "billiard.pool", "encodings.ascii"),
+    *(f"deputize.orchestrator.cli.{name}" for name in _COMMANDS),
+    *("deputize.orchestrator.orchestrator", "deputize.orchestrator.mcp.stdio"),
+    "anyio._backends._asyncio",  # AnyIO imports it with the first call of a client
     "tests.processes.preloaded",
     "tests.processes.preloaded_encoding",
     "tests.system.counting_worker",
+    "tests.system.stack_user",
     "tests.system.standing_worker",
     POOL_WORKER,
 ]

@@ -87,6 +87,6 @@ def _started(folder: Path) -> RedisProcess:
     try:
         return RedisProcess(folder)
     except Misconfigured as missing:
-        if os.environ.get("CI") == "true":  # a test that is skipped there would be a promise nobody keeps
+        if os.environ.get("CI") == "true":  # a test that is skipped there would be a promise that is not kept
             raise
         pytest.skip(str(missing))

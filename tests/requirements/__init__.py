@@ -2,7 +2,7 @@
 
 ``issue`` names who meets a line: A one delegation end to end, B nothing lost and nothing twice, C the whole tool
 system, D people and permissions, E the other faces (web, MCP server). Where a line carries a conflict, the
-resolution under ``conflicts`` is what the product does, and the statement is the record of what one design said.
+resolution under ``conflicts`` is what the product does, and the statement is the record of one design.
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ def requirements() -> dict[str, Requirement]:
 
 
 def conflicts() -> dict[str, str]:
-    """Where two designs said different things: id → what they said and what the product does."""
+    """Where two designs differ: id → what each one states and what the product does."""
     return _manifest()["conflicts"]

@@ -37,7 +37,7 @@ E = TypeVar("E")
 def script(
     folder: Path, *turns: Any, summary: str = "Nothing more to say.", price: dict[str, float] | None = None
 ) -> str:
-    """Writes a script of these turns (a list of blocks, or a whole turn) and gives the model's name that plays it."""
+    """Writes a script of these turns (a list of blocks, or a whole turn) and returns the model's name that plays it."""
     path = folder / f"script-{new_id()}.json"
     rules = [{"turns": list(turns), "summary": summary}]
     path.write_text(json.dumps({"rules": rules, "price": price, "label": ""}))
@@ -68,7 +68,7 @@ class Bench:
         return (await self.store.accept([(new_id(), request, limits)], 30))[0].id
 
     async def run(self, task: str = "do it", **fields: Any) -> ToolAgentResult:
-        """Accepts a delegation, carries it out here and gives its result."""
+        """Accepts a delegation, carries it out here and returns its result."""
         if isinstance(limits := fields.get("limits"), dict):
             fields["limits"] = Limits(**limits)
         id = await self.accept(DelegationRequest(task=task, **fields))
@@ -92,7 +92,7 @@ class Bench:
         return [event.step for event in await self.seen(run, StepCompleted)]
 
     async def answers(self, id: str) -> list[str]:
-        """What the model was told of its calls."""
+        """The results of its calls, as the model read them."""
         history = [json.loads(entry) for entry in (await self.store.conversation(id))[0]]
         blocks = [block for entry in history if entry["role"] == "user" for block in entry["content"]]
         return [block["content"] for block in blocks if block["type"] == "tool_result"]
@@ -136,19 +136,18 @@ async def open_bench(
     chosen = Settings.load(environ={}, **(own | settings))
     app = create_app(chosen, redis_url)
     sent: list[Ticket] = []
-    async with Standby(redis_url, chosen.lease_seconds) as standby:
-        parts = open_services(
-            redis_url,
-            offer_of(chosen, sandbox_problem=await Bubblewrap.selftest(), tools=offered),
-            name=name,
-            concurrency=10,
-            rules=checked_rules(chosen, offered),
-            send=sent.extend,
-            progress=ProgressEvents(app, name),
-            standby=standby,
-        )
-        async with parts as services:
-            yield Bench(services, chosen, sent)
+    parts = open_services(
+        redis_url,
+        offer_of(chosen, sandbox_problem=await Bubblewrap.selftest(), tools=offered),
+        name=name,
+        concurrency=10,
+        rules=checked_rules(chosen, offered),
+        send=sent.extend,
+        progress=ProgressEvents(app, name),
+        standby=Standby(redis_url, chosen.lease_seconds),  # not entered, so it starts no process
+    )
+    async with parts as services:
+        yield Bench(services, chosen, sent)
     app.close()
 
 

@@ -48,7 +48,7 @@ class CutPipe(Pipe):
 
 
 async def carry_out_cut(bench: Bench, request: DelegationRequest, writes: int) -> tuple[str, bool]:
-    """Carries it out by a worker that is killed after so many writes, and by another one; gives its id.
+    """Carries it out by a worker that is killed after so many writes, and by another one. Returns its id.
 
     The second value is false if the first worker came to the end.
     """

@@ -96,6 +96,8 @@ async def open_fleet(redis_url: str, home: Path, **settings: Any) -> AsyncGenera
         "scripts": tempfile.gettempdir(),
         "permission_timeout_seconds": 0,
     }
+    if "model_endpoint" not in settings:
+        own["model"] = "scripted"  # a worker of a model without a key imports its SDK: most of the CPU time of a start
     chosen = Settings.load(environ={}, **(own | settings))
     async with open_service(chosen, redis_url) as service:
         fleet = Fleet(chosen, service)

@@ -81,12 +81,12 @@ async def accepted(bench: Bench, **fields: Any) -> str:
 
 
 async def post(store: RunStore, id: str, text: str = "", mode: MessageMode = MessageMode.STEER) -> str:
-    """Sends a message; gives its id."""
+    """Sends a message. Returns its id."""
     return await send(store.redis, id, Message.new(text, mode, "tester"), store.retention)
 
 
 async def steer(bench: Bench, id: str, *texts: str) -> list[str]:
-    """Sends these messages and waits until the run reports them; gives their ids."""
+    """Sends these messages and waits until the run reports them. Returns their ids."""
     sent = [await post(bench.store, id, text) for text in texts]
     await until(lambda: reported(bench, id, sent))
     return sent

@@ -1,4 +1,4 @@
-"""Runs inside runs: scripts with a rule for each task, and somebody who carries out what runs hand over."""
+"""Runs inside runs: scripts with a rule for each task, and a worker that carries out what runs hand over."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIFE = 3600
 
 
 def by_task(folder: Path, price: dict[str, float] | None = None, **rules: list[Any]) -> str:
-    """Writes a script whose rules are chosen by a word of the task, and gives the model's name that plays it."""
+    """Writes a script whose rules are chosen by a word of the task, and returns the model's name that plays it."""
     path = folder / f"script-{new_id()}.json"
     written = [{"match": {"contains": word}, "turns": turns, "summary": "No more."} for word, turns in rules.items()]
     path.write_text(json.dumps({"rules": written, "price": price, "label": ""}))
@@ -53,7 +53,7 @@ async def carrying_out(bench: Bench) -> AsyncGenerator[list[asyncio.Task[Any]]]:
 
 
 async def begin(bench: Bench, **fields: Any) -> tuple[str, asyncio.Task[Any]]:
-    """Accepts a delegation and begins to carry it out here; gives its id and the task."""
+    """Accepts a delegation and begins to carry it out here. Returns its id and the task."""
     fields = {"task": "parent", "tools": ["*", "call_subagent"]} | fields
     id = await bench.accept(DelegationRequest.model_validate(fields))
     return id, asyncio.create_task(carry_out(bench.services, id))

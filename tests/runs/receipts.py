@@ -10,7 +10,7 @@ from deputize.shared.runs.store import RunStore
 
 
 async def check_receipts(store: RunStore, id: str) -> int:
-    """Asserts it; gives how many messages were read."""
+    """Asserts it. Returns how many messages were read."""
     result = (await store.get(id)).result
     assert result is not None
     sent, envelopes = await messages_of(store.redis, id), await store.events(id)

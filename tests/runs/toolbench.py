@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
+from deputize.shared.delegation import FinalStatus, Status, TerminationReason, ToolAgentResult
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import Settings, ToolSettings
@@ -48,18 +48,28 @@ def recoverable(name: str) -> Recoverable[Any]:
     return tool
 
 
+ENDINGS: dict[TerminationReason, FinalStatus] = {
+    TerminationReason.COMPLETED: Status.SUCCEEDED,
+    TerminationReason.CANCELLED: Status.CANCELLED,
+    TerminationReason.WRAPPED_UP: Status.CANCELLED,
+}
+"""The status after each reason; after all others it is failed."""
+
+
 class ImmediateSubagents:
     """Subagents that need no other run: each reports its own task, and has written it into one file."""
 
-    def __init__(self) -> None:
+    def __init__(self, reason: TerminationReason = TerminationReason.COMPLETED) -> None:
         self.asked: list[tuple[DelegationRequest, bool]] = []
+        self._reason = reason
+        self._status: FinalStatus = ENDINGS.get(reason, Status.FAILED)
 
     async def delegate(self, ctx: ToolContext, request: DelegationRequest, *, copy: bool) -> Outcome:
         self.asked.append((request, copy))
         result = ToolAgentResult(
             delegation_id="dlg_01k00000000000000000000001",
-            status=Status.SUCCEEDED,
-            termination_reason=TerminationReason.COMPLETED,
+            status=self._status,
+            termination_reason=self._reason,
             summary=request.task,
             files_modified=["made.txt"],
             turn_count=2,
@@ -72,7 +82,7 @@ class ImmediateSubagents:
 
 @dataclass
 class Toolbench:
-    """``news`` is what tools said while they ran: (title, fields)."""
+    """``news`` is what tools reported while they ran: (title, fields)."""
 
     root: Path
     files: Files

@@ -1,4 +1,4 @@
-"""Background work: its failure ends the process with a reason, and a repeated cause is said once."""
+"""Background work: its failure ends the process with a reason, and a repeated cause is logged once."""
 
 from __future__ import annotations
 

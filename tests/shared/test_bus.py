@@ -10,7 +10,7 @@ import pytest
 import uvloop
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from deputize.shared.bus import DEPTH, Bus, Inbox, follow, follow_all
+from deputize.shared.bus import DEPTH, Bus, Listener, follow, follow_all
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.events import AnyEvent, Envelope, Heartbeat, TurnStarted
 from deputize.shared.ids import new_id
@@ -25,7 +25,7 @@ NEVER = 3600.0
 
 
 class Desk:
-    """One delegation, and everything that can be said of it."""
+    """One delegation, and every event that it can have."""
 
     def __init__(self, store: RunStore, bus: Bus, pipe: Pipe) -> None:
         self.store, self.bus, self.pipe = store, bus, pipe
@@ -41,7 +41,7 @@ class Desk:
         return Envelope(delegation_id=self.id, seq=seq, at=now(), attempt=1, event=event).to_json()
 
     async def publish(self, seq: int | None) -> int:
-        """Gives the number of those who heard it."""
+        """Returns the number of those who heard it."""
         return await self.store.redis.publish(channel(self.id), self.envelope(seq))
 
     async def keep(self, seq: int) -> None:
@@ -145,9 +145,9 @@ async def test_a_follower_that_does_not_keep_up_gets_every_event_once(desk: Desk
         assert [envelope.seq async for envelope in slow] == [*range(2, last + 2)]
 
 
-async def heard(inbox: Inbox) -> str:
-    while (message := await asyncio.wait_for(inbox.get(), 30)) is None:
-        pass  # says only that something may have been missed
+async def heard(listener: Listener) -> str:
+    while (message := await asyncio.wait_for(listener.get(), 30)) is None:
+        pass  # means only that something may have been missed
     return Envelope.from_json(message).event.type
 
 
@@ -157,15 +157,15 @@ async def test_the_channel_of_all_and_the_delegations_own_hear_it_from_the_first
         claim = await desk.store.claim(desk.id, "token", "worker-1", 10)
         assert claim is not None
         await desk.pipe.script(RECORD, *RunUpdate(events=[(2, desk.envelope(2))]).call(desk.id, claim.fence))
-        for inbox in (every, own):
-            assert [await heard(inbox) for _ in range(2)] == ["run_queued", "turn_started"]
+        for listener in (every, own):
+            assert [await heard(listener) for _ in range(2)] == ["run_queued", "turn_started"]
 
 
 async def test_the_channel_of_all_and_the_delegations_own_hear_of_a_cancellation_before_the_start(desk: Desk) -> None:
     await desk.accept()
     async with desk.bus.listen(EVENTS) as every, desk.bus.listen(channel(desk.id)) as own:
         await desk.store.cancel(desk.id)
-        assert [await heard(inbox) for inbox in (every, own)] == ["run_finished"] * 2
+        assert [await heard(listener) for listener in (every, own)] == ["run_finished"] * 2
 
 
 async def test_following_all_gives_what_is_said_from_now_on(desk: Desk) -> None:
@@ -184,7 +184,7 @@ async def test_closing_ends_it_at_any_time_after_its_start(redis_url: str) -> No
 
 
 async def connected(bus: Bus) -> None:
-    """Returns when the bus hears Redis: nobody who listens from now on is told that something may have been missed."""
+    """Returns when the bus hears Redis: those who listen from now on get no None for what may have been missed."""
     async with bus.listen("deputize:first"):
         pass
 
@@ -220,21 +220,21 @@ async def test_who_waits_for_a_redis_that_is_away_can_leave() -> None:
 
 
 def test_a_connection_that_breaks_on_uvloop_is_made_again_and_listeners_are_told(redis_url: str) -> None:
-    """uvloop has errors of its own for a transport that is closed; redis-py's own retry would tell nobody."""
+    """uvloop has errors of its own for a transport that is closed; redis-py's own retry would inform none of them."""
 
     async def hear_again() -> str | None:
         async with connect(redis_url, retries=0) as redis, Bus(redis) as bus, asyncio.timeout(30):
             await connected(bus)
-            async with bus.listen("deputize:test") as inbox:
+            async with bus.listen("deputize:test") as listener:
                 pubsub: Any = bus._pubsub
                 pubsub.connection._writer.transport.abort()
-                assert await inbox.get() is None
+                assert await listener.get() is None
 
                 async def is_heard() -> bool:
                     await redis.publish("deputize:test", "heard")
-                    return not inbox.empty()
+                    return not listener.empty()
 
                 await until(is_heard)
-                return inbox.get_nowait()
+                return listener.get_nowait()
 
     assert uvloop.run(hear_again()) == "heard"

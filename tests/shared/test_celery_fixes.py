@@ -1,4 +1,4 @@
-"""Each fix of kombu is still needed: a test that fails here says which one can go."""
+"""Each fix of kombu is still needed: a test that fails here shows which one can go."""
 
 from __future__ import annotations
 

@@ -9,10 +9,12 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
+from contextvars import copy_context
+from typing import Any
 
 import pytest
 
-from deputize.shared.log import _Lines, delegation, log_uncaught, set_up
+from deputize.shared.log import Format, _Lines, bind, log_uncaught, set_up
 from tests.hostile.texts import HOSTILE, assert_harmless
 
 
@@ -96,11 +98,24 @@ def test_calls_of_a_model_are_shown_on_a_closer_look_only(
     assert lines == (["POST https://model.example"] if shown else []) + ["with ***"]
 
 
-def test_a_line_names_the_delegation_it_is_about() -> None:
-    record = logging.makeLogRecord({"msg": "done"})
-    assert "delegation" not in json.loads(_Lines().format(record))
-    token = delegation.set("dlg_1")
-    try:
-        assert json.loads(_Lines().format(record))["delegation"] == "dlg_1"
-    finally:
-        delegation.reset(token)
+def test_a_line_names_the_delegation_the_attempt_and_the_trace_that_it_is_about() -> None:
+    def about(id: str = "", **facts: Any) -> dict[str, Any]:
+        bind(id, **facts)
+        line = json.loads(_Lines().format(logging.makeLogRecord({"msg": "done"})))
+        return {name: line[name] for name in ("delegation", "attempt", "trace_id") if name in line}
+
+    facts: dict[str, Any] = {"attempt": 2, "trace_id": "0af7"}
+    assert copy_context().run(about, "dlg_1", **facts) == {"delegation": "dlg_1", **facts}
+    assert copy_context().run(about, "dlg_1") == {"delegation": "dlg_1"}
+    assert copy_context().run(about) == {}
+
+
+@pytest.mark.usefixtures("logging_as_before")
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_the_form_of_lines_may_be_set(form: Format, stream: type[io.StringIO], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", shown := stream())
+    set_up("info", form=form)
+    logging.getLogger("deputize").warning("done")
+    (line,) = shown.getvalue().splitlines()
+    assert line.startswith("{") is (form == "json")

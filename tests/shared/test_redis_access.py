@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import redis
 from redis.exceptions import NoPermissionError, ResponseError
 
+from deputize.orchestrator.redis_server import find_program
 from deputize.shared.errors import DeputizeError, Misconfigured, Unavailable
 from deputize.shared.redis_access import explained, reach, reached
 from tests.processes.redis_server import RedisProcess
+from tests.waiting import until_sync
 
 
 @pytest.mark.parametrize(
@@ -23,6 +28,7 @@ from tests.processes.redis_server import RedisProcess
         (redis.ConnectionError("DENIED Redis is running in protected mode"), "Set a password on the server"),
         (NoPermissionError("no permissions to run 'subscribe'"), "its user needs the keys deputize:*"),
         (ResponseError("ACL failure in script: no"), "its user needs the keys deputize:*"),
+        (ResponseError("unknown command 'EVAL', with args"), "not a Redis server that runs scripts"),
     ],
 )
 def test_a_refusal_is_explained_with_its_remedy(error: Exception, remedy: str) -> None:
@@ -53,6 +59,31 @@ def test_a_refusal_is_not_waited_for(redis_process: RedisProcess) -> None:
         client.execute_command("ACL", "SETUSER", "default", "resetchannels")
     with pytest.raises(Misconfigured, match="the channels deputize:"):
         reach(redis_process.url, 600)
+
+
+@pytest.mark.parametrize("scheme", ["sentinel", "redis+sentinel", "rediss+sentinel"])
+def test_an_address_of_sentinel_is_refused_with_the_reason(scheme: str) -> None:
+    with pytest.raises(
+        Misconfigured, match=rf"redis_url \({re.escape(scheme)}://one/mymaster\): .* a replica that lags"
+    ):
+        reach(f"{scheme}://:pw@one/mymaster")
+
+
+def test_a_real_sentinel_is_known_by_what_it_cannot_do(tmp_path: Path) -> None:
+    (tmp_path / "sentinel.conf").write_text(
+        f"port 0\nunixsocket {tmp_path}/s.sock\nsentinel monitor one 127.0.0.1 1 1\n"
+    )
+    command = [str(find_program()), str(tmp_path / "sentinel.conf"), "--sentinel"]
+    sentinel = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    try:
+        until_sync((tmp_path / "s.sock").exists)
+        with pytest.raises(
+            Misconfigured, match=r"not a Redis server that runs scripts: .*EVAL.* Sentinel is not supported"
+        ):
+            reach(f"unix://{tmp_path}/s.sock")
+    finally:
+        sentinel.kill()
+        sentinel.wait()
 
 
 def test_an_address_that_is_none_is_a_mistake_of_the_settings() -> None:

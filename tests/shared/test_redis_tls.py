@@ -61,10 +61,10 @@ async def by_connection(chosen: Settings) -> None:
 
 
 async def by_subscription(chosen: Settings) -> None:
-    async with connect(url_of(chosen), timeout=3) as redis, Bus(redis) as bus, bus.listen("deputize:test") as inbox:
+    async with connect(url_of(chosen), timeout=3) as redis, Bus(redis) as bus, bus.listen("deputize:test") as listener:
         async with connect(url_of(chosen), timeout=3) as sender:
             await until(lambda: sender.publish("deputize:test", "heard"), 5)
-        await inbox.get()
+        await listener.get()
 
 
 def by_celery(chosen: Settings) -> None:

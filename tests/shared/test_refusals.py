@@ -1,4 +1,4 @@
-"""A Redis that refuses (permissions, memory, disk): what runs bears it, says so once, and goes on when it is mended."""
+"""A Redis that refuses (permissions, memory, disk): what runs bears it, logs it once, and goes on when it is mended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.cli.doctor import run_checks
+from deputize.orchestrator.cli.doctor_service import redis_rows
 from deputize.shared.bus import Bus
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.ids import new_id
@@ -30,7 +30,7 @@ WITH_CHANNELS = ("ACL", "SETUSER", "default", "allchannels")
 
 @pytest.fixture
 async def operator(redis_process: RedisProcess) -> AsyncIterator[Any]:
-    """Another user of the server, who takes permissions away and gives them back."""
+    """Another user of the server, who revokes permissions and grants them again."""
     async with connect(redis_process.url) as default:
         await default.execute_command("ACL", "SETUSER", "operator", "on", "nopass", "+@all", "~*", "&*")
     url = redis_process.url.replace("unix://", "unix://operator:x@", 1)
@@ -63,8 +63,8 @@ async def test_a_bus_that_may_not_subscribe_says_so_once_and_hears_again_when_it
 
 
 async def _first(bus: Bus, channel: str) -> str | None:
-    async with bus.listen(channel) as inbox:
-        while (message := await inbox.get()) is None:
+    async with bus.listen(channel) as listener:
+        while (message := await listener.get()) is None:
             pass
         return message
 
@@ -121,7 +121,7 @@ async def test_a_mistake_in_a_command_is_an_answer_and_not_tried_again(redis_pro
 async def test_doctor_tries_to_subscribe(redis_process: RedisProcess, operator: Any) -> None:
     await operator.execute_command(*WITHOUT_CHANNELS)
     settings = Settings.load(environ={}, redis_url=redis_process.url)
-    rows = [row async for row in run_checks(settings) if row.name == "acl"]
+    rows = [row async for row in redis_rows(settings, None) if row.name == "acl"]
     assert [row.state for row in rows] == ["✗"]
     assert "the channels deputize:*" in rows[0].remedy
 

@@ -1,4 +1,4 @@
-"""What holds for every request, whoever hands it over."""
+"""What holds for every request, from any caller."""
 
 from __future__ import annotations
 

@@ -57,6 +57,7 @@ def test_a_file_that_is_no_text_is_named_and_not_quoted(tmp_path: Path) -> None:
         ({"DEPUTIZE_PORT": "many"}, "port"),
         ({"DEPUTIZE_LEASE_SECONDS": "0"}, "lease_seconds"),
         ({"DEPUTIZE_LOG_LEVEL": "INFOO"}, "log_level"),
+        ({"DEPUTIZE_LOG_FORMAT": "xml"}, "log_format"),
         ({"DEPUTIZE_CAP_MAX_TURNS": "-1"}, "max_turns"),
         ({"DEPUTIZE_TOOLS_ENABLE_BASH": "maybe"}, "tools/enable_bash"),
         ({"DEPUTIZE_TOOLS_DISCOVERY_COMMAND": "find-tools"}, "tools: discovery_command needs call_command"),

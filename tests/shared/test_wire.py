@@ -1,4 +1,4 @@
-"""What travels, and what callers are told about mistakes."""
+"""What travels, and what callers read about mistakes."""
 
 from __future__ import annotations
 

@@ -14,9 +14,13 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
 
-@cache
 def service(name: str, folder: Path = ROOT, **variables: str) -> dict[str, Any]:
     """A service as the real Compose reads it in ``folder`` where the caller has set nothing but ``variables``."""
+    return _services(folder, **variables)[name]
+
+
+@cache
+def _services(folder: Path, **variables: str) -> dict[str, Any]:
     done = subprocess.run(
         [BIN / "docker-compose", "--profile", "*", "config", "--format", "json"],
         cwd=folder,
@@ -25,7 +29,7 @@ def service(name: str, folder: Path = ROOT, **variables: str) -> dict[str, Any]:
         text=True,
         check=True,
     )
-    return json.loads(done.stdout)["services"][name]
+    return json.loads(done.stdout)["services"]
 
 
 def shell(command: str, folder: Path, **places: str) -> subprocess.CompletedProcess[str]:

@@ -36,7 +36,7 @@ class Counting:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             line = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]
-        except asyncio.IncompleteReadError:  # whoever asked was killed before it had asked
+        except asyncio.IncompleteReadError:  # the client was killed before it had asked
             writer.close()
             return
         self.seen[line.split()[1].decode().lstrip("/")] += 1
@@ -94,7 +94,7 @@ async def hand_to(fleet: Fleet, queue: str, task: str = "do it", **fields: Any) 
 async def check(fleet: Fleet, counting: Counting, result: ToolAgentResult, name: str) -> list[str]:
     """Every effect exactly once or reported in doubt, events without gap or double, a history the API takes.
 
-    Gives what is wrong, in words.
+    Returns what is wrong, in words.
     """
     wrong: list[str] = []
     if result.termination_reason != "completed":

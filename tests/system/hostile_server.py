@@ -1,4 +1,4 @@
-"""An MCP server that does harm: its argument says which."""
+"""An MCP server that does harm: its argument decides which."""
 
 from __future__ import annotations
 

@@ -7,39 +7,44 @@ import os
 import subprocess
 import sys
 import urllib.request
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from deputize.shared.settings import Settings
+from tests.processes.preloaded import Forked
 from tests.waiting import until_sync
 
 ROOT = Path(__file__).parents[2]
+PROGRAM = "tests.system.stack_user"
 
 
 class User:
-    """A process that uses the stack of ``home``; ``stack`` is what it was told."""
+    """A process that uses the stack of ``home``; ``stack`` is what it has read. ``before`` is what runs its program."""
 
     def __init__(self, home: Path, *said: str, before: tuple[str, ...] = (), **variables: str) -> None:
         self.home = home
-        self.process = subprocess.Popen(
-            [*before, sys.executable, "-m", "tests.system.stack_user", str(home), *said],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | variables,
-        )
+        (given, self._input), (answer, written) = os.pipe(), os.pipe()
+        self._answer = os.fdopen(answer)
+        arguments, environment = [str(home), *said], {**os.environ, **variables}
+        if before:
+            command = [*before, sys.executable, "-m", PROGRAM, *arguments]
+            self.process = subprocess.Popen(command, cwd=ROOT, stdin=given, stdout=written, env=environment)
+        else:
+            self.process = Forked(PROGRAM, arguments, environment, stdin=given, stdout=written)
+        os.close(given)
+        os.close(written)
 
-    @property
+    @cached_property
     def stack(self) -> dict[str, Any]:
-        if not hasattr(self, "_stack"):
-            assert self.process.stdout is not None
-            self._stack = json.loads(self.process.stdout.readline())
-        return self._stack
+        return json.loads(self._answer.readline())
 
     def leave(self) -> None:
-        with self.process:
-            if self.process.poll() is None:
-                self.process.communicate()
+        """Ends its input, and waits until it has ended. Does nothing the second time."""
+        if not self._answer.closed:
+            os.close(self._input)
+            self.process.wait()
+            self._answer.close()
 
     def kill(self) -> None:
         self.process.kill()
@@ -79,7 +84,7 @@ def _command(pid: int) -> str:
 
 
 def child(pid: int, what: str, but: int = 0) -> int:
-    """A process below ``pid`` whose command line says ``what``; 0 for none."""
+    """A process below ``pid`` whose command line has ``what``; 0 for none."""
     return next((found for found, command in family(pid).items() if what in command and found != but), 0)
 
 

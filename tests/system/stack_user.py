@@ -1,6 +1,6 @@
 """A user of this machine's stack: `python -m tests.system.stack_user HOME [NAME=VALUE …]`.
 
-Says what stack it uses as a line of JSON, or why it has none, and uses it until its input ends.
+Prints what stack it uses as a line of JSON, or why it has none, and uses it until its input ends.
 """
 
 from __future__ import annotations

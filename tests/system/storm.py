@@ -21,6 +21,7 @@ from deputize.shared.errors import Unavailable
 from tests.processes.leaks import adopt_orphans, descendants, endless_keys
 from tests.processes.redis_server import RedisProcess
 from tests.runs.fleet import Fleet, open_fleet
+from tests.runs.totals import check_totals
 from tests.system.crashing import WORKER, Counting, check, effects
 from tests.waiting import until
 
@@ -67,6 +68,7 @@ async def rage(
             trouble(fleet, redis, storm, time.monotonic() + seconds, kill_every, restarts, kills),
         )
         await asyncio.gather(*(judge(fleet, counting, storm, id, name) for id, name in ids.items()))
+        await check_totals(fleet.service.store.redis)
         storm.wrong += [f"a key without an end: {key}" for key in endless_keys(redis.url)]
     return storm
 
@@ -74,7 +76,7 @@ async def rage(
 async def hand_over(
     fleet: Fleet, counting: Counting, folder: Path, storm: Storm, number: int, seconds: float
 ) -> dict[str, str]:
-    """In bursts over the whole time, so that whatever falls falls on work under way. Gives names by their ids."""
+    """In bursts over the whole time, so that whatever falls falls on work under way. Returns names by their ids."""
     ids: dict[str, str] = {}
     for name in (f"n{n}" for n in range(number)):
         model = effects(folder, counting, name)

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Reply
+from deputize.worker.models.credentials import Credentials
 from tests.waiting import until_sync
 from tests.worker.models.asking import IMPATIENT, parts_of, retries
 
@@ -76,7 +77,7 @@ def documented() -> Iterator[str]:
 
 async def test_the_documented_overload_inside_a_stream_is_borne(documented: str) -> None:
     endpoint = {"ANTHROPIC_API_KEY": SecretStr("any-test-key"), "ANTHROPIC_BASE_URL": SecretStr(documented)}
-    parts = await parts_of(AnthropicModel("m", endpoint, IMPATIENT), "hello")
+    parts = await parts_of(AnthropicModel("m", Credentials(endpoint), IMPATIENT), "hello")
     await close_models()
     (retry,) = retries(parts)
     assert "overloaded_error" in retry.error

@@ -1,4 +1,4 @@
-"""The steps of the images without an engine: their entry points with the very environment that compose gives them."""
+"""The steps of the images without an engine: their entry points with the very environment that compose sets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def environment(name: str, folder: Path, secrets: dict[str, str], **variables: s
 
 @pytest.fixture
 def guarded_redis(redis_process: RedisProcess) -> str:
-    """The address of a server with a password, as compose's secret says it."""
+    """The address of a server with a password, as compose's secret has it."""
     with redis.Redis.from_url(redis_process.url) as client:
         client.config_set("requirepass", "pw")
     return redis_process.url.replace("unix://", "unix://:pw@", 1)
@@ -81,7 +81,8 @@ def test_an_empty_address_of_the_model_is_the_providers_own(tmp_path: Path) -> N
     given = environment("worker", tmp_path, {"redis_url": "redis://redis", "anthropic_api_key": "key"})
     program = (
         "import asyncio; from deputize.shared.settings import Settings\n"
-        "from deputize.worker.models.endpoint import Credentials, Endpoint\n"
+        "from deputize.worker.models.credentials import Credentials\n"
+        "from deputize.worker.models.endpoint import Endpoint\n"
         "from deputize.worker.models.retry import RetryPolicy\n"
         "async def main():\n"
         "    print(Endpoint(Credentials(Settings.load().model_endpoint), RetryPolicy()).url)\n"
@@ -96,8 +97,8 @@ def test_a_wrong_address_of_the_model_is_named(tmp_path: Path) -> None:
     given = environment("worker", tmp_path, {"redis_url": "redis://redis", "anthropic_api_key": "key"})
     program = (
         "import asyncio; from deputize.shared.settings import Settings\n"
-        "from deputize.worker.models.anthropic import AnthropicModel\n"
-        "async def main(): AnthropicModel('m', Settings.load().model_endpoint)._endpoint()\n"
+        "from deputize.worker.models import open_model\n"
+        "async def main(): open_model('m', Settings.load()).endpoint()\n"
         "asyncio.run(main())"
     )
     done = subprocess.run(
@@ -107,7 +108,7 @@ def test_a_wrong_address_of_the_model_is_named(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert "ANTHROPIC_BASE_URL is 'gateway:8080/'" in done.stderr
+    assert "ANTHROPIC_BASE_URL is 'gateway:8080', but" in done.stderr
 
 
 @pytest.mark.parametrize("place", ["closed", "missing"])
@@ -130,7 +131,7 @@ def test_a_workspace_volume_that_cannot_be_written_is_one_clear_line(
 
 
 def _without_capabilities(*dropped: int) -> None:
-    """Modes stop this process, whoever it is."""
+    """Modes stop this process, whatever its user."""
     for capability in dropped or (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
         ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
@@ -155,7 +156,7 @@ def test_doctor_is_well_inside_the_containers(guarded_redis: str, tmp_path: Path
     for name in ("worker", "orchestrator"):
         secrets = {"redis_url": guarded_redis, "anthropic_api_key": "key", "deputize_token": "t" * 32}
         given = environment(name, tmp_path, secrets)
-        given.pop("DEPUTIZE_URL", None)  # nobody listens there: this is not the container
+        given.pop("DEPUTIZE_URL", None)  # nothing listens there: this is not the container
         (tmp_path / "tmp").chmod(0o755)
         done = subprocess.run(
             [BIN / "deputize", "doctor", "--json"], env=given, cwd=tmp_path, capture_output=True, text=True
@@ -212,7 +213,7 @@ def test_the_dockerfiles_fetch_nothing_but_a_base_image_that_can_be_set() -> Non
         first = "\n".join(lines[: lines.index(bases[1])])
         assert all(f"--mount=type=secret,id={each}," in first for each in ("pip_conf", "ca"))
         assert "\nARG PIP_INDEX_URL\n" in first
-        # whoever runs the image must be able to enter the folder where it starts
+        # any user of the image must be able to enter the folder where it starts
         assert "install --directory --mode=0755 /var/lib/deputize" in "\n".join(lines)
         assert "WORKDIR /var/lib/deputize" in lines
 
@@ -285,7 +286,7 @@ def test_no_variable_of_compose_is_taken_for_a_misspelt_setting(caplog: pytest.L
     assert (caplog.messages, named >= {"DEPUTIZE_PROJECTS", "DEPUTIZE_FLOWER_PORT"}) == ([], True)
 
 
-def test_the_service_reads_the_files_of_runs_where_the_workers_write_them() -> None:
+def test_the_service_reads_the_files_of_runs_where_the_workers_write_them_and_stores_uploads_there() -> None:
     root = service("worker")["environment"]["DEPUTIZE_WORKSPACE_ROOT"]
     assert service("orchestrator")["environment"]["DEPUTIZE_WORKSPACE_ROOT"] == root
     mounted = {
@@ -293,7 +294,7 @@ def test_the_service_reads_the_files_of_runs_where_the_workers_write_them() -> N
         for name in ("orchestrator", "worker")
     }
     assert mounted["orchestrator"]["source"] == mounted["worker"]["source"] == "workspaces"
-    assert (mounted["orchestrator"].get("read_only"), mounted["worker"].get("read_only")) == (True, None)
+    assert [mounted[name].get("read_only") for name in mounted] == [None, None]
     # An empty volume gets the owner and mode of the folder in the image that mounts it first, whichever that is.
     lines = [
         [

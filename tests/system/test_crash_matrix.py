@@ -19,7 +19,7 @@ DEADLINES = {"lease_seconds": 1, "claim_seconds": 3}
 
 
 async def crash_at(fleet: Fleet, counting: Counting, folder: Path, lane: int, seq: int) -> list[str]:
-    """Kills the worker as soon as the event is seen, and says what is wrong with the result."""
+    """Kills the worker as soon as the event is seen, and returns what is wrong with the result."""
     name = f"{lane}-{seq}"
     await fleet.start(name, "--queues", f"victim-{lane}", program=WORKER)
     id = await hand_to(fleet, f"victim-{lane}", model=effects(folder, counting, name), tools=["*"])

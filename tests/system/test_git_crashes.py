@@ -35,9 +35,11 @@ HELD: dict[str, Literal["before", "after", ""]] = {"cloning": "", "pushing": "be
 async def crashed(
     fleet: Fleet, server: GitServer, folder: Path, name: str, moment: Callable[[], object] | str
 ) -> tuple[ToolAgentResult, list[str]]:
-    """Kills the worker at the moment, or the event of that type, and gives the result of the next one."""
+    """Kills the worker at the moment, or the event of that type, and returns the result of the next one."""
     await fleet.start(name, "--queues", name, program=WORKER)
-    model = script(folder, [call("bash", command="echo two >> app.py; git commit -qam mine || true")], [say("done")])
+    # Killed during the first call, the next worker does not repeat it; then the second one does its work.
+    work = call("bash", command="grep -q two app.py || echo two >> app.py; git commit -qam mine || true")
+    model = script(folder, [work], [work], [say("done")])
     workspace = {"kind": "git", "url": server.url("o/r.git")}
     deliver = {"branch": f"of-{name}", "pullRequest": {"title": name}}
     id = await hand_to(fleet, name, model=model, workspace=workspace, deliver=deliver, verify=[CHECK])
@@ -59,7 +61,7 @@ async def crashed(
 
 
 def prepare(server: GitServer, api: GithubApi, name: str) -> Callable[[], object] | str:
-    """Makes the host wait at the moment of that name; gives what tells that it is there."""
+    """Makes the host wait at the moment of that name. Returns how to see that it is there."""
     server.hold, server.held, server.hold_push = None, threading.Event(), ""
     api.hold, api.held = None, threading.Event()
     if name in HELD:

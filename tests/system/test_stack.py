@@ -24,6 +24,8 @@ from tests.system.stack_processes import User, child, family, gone, ready, setti
 from tests.waiting import until_sync
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+NO_WORKERS = "workers=0"
+"""Half of the CPU time of a stack's start is the worker's."""
 
 
 @pytest.fixture
@@ -98,12 +100,12 @@ def test_the_services_own_connections_are_bounded(shared: User) -> None:
 
 
 def test_of_many_who_start_a_stack_at_once_one_does(use: Callable[..., User]) -> None:
-    users = [use() for _ in range(4)]
+    users = [use(NO_WORKERS) for _ in range(4)]
     assert len({user.stack["pid"] for user in users}) == 1
 
 
 def test_a_killed_user_leaves_no_lock(use: Callable[..., User]) -> None:
-    user = use()
+    user = use(NO_WORKERS)
     members = family(user.stack["pid"])
     user.kill()
     gone(members, timeout=10)
@@ -116,7 +118,7 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_user_starts_anew(use:
     assert len(members) >= 5  # itself, Redis, the API and two workers
     os.kill(user.stack["pid"], signal.SIGKILL)
     gone(members)
-    next_one = use()
+    next_one = use(NO_WORKERS)
     assert next_one.stack["pid"] != user.stack["pid"]
     assert ready(next_one.stack)
 
@@ -163,20 +165,20 @@ def _answer(client: redis.Redis) -> object:
 
 
 def test_data_is_kept_from_one_stack_to_the_next(use: Callable[..., User]) -> None:
-    user = use()
+    user = use(NO_WORKERS)
     with redis.Redis.from_url(user.stack["redis_url"]) as client:
         client.set("deputize:test:kept", "yes")
     members = family(user.stack["pid"])
     user.leave()
     gone(members, timeout=10)
-    with redis.Redis.from_url(use().stack["redis_url"]) as client:
+    with redis.Redis.from_url(use(NO_WORKERS).stack["redis_url"]) as client:
         assert client.get("deputize:test:kept") == b"yes"
 
 
 def test_a_stack_in_the_foreground_stops_with_its_supervisor_and_refuses_a_second_one(use: Callable[..., User]) -> None:
     supervisor = use("foreground=yes", "port=0")
     members = family(supervisor.stack["pid"])
-    assert use().stack == supervisor.stack
+    assert use(NO_WORKERS).stack == supervisor.stack
     refused = use("foreground=yes").stack
     assert refused["error"] == "Misconfigured"
     assert supervisor.stack["url"] in refused["message"]
@@ -204,5 +206,5 @@ def test_a_stack_needs_no_network(use: Callable[..., User]) -> None:
     offline = (str(bwrap), "--dev-bind", "/", "/", "--unshare-net", "--")
     if subprocess.run([*offline, "true"], capture_output=True).returncode != 0:
         pytest.skip("this machine gives no network namespace")
-    stack = use(before=offline).stack
+    stack = use(NO_WORKERS, before=offline).stack
     assert "url" in stack

@@ -21,7 +21,7 @@ KILLED_AT = (5, 11, 17)
 
 
 async def steer(fleet: Fleet, id: str) -> int:
-    """Sends two messages at each event of a turn; gives how many were accepted."""
+    """Sends two messages at each event of a turn. Returns how many were accepted."""
     accepted = 0
     async with aclosing(fleet.service.follow(id)) as events:
         async for envelope in events:

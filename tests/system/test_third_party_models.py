@@ -20,6 +20,7 @@ from deputize.worker.conversation import Conversation
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Call, Model, Reply, Retrying, TextPart, ThinkingPart
+from deputize.worker.models.credentials import Credentials
 from deputize.worker.models.retry import RetryPolicy
 from deputize.worker.tools.base import ToolResult
 from tests.network.plain_http import PLAIN_HTTP
@@ -44,7 +45,7 @@ async def connections() -> AsyncIterator[None]:
 
 def at(url: str, patience: RetryPolicy = QUICK) -> AnthropicModel:
     endpoint = {"ANTHROPIC_API_KEY": SecretStr("any-test-key"), "ANTHROPIC_BASE_URL": SecretStr(url)}
-    return AnthropicModel("claude-sonnet-5-5", endpoint, patience)
+    return AnthropicModel("claude-sonnet-5-5", Credentials(endpoint), patience)
 
 
 async def converse(model: Model, task: str) -> tuple[list[Reply], Conversation]:

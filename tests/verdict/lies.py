@@ -1,4 +1,4 @@
-"""Lies: runs whose work is not done, and that see to it that a check says otherwise. None may come out as verified.
+"""Lies: runs whose work is not done, and that see to it that a check passes. None may come out as verified.
 
 The names begin with the number of the trick, from the literature on reward hacking, that each plays. What fails before
 and after with the same tests is not refuted, only not proven.

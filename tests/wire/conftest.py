@@ -1,6 +1,6 @@
 """Golden files: what the outside sees, word for word.
 
-A test that fails here says that the contract changed. If that is meant, change the contract with it and write the
+A test that fails here means that the contract changed. If that is meant, change the contract with it and write the
 files anew:
 
     pytest tests/wire --rewrite-golden

@@ -171,6 +171,11 @@ WORKER = WorkerCard(
     usage=USAGE,
     version="1.0.0",
 )
+METRICS = """\
+# HELP deputize_queue_depth Delegations that a worker may claim.
+# TYPE deputize_queue_depth gauge
+deputize_queue_depth 3
+"""
 STREAM = "".join(f"id: {each.seq}\nevent: {each.event.type}\ndata: {each.to_json()}\n\n" for each in EVENTS)
 
 ACCEPTED = {"202": QUEUED, "200": QUEUED}
@@ -221,6 +226,8 @@ EXAMPLES: dict[str, Any] = {
     "list_audit_entries": {"200": AuditPage(items=[ENTRY])},
     "list_tools": {"200": [TOOL]},
     "list_workers": {"200": [WORKER]},
+    "get_metrics": {"200": METRICS},
+    "drain_worker": {"202": WORKER},
     "check_liveness": {"200": Alive()},
     "check_readiness": {"200": Ready(workers=1, version="1.0.0")},
     "text/event-stream": STREAM,

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what it says, and that it is true."""
+"""The OpenAPI document: what it has, and that it is true."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.processes.ordinary_user import become_ordinary
 
 
 def in_child(work: Callable[[], Any], *, ordinary: bool = False) -> Any:
-    """What ``work`` gives, as JSON, from a child that stays this user or becomes an ordinary one.
+    """What ``work`` returns, as JSON, from a child that stays this user or becomes an ordinary one.
 
     Fails the test with the child's traceback.
     """
@@ -44,6 +44,6 @@ def in_child(work: Callable[[], Any], *, ordinary: bool = False) -> Any:
 
 
 def need_root() -> None:
-    """Skips what only root can show, and says so."""
+    """Skips what only root can show, with that reason."""
     if os.geteuid() != 0:
         pytest.skip(f"SKIPPED for want of root: this user is {os.geteuid()}")

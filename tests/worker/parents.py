@@ -15,7 +15,7 @@ COST = (1000 * 1.0 + 200 * 5.0) / 1e6
 
 
 async def run(bench: Bench, **fields: Any) -> str:
-    """Carries out a parent to its end, and gives its id."""
+    """Carries out a parent to its end. Returns its id."""
     id, running = await begin(bench, **fields)
     await running
     return id

@@ -1,4 +1,4 @@
-"""Attempts: only lost workers count, progress forgives them, and whoever gives a run up still tells the facts."""
+"""Attempts: only lost workers count, progress forgives them, and a run that is given up still has its facts."""
 
 from __future__ import annotations
 

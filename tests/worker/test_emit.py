@@ -32,7 +32,7 @@ SECRET = "sk-very-secret-value"
 
 
 class Voice:
-    """An emitter of a claimed run, with everything it says on the channel."""
+    """An emitter of a claimed run, with everything it publishes on the channel."""
 
     def __init__(self, store: RunStore, pipe: Pipe, claim: Claim, heard: Any) -> None:
         self.store, self.claim, self.heard = store, claim, heard
@@ -380,7 +380,7 @@ async def test_a_lost_lease_is_told_once_and_nothing_is_sent_after_it(withheld: 
     pipe, emitter, fenced = withheld
     for turn in (1, 2):
         emitter.emit(TurnStarted(turn=turn))
-        emitter.emit(Heartbeat(turn=turn, tool_calls=0, elapsed_ms=5))  # sends what was said before it
+        emitter.emit(Heartbeat(turn=turn, tool_calls=0, elapsed_ms=5))  # sends what was emitted before it
     for answer in pipe.answers:
         answer.set_result("fenced")
     await until(lambda: fenced)

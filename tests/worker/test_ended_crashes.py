@@ -12,6 +12,7 @@ import pytest
 from deputize.shared.request import DelegationRequest
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.runs.cut import carry_out_cut
+from tests.runs.totals import check_totals
 
 LOOK = call("bash", command="echo x > a.txt")
 NO_MORE = "Nothing more to say."
@@ -47,3 +48,4 @@ async def test_a_run_killed_between_any_two_writes_ends_as_its_model_did(
         if not was_cut:
             break
     assert writes > len(turns) + 1
+    assert (await check_totals(bench.store.redis))["deputize_leases_lost_total",] == writes - 1

@@ -19,6 +19,7 @@ from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.runs.cut import carry_out_cut
 from tests.runs.held import post
 from tests.runs.receipts import check_receipts
+from tests.runs.totals import check_totals
 from tests.worker.run_history import answered_once, history_of
 
 
@@ -91,3 +92,4 @@ async def test_a_run_killed_between_any_two_writes_reads_each_message_once(
         if not was_cut:
             break
     assert writes > len(turns)
+    await check_totals(posting.store.redis)

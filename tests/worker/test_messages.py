@@ -191,16 +191,19 @@ async def test_a_message_whose_notification_was_lost_is_noticed_by_the_next_writ
 
 async def test_what_is_sent_while_a_run_ends_is_in_its_result_or_refused(bench: Bench) -> None:
     model = provide(bench, HeldModel(DONE))
-    for _ in range(5):
+    for run in range(1, 6):
         id = await accepted(bench, limits=Limits(max_turns=1))
         async with under_way(bench, id):
+            await model.asked(run)
+            (first,) = await steer(bench, id, "after the last turn has begun")
             model.release()
             await until(lambda id=id: _is_refused(bench, id))
-        assert await check_receipts(bench.store, id) <= MAX_UNREAD  # full where the run takes long to end
+        assert await check_receipts(bench.store, id) == 0
+        assert (await bench.result(id)).undelivered[0].message_id == first
 
 
 async def _is_refused(bench: Bench, id: str) -> bool:
-    """Sends messages until one is refused because the work has ended; gives whether it was."""
+    """Sends messages until one is refused because the work has ended. Returns whether it was."""
     try:
         while True:
             await post(bench.store, id, "message.")

@@ -246,7 +246,7 @@ async def test_a_line_that_only_reads_asks_nothing_and_runs_programs_of_the_syst
     assert (await read_by_model(asking, id)).split() == ["/.guard/bin/git", "/usr/bin/ls"]
 
 
-# Requests of children reach whoever follows their parents.
+# Requests of children reach those who follow their parents.
 
 
 def two_levels(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""What a model is told at the start: who it is, which guidance there is, and the work in the caller's words."""
+"""What a model reads at the start: who it is, which guidance there is, and the work in the caller's words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.runs.skills import write_skill
 
 
 def test_the_same_words_are_the_same_object() -> None:
-    """Models encode what they are told once for all runs, by identity."""
+    """Models encode their instructions once for all runs, by identity."""
     assert system_prompt("/workspace") is system_prompt("/workspace")
     assert "get_skill" not in system_prompt("/workspace")
 

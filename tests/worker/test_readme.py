@@ -8,10 +8,12 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from deputize.shared.settings import Settings, ToolSettings
+from deputize.shared.settings import ModelSettings, Settings, ToolSettings
+from deputize.shared.settings.models import Lack, Platform
 from deputize.worker.mcp.config import Config
 from deputize.worker.policy.explanation import try_examples
 from deputize.worker.policy.matchers import MATCHERS
@@ -52,6 +54,16 @@ def tool_of(source: str, folder: Path) -> AnyTool:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.CountWords()
+
+
+def test_the_models_it_shows_are_tables_and_every_key_and_platform_is_named(tmp_path: Path) -> None:
+    (tmp_path / "deputize.toml").write_text(block("Models", "toml"))
+    models = Settings.load(tmp_path / "deputize.toml", environ={}).models
+    assert {name: table.platform for name, table in models.items()} == {"house": "anthropic", "rock": "bedrock"}
+    assert models["house"].model_fields_set == {*ModelSettings.model_fields}
+    rows = re.findall(r"^\| `([\w-]+)` \|", section("Models"), re.MULTILINE)
+    assert rows == ["platform", *get_args(Platform)]
+    assert [lack for lack in get_args(Lack) if f'"{lack}"' not in section("Models")] == []
 
 
 @pytest.mark.requirement("S003-045")

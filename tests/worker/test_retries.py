@@ -19,6 +19,7 @@ from deputize.shared.settings import Settings
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Turn, call, refuse, stall, text
 from tests.runs.bench import Bench, open_bench
+from tests.runs.totals import check_totals
 from tests.waiting import until
 
 LOOKS, WRITES = Turn([call("glob", pattern="*")]), Turn([call("write_file", path="a.txt", content="x")])
@@ -72,6 +73,8 @@ async def test_a_failed_run_begins_again_under_its_id_with_fresh_files_and_its_c
     assert (len(usages), result.usage.output_tokens) == (5, sum(usage.output_tokens for usage in usages))
     steps = [envelope.event.step.id for envelope in kept if isinstance(envelope.event, StepStarted)]
     assert len(steps) == len({*steps}) == 4
+    totals = await check_totals(retried.bench.store.redis)
+    assert totals["deputize_run_retries_total", "model_unavailable"] == 1
 
 
 async def test_the_last_failure_is_the_result_and_the_delays_grow(retried: Retried) -> None:

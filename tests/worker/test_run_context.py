@@ -1,4 +1,4 @@
-"""A run that waits gives its one slot back, however many things it waits for."""
+"""A run that waits releases its one slot, however many things it waits for."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ async def test_a_run_waits_once_however_many_waits_it_has() -> None:
             seen.append((slots.free, (await store.get(claim.id)).status))
 
         async def stopped() -> None:
-            with run.waiting():
+            with run.waiting("permission"):
                 await look()
                 raise ValueError("stopped")
 
         for _ in range(2):
-            with run.waiting():
+            with run.waiting("permission"):
                 await look()
                 with pytest.raises(ValueError, match="stopped"):
                     await stopped()

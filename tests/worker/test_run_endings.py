@@ -1,4 +1,4 @@
-"""What a run makes of the end of a reply: what it asks, what it executes, and what its result says."""
+"""What a run makes of the end of a reply: what it asks, what it executes, and what its result has."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ async def test_the_longest_reply_is_a_setting(redis_url: str, tmp_path: Path) ->
     assert [each.body["max_tokens"] for each in fake.journal] == [4000]
 
 
-# A reply without a word is no success: the model is asked once more, and then the run fails and says why.
+# A reply without a word is no success: the model is asked once more, and then the run fails with the reason.
 
 
 NOTHING: list[list[dict[str, Any]]] = [[], [text("")], [text(" \n\t")], [thinking("Done, I think.")]]

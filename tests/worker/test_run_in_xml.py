@@ -139,7 +139,7 @@ async def real_bench(fake: FakeModel, redis_url: str, home: Path) -> AsyncIterat
 
 
 async def test_a_run_that_lost_its_worker_goes_on_with_the_same_words(redis_url: str, tmp_path: Path) -> None:
-    """Over HTTP: the endpoint takes back what it said only if it, and all before it, is as it was."""
+    """Over HTTP: the endpoint takes back its own reply only if it, and all before it, is as it was."""
     bare = "<tool_call><name>write_file</name><params><path>a.txt</path><content>a & b</content></params></tool_call>"
     turns = [[thinking("hm"), text(f"First. {bare}")], [text(spelled(BLOCK)["text"])], [text("Done.")]]
     async with (

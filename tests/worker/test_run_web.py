@@ -1,4 +1,4 @@
-"""Whole runs that use the web: what the policy lets through, and what the model is told where it does not."""
+"""Whole runs that use the web: what the policy lets through, and what the model reads where it does not."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Price
 from deputize.worker.models.caching import FIVE_MINUTES, Retention
+from deputize.worker.models.credentials import Credentials
 from deputize.worker.prompt import first_message
 from deputize.worker.run_context import RunContext
 from deputize.worker.task import carry_out
@@ -213,7 +214,7 @@ async def calls_of(fake: FakeModel, clock: Clock) -> AsyncGenerator[tuple[ModelC
         run = RunContext.of(claim, emit)
         calls = ModelCalls(
             run=run,
-            model=AnthropicModel("claude-sonnet-5-5", endpoint),
+            model=AnthropicModel("claude-sonnet-5-5", Credentials(endpoint)),
             system="A rule of the system prompt. " * 200,
             tools=(),
             conversation=Conversation(task=first_message(TASK)),

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.delegation import TerminationReason
+from deputize.shared.errors import ErrorType
 from deputize.shared.events import RunStarted
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.disk import prune
@@ -18,6 +20,7 @@ from deputize.worker.task import carry_out
 from tests.processes.redis_server import RedisProcess
 from tests.runs.bench import Bench, call, open_bench, say
 from tests.runs.nesting import begin, by_task, children_of, delegate, the_child_of
+from tests.runs.toolbench import ImmediateSubagents, Toolbench
 from tests.waiting import until
 from tests.worker.parents import COST, HOLD, PRICE, SPENT, WRITE, run
 
@@ -90,6 +93,24 @@ async def test_a_child_that_failed_is_a_failed_step_with_its_report(busy: Bench,
     assert step.tool_agent_result["success"] is False
     assert "No more." in (await busy.answers(id))[0]
     assert (await busy.result(id)).success
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        (TerminationReason.COMPLETED, None),
+        *((reason, ErrorType.CANCELLED) for reason in (TerminationReason.CANCELLED, TerminationReason.WRAPPED_UP)),
+        *((TerminationReason(reason), ErrorType.LIMIT_REACHED) for reason in ("max_turns", "max_tool_calls", "budget")),
+        (TerminationReason.TIMEOUT, ErrorType.TIMEOUT),
+        *((TerminationReason(reason), ErrorType.EXECUTION_FAILED) for reason in ("error", "worker_lost", "refused")),
+    ],
+)
+async def test_why_a_child_ended_is_the_kind_of_the_error(
+    bare_desk: Toolbench, reason: TerminationReason, kind: ErrorType | None
+) -> None:
+    bare_desk.subagents = ImmediateSubagents(reason)
+    result = await bare_desk.call("call_subagent", task="the piece")
+    assert (result.error_type, "the piece" in result.for_model) == (kind, True)
 
 
 @pytest.mark.requirement("S003-038")

@@ -92,7 +92,7 @@ async def test_an_event_among_the_arguments_is_set_when_the_caller_is_cancelled(
 
 
 class Busy:
-    """Work that goes on until it is told to stop; knows how many of it went on at once."""
+    """Work that goes on until it is stopped; knows how many of it went on at once."""
 
     def __init__(self) -> None:
         self.go = Event()

@@ -1,4 +1,4 @@
-"""Typed output: a run that was given a schema ends with valid data, or its result says that there is none."""
+"""Typed output: a run that was given a schema ends with valid data, or its result shows that there is none."""
 
 from __future__ import annotations
 

@@ -253,6 +253,7 @@ class Watchdog(threading.Thread):
 
 
 logger = logging.getLogger(__name__)
+DRAIN_SIGNAL = signal.SIGUSR2
 
 Service = Callable[["AsyncPool"], AbstractAsyncContextManager[Any]]
 
@@ -285,6 +286,8 @@ class AsyncPool(BasePool):
         self._numbers = itertools.count(1)
         self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._hub: Any = None
+        self.draining = False
+        """Whether the worker takes no more jobs, and stays without any until it is stopped."""
         self._waiting = 0
         self._peak = 0
         self._closed = False
@@ -408,6 +411,10 @@ class AsyncPool(BasePool):
             yield
         finally:
             self._waiting -= 1
+
+    def drain(self) -> None:
+        """Asks the worker to take no more jobs and to hand its own over."""
+        os.kill(os.getpid(), DRAIN_SIGNAL)
 
     def _run_loop(self) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -27,7 +27,7 @@ from redis.exceptions import RedisError
 from ...shared.errors import DeputizeError
 from ...shared.log import log
 from ...shared.redis_access import explained
-from .pool import CLEANUP_SECONDS, AsyncPool
+from .pool import CLEANUP_SECONDS, DRAIN_SIGNAL, AsyncPool
 
 SECONDS = 1.0
 """The time between two progress messages of a run."""
@@ -147,36 +147,66 @@ class WorkerProcess(Worker):
 
 
 class Stopper(threading.Thread):
-    """Waits for a stop signal, then for the jobs."""
+    """Waits for a stop signal, then for the jobs. With ``DRAIN_SIGNAL`` the jobs end, too, and the worker stays."""
 
     def __init__(self, worker: WorkerProcess, soft_seconds: float) -> None:
         super().__init__(name="stopper", daemon=True)
         self._worker = worker
         self._pool = worker.pool
         self._soft_seconds = soft_seconds
+        self._stops = self._drains = False
         # Signals arrive as bytes in this pipe: written by the interpreter itself, outside of any lock.
         self._asked, asked = os.pipe()
         os.set_blocking(asked, False)
         signal.set_wakeup_fd(asked, warn_on_full_buffer=False)
-        for number in STOP_SIGNALS:
+        for number in (*STOP_SIGNALS, DRAIN_SIGNAL):
             signal.signal(number, _nothing_more)
 
     def run(self) -> None:
-        while not self._asked_again(None):
-            pass
+        while not self._stops:
+            self._asked_again(None)
+            if self._drains and not self._pool.draining and not self._stops:
+                self._drain()
         logger.info("asked to stop; %d jobs have %.0f s to end", self._pool.running, self._soft_seconds)
-        if not self._jobs_end_within(self._soft_seconds):
+        self._end_jobs(self._soft_seconds)
+        state.should_terminate = 0  # not None: that is the exit code
+        self._pool.call_soon_in_consumer(_nothing_more)
+
+    def _drain(self) -> None:
+        logger.info("asked to drain; %d jobs have %.0f s to end", self._pool.running, self._soft_seconds)
+        self._pool.draining = True
+        cancelled = threading.Event()
+
+        def consume_no_more() -> None:
+            # Deselected, too: with a new connection to Redis Celery would consume the queues again.
+            queues = self._pool.app.amqp.queues
+            queues.deselect([*queues.consume_from])
+            self._take_no_more()
+            cancelled.set()
+
+        while not (cancelled.is_set() or self._stops):  # until then tickets become jobs
+            self._pool.call_soon_in_consumer(consume_no_more)  # again where the consumer was just starting
+            self._asked_again(0.1)
+        self._end_jobs(0 if self._stops else self._soft_seconds)
+        logger.info("drained; the worker stays without jobs until it is stopped")
+
+    def _end_jobs(self, seconds: float) -> None:
+        """Lets the jobs end by themselves for so long, then hands over the others."""
+        if not self._jobs_end_within(seconds):
             # Celery announces their state; it can do so only while it is connected to Redis.
             self._pool.call_soon_in_consumer(self._worker.consumer.cancel_active_requests)
             self._pool.cancel_all()
             self._jobs_end_within(2 * CLEANUP_SECONDS)
-        state.should_terminate = 0  # not None: that is the exit code
-        self._pool.call_soon_in_consumer(_nothing_more)
 
     def _asked_again(self, seconds: float | None) -> bool:
+        """Waits for a signal. Returns whether it is one to stop."""
         if not select.select([self._asked], [], [], seconds)[0]:
             return False
-        return any(number in STOP_SIGNALS for number in os.read(self._asked, 64))
+        heard = os.read(self._asked, 64)
+        self._drains = self._drains or DRAIN_SIGNAL in heard
+        asked = any(number in STOP_SIGNALS for number in heard)
+        self._stops = self._stops or asked
+        return asked
 
     def _jobs_end_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -247,7 +247,7 @@ class EndpointWait:
         if self._since is None:
             self._since = time.monotonic()
             self.emit(Waiting(why="rate", detail=error))
-            self.set_fields({"status": Status.WAITING.value})
+            self.set_fields({"status": Status.WAITING.value, "why": "rate"})
         self._keep()
 
     def _resume(self) -> None:

@@ -141,16 +141,16 @@ class Leases:
 
     async def hear_cancels(self) -> None:
         """Listens for cancel requests. A missed one is found at the next renewal."""
-        async with self.bus.listen(CANCEL) as inbox:
+        async with self.bus.listen(CANCEL) as listener:
             while True:
-                id = await inbox.get()
+                id = await listener.get()
                 if id is not None and id in self._held:
                     self._held[id].signal.set(StopReason.CANCELLED)
 
     async def hear_messages(self) -> None:
         """Listens for messages to runs. A missed one is found by the answer of the run's next write."""
-        async with self.bus.listen(MESSAGES) as inbox:
+        async with self.bus.listen(MESSAGES) as listener:
             while True:
-                id = await inbox.get()
+                id = await listener.get()
                 if id is not None and id in self._held:
                     self._held[id].signal.message()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from collections import deque
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +19,7 @@ from ...shared.errors import DeputizeError
 from ...shared.fleet import ANNOUNCE_SECONDS, Fleet, ToolCard, WorkerCard, own_version
 from ...shared.log import log
 from ...shared.masking import SecretMask
+from ...shared.runs.keys import DRAIN
 from ...shared.wire import now
 from ..sandbox.bubblewrap import Bubblewrap, NoSandbox
 from ..sandbox.environment import MOUNT, owner
@@ -27,6 +30,9 @@ from ..toolkit.sources import ToolSourceContext
 from ..tools.base import AnyTool
 from ..workspace.files import Files
 from .lease import Leases
+
+LAG_SECONDS = 0.1
+"""The time between two looks at how late the event loop is."""
 
 
 @dataclass(slots=True)
@@ -39,9 +45,14 @@ class WorkerStatus:
     """What the runs of the worker's own sandbox may have."""
     leases: Leases
     fleet: Fleet
+    drain: Callable[[], None] = lambda: None
+    """Lets the process take no more runs and hand over those it has."""
+    draining: Callable[[], bool] = lambda: False
+    """Returns whether it does."""
     usage: Usage = field(default_factory=Usage)
     """That of the model calls of all runs so far."""
     _started: datetime = field(default_factory=now)
+    _lags: deque[float] = field(default_factory=lambda: deque[float](maxlen=60 // ANNOUNCE_SECONDS))
     _source_tools: list[ToolCard] = field(default_factory=list[ToolCard])
     """The tools that the sources offered at this worker's start."""
 
@@ -59,14 +70,23 @@ class WorkerStatus:
             model=self.offered.settings.model,
             sandbox=self.offered.sandbox_problem,
             tools=[*(tool.name for tool in self.offered.tools), *(card.name for card in self._source_tools)],
+            loop_lag_seconds=max(self._lags, default=0.0),
             usage=self.usage,
             version=own_version(),
+            draining=self.draining(),
         )
 
     async def announce_forever(self) -> None:
         while True:
             await self._announce()
-            await asyncio.sleep(ANNOUNCE_SECONDS)
+            self._lags.append(await loop_lag(ANNOUNCE_SECONDS))
+
+    async def hear_drain(self) -> None:
+        """Listens for requests to drain."""
+        async with self.leases.bus.listen(DRAIN) as listener:
+            while True:
+                if await listener.get() == self.name:
+                    self.drain()
 
     async def announce_sources(self) -> None:
         """Lists once what the tool sources offer, and announces that, too.
@@ -102,6 +122,16 @@ class WorkerStatus:
         with suppress(OSError):
             self._liveness_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._liveness_file.touch(mode=0o600)
+
+
+async def loop_lag(seconds: float) -> float:
+    """Returns, after so many seconds, the longest time by which the event loop was late meanwhile."""
+    loop, longest = asyncio.get_running_loop(), 0.0
+    end = loop.time() + seconds
+    while (begun := loop.time()) < end:
+        await asyncio.sleep(LAG_SECONDS)
+        longest = max(longest, loop.time() - begun - LAG_SECONDS)
+    return round(longest, 4)
 
 
 @lru_cache(maxsize=8)

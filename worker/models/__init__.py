@@ -17,12 +17,13 @@ MODELS: Mapping[str, str] = {
 
 
 def open_model(name: str, settings: Settings) -> Model:
-    """Returns the model ``scripted``, ``scripted:FILE``, ``anthropic:NAME``, or, for any other NAME, the endpoint's.
+    """Returns the model ``scripted``, ``scripted:FILE``, ``anthropic:NAME``, that of a table NAME, or the endpoint's.
 
-    Raises Misconfigured where a script cannot be read. An unknown model name fails at the first reply.
+    Raises Misconfigured for a script that cannot be read, and for a table that cannot be used. An unknown model name
+    fails at the first reply.
     """
     kind, _, argument = name.partition(":")
-    if kind not in MODELS or (kind == "anthropic" and not argument):
+    if name in settings.models or kind not in MODELS or (kind == "anthropic" and not argument):
         kind, argument = "anthropic", name
     module, _, class_name = MODELS[kind].partition(":")
     return getattr(import_module(module), class_name).open(argument, settings)

@@ -5,25 +5,24 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import cache, lru_cache
-from importlib import import_module
 from importlib.resources import files
 from typing import Any, Self
 
 import aiohttp
 import httpx2
-from pydantic import SecretStr
 
 from ...shared.errors import ContextFull, ModelUnavailable
 from ...shared.settings import ModelPrice, Settings
 from ...shared.text import visible
 from ..web.dial import trust_store
-from .base import Part, Price, Prompt, Retrying
+from .base import Part, Price, Prompt, Retrying, undated
 from .caching import encode_prefix, with_breakpoints
-from .endpoint import CHUNK_BYTES, Credentials, Endpoint, drain, endpoint_of
+from .credentials import Credentials, Names
+from .endpoint import Body, Endpoint, drain, endpoint_of
 from .retry import (
     Failure,
     RetryPolicy,
@@ -38,7 +37,8 @@ from .stream import BYTES_PER_TOKEN, EventDecoder, ReplyAssembler
 
 ADAPTIVE_THINKING = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but omit it from the reply unless it is requested, with the text between calls."""
-_DATE = re.compile(r"(?<=.)-\d{8}\Z")
+_OF_BEDROCK = re.compile(r"\A([a-z]+\.)?anthropic\.")
+"""How Amazon Bedrock's names of the models begin."""
 _WINDOWS = (
     (re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5(-|$)"), 1_000_000),
     (re.compile(r"claude-"), 200_000),
@@ -48,7 +48,7 @@ DEFAULT_WINDOW = 128_000
 
 
 class AnthropicModel:
-    """One model of one endpoint. ``variables`` are those of the SDK (``ANTHROPIC_API_KEY``, …) with their values.
+    """One model of one endpoint. ``lacks``: what that cannot do, so that it is not asked for it.
 
     Shared by all runs of a process, on any event loop; connections are shared by all models of an endpoint.
     """
@@ -56,33 +56,44 @@ class AnthropicModel:
     def __init__(
         self,
         name: str,
-        variables: Mapping[str, SecretStr],
+        credentials: Credentials,
         retry_policy: RetryPolicy | None = None,
         *,
         prices: Mapping[str, ModelPrice] | None = None,
         cache_diagnostics: bool | None = None,
+        lacks: Collection[str] = (),
     ) -> None:
         self.name = name
+        self._known_name = _OF_BEDROCK.sub("", name)
+        self._lacks = lacks
         self._prices = prices or {}
         self._cache_diagnostics = cache_diagnostics
         self._most_output = sys.maxsize
         """The model's maximum of output tokens, as far as the endpoint has named it when it refused a request."""
         self._retry_policy = retry_policy or RetryPolicy()
-        self._credentials = Credentials(variables)
+        self._credentials = credentials
         self.endpoint_id = self._credentials.digest(name)
 
     @classmethod
     def open(cls, name: str, settings: Settings) -> Self:
-        """Returns the model of that name at the configured endpoint. The first call blocks; run it in a thread."""
+        """Returns the model of that table, or of that name at the configured endpoint.
+
+        The first call blocks; run it in a thread. Raises Misconfigured for a table that cannot be used.
+        """
         trust_store()
-        if Credentials(settings.model_endpoint).token is None:
-            import_module("anthropic")
+        table, credentials = settings.table_of(name), Credentials.of(settings, name)
+        if credentials.uses_sdk:
+            from .platforms import prepare
+
+            prepare(credentials)
+        model = table.model or name
         return cls(
-            name,
-            settings.model_endpoint,
+            model,
+            credentials,
             RetryPolicy(seconds=settings.model_retry_seconds),
-            prices=settings.prices,
+            prices={**settings.prices, **({model: table.price} if table.price else {})},
             cache_diagnostics=settings.cache_diagnostics,
+            lacks=table.lacks,
         )
 
     def price(self) -> Price | None:
@@ -91,7 +102,7 @@ class AnthropicModel:
 
     def window(self) -> int:
         """Returns the context window in tokens, replies included."""
-        return next((tokens for name, tokens in _WINDOWS if name.match(self.name)), DEFAULT_WINDOW)
+        return next((tokens for name, tokens in _WINDOWS if name.match(self._known_name)), DEFAULT_WINDOW)
 
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part, None]:
         """Yields deltas in order, then exactly one Reply; a Retrying for each temporary failure that is retried.
@@ -99,7 +110,7 @@ class AnthropicModel:
         Raises ModelUnavailable for a permanent failure, and where retries did not succeed in time. Closing the
         iterator, or cancelling the task that reads it, closes the HTTP stream immediately.
         """
-        endpoint = self._endpoint()
+        endpoint = self.endpoint()
         prompt = replace(prompt, max_output_tokens=min(prompt.max_output_tokens, self._most_output))
         retries = RetryState(self._retry_policy)
         while True:
@@ -109,9 +120,9 @@ class AnthropicModel:
             failure = Failure("the stream was cut before the message's end", retryable=True)
             try:
                 async with endpoint.post(body) as response:
-                    await _check_response(response, self.name, endpoint.url)
-                    decoder = EventDecoder()
-                    async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+                    await check_response(response, self.name, endpoint.url, self.names)
+                    decoder, stream = EventDecoder(), Body(response, self._retry_policy.end_timeout)
+                    while chunk := await stream.read(is_complete=bool(assembler.stop_reason)):
                         for part in assembler.feed(decoder.feed(chunk)):
                             yield part
                         if assembler.failure:
@@ -146,16 +157,28 @@ class AnthropicModel:
         self._most_output = most if lasting else self._most_output
         return replace(prompt, max_output_tokens=most)
 
-    def _endpoint(self) -> Endpoint:
+    @property
+    def names(self) -> Names:
+        return self._credentials.names
+
+    @property
+    def thinks(self) -> bool:
+        """Whether it is asked to think."""
+        return "thinking" not in self._lacks and ADAPTIVE_THINKING.match(self._known_name) is not None
+
+    def endpoint(self) -> Endpoint:
+        """Returns the running event loop's client. Raises ModelUnavailable where it cannot be used."""
         try:
             endpoint = endpoint_of(self._credentials, self._retry_policy)
         except (httpx2.InvalidURL, ValueError) as error:
             reason = self._credentials.masked(str(error))
-            raise ModelUnavailable(f"the model's endpoint is misconfigured: {reason}") from None
+            of = f" of {self.names.table}" if self.names.table else ""
+            raise ModelUnavailable(f"the model's endpoint{of} is misconfigured: {reason}") from None
         if not endpoint.has_credentials:
             raise ModelUnavailable(
                 f"no credentials for {endpoint.url}. Set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN), or "
                 "ANTHROPIC_BASE_URL for an endpoint that needs none; DEPUTIZE_MODEL=scripted needs no endpoint."
+                + self.names.others
             )
         return endpoint
 
@@ -170,7 +193,7 @@ class AnthropicModel:
         return ModelUnavailable(
             f"model {self.name} at {url} did not answer for {retries.failed_seconds:.0f} s, after {retries.tries} "
             f"{'try' if retries.tries == 1 else 'tries'}; the last one: {with_full_stop(reason)} Check that the "
-            f"endpoint is up and ANTHROPIC_BASE_URL is right, or try again later.{advice}",
+            f"endpoint is up and {self.names.url} is right, or try again later.{advice}",
             may_pass=True,
         )
 
@@ -185,32 +208,41 @@ class AnthropicModel:
             previous = json.dumps(prompt.previous_reply).encode()
             options += b'"diagnostics":{"previous_message_id":%b},' % previous
         head = b'"max_tokens":%d,%b"messages":[' % (prompt.max_output_tokens, options)
-        # An endpoint refuses to force a tool where the model thinks.
-        thinking = ("disabled" if forced else "adaptive") if ADAPTIVE_THINKING.match(self.name) else ""
-        for_an_hour = prompt.cached_for_an_hour
-        prefix = encode_prefix(self.name, prompt.system, prompt.tools, thinking=thinking, for_an_hour=for_an_hour)
-        return b"".join((prefix, head, b",".join(with_breakpoints(self.name, prompt, prefix)), b"]}"))
+        cached = "cache_control" not in self._lacks
+        prefix = encode_prefix(
+            self.name,
+            prompt.system,
+            prompt.tools,
+            # An endpoint refuses to force a tool where the model thinks.
+            thinking=("disabled" if forced else "adaptive") if self.thinks else "",
+            for_an_hour=prompt.cached_for_an_hour,
+            cached=cached,
+        )
+        messages = with_breakpoints(self._known_name, prompt, prefix) if cached else prompt.messages
+        return b"".join((prefix, head, b",".join(messages), b"]}"))
 
 
-async def _check_response(response: aiohttp.ClientResponse, model: str, url: str) -> None:
+async def check_response(response: aiohttp.ClientResponse, model: str, url: str, names: Names) -> None:
     """Raises Failure unless the response is an event stream."""
     kind = response.headers.get("content-type", "text/event-stream")
     if response.status == 200 and kind.startswith("text/event-stream"):
         return
+    sent = response.request_info.headers.get("authorization", "").rpartition(" ")[2]
     body = await response.read()
+    body = body.replace(sent.encode(), b"***") if sent else body  # also a token that no setting has
     if response.status != 200:
-        raise classify_response(response.status, response.headers, body, model, url)
+        raise classify_response(response.status, response.headers, body, model, url, names)
     if (error := error_in(body)).get("message"):
         raise classify_error(error, f"from {url}, with status 200", unknown_passes=False)
     raise Failure(
         f"{url} answered with {kind} instead of an event stream, so it is not a Messages API. Check "
-        f"ANTHROPIC_BASE_URL. The answer begins: {visible(body[:100].decode('utf-8', 'replace'))}",
+        f"{names.url}. The answer begins: {visible(body[:100].decode('utf-8', 'replace'))}",
         retryable=False,
     )
 
 
 def _price_set(prices: Mapping[str, ModelPrice], model: str) -> Price | None:
-    price = prices.get(model) or prices.get(_DATE.sub("", model))
+    price = prices.get(model) or prices.get(undated(model))
     if price is None:
         return None
     cache_read, cache_write = (price.input if each is None else each for each in (price.cache_read, price.cache_write))
@@ -232,7 +264,7 @@ def _price_table() -> dict[str, list[dict[str, Any]]]:
 
 @lru_cache(maxsize=64)
 def _price_on(day: date, model: str) -> Price | None:
-    rows = _price_table().get(_DATE.sub("", model), [])
+    rows = _price_table().get(undated(model), [])
     current = [row for row in rows if date.fromisoformat(row["since"]) <= day]
     if not current:
         return None

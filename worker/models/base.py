@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ...shared.delegation import Usage
 
+_DATE = re.compile(r"(?<=.)-\d{8}\Z")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 NO_WORDS = "(no words)"
 """Stands for an empty reply, because endpoints reject empty messages."""
@@ -254,6 +255,11 @@ class Price:
 
     def _rates_of(self, usage: Usage) -> Price:
         return self.rates(usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens)
+
+
+def undated(model: str) -> str:
+    """Returns the name of a model without its date."""
+    return _DATE.sub("", model)
 
 
 def priced(usage: Usage, price: Price | None) -> Usage:

@@ -75,15 +75,24 @@ def cache_control(for_an_hour: bool) -> dict[str, str]:
 
 @lru_cache(maxsize=MAX_PREFIXES)
 def encode_prefix(
-    model: str, system: str, tools: tuple[ToolSpec, ...], *, thinking: str = "", for_an_hour: bool = False
+    model: str,
+    system: str,
+    tools: tuple[ToolSpec, ...],
+    *,
+    thinking: str = "",
+    for_an_hour: bool = False,
+    cached: bool = True,
 ) -> bytes:
-    """Returns the encoded model, tools, system and kind of thinking, with a breakpoint, up to the next field."""
-    control = cache_control(for_an_hour)
+    """Returns the encoded model, tools, system and kind of thinking, up to the next field.
+
+    With a breakpoint, if it is to be ``cached``.
+    """
+    control = cache_control(for_an_hour) if cached else None
     declared = [{"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in tools]
     thought = {"type": thinking} | ({"display": "summarized"} if thinking == "adaptive" else {}) if thinking else None
     fields: dict[str, Any] = {"model": model, "stream": True, "thinking": thought, "cache_control": control}
     fields |= {"system": system, "tools": declared}
-    if _tokens(len(_encoded(system)) + len(_encoded(declared))) >= _minimum(model):
+    if control and _tokens(len(_encoded(system)) + len(_encoded(declared))) >= _minimum(model):
         if system:
             fields["system"] = [{"type": "text", "text": system, "cache_control": control}]
         else:

@@ -1,7 +1,8 @@
 """HTTP client of the model's endpoint: one per event loop, shared by all runs.
 
-It stands on aiohttp, whose parser is in C. The provider's SDK is imported only where no key and no token is configured,
-for its other credentials (profiles, identity tokens): importing it costs each worker process a second and 30 MB.
+It stands on aiohttp, whose parser is in C. The provider's SDK is imported only where a platform signs each request
+(``platforms.py``), and where no key and no token is configured, for its other credentials (profiles, identity tokens):
+importing it costs each worker process a second and 30 MB.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from hashlib import sha256
 from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING
 from urllib.request import getproxies
 from weakref import WeakKeyDictionary
 
 import aiohttp
 import httpx2
-from pydantic import SecretStr
+import yarl
 
 from ...shared.fleet import own_version
-from ...shared.masking import SecretMask
-from ...shared.settings import header_pairs, secrets_of
+from ...shared.settings import header_pairs
 from ..web.dial import trust_store
+from .credentials import HEADERS, URL, Credentials
 from .retry import Failure, RetryPolicy
+
+if TYPE_CHECKING:
+    from .platforms import Signer
 
 DRAIN_SECONDS = 1.0
 """How long to read for the end of the HTTP body after the last event, so that the connection can be reused."""
@@ -34,73 +38,35 @@ IDLE_SECONDS = 30.0
 ANTHROPIC_HOST = "api.anthropic.com"
 API_VERSION = "2026-10-21"
 MAX_PORT = 65_535
+MESSAGES = "v1/messages"
+"""The path below the base URL."""
 PROXY_REFUSALS = {401, 403, 407}
 PROXY_ADVICE = "Set HTTPS_PROXY, HTTP_PROXY or ALL_PROXY to an HTTP proxy, or add the endpoint's host to NO_PROXY."
 INVALID_HEADER_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-VARIABLES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS")
-
-
-class Credentials:
-    """The endpoint's address and credentials, by the SDK's environment variables.
-
-    An API key takes precedence over an auth token; without both, the SDK looks for others.
-    """
-
-    def __init__(self, variables: Mapping[str, SecretStr]) -> None:
-        self._variables = {name: variables[name] for name in VARIABLES if variables.get(name)}
-        if "ANTHROPIC_API_KEY" in self._variables:
-            self._variables.pop("ANTHROPIC_AUTH_TOKEN", None)
-        self.id = self.digest("")
-
-    def get(self, name: str) -> str | None:
-        return self._variables[name].get_secret_value() if name in self._variables else None
-
-    @property
-    def token(self) -> str | None:
-        """The key or the token; None: the SDK looks for credentials."""
-        return self.get("ANTHROPIC_API_KEY") or self.get("ANTHROPIC_AUTH_TOKEN")
-
-    def digest(self, model: str) -> str:
-        """Returns a name for this address, these credentials and a model that reveals none of them."""
-        return sha256(repr((model, *map(self.get, VARIABLES))).encode()).hexdigest()[:32]
-
-    def masked(self, text: str) -> str:
-        """Returns the text with the credentials masked, because endpoints may quote them in error messages."""
-        return SecretMask(secrets_of({name: self.get(name) or "" for name in self._variables})).text(text)
 
 
 class Endpoint:
     """The client of one endpoint on one event loop. Raises ValueError where it is misconfigured."""
 
     def __init__(self, credentials: Credentials, retry_policy: RetryPolicy) -> None:
-        given = credentials.get("ANTHROPIC_BASE_URL")
-        self._auth, address, headers = _of_sdk(given) if credentials.token is None else (None, given, {})
-        base = httpx2.URL(f"{(address or f'https://{ANTHROPIC_HOST}').removesuffix('/')}/")
-        if credentials.token is not None:
-            headers = {**_OWN_HEADERS, "authorization": f"Bearer {credentials.token}"}
-            headers["user-agent"] = f"deputize/{own_version()}"
-        headers.update(header_pairs(credentials.get("ANTHROPIC_CUSTOM_HEADERS") or ""))
-        self._headers = {name.lower(): value for name, value in headers.items()}
-        if any(INVALID_HEADER_CHARACTERS.search(value) for value in self._headers.values()):
-            raise ValueError(
-                "a header cannot be sent: look for line ends or control characters in ANTHROPIC_API_KEY, "
-                "ANTHROPIC_AUTH_TOKEN and ANTHROPIC_CUSTOM_HEADERS."
-            )
+        self._names = credentials.names
+        self._signer: Signer | None = None
+        if credentials.platform == "anthropic":
+            base = self._set_headers(credentials)
+        else:
+            from .platforms import Signer
+
+            self._signer = Signer(credentials)
+            base, self._auth, self._headers, self.has_credentials = self._signer.base, None, {}, True
         public = base.copy_with(userinfo=b"")
         if base.scheme not in ("http", "https") or not base.host:
-            raise ValueError(f"ANTHROPIC_BASE_URL is {str(public)!r}, but must begin with http:// or https://.")
-        if base.userinfo and not self._auth:
-            login = b64encode(f"{base.username}:{base.password}".encode()).decode()
-            self._headers["authorization"] = f"Basic {login}"
-        # Compression delays small events until a block is full.
-        self._headers["accept-encoding"] = "identity"
-        self.url = str(public.join("v1/messages"))
+            raise ValueError(f"{self._names.url} is {str(public)!r}, but must begin with http:// or https://.")
+        self._base = httpx2.URL(f"{str(public).removesuffix('/')}/")
+        self.url = str(self._base.join(MESSAGES))
         self._proxy = _proxy(base)
         self.route = f"{self.url} through the proxy {self._proxy.copy_with(userinfo=b'')}" if self._proxy else self.url
         """The address and how it is reached, for errors of the connection."""
         self.is_anthropic = base.host == ANTHROPIC_HOST
-        signed = self._headers.get("authorization") or self._headers.get("x-api-key")
-        self.has_credentials = bool(self._auth or signed or given)
         self._retry_policy = retry_policy
         # The number of runs bounds the connections.
         connector = aiohttp.TCPConnector(ssl=trust_store(), limit=0, keepalive_timeout=IDLE_SECONDS)
@@ -109,22 +75,76 @@ class Endpoint:
         )
         self._http = aiohttp.ClientSession(connector=connector, timeout=timeout)
 
+    def _set_headers(self, credentials: Credentials) -> httpx2.URL:
+        """Sets the headers that all requests have, and whether there are credentials; returns the base URL."""
+        given = credentials.get(URL)
+        self._auth, address, headers = _of_sdk(given) if credentials.uses_sdk else (None, given, {})
+        base = httpx2.URL(address or f"https://{ANTHROPIC_HOST}")
+        if not credentials.uses_sdk:
+            headers = {**_OWN_HEADERS, "user-agent": f"deputize/{own_version()}"}
+            headers |= {"authorization": f"Bearer {credentials.token}"} if credentials.token else {}
+        headers.update(header_pairs(credentials.get(HEADERS) or ""))
+        self._headers = {name.lower(): value for name, value in headers.items()}
+        if any(INVALID_HEADER_CHARACTERS.search(value) for value in self._headers.values()):
+            raise ValueError(
+                f"a header cannot be sent: look for line ends or control characters in {self._names.key}"
+                + (f" and {HEADERS}." if credentials.finds_others else ".")
+            )
+        if base.userinfo and not self._auth:
+            login = b64encode(f"{base.username}:{base.password}".encode()).decode()
+            self._headers["authorization"] = f"Basic {login}"
+        # Compression delays small events until a block is full.
+        self._headers["accept-encoding"] = "identity"
+        signed = self._headers.get("authorization") or self._headers.get("x-api-key")
+        self.has_credentials = bool(self._auth or signed or given)
+        return base
+
     @asynccontextmanager
-    async def post(self, body: bytes) -> AsyncGenerator[aiohttp.ClientResponse]:
+    async def post(self, body: bytes, path: str = MESSAGES) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Sends one request; the response is closed on exit, even if it was not read.
 
-        Raises Failure where the connection fails, also while the response is read, and where the SDK has no token.
+        Raises Failure where the connection fails, also while the response is read, and where it cannot be signed.
         """
-        headers = await _signed(self._auth, self.url, self._headers) if self._auth else self._headers
+        url, headers = self.url if path == MESSAGES else str(self._base.join(path)), self._headers
+        if self._signer:
+            signed, headers = await self._signer.signed(path, body)
+            url = yarl.URL(signed, encoded=True)  # the signature is for these very bytes
+        elif self._auth:
+            headers = await _signed(self._auth, url, headers)
         proxy = str(self._proxy) if self._proxy else None
+        follows = self._signer is None  # a signature is for one address
         try:
-            async with self._http.post(self.url, data=body, headers=headers, proxy=proxy) as response:
+            request = self._http.post(url, data=body, headers=headers, proxy=proxy, allow_redirects=follows)
+            async with request as response:
                 yield response
         except aiohttp.ClientError as error:
-            raise _classified(error, self.route, self._retry_policy) from None
+            raise _classified(error, self.route, self._retry_policy, self._names.url) from None
 
     async def aclose(self) -> None:
+        if self._signer:
+            await self._signer.aclose()
         await self._http.close()
+
+
+class Body:
+    """The body of a response, in chunks. ``end_seconds``: how long its end may take once what it holds is complete."""
+
+    def __init__(self, response: aiohttp.ClientResponse, end_seconds: float) -> None:
+        self._content = response.content
+        self._end_seconds = end_seconds
+        self._deadline: float | None = None
+
+    async def read(self, *, is_complete: bool) -> bytes:
+        """Returns the next chunk; b"" at the end, and where nothing is to be waited for any more."""
+        if is_complete and self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._end_seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await self._content.read(CHUNK_BYTES)
+        except TimeoutError as error:
+            if isinstance(error, aiohttp.ClientError):  # one of the socket's, which is the endpoint's failure
+                raise
+            return b""
 
 
 async def drain(response: aiohttp.ClientResponse) -> None:
@@ -149,7 +169,8 @@ def _of_sdk(base: str | None) -> tuple[httpx2.Auth | None, str, dict[str, str]]:
     from anthropic import AnthropicError, AsyncAnthropic
 
     try:
-        client = AsyncAnthropic(base_url=base)
+        # Its connections are not used, so that no proxy is asked for: the first one that it cannot use ends it.
+        client = AsyncAnthropic(base_url=base, http_client=httpx2.AsyncClient(trust_env=False, verify=trust_store()))
     except AnthropicError as error:
         raise ValueError(str(error)) from None
     headers = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
@@ -167,6 +188,8 @@ async def _signed(auth: httpx2.Auth, url: str, headers: Mapping[str, str]) -> di
         return {name: value for name, value in signed.items() if name not in ("host", "content-length")}
     except AnthropicError as error:
         raise Failure(f"no credentials for {url}: {error}", retryable=False) from None
+    except ImportError as error:  # of the proxy that the token's address is reached through
+        raise Failure(f"no credentials for {url}: {error} {PROXY_ADVICE}", retryable=False) from None
     except httpx2.HTTPError as error:
         raise Failure(f"no credentials for {url}: {str(error) or type(error).__name__}", retryable=True) from None
 
@@ -225,11 +248,11 @@ def _excepts(entry: str, url: httpx2.URL) -> bool:
     )
 
 
-def _classified(error: aiohttp.ClientError, url: str, retry_policy: RetryPolicy) -> Failure:
+def _classified(error: aiohttp.ClientError, url: str, retry_policy: RetryPolicy, setting: str) -> Failure:
     """Returns the failure for a connection error. All are temporary but those that the configuration causes."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return Failure(
-            f"the certificate of {url} is not trusted: {error}. Check ANTHROPIC_BASE_URL, or name the certificate "
+            f"the certificate of {url} is not trusted: {error}. Check {setting}, or name the certificate "
             "authority in SSL_CERT_FILE.",
             retryable=False,
         )
@@ -244,7 +267,7 @@ def _classified(error: aiohttp.ClientError, url: str, retry_policy: RetryPolicy)
             advice = " Check the user and password in HTTPS_PROXY, and what the proxy allows." if refused else ""
             return Failure(f"no connection to {url}: it answered {reason}.{advice}", retryable=not refused)
         case aiohttp.InvalidURL() | aiohttp.TooManyRedirects():
-            return Failure(f"{reason} Check ANTHROPIC_BASE_URL ({url}).", retryable=False)
+            return Failure(f"{reason} Check {setting} ({url}).", retryable=False)
         case aiohttp.ClientConnectionError():
             reason = f"no connection to {url}: {reason}"
         case _:

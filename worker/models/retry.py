@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from .credentials import OF_VARIABLES, Names
+
 RETRYABLE_STATUS = {408, 409, 425, 429}
 """HTTP statuses below 500 after which the same request may succeed."""
 PERMANENT_ERROR_TYPES = {
@@ -74,6 +76,8 @@ class RetryPolicy:
     read_timeout: float = 120
     """A stream without a byte for so long has stalled."""
     connect_timeout: float = 10
+    end_timeout: float = 5
+    """How long the end of a reply may take once its stop reason has come: some gateways never send it."""
 
     def delay(self, tries_made: int, retry_after: float | None) -> float:
         """Returns the seconds until the next try, with jitter, so that a fleet does not retry all at once."""
@@ -142,7 +146,9 @@ class RetryState:
         return min(self._retry_policy.delay(self.tries, failure.retry_after), left)
 
 
-def classify_response(status: int, headers: Mapping[str, str], body: bytes, model: str, url: str) -> Failure:
+def classify_response(
+    status: int, headers: Mapping[str, str], body: bytes, model: str, url: str, names: Names = OF_VARIABLES
+) -> Failure:
     """Returns the failure for a response whose status is not 200. The message names the setting to check, no secret."""
     error = error_in(body) or {"message": body[:200].decode("utf-8", "replace").strip()}
     reason = error.get("message") or "no reason given"
@@ -155,7 +161,7 @@ def classify_response(status: int, headers: Mapping[str, str], body: bytes, mode
         retryable = header == "true"
     advice = _SPEND_ADVICE if spent else "" if retryable else _ADVICE.get(status, _OTHER_ADVICE)
     return Failure(
-        f"HTTP {status} from {url}: {with_full_stop(reason)}" + (f" {advice.format(model=model)}" if advice else ""),
+        f"HTTP {status} from {url}: {with_full_stop(reason)} {advice.format(model=model, names=names)}".rstrip(),
         retryable=retryable,
         retry_after=parse_retry_after(headers),
         too_long=too_long,
@@ -240,14 +246,14 @@ def output_maximum(reason: str, asked: int) -> tuple[int, bool] | None:
 
 
 _ADVICE = {
-    400: "The request itself was rejected; if it names the model or a parameter, check DEPUTIZE_MODEL ({model}), or "
-    "DEPUTIZE_MAX_OUTPUT_TOKENS for the length of replies.",
-    401: "Check ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and that it belongs to ANTHROPIC_BASE_URL.",
+    400: "The request itself was rejected; if it names the model or a parameter, check {names.model} ({model}), or "
+    "{names.output} for the length of replies.",
+    401: "Check {names.key} and that it belongs to {names.url}.",
     402: "The account cannot be billed; settle it in the provider's console.",
     403: "The key is known but may not do this; check its permissions for model {model}.",
-    404: "Check DEPUTIZE_MODEL ({model}) and ANTHROPIC_BASE_URL: one of them does not exist there.",
+    404: "Check {names.model} ({model}) and {names.url}: one of them does not exist there.",
     407: "The proxy of HTTP_PROXY wants a user and password: add them to its address.",
     413: "The conversation is too large for the endpoint; give the task less context.",
 }
-_OTHER_ADVICE = "Check ANTHROPIC_BASE_URL and DEPUTIZE_MODEL ({model})."
+_OTHER_ADVICE = "Check {names.url} and {names.model} ({model})."
 _SPEND_ADVICE = "The spend limit is reached; raise it in the provider's console. Trying again would be refused too."

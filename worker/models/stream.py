@@ -146,6 +146,8 @@ class ReplyAssembler:
         self._blocks: list[_Block] = []
         self._open: dict[tuple[int, str | None], _Block] = {}
         """The last block of each index, and by type those of its misplaced deltas."""
+        self._under_way: set[int] = set()
+        """The indices of the blocks whose end has not come."""
         self._restarted = 0
         """How many blocks precede the last start of the message; gateways may repeat it."""
         self._counts: dict[str, int] = {}
@@ -216,6 +218,8 @@ class ReplyAssembler:
         for block in self._without_repetition():
             finished, call = _finish_block(block, cut=is_cut(self.stop_reason))
             kind = finished.get("type")
+            if call and call.id and call in calls:
+                continue  # sent twice: one that is meant twice has ids of its own
             if kind == "text" and not content and (tagged := TAGGED_THINKING.match(finished["text"])):
                 thoughts.append(tagged[2])
                 finished["text"] = finished["text"][tagged.end() :]
@@ -260,18 +264,23 @@ class ReplyAssembler:
                 self.stop_reason = _text_at(event, "delta", "stop_reason") or self.stop_reason
                 details = (_text_at(event, "delta", "stop_details", key) for key in ("category", "explanation"))
                 self._refusal = ": ".join(clip(each, MAX_DETAIL) for each in details if each) or self._refusal
+            case "content_block_stop":
+                self._under_way.discard(event.get("index", -1))
             case "message_stop":
+                if not (self._begun or self.stop_reason):
+                    raise BrokenStream("it ends without a message")
                 self.done = True
             case kind if kind == "error" or (kind is None and event.get("error")):
                 raise classify_error(event, "inside the stream", unknown_passes=True)
             case _:
-                pass  # ping, content_block_stop, and events of later API versions
+                pass  # ping, and events of later API versions
         return None, ""
 
     def _start_block(self, event: dict[str, Any]) -> _Delta:
         start, index = event.get("content_block") or {}, event.get("index", len(self._blocks))
         self._open = {key: block for key, block in self._open.items() if key[0] != index}
         self._open[index, None] = _Block(start)
+        self._under_way.add(index)
         self._blocks.append(self._open[index, None])
         self._begun = True
         key = str(start.get("type"))
@@ -308,10 +317,14 @@ class ReplyAssembler:
         return None, ""
 
     def _start(self, message: dict[str, Any]) -> None:
+        id = _text_at(message, "id") or ""
+        if self._under_way and id and self._id and id != self._id:
+            self._blocks.clear()  # a gateway has lost the reply, and goes on with another one from its begin
+        self._under_way.clear()
         self._begun, self._restarted = True, len(self._blocks)
         self._count(message)
         self._counted_output = False  # what a start counts is only the reply's first token
-        self._id = _text_at(message, "id") or ""
+        self._id = id
         self._cache_miss = (_text_at(message, "diagnostics", "cache_miss_reason", "type") or "")[:MAX_REASON] or None
 
     def _count(self, holder: dict[str, Any]) -> None:

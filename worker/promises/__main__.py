@@ -2,7 +2,7 @@
 
 `python -m deputize.worker.promises [DIR]` is started as a worker is, and prints its findings as JSON. It ends when its
 input does: what it has made is gone by then. ``worker/sandbox/trials.py`` tries commands; what concerns other
-calls is tried by ``calls.py``.
+calls is tried by ``calls.py``. With `--model NAME` it asks the endpoint of a model instead (``model.py``).
 """
 
 from __future__ import annotations
@@ -306,15 +306,25 @@ async def _while_input_is_open(work: Coroutine[Any, Any, list[Finding]]) -> list
 
 def main() -> int:
     keep_memory_private()
+    model = sys.argv[2] if sys.argv[1:2] == ["--model"] else None
     directory = Path(sys.argv[1]) if sys.argv[1:] else None
     try:
         settings = Settings.load()
+        if model is not None:
+            from .model import try_model  # it needs an HTTP client
+
+            rows = asyncio.run(_while_input_is_open(try_model(settings, model)))
+            return _print(rows)
         with Canaries(_place(settings)) as canaries:  # removed when no thread uses them any more
             rows = asyncio.run(_while_input_is_open(find(settings, canaries, directory)))
     except DeputizeError as error:
         rows = [_wrong_settings(error)]
     except asyncio.CancelledError:
         return 1
+    return _print(rows)
+
+
+def _print(rows: list[Finding]) -> int:
     json.dump([asdict(row) for row in rows], sys.stdout)
     return 0
 

@@ -174,7 +174,7 @@ class SetupCache:
 
 
 def _digest_of_file(folder: int, name: str) -> bytes:
-    """Returns the digest of a file's content; nothing where there is no such file in the folder."""
+    """Returns the digest of a file's content; nothing where the folder lacks it."""
     with suppress(OSError):
         fd = beneath(folder, name, os.O_RDONLY | os.O_NONBLOCK)
         try:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from ...shared.delegation import TerminationReason, ToolAgentResult
+from ...shared.delegation import ToolAgentResult
 from ...shared.errors import ErrorType, ToolError
 from ...shared.request import DelegationRequest, Limits
 from ...shared.settings import Settings
@@ -32,7 +32,7 @@ from .context import Outcome
 MAX_PATCH_CHARS = 3000
 MAX_SUMMARY_CHARS = 3500
 MAX_LISTED = 30
-_ERRORS = {TerminationReason.CANCELLED: ErrorType.CANCELLED, TerminationReason.TIMEOUT: ErrorType.TIMEOUT}
+_ERRORS = {"cancelled": ErrorType.CANCELLED, "wrapped_up": ErrorType.CANCELLED, "timeout": ErrorType.TIMEOUT}
 
 
 def report(outcome: Outcome, saved: str | None) -> str:

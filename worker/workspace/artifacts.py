@@ -34,7 +34,7 @@ class Artifacts:
         self._files = files
 
     def latest(self, name: str) -> int:
-        """Returns the number of the newest version, from 1 on; 0 if there is no such artifact.
+        """Returns the number of the newest version, from 1 on; 0 if it does not exist.
 
         Raises ToolError(INVALID_TOOL_PARAMS) for an invalid name.
         """

@@ -138,16 +138,17 @@ def restore(root: Path, of: FilesOf, folder: Path, stop: Event, *, tally: CopyTa
         open_folder(folder / "base") as new_base,
         open_folder(new.files) as new_files,
     ):
-        Objects(folder).adopt(earlier, {kept.sha256 for kept in history.state.values() if kept and kept.sha256})
         TreeCopy(base, new_base, stop=stop).run()
+        if of.before is not None:
+            TreeCopy(base, new_files, owner=owner(), stop=stop, tally=tally).run()
+        if of.for_merge:
+            replace(KeptRules.read(folder), everything=True).write(folder)
+            return
+        Objects(folder).adopt(earlier, {kept.sha256 for kept in history.state.values() if kept and kept.sha256})
         if of.before is None:
             copy = TreeCopy(files, new_files, _is_complete, owner=owner(), stop=stop, tally=tally)
             moved = _moved_start(latest.read_start(), files, new_files, copy)
         else:
-            TreeCopy(base, new_files, owner=owner(), stop=stop, tally=tally).run()
-            if of.for_merge:
-                replace(KeptRules.read(folder), everything=True).write(folder)
-                return
             moved = _restored(latest, history, files, new_files, Stored(folder / OBJECTS, Copier(stop)))
     with new.log.open("w", encoding="ascii") as log:
         log.writelines(each.line for each in history.summary)

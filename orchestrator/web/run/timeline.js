@@ -122,7 +122,7 @@ export class Timeline {
     if (this.#follows && !tree.result) this.scroller.scrollTop = this.scroller.scrollHeight;
   }
 
-  /** A run that goes on is followed until somebody scrolls away from its end. */
+  /** A run that goes on is followed until the reader scrolls away from its end. */
   #scrolled() {
     const { scrollTop, clientHeight, scrollHeight } = this.scroller;
     this.#follows = scrollTop + clientHeight >= scrollHeight - 2;

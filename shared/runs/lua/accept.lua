@@ -1,7 +1,8 @@
 -- Accepts delegations, all or none: record, index, claim deadline and run_queued in one step.
 -- KEYS: index, leases, then for each: record, events, idempotency key, the parent's children (the index where there is none)
 -- Arguments: claim_ms, idempotency_seconds, channel, fence (the one under which their parents must run; '' asks for
---   none), delegations: for each id, hash (of its request), event (the first one), fields (of the record)
+--   none), metrics and accepted (the field that counts them), delegations: for each id, hash (of its request), event
+--   (the first one), fields (of the record)
 -- Returns {'accepted', id or '', ...}: for each '' or the id that its idempotency key already stands for. Or, and then
 -- nothing is written, a code and the index of the delegation: 'key_reused' (with another request), 'record_gone' (the
 -- key stands for a delegation that was removed: doing it again is not what the key was sent for), 'fenced' (the parent
@@ -12,7 +13,7 @@ local arguments = cjson.decode(ARGV[1])
 local index, leases = KEYS[1], KEYS[2]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local held_by, seen = {}, {}
+local held_by, seen, accepted = {}, {}, 0
 
 local function keys_of(at)
   return KEYS[4 * at - 1], KEYS[4 * at], KEYS[4 * at + 1], KEYS[4 * at + 2]
@@ -48,7 +49,8 @@ end
 for at, new in ipairs(arguments.delegations) do
   local record, events, key, children = keys_of(at)
   if held_by[at] == '' and redis.call('EXISTS', record) == 0 then
-    redis.call('HSET', record, 'status', 'queued', 'attempt', 0, 'seq', 1, 'fence', '')
+    redis.call('HSET', record, 'status', 'queued', 'queued_at', now, 'attempt', 0, 'seq', 1, 'fence', '')
+    accepted = accepted + 1
     for name, value in pairs(new.fields) do redis.call('HSET', record, name, value) end
     redis.call('XADD', events, '1-0', 'e', new.event)
     redis.call('PUBLISH', arguments.channel .. ':' .. new.id, new.event)
@@ -79,4 +81,5 @@ for at, new in ipairs(arguments.delegations) do
     end
   end
 end
+if accepted > 0 then count(arguments.metrics, {[arguments.accepted] = accepted}) end
 return {'accepted', unpack(held_by)}

@@ -13,7 +13,7 @@ local function claimed(fence, attempt)
   local answer = {'claimed', 'fence', fence, 'attempt', attempt}
   local names = {'seq', 'request', 'limits', 'checkpoint', 'depth', 'lost', 'ended', 'cancel', 'retries',
     'retried_after', 'file_turns', 'trust', 'path', 'elapsed_ms', 'output', 'webhook', 'upstreams', 'messages',
-    'announced', 'read'}
+    'announced', 'read', 'trace', 'attempt_span'}
   local values = redis.call('HMGET', record, unpack(names))
   for at, name in ipairs(names) do
     if values[at] then

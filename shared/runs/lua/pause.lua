@@ -22,6 +22,7 @@ for _, id in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
       count = count + 1
     elseif paused then
       redis.call('HDEL', record, 'paused')
+      redis.call('HSET', record, 'queued_at', now)
       redis.call('ZADD', leases, now, id)
     end
   end

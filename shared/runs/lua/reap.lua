@@ -3,7 +3,8 @@
 -- One that waits for others (after) is named when they have decided about it: all have succeeded, or one has not. Else
 -- it is looked at again when one of them ends (file.lua), or later, because workers of an older version wake nothing.
 -- KEYS: leases
--- Arguments: claim_ms, at_most, record_head and record_tail (a record's key around its id)
+-- Arguments: claim_ms, at_most, record_head and record_tail (a record's key around its id), metrics and lost (the field
+--   that counts lost leases)
 -- Returns for each a JSON object: id, kind ('lapsed', 'unclaimed' or 'decided'), attempt, title, priority.
 local LATER_MS = 600000
 local arguments = cjson.decode(ARGV[1])
@@ -40,7 +41,8 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0,
     redis.call('HSET', record, 'status', 'queued', 'fence', '', 'worker', '')
     if kind == 'lapsed' then
       redis.call('HINCRBY', record, 'lost', 1)
-      redis.call('HSET', record, 'ended', 'lost')
+      redis.call('HSET', record, 'ended', 'lost', 'queued_at', now)
+      count(arguments.metrics, {[arguments.lost] = 1})
     end
     redis.call('ZADD', leases, now + arguments.claim_ms, id)
     found[#found + 1] = cjson.encode({

@@ -4,15 +4,18 @@
 --   run's other keys
 -- Arguments: id, index (its key), fence, channel, retention_seconds (0: the run goes on), retry_ms (only where it is done
 --   again from the start: the next claim is due after that time, and history, ledger and kit are dropped), after (the
---   number of the last event), before (the history's length), webhooks and notifications (for notify.lua), and how many values of each kind follow in ARGV, as they are
---   and in this order: events (seq, event, and how it is stored, '': as it is), history (entry), ledger (call, state; a
---   call of '' empties the ledger: its turn is answered), fields (name, value), artifacts (name, content), permissions
---   (name, value; a name without a colon is a request's id, and it is pending from then on), path (of the run, for these)
+--   number of the last event), before (the history's length), webhooks and notifications (for notify.lua), metrics,
+--   counts (fields and amounts, which belong to the events) and spent (for add_spent, where that is among the fields),
+--   and how many values of each kind follow in ARGV, as they are and in this order: events (seq, event, and how it is
+--   stored, '': as it is), history (entry), ledger (call, state; a call of '' empties the ledger: its turn is answered),
+--   fields (name, value), artifacts (name, content), permissions (name, value; a name without a colon is a request's id,
+--   and it is pending from then on), path (of the run, for these)
 -- Returns 'written', or instead of it how many messages were sent to the run, if any; or 'fenced' where the fence is
 -- another's, or where earlier writes of this run are gone.
 local arguments = cjson.decode(ARGV[1])
 local leases, pending, record, events, history, ledger, _, artifacts, permissions = unpack(KEYS)
-local held, finisher, seq, messages = unpack(redis.call('HMGET', record, 'fence', 'finisher', 'seq', 'messages'))
+local held, finisher, seq, messages, spent = unpack(redis.call('HMGET', record, 'fence', 'finisher', 'seq', 'messages',
+  'spent'))
 local ends, retry_ms = arguments.retention_seconds > 0, arguments.retry_ms
 if held ~= arguments.fence then
   -- The answer to our own last write may have been lost: then the record has who finished it.
@@ -41,6 +44,7 @@ for _ = 1, arguments.events do
     last = number
   end
 end
+local counts = last > tonumber(seq) and arguments.counts or {}
 notify(arguments.webhooks, arguments.id, record, arguments.notifications)
 local there = arguments.history > 0 and redis.call('LLEN', history) - arguments.before or 0
 for i = 1, arguments.history do
@@ -51,6 +55,10 @@ for _ = 1, arguments.ledger do
   local call, state = following(), following()
   if call == '' then redis.call('DEL', ledger) else redis.call('HSET', ledger, call, state) end
 end
+for name = at + 1, at + 2 * arguments.fields, 2 do
+  if ARGV[name] == 'spent' then add_spent(counts, arguments.spent, spent, ARGV[name + 1]) end
+end
+count(arguments.metrics, counts)
 redis.call('HSET', record, 'seq', last, unpack(ARGV, at + 1, at + 2 * arguments.fields))
 at = at + 2 * arguments.fields
 for _ = 1, arguments.artifacts do redis.call('HSET', artifacts, following(), following()) end
@@ -76,8 +84,8 @@ if retry_ms then
   redis.call('DEL', history, ledger)
   redis.call('HDEL', record, 'tools', 'stalled', 'file_turns', 'trust', 'elapsed_ms', 'output', 'read')
   redis.call('HINCRBY', record, 'retries', 1)
-  redis.call('HSET', record, 'status', 'queued', 'fence', '', 'worker', '', 'finisher', arguments.fence,
-    'ended', 'retried', 'retried_after', attempt, 'lost', 0)
+  redis.call('HSET', record, 'status', 'queued', 'queued_at', now + retry_ms, 'fence', '', 'worker', '',
+    'finisher', arguments.fence, 'ended', 'retried', 'retried_after', attempt, 'lost', 0)
   redis.call('ZADD', leases, cancel and 0 or now + retry_ms, arguments.id)
 end
 return messages or 'written'

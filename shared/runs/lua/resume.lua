@@ -9,6 +9,8 @@ if not status then return 'gone' end
 if status ~= 'queued' and status ~= 'running' and status ~= 'waiting' then return 'finished' end
 redis.call('HSET', record, 'resumed', arguments.mark)
 if paused then
+  local clock = redis.call('TIME')
+  redis.call('HSET', record, 'queued_at', clock[1] * 1000 + math.floor(clock[2] / 1000))
   redis.call('HDEL', record, 'paused')
   redis.call('ZADD', leases, 0, arguments.id)
 end

@@ -2,6 +2,8 @@
 -- KEYS: record · Arguments: upstreams (what it reads of them) · Returns 1, or 0 where it does not wait, or not any more.
 local status, after = unpack(redis.call('HMGET', KEYS[1], 'status', 'after'))
 if status ~= 'queued' or not after then return 0 end
-redis.call('HSET', KEYS[1], 'upstreams', cjson.decode(ARGV[1]).upstreams)
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+redis.call('HSET', KEYS[1], 'upstreams', cjson.decode(ARGV[1]).upstreams, 'queued_at', now)
 redis.call('HDEL', KEYS[1], 'after')
 return 1

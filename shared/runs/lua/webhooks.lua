@@ -4,7 +4,7 @@
 --   take: leases what is due, so that no other worker sends the same try; at_most, lease_ms. Returns for each a list:
 --     notification (with this try in its tries), webhook, session, event
 --   settle: a try ended; notification, gone (the receiver wants no more of this delegation), delay_ms (until the next try,
---     if there is one). It does not count where it failed after another try had begun
+--     if there is one), metrics and counts. It does not count where it failed after another try had begun
 --   again: all of a delegation are due now, as if never tried; delegation. Returns their number
 local arguments = cjson.decode(ARGV[1])
 local queue, operation, DAY = KEYS[1], arguments.operation, 24 * 3600 * 1000
@@ -53,6 +53,7 @@ elseif operation == 'settle' then
   if not kept then
     redis.call('ZREM', queue, outcome.id)
   elseif kept.tries == outcome.tries or outcome.state == 'delivered' then
+    if kept.leasedUntil then count(arguments.metrics, arguments.counts) end  -- else it was settled before
     write(outcome, delegation, seq, now + (arguments.delay_ms or DAY))
     if outcome.state == 'delivered' then redis.call('ZREM', queue, outcome.id) end
     if arguments.gone then redis.call('HSET', hash_of(delegation), 'gone', '1') end

@@ -269,6 +269,17 @@ async def test_workers_and_tools_are_those_that_were_announced_by_name(desk: Des
     assert await service.not_ready() is None
 
 
+async def test_only_a_worker_that_is_alive_can_be_drained(desk: Desk, service: Delegations) -> None:
+    await desk.announce(worker_card(name="worker-1"))
+    with pytest.raises(NotFound, match="no worker 'worker-2' is alive"):
+        await service.drain("worker-2")
+    assert (await service.drain("worker-1")).name == "worker-1"
+    await desk.announce(worker_card(name="worker-1", draining=True))
+    assert await service.not_ready() == "every worker is draining; start others, or start these anew"
+    await desk.announce(worker_card(name="worker-2"))
+    assert await service.not_ready() is None
+
+
 @pytest.fixture(params=["fake", "real"])
 async def cut_off(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Delegations]:
     """A service whose Redis does not answer."""
@@ -296,6 +307,7 @@ async def test_without_redis_everything_is_unavailable_and_readiness_says_why(cu
         cut_off.permissions,
         cut_off.prune,
         cut_off.workers,
+        lambda: cut_off.drain("worker-1"),
         cut_off.tools,
     ]
     for ask in asked:

@@ -104,7 +104,7 @@ async def test_the_worker_of_a_run_hears_that_it_is_to_be_cancelled(store: RunSt
     async with bus.listen(CANCEL) as asked:
         await store.cancel(claim.id)
         while (heard := await asyncio.wait_for(asked.get(), 30)) is None:
-            pass  # says only that something may have been missed
+            pass  # means only that something may have been missed
     assert heard == claim.id
 
 

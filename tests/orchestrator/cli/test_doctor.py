@@ -1,4 +1,4 @@
-"""`deputize doctor`: it tells what is well from what is not, and says how to mend it.
+"""`deputize doctor`: it separates what is well from what is not, and shows how to mend it.
 
 With `--workspace DIR` also what an agent will find there, really asked inside the sandbox.
 """
@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from deputize.orchestrator.cli.doctor import chosen_sandbox, key_rows
-from deputize.orchestrator.cli.doctor_service import redis_rows, service_rows
+from deputize.orchestrator.cli.doctor_service import redis_rows, replica_rows, service_rows
 from deputize.orchestrator.delegations import open_service
 from deputize.orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private, try_lock, write_info
 from deputize.orchestrator.sockets import free_port
@@ -26,6 +26,9 @@ from deputize.shared.fleet import Fleet
 from deputize.shared.promises import PROMISES, Finding
 from deputize.shared.settings import Settings
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
+from tests.fake_model import FakeModel, Turn
+from tests.fake_model import call as tool_use
+from tests.fake_model import text as says
 from tests.orchestrator.command_line import Done, deputize, started
 from tests.orchestrator.fake_service import READ_FILE, worker_card
 from tests.orchestrator.serving import served, settings
@@ -117,6 +120,12 @@ async def test_a_redis_that_may_lose_work_is_found(
     assert setting in found[next(iter(state))].remedy
 
 
+def test_a_server_with_replicas_is_warned_of() -> None:
+    assert list(replica_rows({"connected_slaves": 0})) == []
+    (row,) = replica_rows({"connected_slaves": 2})
+    assert (row.state, row.detail[:2]) == ("!", "2:")
+
+
 async def test_what_does_not_answer_is_broken() -> None:
     nowhere = f"127.0.0.1:{free_port()}"
     using = settings(url=f"http://{nowhere}", redis_url=f"redis://{nowhere}")
@@ -203,6 +212,17 @@ def test_a_key_in_the_environment_is_named_and_one_in_a_private_file_is_well(
     assert (found.state, found.remedy) == ("!", f"chmod 600 {tmp_path / 'key'}")
 
 
+def test_the_keys_of_tables_are_named_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    (tmp_path / "key").chmod(0o644)
+    given = {"house": {"key": "HOUSE_KEY"}, "cabin": {"key": str(tmp_path / "key")}, "gone": {"key": "/nowhere/key"}}
+    monkeypatch.setenv("HOUSE_KEY", KEY)
+    opened, exposed = key_rows(models=Settings.load(environ={}, models=given).models)
+    assert (opened.state, opened.remedy) == ("!", f"chmod 600 {tmp_path / 'key'}")
+    assert "the file of [models.cabin]" in opened.detail
+    assert exposed.detail.startswith("HOUSE_KEY in the environment")
+
+
 def test_nothing_is_to_be_changed_of_a_containers_secret_that_is_not_ours(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -263,3 +283,16 @@ async def test_a_directory_that_does_not_exist_is_a_mistake_of_usage(tmp_path: P
     done = await deputize("doctor", "--workspace", str(tmp_path / "nowhere"))
     assert done.code == 2
     assert "does not exist" in done.err
+
+
+async def test_what_the_endpoint_of_a_model_is_able_to_do_is_found_by_asking_it(tmp_path: Path) -> None:
+    async with FakeModel([Turn([says("Yes.")])], key=KEY, lacks=["images"]) as fake:
+        fake.script("Call get_weather for it", [Turn([tool_use("get_weather", city="Paris")])])
+        config = tmp_path / "deputize.toml"
+        config.write_text(f'[models.house]\nplatform = "{fake.url}"\nkey = "HOUSE_KEY"\nmodel = "m"\n')
+        given: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path / "home"), "HOUSE_KEY": KEY}
+        done = await deputize("--config", str(config), "doctor", "--model", "house", "--json", **given)
+    assert done.code == 0, done.out + done.err
+    assert rows(done)["model"]["detail"] == f"m at {fake.url}/v1/messages"
+    assert rows(done)["table"]["remedy"] == 'set lacks = ["cache_control", "images"] in it'
+    assert KEY not in done.out + done.err

@@ -1,4 +1,4 @@
-"""`deputize doctor` on the promises of the README: each has a row, also where it is broken or could not be tried."""
+"""`deputize doctor` on the promises of SECURITY.md: each has a row, also where it is broken or could not be tried."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deputize.shared.promises import PROMISES, Finding
 from deputize.shared.settings import Settings
 from tests.orchestrator.serving import settings
 
-README = Path(__file__).parents[3] / "README.md"
+SECURITY = Path(__file__).parents[3] / ".github/SECURITY.md"
 KEY = "sk-ant-api03-Zk9hWq2LpXv7RtY4uMbN8cD"
 WELL = [Finding("✓", promise.name, "tried") for promise in PROMISES if not promise.by_service]
 
@@ -23,8 +23,8 @@ def states(found: list[Finding]) -> dict[str, str]:
     return {row.name: row.state for row in found}
 
 
-def test_every_promise_of_the_readme_is_known_and_what_is_not_tried_has_its_reason() -> None:
-    section = README.read_text("utf-8").partition("\n## Security\n")[2].partition("\n## ")[0]
+def test_every_promise_of_the_policy_is_known_and_what_is_not_tried_has_its_reason() -> None:
+    section = SECURITY.read_text("utf-8").partition("\n## What is promised\n")[2].partition("\n## ")[0]
     promised = re.findall(r"^\| (?!promise|--)(.+?) \| \[", section, re.MULTILINE)
     assert [promise.text for promise in PROMISES] == promised
     assert len(section.splitlines()) < 40

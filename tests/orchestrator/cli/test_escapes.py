@@ -20,7 +20,7 @@ UNSAFE = ["../outside/x", "a/../../outside/x", "a//x", "./x", ".git/hooks/post-c
 
 
 class HostileService(FakeService):
-    """Says that the workspace of every delegation has one file, of any name, and hands it out under every name."""
+    """Reports that the workspace of every delegation has one file, of any name, and hands it out under every name."""
 
     name = ""
 

@@ -64,7 +64,7 @@ async def test_they_stay_behind_in_one_line_and_are_taken_when_asked_for(
         "  created cache/1.pyc",
         "  created cache/2.pyc",
     ]
-    # A link leads elsewhere: only its place in the workspace is told.
+    # A link leads elsewhere: only its place in the workspace is shown.
     assert "  left behind: 1 new file that .gitignore names: cache/link.pyc" in more.err
     assert tree(folder)["cache/1.pyc"] == ("program", b"\0" + b"1")
     assert "cache/link.pyc" not in tree(folder)

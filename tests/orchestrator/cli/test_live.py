@@ -189,7 +189,7 @@ async def test_after_ctrl_z_and_fg_the_table_is_drawn_below(url: str, service: F
     ids = await accepted(service, 2)
     async with on_terminal("watch", *ids, lines=LINES, DEPUTIZE_URL=url) as terminal:
         await until(lambda: "2 queued" in terminal.drawn, 60)
-        terminal.take(b"[1]+  Stopped\r\n$ fg\r\n")  # what a shell says meanwhile
+        terminal.take(b"[1]+  Stopped\r\n$ fg\r\n")  # what a shell prints meanwhile
         terminal.send(signal.SIGCONT)
         await until(lambda: terminal.drawn.count("2 queued") > 1, 60)
         assert "[1]+  Stopped" in terminal.screen()
@@ -228,9 +228,9 @@ async def test_the_list_fits_a_narrow_terminal_and_has_time_and_cost(url: str, s
     async with on_terminal("list", columns=80, DEPUTIZE_URL=url) as terminal:
         assert await terminal.ended() == 0
     first, second = terminal.history()
-    assert re.fullmatch(rf"…{long[-6:]}  succeeded  1 min 01 s  \$0\.2500  \d+ s ago  Summarise all of.+", first)
-    assert re.fullmatch(rf"…{id[-6:]}  queued +0\.0 s +–  \d+ s ago  task 00", second)
-    assert len(first) <= 80
+    assert re.fullmatch(rf"✓ Summarise all of .+…  …{long[-6:]}  succeeded  1 min 01 s  \$0\.2500 +\d+ s ago", first)
+    assert re.fullmatch(rf"  task 00 +…{id[-6:]}  queued +0\.0 s +– +\d+ s ago", second)
+    assert len(first) == len(second) <= 80
 
 
 ID = "dlg_01m87ws0000000000000h3yk00"

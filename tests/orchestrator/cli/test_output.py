@@ -56,6 +56,9 @@ READING = {
     "prune": [["prune"], ["prune", "--json", "--dry-run"], ["prune", "--older-than", HOSTILE]],
     "tools": [["tools"], ["tools", "--json"]],
     "workers": [["workers"], ["workers", "--json"]],
+    "status": [["status"], ["status", "--json"]],
+    "version": [["version"]],
+    "drain": [["drain", HOSTILE[:5]], ["drain", "x"]],
     "doctor": [["doctor"], ["doctor", "--json"]],
     "permissions": [["permissions", *more] for more in ([], ["--json"], ["@last"])],
     "approve": [["approve", "@last", each] for each in ("--always", "--tool", "--server")],
@@ -75,9 +78,9 @@ FOLLOWING = {
     "merge": [["merge", ENDED, "--check"], ["merge", ENDED, "--json"]],
     "demo": [["demo"]],
 }
-SERVERS = {"up", "serve", "worker", "mcp", "token", "settings"}
-LOOKING = {"policy"}
-"""Commands that print what lies in files (``test_policy.py`` tries them)."""
+SERVERS = {"up", "serve", "worker", "mcp", "token", "settings", "stop", "open"}
+LOOKING = {"policy", "logs"}
+"""Commands that print what lies in files (``test_policy.py`` and ``test_operate.py`` try them)."""
 """They print addresses and settings of their own; what others say goes to their log (tests/shared/test_log.py)."""
 
 
@@ -171,8 +174,15 @@ def test_every_switch_that_changes_what_is_printed_is_tried() -> None:
         assert switches - unprinted <= {part for arguments in tried for part in arguments}, name
 
 
-@pytest.mark.parametrize("arguments", [each for tried in READING.values() for each in tried], ids=repr)
-@pytest.mark.parametrize("finished", [True, False], ids=["finished", "unfinished"])
+@pytest.mark.parametrize(
+    ("arguments", "finished"),
+    [
+        pytest.param(each, finished, id=f"{'finished' if finished else 'unfinished'}-{each}")
+        for name, tried in READING.items()
+        for each in tried
+        for finished in ([True] if name == "doctor" else [True, False])  # it shows no run
+    ],
+)
 async def test_a_command_that_asks_prints_nothing_that_acts(
     url: str, service: FakeService, id: str, arguments: list[str], finished: bool, tmp_path: Path
 ) -> None:

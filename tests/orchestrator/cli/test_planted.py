@@ -43,10 +43,15 @@ ASKED: dict[str, list[list[str]]] = {
     "policy": [["policy", "explain", CALL], ["policy", "test", "rules.toml"]],
     "doctor": [["doctor"], ["doctor", "--workspace", "."]],
     "prune": [["prune", "--dry-run"]],
+    "drain": [["drain", "worker@one"]],
     "mcp": [["mcp"]],
     **{
         name: [[name]]
-        for name in ("list", "cost", "permissions", "audit", "tools", "workers", "token", "settings", "webhooks")
+        for names in (
+            "list cost permissions audit tools workers token",
+            "settings webhooks status version open logs stop",
+        )
+        for name in names.split()
     },
 }
 STACK = {"up", "demo", "serve", "worker"}

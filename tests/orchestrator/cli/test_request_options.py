@@ -228,7 +228,14 @@ async def test_mistakes_are_named_by_the_option_or_the_file_that_made_them(
     assert done.err.splitlines()[1:] == ["  --tools, item 2: no", "  r.json: /model: never"]
 
 
-USUAL = {"version": "--version`", "status": "list`", "ps": "list`", "logs": "show ID", "config": "settings`"}
+USUAL = {
+    "ps": "status`",
+    "down": "stop`",
+    "config": "settings`",
+    "dashboard": "open`",
+    "start": "up`",
+    "follow": "watch`",
+}
 """Words of other tools, and where they lead to."""
 
 
@@ -278,7 +285,7 @@ async def test_a_text_may_begin_with_the_sign_of_a_file(url: str, service: FakeS
         (["show", "dlg_0", "--patch", "--json"], "--json"),
         (["lst"], "did you mean list?"),
         *(([word], f"No such command '{word}'; `deputize {ours}") for word, ours in USUAL.items()),
-        (["stop"], "Ctrl-C ends `deputize up`"),
+        (["stauts"], "did you mean status?"),
         (["trust", "."], "not used any more; name a deputize.toml with --config"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

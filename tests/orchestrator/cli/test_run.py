@@ -1,4 +1,4 @@
-"""`deputize run`, as a process: what it sends, what it says where, once and not at any length, and how it ends."""
+"""`deputize run`, as a process: what it sends, what it prints where, once and of bounded length, and how it ends."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-from asyncio.subprocess import PIPE
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import httpx2
 import pytest
 import redis
 
-from deputize.orchestrator.cli.demo import parts
 from deputize.shared.delegation import TerminationReason, ToolAgentResult
 from tests.network.plain_http import PLAIN_HTTP
 from tests.orchestrator.command_line import deputize, started
@@ -53,7 +51,7 @@ async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> No
     )
     said = dict(line.split(maxsplit=1) for line in done.out.splitlines())
     assert said["API"].startswith("http://127.0.0.1:")
-    assert said["Page"] == f"{said['API']}/ (asks for the token)"
+    assert said["Page"] == f"{said['API']}/ (asks for the token; `deputize open` opens it)"
     assert said["Workers"].startswith("2,")
     assert "deputize token" in said["Token"]
     assert "@" not in done.out  # what is printed here is read by others, too
@@ -105,43 +103,17 @@ async def test_without_a_token_up_says_whom_that_trusts_and_no_password(
         await stack.done()
 
 
-async def test_the_demo_shows_four_delegations_and_what_is_true_of_them(tmp_path: Path) -> None:
-    done = await deputize("demo", DEPUTIZE_HOME=str(tmp_path), PATH="/usr/bin:/bin")
-    assert done.code == 0, done.out + done.err
-    assert "a script plays the model's part" in " ".join(done.err.split())
-    truths = [part.truth for part in parts({"kind": "empty"}, {"kind": "empty"}, None)]
-    assert [line.removeprefix("✓ ") for line in done.out.splitlines() if line.removeprefix("✓ ") in truths] == truths
-    assert "NOT TRUE" not in done.out
-    assert "+        if subtotal >= DISCOUNT_FROM:" in done.out
-    assert done.out.count(" run_finished") == 4
-    assert re.findall(r"^verdict +(\w+)", done.out, re.MULTILINE) == ["verified", "refuted"]
-    assert "max_tool_calls" in done.out
-    # The command it names works as it stands, in a shell that knows neither the program nor the home.
-    (hint,) = [line.split("more lines: ")[1] for line in done.out.splitlines() if "more lines: " in line]
-    shell = await asyncio.create_subprocess_exec(
-        "bash", "-c", hint, stdout=PIPE, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    )
-    patch, _ = await shell.communicate()
-    assert (shell.returncode, patch[:11]) == (0, b"diff --git ")
-
-
-async def test_without_a_service_run_brings_its_own(tmp_path: Path) -> None:
-    done = await deputize("run", "Look around", DEPUTIZE_HOME=str(tmp_path), DEPUTIZE_MODEL="scripted")
+async def test_without_a_service_run_brings_its_own_and_settings_that_were_mended_count_at_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"rules": [{"turns": [[{"text": "Right."}]]}]}))
+    home = {"DEPUTIZE_HOME": str(tmp_path / "home")}
+    done = await deputize("run", "Look around", DEPUTIZE_MODEL="scripted", **home)
     assert done.code == 1
     assert "no real model is configured" in done.out.replace("\n", " ")
-
-
-async def test_settings_that_were_mended_count_at_once(tmp_path: Path) -> None:
-    scripts = {}
-    for name in ("wrong", "right"):
-        scripts[name] = tmp_path / f"{name}.json"
-        scripts[name].write_text(json.dumps({"rules": [{"turns": [[{"text": name}]]}]}))
-    for name, script in scripts.items():
-        done = await deputize("run", "x", DEPUTIZE_HOME=str(tmp_path / "h"), DEPUTIZE_MODEL=f"scripted:{script}")
-        assert (done.code, done.out.split("\n")[0]) == (0, name)
-    given: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path / "h"), "DEPUTIZE_MODEL": f"scripted:{scripts['right']}"}
-    done = await deputize("run", "x", "--max-turns", "9", DEPUTIZE_CAP_MAX_TURNS="7", **given)
-    assert (done.code, "maxTurns" in done.err, "its own hold" in done.err) == (0, True, False), done.err
+    mended = {"DEPUTIZE_MODEL": f"scripted:{script}", "DEPUTIZE_CAP_MAX_TURNS": "7"}
+    done = await deputize("run", "Look around", "--max-turns", "9", **mended, **home)
+    assert (done.code, done.out.split("\n")[0]) == (0, "Right.")
+    assert ("maxTurns" in done.err, "its own hold" in done.err) == (True, False), done.err
 
 
 async def test_detached_it_needs_a_service_that_stays(tmp_path: Path) -> None:
@@ -169,13 +141,11 @@ async def test_what_an_interrupted_run_left_behind_goes_on_only_when_asked_for(t
     assert f"{id} is paused" in done.err
     # To look at it, some time later, starts what that needs, and nothing that goes on with it.
     await until(lambda: not tmp_path.joinpath("home", "stack.json").exists(), 60)
-    shown = await deputize("show", "@last", **here)
+    looks = [("show", "@last"), ("list",), ("tools",), ("prune",), ("watch", id)]
+    shown, listed, tools, pruned, watched = await asyncio.gather(*(deputize(*look, **here) for look in looks))
     assert shown.code == 0
     assert f"id         {id}\ntask       Take your time\nstatus     " in shown.out
-    assert (await deputize("list", **here)).out.count(id) == 1
-    assert (await deputize("tools", **here)).out
-    assert (await deputize("prune", **here)).out == "0 delegations removed\n"
-    watched = await deputize("watch", id, **here)
+    assert (listed.out.count(id), bool(tools.out), pruned.out) == (1, True, "0 delegations removed\n")
     assert watched.code == 3
     assert f"paused: {id}, which `deputize resume` goes on with" in watched.err
     # Another command's workers do not go on with it, either.

@@ -8,8 +8,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from deputize.orchestrator.cli.errors import run_command
 from deputize.orchestrator.redis_server import find_program
 from deputize.orchestrator.sockets import free_port
 from deputize.shared.fleet import own_version
+from tests.orchestrator.answering import answering
 from tests.orchestrator.command_line import PROGRAM, Done, deputize, environment
 from tests.orchestrator.fake_service import FakeService
 
@@ -32,19 +33,6 @@ def assert_one_line(done: Done, *codes: int) -> None:
     assert "Traceback" not in done.err
     assert "internal error" not in done.err
     assert [line for line in done.err.splitlines() if line.startswith("deputize: ")][1:] == []
-
-
-@asynccontextmanager
-async def answering(body: bytes, head: bytes = b"200 OK\r\nContent-Type: application/json") -> AsyncIterator[str]:
-    """Another service: it says the same to everybody."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 " + head + b"\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +127,7 @@ async def test_closed_and_full_outputs_lose_no_result_in_silence(
             assert "output" in done.stderr
         if code == 141:
             assert done.stderr == ""
-    # What could not have told its result was not started.
+    # What could not have reported its result was not started.
     assert sorted(run.request.task for run in service.runs.values()) == ["seen", "x"]
 
 

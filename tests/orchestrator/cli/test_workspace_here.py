@@ -1,4 +1,4 @@
-"""Which files a command's work begins with, and what its end says about them."""
+"""Which files a command's work begins with, and what is printed about them at its end."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from deputize.shared.facts import GitFacts
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.access_tokens import MAIN, bearer, entry, secret_of, serving, write
-from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.fake_service import FakeService, worker_card
 
 ANSWER = "/v1/permissions/{permissionId}"
 """Needs a run that asks: ``test_permissions.py`` has its entry."""
@@ -43,10 +43,12 @@ async def test_each_changing_route_has_an_entry(service: FakeService, path: Path
     if not route.endswith(("/resume", "/messages")):
         service.finish(id, git=GitFacts(base="a" * 40))
     service.notified[id] = []
+    service.fleet = [worker_card(name="one")]
     async with serving(service, path) as http:
         sent = {"X-Request-ID": "req-1", **bearer("ci")}
         body = json.loads(json.dumps(BODIES.get(route, {})).replace("{id}", id))
-        answer = await http.request(method, route.replace("{id}", id), json=body, headers=sent)
+        there = route.replace("{id}", id).replace("{name}", "one")
+        answer = await http.request(method, there, json=body, headers=sent)
         assert answer.is_success, answer.text
         body = answer.json() if answer.content else {}
         (found,) = service.log

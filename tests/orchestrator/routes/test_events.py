@@ -198,7 +198,7 @@ async def test_a_position_that_is_none_is_refused(http: httpx2.AsyncClient, id: 
 
 
 class Caller:
-    """The other side of an application: says nothing, and writes down what it is sent."""
+    """The other side of an application: sends nothing, and writes down what it receives."""
 
     def __init__(self) -> None:
         self.got: list[Message] = []

@@ -1,4 +1,4 @@
-"""The web page in a real browser, over a service that does what a test says."""
+"""The web page in a real browser, over a service that does what a test decides."""
 
 from __future__ import annotations
 

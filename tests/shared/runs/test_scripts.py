@@ -75,11 +75,11 @@ async def due_in(store: RunStore, id: str) -> float:
 
 
 async def heard(bus: Bus, on: str, doing: Any, number: int) -> list[Envelope]:
-    async with bus.listen(on) as inbox, asyncio.timeout(30):
+    async with bus.listen(on) as listener, asyncio.timeout(30):
         await doing
         found: list[Envelope] = []
         while len(found) < number:
-            if message := await inbox.get():
+            if message := await listener.get():
                 found.append(Envelope.from_json(message))
         return found
 

@@ -19,7 +19,7 @@ from deputize.shared.runs.store import FILED_AT_A_TIME, RunStore
 
 
 class Forgetful(FakeAsyncRedis):
-    """Loses a record as soon as somebody has looked at it, as a record does whose time is over."""
+    """Loses a record as soon as it was looked at, as a record does whose time is over."""
 
     async def hmget(self, name: Any, keys: Any, *args: Any) -> Any:
         found = await super().hmget(name, keys, *args)
@@ -36,7 +36,7 @@ async def test_what_is_removed_while_it_is_cancelled_is_not_found() -> None:
 
 
 class Late(FakeAsyncRedis):
-    """A run ends as soon as somebody has read one of the places where it may be found."""
+    """A run ends as soon as one of the places was read where it may be found."""
 
     ends: Callable[[], Awaitable[object]] | None = None
 

@@ -59,7 +59,7 @@ def own(environ: dict[str, str]) -> Path:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stranger's checkout, in which somebody works."""
+    """A stranger's checkout as the working directory."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -8,6 +8,7 @@ from deputize.shared.settings.variables import (
     HEADER_VARIABLES,
     KEY_VARIABLES,
     MODEL_VARIABLES,
+    PLATFORM_VARIABLES,
     URL_VARIABLES,
     names_endpoint,
     secrets_of,
@@ -15,7 +16,7 @@ from deputize.shared.settings.variables import (
 
 SECRET = "a-secret-value"
 VALUES = {
-    **dict.fromkeys(KEY_VARIABLES, SECRET),
+    **dict.fromkeys((*KEY_VARIABLES, *PLATFORM_VARIABLES), SECRET),
     **dict.fromkeys(URL_VARIABLES, f"https://user:{SECRET}@models.example/v1"),
     **dict.fromkeys(HEADER_VARIABLES, f"X-Key: {SECRET}"),
 }
@@ -32,7 +33,14 @@ def test_what_is_no_secret_is_not_masked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "enough"), [((), False), (HEADER_VARIABLES, False), (URL_VARIABLES, True), (KEY_VARIABLES[:1], True)]
+    ("names", "enough"),
+    [
+        ((), False),
+        (HEADER_VARIABLES, False),
+        (PLATFORM_VARIABLES, False),
+        (URL_VARIABLES, True),
+        (KEY_VARIABLES[:1], True),
+    ],
 )
 def test_a_key_or_an_address_is_enough_to_reach_a_model(names: tuple[str, ...], enough: bool) -> None:
     assert names_endpoint(names) is enough

@@ -50,7 +50,7 @@ class Theatre:
         return play
 
     async def cancelled(self, tool: AnyTool, begun: asyncio.Event, **arguments: Any) -> ToolAgentResult:
-        """One call, cancelled by somebody as soon as it says that it has ``begun``."""
+        """One call, cancelled as soon as it reports that it has ``begun``."""
         model = script(self._folder, [call(tool.name, **arguments)], [say("Done.")])
         async with open_bench(self._redis_url, self._folder / "home", offered=[tool]) as bench:
             id = await bench.accept(DelegationRequest(task="do it", model=model, tools=[tool.name]))

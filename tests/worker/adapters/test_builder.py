@@ -166,7 +166,7 @@ async def test_whatever_goes_wrong_before_a_call_is_an_answer(theatre: Theatre, 
 
 
 class Waiting(MyToolInvocation):
-    """Waits until it is told to stop, and says in which order it heard of it."""
+    """Waits until it is stopped, and returns in which order it heard of it."""
 
     begun: asyncio.Event
     heard: list[Any]

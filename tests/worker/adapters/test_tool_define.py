@@ -305,7 +305,7 @@ async def test_a_run_goes_on_without_a_tool_that_cannot_say_what_it_is(redis_url
 
 @pytest.mark.requirement("S002-014", "S002-036", "S002-037", "S002-047")
 async def test_what_that_design_sends_with_a_call_has_its_place_here(redis_url: str, tmp_path: Path) -> None:
-    """toolId, arguments, messageId, sessionId go in; success, result and error come out, and a call's life is told."""
+    """toolId, arguments, messageId, sessionId go in; success, result, error come out, and a call's life is reported."""
     seen: list[base.ToolContext] = []
 
     class Watching(ServersTool):

@@ -16,10 +16,12 @@ from celery import Celery
 
 from deputize.shared.queue import create_app
 from deputize.shared.settings import Settings
+from deputize.worker.celery_pool.pool import DRAIN_SIGNAL
 from tests.processes.leaks import kept
 from tests.processes.preloaded import POOL_WORKER, Forked
 from tests.processes.redis_server import RedisProcess
 from tests.runs.celery_events import Events
+from tests.runs.tickets import queue_keys
 from tests.waiting import until_sync
 from tests.worker.celery_pool.pool_worker import SEEN
 
@@ -235,6 +237,41 @@ def test_a_worker_that_stops_leaves_new_work_to_others(start: Callable[..., Work
     other.sees("answer abc for new")
     assert "answer[new]" not in stopping.log.read_text()
     assert "answer[new]" in other.log.read_text()
+
+
+def test_a_worker_that_drains_hands_over_and_takes_nothing_more_until_it_is_stopped(
+    redis_process: RedisProcess, tmp_path: Path
+) -> None:
+    worker = Worker(redis_process.url, tmp_path, "--soft-seconds", "0")
+    try:
+        worker.send("stay", 60, id="long")
+        worker.sees("start long")
+        worker.process.send_signal(DRAIN_SIGNAL)
+        worker.sees("cancelled long")
+        until_sync(lambda: "drained; the worker stays" in worker.log.read_text())
+        until_sync(lambda: not waits_for_tickets(redis_process.url))
+        redis_process.kill()
+        redis_process.start()
+        assert worker.stats["running"] == 0  # it is connected again
+        worker.send("answer", "abc", id="new")
+        assert worker.stats["running"] == 0
+        assert sum(int(worker.redis.llen(key)) for key in queue_keys()) == 1
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.ends() == 0
+        assert worker.seen[1:] == ["start long", "cancelled long", "closed"]
+    finally:
+        worker.close()
+
+
+def test_a_worker_that_drains_can_be_stopped_meanwhile(start: Callable[..., Worker]) -> None:
+    worker = start("--soft-seconds", "60")
+    worker.send("stay", 60, id="long")
+    worker.sees("start long")
+    worker.process.send_signal(DRAIN_SIGNAL)
+    until_sync(lambda: "asked to drain" in worker.log.read_text())
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.ends() == 0
+    assert worker.seen[-2:] == ["cancelled long", "closed"]
 
 
 def test_services_open_before_the_first_job_and_close_after_the_last(start: Callable[..., Worker]) -> None:

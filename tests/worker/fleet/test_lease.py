@@ -99,7 +99,7 @@ LONG = 30.0
 
 
 class Questions:
-    """Stands for the pipe of the renewals: a test gives the answers."""
+    """Stands for the pipe of the renewals: a test defines the answers."""
 
     def __init__(self) -> None:
         self.away = False
@@ -113,7 +113,7 @@ class Questions:
 
 
 class Substitute:
-    """Stands for the standby process: a test says what it renewed."""
+    """Stands for the standby process: a test defines what it renewed."""
 
     def __init__(self) -> None:
         self.held: dict[str, str] = {}

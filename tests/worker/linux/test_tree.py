@@ -14,7 +14,7 @@ from tests.waiting import until_sync
 
 @pytest.fixture
 def ended() -> Iterator[int]:
-    """A process that has ended and that nobody has waited for."""
+    """A process that has ended and that was not waited for."""
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         yield process.pid

@@ -16,7 +16,7 @@ __all__ = ["look_around"]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's own configuration directory; nobody's real one is looked into."""
+    """The user's own configuration directory; no real one is looked into."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = tmp_path / "home/.config/deputize"
     folder.mkdir(parents=True)

@@ -64,7 +64,7 @@ def test_a_relative_path_is_looked_for_here_and_beside_the_users_own(tmp_path: P
 @pytest.mark.requirement("P-17")
 @pytest.mark.parametrize("name", ["mcp.json", ".mcp.json"])
 def test_a_file_that_merely_lies_here_is_not_used(tmp_path: Path, home: Path, name: str) -> None:
-    """It may have come into the working directory with somebody's files."""
+    """It may have come into the working directory with another's files."""
     (tmp_path / name).write_text('{"mcpServers": {"one": {"command": "x", "sandbox": false}}}')
     assert find_config_file(None, tmp_path, home) is None
     (home / "mcp.json").touch()

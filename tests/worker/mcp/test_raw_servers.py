@@ -202,7 +202,7 @@ async def test_a_call_that_may_be_repeated_is_made_again_once(server: Opened) ->
 
 
 async def test_a_server_that_was_killed_between_two_calls_is_started_again(server: Opened) -> None:
-    """Nobody can have seen the second call before it was made, so it is made although it may not be repeated."""
+    """No one can have seen the second call before it was made, so it is made although it may not be repeated."""
     await server.call("mcp__raw__echo", text="first")
     (victim,) = [pid for pid in started() if command_of(pid).partition(b"\0")[0].endswith(b"/python3")]
     os.kill(victim, signal.SIGKILL)

@@ -27,7 +27,7 @@ SLEEP = call("bash", command="touch begun; exec sleep 1000")
 
 
 class Watched:
-    """A model that follows a script, and what it was told of its tools in each turn."""
+    """A model that follows a script, and what it read about its tools in each turn."""
 
     name = "watched"
     endpoint_id = None
@@ -160,7 +160,7 @@ async def test_a_name_no_server_has_is_refused_unless_its_server_is_broken(redis
 
 @pytest.mark.requirement("P-16")
 async def test_after_a_crash_the_model_is_told_of_the_very_same_tools(redis_url: str, tmp_path: Path) -> None:
-    """One server is gone by then, another has changed what it says, a third is new."""
+    """One server is gone by then, another has changed its tools, a third is new."""
     configure(tmp_path, gone=raw(tools={"allow": ["echo", "die"]}), stays=raw(tools={"allow": ["echo"]}))
     turns = [
         [call("mcp__gone__echo", text="once")],
@@ -233,7 +233,7 @@ async def test_switched_off_no_server_is_started(redis_url: str, tmp_path: Path)
 
 
 async def test_a_servers_tool_that_claims_to_read_cannot_write(redis_url: str, tmp_path: Path) -> None:
-    """The raw server notes every call in a file of the workspace, and says of this tool that it only reads."""
+    """The raw server notes every call in a file of the workspace, and announces this tool as one that only reads."""
     configure(tmp_path, raw=raw())
     asked = [call("mcp__raw__environ")]
     async with worker(redis_url, tmp_path) as bench:

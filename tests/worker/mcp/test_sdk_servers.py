@@ -118,7 +118,7 @@ async def test_progress_is_told_and_a_cancelled_call_is_cancelled(
     sdk: Opened, journal: Path, request: pytest.FixtureRequest
 ) -> None:
     assert (await sdk.call("mcp__sdk__count", upto=3)).content == "counted to 3"
-    as_json = "as JSON" in request.node.name  # an answer in one piece has no room for news, and nobody sees it dropped
+    as_json = "as JSON" in request.node.name  # an answer in one piece has no room for news, and it is dropped unseen
     if not as_json:
         assert sdk.desk.news[0] == (None, {"progress": 1.0, "total": 3.0, "message": "at 1"})
     call = asyncio.create_task(sdk.call("mcp__sdk__wait"))
@@ -134,9 +134,9 @@ async def test_progress_is_told_and_a_cancelled_call_is_cancelled(
 
 
 def legacy(answers: dict[str, Callable[[], Response]], sessions: set[str] | None = None) -> Any:
-    """An ASGI application that shakes hands as of old, and answers calls of ``good``; of others, as the test says.
+    """An ASGI application that shakes hands as of old, and answers calls of ``good``; of others, as the test decides.
 
-    With ``sessions`` it gives out some, and knows no others.
+    With ``sessions`` it opens some, and knows no others.
     """
 
     async def answer(request: Request) -> Response:

@@ -31,7 +31,7 @@ def places(program: str, *asked: Path) -> list[str]:
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
-    """A directory with a program, and with what nobody else is to see."""
+    """A directory with a program, and with what no one else is to see."""
     for folder in ("bin", "lib", "secrets"):
         (tmp_path / "opt" / folder).mkdir(parents=True)
     (tmp_path / "opt/bin/server").touch()

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from deputize.worker.conversation import Conversation
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Model, Part, Prompt, Reply, ReplyStarted, Retrying, ToolSpec
+from deputize.worker.models.credentials import Credentials
 from deputize.worker.models.retry import RetryPolicy
 from tests.fake_model import FakeModel
 
@@ -26,7 +27,7 @@ def model_at(
     url: str, key: str = "sk-key-x", retry_policy: RetryPolicy = IMPATIENT, name: str = "m", **more: Any
 ) -> AnthropicModel:
     endpoint = {"ANTHROPIC_API_KEY": SecretStr(key), "ANTHROPIC_BASE_URL": SecretStr(url)}
-    return AnthropicModel(name, endpoint, retry_policy, **more)
+    return AnthropicModel(name, Credentials(endpoint), retry_policy, **more)
 
 
 def prompt_of(messages: Sequence[bytes] | str, tools: tuple[ToolSpec, ...] = (READ,), **more: Any) -> Prompt:

@@ -24,7 +24,7 @@ from deputize.worker.conversation import Conversation
 from deputize.worker.models import close_models, open_model
 from deputize.worker.models.anthropic import AnthropicModel, price_of
 from deputize.worker.models.base import Price, Reply
-from deputize.worker.models.endpoint import Credentials
+from deputize.worker.models.credentials import Credentials
 from tests.fake_model import FakeModel, Fault, Turn, call, refuse, text
 from tests.worker.models.asking import IMPATIENT, model_at, model_of, parts_of, prompt_of, reply_of
 
@@ -91,7 +91,7 @@ async def test_a_conversation_that_is_too_long_is_told_apart(fake: FakeModel, fa
     [("claude-sonnet-5-5", 1_000_000), ("claude-opus-5", 1_000_000), ("claude-haiku-4-5", 200_000), ("m", 128_000)],
 )
 def test_a_models_window_is_known_by_its_name(name: str, tokens: int) -> None:
-    assert AnthropicModel(name, {}).window() == tokens
+    assert AnthropicModel(name, Credentials({})).window() == tokens
 
 
 async def test_a_wrong_key_is_never_repeated_in_the_message(fake: FakeModel) -> None:
@@ -119,7 +119,7 @@ async def test_without_a_key_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(ModelUnavailable, match="Set ANTHROPIC_API_KEY"):
-        await parts_of(AnthropicModel("m", {}, IMPATIENT), "hello")
+        await parts_of(AnthropicModel("m", Credentials({}), IMPATIENT), "hello")
     await close_models()
 
 
@@ -135,7 +135,7 @@ async def test_a_profile_of_the_sdk_signs_requests(
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "default.json").write_text(json.dumps(content))
         (tmp_path / kind / "default.json").chmod(0o600)
-    model = AnthropicModel("m", {"ANTHROPIC_BASE_URL": SecretStr(fake.url)}, IMPATIENT)
+    model = AnthropicModel("m", Credentials({"ANTHROPIC_BASE_URL": SecretStr(fake.url)}), IMPATIENT)
     assert (await reply_of(model, "hello")).text == "Hello from the fake model."
     (tmp_path / "credentials" / "default.json").unlink()
     await close_models()
@@ -159,7 +159,7 @@ async def test_a_user_and_a_password_in_the_address_are_sent_as_basic_authorizat
             "ANTHROPIC_CUSTOM_HEADERS": SecretStr("X-Team: red\nUser-Agent: mine"),
         }
         with pytest.raises(ModelUnavailable) as error:
-            await parts_of(AnthropicModel("m", endpoint, IMPATIENT), "hello")
+            await parts_of(AnthropicModel("m", Credentials(endpoint), IMPATIENT), "hello")
         await close_models()
     assert "pass-word-9" not in str(error.value)
     (head,) = (head.decode().lower() for head in heads)

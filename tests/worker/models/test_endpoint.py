@@ -1,4 +1,4 @@
-"""The client of the endpoint: proxies of the environment, and streams that are closed when nobody reads them."""
+"""The client of the endpoint: proxies of the environment, and streams that are closed when they are not read."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from anthropic import AsyncAnthropic
 from pydantic import SecretStr
 
 from deputize.shared.errors import ModelUnavailable
-from deputize.worker.models import close_models
+from deputize.shared.settings import Settings
+from deputize.worker.models import close_models, open_model
+from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Reply, Retrying
-from deputize.worker.models.endpoint import Credentials, Endpoint
+from deputize.worker.models.credentials import Credentials
+from deputize.worker.models.endpoint import Endpoint
 from deputize.worker.models.retry import RetryPolicy
 from tests.fake_model import FakeModel, Turn, refuse, stall, text
+from tests.fake_model.sigv4 import verifier
 from tests.waiting import until
 from tests.worker.models.asking import MANY, model_at, model_of, parts_of, prompt_of, reply_of
 
@@ -88,6 +93,20 @@ async def test_a_plain_endpoint_is_reached_through_the_proxy(
     assert len(proxy.heads) == 1
 
 
+async def test_what_a_platform_signs_passes_a_proxy(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"AWS_ACCESS_KEY_ID": "AKIAFAKE", "AWS_SECRET_ACCESS_KEY": "secret-of-aws", "AWS_REGION": "eu-west-2"}
+    for name, value in {**given, "HTTP_PROXY": f"http://{proxy.address}"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_BEARER_TOKEN_BEDROCK", "ANTHROPIC_AWS_API_KEY", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    signature = verifier("AKIAFAKE", "secret-of-aws", "eu-west-2", "bedrock-mantle")
+    async with FakeModel([Turn([text("done")])], refuses=signature) as fake:
+        table = {"rock": {"platform": "bedrock", "base_url": fake.url}}
+        assert (await reply_of(open_model("rock", Settings.load(environ=given, models=table)), "hello")).text == "done"
+        await close_models()
+    assert len(proxy.heads) == 1
+
+
 @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "ALL_PROXY"])
 async def test_a_tls_endpoint_is_asked_for_by_connect(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, variable: str
@@ -134,6 +153,21 @@ async def test_other_proxies_are_refused_before_anything_is_sent(
     assert "ALL_PROXY" in message
     assert "hidden" not in message
     assert proxy.heads == []
+
+
+async def test_a_socks_proxy_is_refused_by_name_where_the_sdk_finds_the_credentials(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/default.json").write_text('{"authentication": {"type": "user_oauth"}}')
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    model = AnthropicModel("m", Credentials({"ANTHROPIC_BASE_URL": SecretStr("https://model.example")}))
+    with pytest.raises(ModelUnavailable, match=r"socks5://127\.0\.0\.1:9 is not an HTTP proxy"):
+        await reply_of(model, "hello")
+    await close_models()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Call, Model, Prompt, ReplyStarted, TextPart, ToolSpec
 from deputize.worker.models.caching import shared_prefixes
+from deputize.worker.models.credentials import Credentials
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.xml_calls.model import XmlCalls
 from tests.fake_model import FakeModel, Turn, call, stall, text, thinking
@@ -128,7 +129,8 @@ async def test_headers_of_the_operator_are_sent(fake: FakeModel) -> None:
         "ANTHROPIC_BASE_URL": fake.url,
         "ANTHROPIC_CUSTOM_HEADERS": "X-Team: a",
     }
-    model = AnthropicModel("m", {name: SecretStr(value) for name, value in variables.items()}, IMPATIENT)
+    credentials = Credentials({name: SecretStr(value) for name, value in variables.items()})
+    model = AnthropicModel("m", credentials, IMPATIENT)
     await reply_of(model, "hello")
     assert fake.journal[0].headers["x-team"] == "a"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,8 @@ from deputize.shared.delegation import Usage
 from deputize.worker.models.base import Reply, ReplyStarted, TextPart, ThinkingPart
 from deputize.worker.models.stream import MAX_EVENT_BYTES, BrokenStream, EventDecoder, ReplyAssembler
 from tests.fake_model import FakeModel, Turn, cut, reset, text
-from tests.worker.models.asking import model_of, parts_of, prompt_of, reply_of, retries
+from tests.waiting import until
+from tests.worker.models.asking import IMPATIENT, model_of, parts_of, prompt_of, reply_of, retries
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -225,6 +228,60 @@ async def test_thinking_in_a_text_block_is_published_as_thinking(fake: FakeModel
     parts = await parts_of(model_of(fake), "hello")
     assert [part for part in parts if isinstance(part, TextPart)] == [TextPart("Done.")]
     assert "".join(part.text for part in parts if isinstance(part, ThinkingPart)) == "Hm. So."
+
+
+CORPUS = sorted(Path(__file__).parents[2].joinpath("corpus/streams").glob("*.sse"))
+"""Streams that servers and gateways were reported to send: the source, what is odd, what is to be read, the events."""
+
+
+def read(raw: bytes) -> dict[str, Any]:
+    """What the assembler reads from a stream that comes in small chunks."""
+    assembler, decoder = ReplyAssembler(None, 5000), EventDecoder()
+    for at in range(0, len(raw), 100):
+        assembler.feed(decoder.feed(raw[at : at + 100]))
+    if assembler.failure or not (assembler.done or assembler.stop_reason):
+        return {"failure": str(assembler.failure or "the stream was cut")}
+    reply = assembler.finish()
+    sent = reply.sendable(set())
+    return {
+        "text": reply.text,
+        "thinking": reply.thinking,
+        "types": [block["type"] for block in reply.content],
+        "calls": [[call.id, call.name, call.arguments] for call in reply.calls],
+        "problem": "; ".join(call.problem for call in reply.calls if call.problem),
+        "sent": [call.id for call in sent.calls],
+        "stop": reply.stop_reason,
+        "input": reply.usage.input_tokens,
+        "output": reply.usage.output_tokens,
+        "cache_write": reply.usage.cache_write_tokens,
+        "estimated": reply.estimated,
+    }
+
+
+@pytest.mark.parametrize("file", CORPUS, ids=lambda file: file.stem)
+def test_a_stream_of_the_corpus_is_read_as_it_was_meant(file: Path) -> None:
+    source, _, expectation, *_ = file.read_text("utf-8").split("\n")
+    usual = {"stop": "end_turn", "problem": "", "estimated": False}
+    expected = usual | json.loads(expectation.removeprefix(": expect "))
+    found = read(file.read_bytes())
+    assert source.startswith(": source https://github.com/")
+    if "failure" in expected:
+        assert expected["failure"] in found["failure"]
+        return
+    problem = expected.pop("problem")
+    assert (problem in found["problem"], bool(problem)) == (True, bool(found["problem"]))
+    assert {name: found[name] for name in expected} == expected
+
+
+async def test_a_stream_that_goes_on_after_its_stop_reason_is_not_waited_for(fake: FakeModel) -> None:
+    """Some gateways send pings for ever instead of message_stop (tombii/better-ccflare#307)."""
+    last = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}
+    pings = [{"type": "ping"}] * 2000
+    fake.script("", [Turn(raw=[*start(), *block("text", said("Done.")), last, *pings], pace=0.01)])
+    reply = await reply_of(model_of(fake, replace(IMPATIENT, end_timeout=0.05)), "hello")
+    assert (reply.text, reply.stop_reason) == ("Done.", "end_turn")
+    await until(lambda: fake.open == 0)
+    assert fake.journal[0].outcome == "aborted"
 
 
 @pytest.mark.parametrize("fault", [cut(after=99), reset(after=99)], ids=lambda fault: fault.kind)

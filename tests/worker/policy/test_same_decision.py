@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any, cast
@@ -77,13 +76,13 @@ SERVERS_TOOLS = st.builds(
 )
 
 
-def in_the_loop(tool: AnyTool, arguments: dict[str, Any], run: Run, rules: list[Rule]) -> Decision:
+async def in_the_loop(tool: AnyTool, arguments: dict[str, Any], run: Run, rules: list[Rule]) -> Decision:
     context = PolicyContext(
         run.mode, allowed_hosts=SETTINGS.tools.allowed_hosts, rules=rules, depth=run.depth, labels=run.labels
     )
     reading = ReadSources(lambda text: None, Trust(tainted_by=run.tainted_by))
     approval = Approval(context, cast(Any, None), cast(Any, None), reading)
-    return asyncio.run(approval.verdict(PolicyCall.of(tool, tool.parse(arguments), arguments))).decision
+    return (await approval.verdict(PolicyCall.of(tool, tool.parse(arguments), arguments))).decision
 
 
 def explained(name: str, arguments: dict[str, Any], run: Run, rules: list[Rule]) -> Decision:
@@ -93,7 +92,7 @@ def explained(name: str, arguments: dict[str, Any], run: Run, rules: list[Rule])
     return Explainer(SETTINGS, rules, KNOWN).explain(f"{name} {json.dumps(arguments)}", situation)["decision"]
 
 
-def replayed(name: str, arguments: dict[str, Any], run: Run, rules: list[Rule], tools: list[AnyTool]) -> Decision:
+async def replayed(name: str, arguments: dict[str, Any], run: Run, rules: list[Rule], tools: list[AnyTool]) -> Decision:
     """What the new rules decide: the replay shows it where the old ones, which are none, decide otherwise."""
     call = {"turn": 1, "call": "1", "name": name, "arguments": arguments, "taintedBy": run.tainted_by}
     further = [traits.to_dict() for traits in tool_traits(tools)]
@@ -102,25 +101,25 @@ def replayed(name: str, arguments: dict[str, Any], run: Run, rules: list[Rule], 
     assert (found["judged"], found["notJudged"]) == (1, {})
     if found["changes"]:
         return found["changes"][0]["new"]["decision"]
-    return in_the_loop(tools[0] if tools else TOOLS[name], arguments, run, [])
+    return await in_the_loop(tools[0] if tools else TOOLS[name], arguments, run, [])
 
 
 @examples(max_examples=500)
 @given(st.lists(RULES, max_size=4), st.sampled_from([call for call in MORE if call[0] in TOOLS]), RUNS)
-def test_a_call_of_a_tool_that_is_built_in(
+async def test_a_call_of_a_tool_that_is_built_in(
     values: list[dict[str, Any]], call: tuple[str, dict[str, Any]], run: Run
 ) -> None:
     name, arguments = call
     rules: list[Rule] = [*by_priority(file_rules(values))]
-    judged = in_the_loop(TOOLS[name], arguments, run, rules)
-    assert judged == explained(name, arguments, run, rules) == replayed(name, arguments, run, rules, [])
+    judged = await in_the_loop(TOOLS[name], arguments, run, rules)
+    assert judged == explained(name, arguments, run, rules) == await replayed(name, arguments, run, rules, [])
 
 
 @examples(max_examples=200)
 @given(st.lists(RULES, max_size=4), SERVERS_TOOLS, RUNS)
-def test_a_call_of_a_servers_tool(values: list[dict[str, Any]], tool: OfServer, run: Run) -> None:
+async def test_a_call_of_a_servers_tool(values: list[dict[str, Any]], tool: OfServer, run: Run) -> None:
     rules: list[Rule] = [*by_priority(file_rules(values))]
-    judged = in_the_loop(tool, {}, run, rules)
-    assert judged == replayed(tool.name, {}, run, rules, [tool])
+    judged = await in_the_loop(tool, {}, run, rules)
+    assert judged == await replayed(tool.name, {}, run, rules, [tool])
     if (tool.kind, tool.effect, tool.trusted) == (Kind.OTHER, Effect.EFFECTFUL, False):  # what is supposed of it
         assert judged == explained(tool.name, {}, run, rules)

@@ -52,7 +52,7 @@ def outcome(done: Completed) -> tuple[int, bytes, bytes]:
 
 
 def anyone_alive(folder: Path) -> bool:
-    """Whether somebody still reads the pipe that DAEMON made: a pipe knows, whatever the process did to hide."""
+    """Whether the pipe is still read that DAEMON made: a pipe knows, whatever the process did to hide."""
     try:
         os.close(os.open(folder / "alive", os.O_WRONLY | os.O_NONBLOCK))
     except OSError as error:

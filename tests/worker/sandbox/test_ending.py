@@ -119,7 +119,7 @@ def is_held(timeout: int, path: Path) -> bool:
 def test_a_worker_killed_while_bubblewrap_lets_its_child_go_leaves_no_process(
     has_standby: bool, place: Path, tmp_path: Path
 ) -> None:
-    """A pipe that is full holds bubblewrap at the one moment at which its child waits for nobody but it.
+    """A pipe that is full holds bubblewrap at the one moment at which its child waits for it alone.
 
     Where ``timeout`` dies alone, as it does where it has just started bubblewrap, the standby ends the sandbox.
     """

@@ -72,7 +72,7 @@ async def endpoint(
 
 
 def answers(fake: FakeModel) -> list[tuple[str, str]]:
-    """What the endpoint was told last: the id of each call and its answer."""
+    """What the endpoint received last: the id of each call and its answer."""
     told = fake.journal[-1].body["messages"][-1]["content"]
     return [(block["tool_use_id"], block["content"]) for block in told if block["type"] == "tool_result"]
 

@@ -128,7 +128,7 @@ def test_a_link_for_an_environment_is_not_followed(project: Path, tmp_path: Path
 
 @pytest.mark.parametrize("way", ["link", "home"])
 def test_an_environment_shows_no_folder_that_is_not_an_interpreters(way: str, tmp_path: Path) -> None:
-    """Neither by its link nor by what its file says, and not even if the folder looks like an installation."""
+    """Neither by its link nor by the content of its file, and not even if the folder looks like an installation."""
     private = python_at(tmp_path / "private")
     program = private / "bin/python3" if way == "link" else "python3"
     hostile = venv_at(tmp_path / "hostile", program, f"home = {private}/bin\n")

@@ -27,7 +27,7 @@ LAST_WORDS = "mkfifo never; trap 'echo bye; exit 0' TERM; echo up; read -r line 
 
 
 async def started(sandbox: Bubblewrap, script: str) -> BackgroundShell:
-    """A shell that has said something."""
+    """A shell that has written something."""
     shell = await sandbox.shells.start(script, bash(script))
     await until(shell.unread.arrived.is_set)
     return shell

@@ -19,7 +19,7 @@ SLOW = r"(?=a)(a|a)*$(?<!q)"
 
 @dataclass
 class Answering(NoSandbox):
-    """A sandbox whose every command gives the same answer."""
+    """A sandbox whose every command has the same answer."""
 
     done: Completed
 

@@ -70,7 +70,7 @@ def test_of_many_lines_that_differ_a_few_are_shown() -> None:
         (("total(price)", "total(price, tax)"), ("total(prices)", "total(price, tax)")),
         (("sum(price)", "sum(price) * tax"), ("sum(prices)", "sum(prices) * tax")),
         (("def total(price)", "async def total(price)"), ("def total(prices)", "async def total(prices)")),
-        # what both change is as new_string says
+        # what both change is as in new_string
         (("sum(price)", "sum(goods)"), ("sum(prices)", "sum(goods)")),
         # new lines come as they are, below the right one
         (("    result =", "    tax = 1\n    result ="), ("    result =", "    tax = 1\n    result =")),

@@ -1,4 +1,4 @@
-"""Similar lines, for any text: against a slow obvious oracle, and that a merge overrules nobody."""
+"""Similar lines, for any text: against a slow obvious oracle, and that a merge overrules neither side."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def oracle(file: Sequence[str], old: Sequence[str]) -> list[tuple[int, float]]:
 
 @st.composite
 def quotes(draw: st.DrawFn) -> tuple[list[str], list[str]]:
-    """Lines of a file, blank ones among them, and a stretch of the others as somebody remembers it."""
+    """Lines of a file, blank ones among them, and a stretch of the others as it is remembered."""
     file = draw(st.lists(st.one_of(lines, lines, lines, blank), min_size=4, max_size=14))
     filled = [line for line in file if line.strip()]
     first = draw(st.integers(0, max(0, len(filled) - 3)))

@@ -29,7 +29,7 @@ DEEP_GO = "func f() {\n\tif x {\n\t\tgo()\n\t}\n}\n"
         (CLASS, "def f():\n    go()", "        def f():\n            stop()", STOPPED),
         # the first line deeper than what follows
         ("if x:\n        go()\n    on()\n", "    go()\non()", "    off()\non()", "if x:\n        off()\n    on()\n"),
-        # tabs in the file, blanks in the quote; the other way round; a step of which nothing tells how wide it is
+        # tabs in the file, blanks in the quote; the other way round; a step whose width is not known
         (
             DEEP_GO,
             "if x {\n    go()\n}",
@@ -50,7 +50,7 @@ DEEP_GO = "func f() {\n\tif x {\n\t\tgo()\n\t}\n}\n"
         (CLASS, "def f():\n  go()", "def f():\n  stop()", STOPPED),
         # blank lines stay blank
         ("if x:\n    go()\n\n    on()\n", "go()\n\non()", "    go()\n\n    off()", "if x:\n    go()\n\n    off()\n"),
-        # where nothing differs in indentation, it is what the model says
+        # where nothing differs in indentation, it is what the model wrote
         (
             "if x:\n    say(“one”)\n    on()\n",
             '    say("one")\n    on()',

@@ -92,7 +92,7 @@ def test_what_only_the_file_has_is_never_lost_without_a_word(found: str, old: st
         (['"a": one', '"last": two'], ['"a": one,', '"last": two'], ['"a": one,', '"more": x,', '"last": two'], 2),
         (['"first": one,', '"last": two'], ['"first": one', '"last": two'], ['"first": one'], None),
         (["if ready:", "    go()"], ["if ready", "    go()"], ["if ready", "    wait()", "    go()"], None),
-        # one goes elsewhere, and nobody knows whether with or without its separator
+        # one goes elsewhere, and it is unknown whether with or without its separator
         (["one: first,", "two: last"], ["one: first", "two: last"], ["two: last", "one: first"], None),
         # an open quote or bracket stays with its other half
         (

@@ -205,7 +205,7 @@ class EchoParams(Params):
 
 
 class Echo(Tool[EchoParams]):
-    """Says what it is told: the smallest tool there can be."""
+    """Returns its argument: the smallest tool there can be."""
 
     name = "echo"
     kind = Kind.THINK
@@ -220,7 +220,7 @@ class Echo(Tool[EchoParams]):
 def test_a_tool_of_ones_own_is_a_name_a_docstring_a_params_model_a_kind_and_run() -> None:
     echo: Tool[Any] = Echo()
     assert list(Registry([*BUILTIN, echo]).kit(["echo"])) == ["echo"]
-    assert echo.description == "Says what it is told: the smallest tool there can be."
+    assert echo.description == "Returns its argument: the smallest tool there can be."
     assert echo.schema == {
         "type": "object",
         "additionalProperties": False,

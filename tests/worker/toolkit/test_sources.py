@@ -1,4 +1,4 @@
-"""Tools made from data: what their schemas say holds, and a schema that says nonsense harms nobody."""
+"""Tools made from data: their schemas hold, and a schema without sense does no harm."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ WAIT_FOR_GO = "while ! [ -e go ]; do sleep 0.01; done"
 
 
 async def start(desk: Toolbench, command: str, **more: Any) -> str:
-    """Starts a command in the background and gives its id."""
+    """Starts a command in the background. Returns its id."""
     result = await desk.call("bash", command=command, run_in_background=True, **more)
     assert result.success, result.error
     return result.metadata["bashId"]

@@ -1,4 +1,4 @@
-"""edit_file through the tool: its four refusals, what it says, and what of a file it leaves as it was."""
+"""edit_file through the tool: its four refusals, its messages, and what of a file it leaves as it was."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ async def test_a_file_that_is_written_again_keeps_its_form(
     ("before", "content", "after"),
     [
         (b"one\r\ntwo\nthree\r\n", "one\ntwo\nnew\nthree\n", b"one\r\ntwo\nnew\r\nthree\r\n"),
-        (b"one\r\ntwo\r\n", "one\r\nnew\n", b"one\r\nnew\n"),  # it says how it wants them
+        (b"one\r\ntwo\r\n", "one\r\nnew\n", b"one\r\nnew\n"),  # it decides how they are
         (b"one\r\ntwo", "one\ntwo\nthree", b"one\r\ntwo\r\nthree"),
         (b"one\n", "one\r\ntwo\r\n", b"one\r\ntwo\r\n"),
         (b"", "one\n", b"one\n"),

@@ -1,4 +1,4 @@
-"""glob: which files, in which order, and what is said when there are too many or none."""
+"""glob: which files, in which order, and the message when there are too many or none."""
 
 from __future__ import annotations
 

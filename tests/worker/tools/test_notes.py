@@ -1,4 +1,4 @@
-"""record_note and recall_notes: what is written down, how it is told, and what happens to a file that is broken."""
+"""record_note and recall_notes: what is written down, how it is read, and what happens to a file that is broken."""
 
 from __future__ import annotations
 

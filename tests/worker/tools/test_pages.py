@@ -1,4 +1,4 @@
-"""read_many_files, and what a note says about the rest of an answer: following it shows every line exactly once."""
+"""read_many_files, and the note about the rest of an answer: following it shows every line exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""web_fetch: what becomes of a page, what the server hears, and what is said when it does not work."""
+"""web_fetch: what becomes of a page, what the server hears, and the message when it does not work."""
 
 from __future__ import annotations
 

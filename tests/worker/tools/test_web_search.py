@@ -1,4 +1,4 @@
-"""web_search: what the providers are asked, what becomes of their answers, and what is said when they fail."""
+"""web_search: what the providers are asked, what becomes of their answers, and the message when they fail."""
 
 from __future__ import annotations
 

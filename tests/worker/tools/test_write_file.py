@@ -1,4 +1,4 @@
-"""write_file: what is written, and what is said about it."""
+"""write_file: what is written, and the message about it."""
 
 from __future__ import annotations
 

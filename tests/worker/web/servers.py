@@ -14,7 +14,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def serving(talk: Talk, tls: SSLContext | None = None) -> AsyncIterator[str]:
-    """Has ``talk`` speak with each client once its request is read. Gives ``localhost:PORT``."""
+    """Has ``talk`` speak with each client once its request is read. Yields ``localhost:PORT``."""
     talking: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -41,7 +41,7 @@ async def serving(talk: Talk, tls: SSLContext | None = None) -> AsyncIterator[st
 
 
 def saying(*parts: bytes) -> Talk:
-    """A server that says these parts and hangs up."""
+    """A server that sends these parts and hangs up."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.writelines(parts)
@@ -50,7 +50,7 @@ def saying(*parts: bytes) -> Talk:
 
 
 def saying_for_ever(start: bytes, more: bytes) -> Talk:
-    """A server that says ``start``, and then ``more`` for as long as anybody listens."""
+    """A server that sends ``start``, and then ``more`` for as long as its client listens."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(start)
@@ -62,7 +62,7 @@ def saying_for_ever(start: bytes, more: bytes) -> Talk:
 
 
 def falling_silent(start: bytes) -> Talk:
-    """A server that says ``start``, and then nothing, without hanging up."""
+    """A server that sends ``start``, and then nothing, without hanging up."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(start)
@@ -72,7 +72,7 @@ def falling_silent(start: bytes) -> Talk:
 
 
 def dripping(start: bytes, drop: bytes) -> Talk:
-    """A server that says ``start``, and then a ``drop`` every few milliseconds."""
+    """A server that sends ``start``, and then a ``drop`` every few milliseconds."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(start)

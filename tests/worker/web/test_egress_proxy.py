@@ -20,7 +20,7 @@ GOOD = b"GET http://good.test/a HTTP/1.1\r\nHost: good.test\r\n\r\n"
 
 
 class Proxied:
-    """A proxy that listens on this machine, and what it said."""
+    """A proxy that listens on this machine, and what it logged."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address

@@ -27,7 +27,7 @@ Fetch = Callable[..., Awaitable[ToolResult]]
 
 @pytest.fixture
 def fetch(bare_desk: Toolbench) -> Fetch:
-    """Fetches ``/`` from a server that talks so, with the real network, and gives what the loop would get."""
+    """Fetches ``/`` from a server that talks so, with the real network. Returns what the loop would get."""
 
     async def fetched(talk: Talk, *, seconds: float = 15) -> ToolResult:
         async with serving(talk) as at:

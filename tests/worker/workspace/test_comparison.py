@@ -1,4 +1,4 @@
-"""What is told of the changes in a workspace."""
+"""What is reported about the changes in a workspace."""
 
 from __future__ import annotations
 

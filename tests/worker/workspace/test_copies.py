@@ -1,4 +1,4 @@
-"""What copies keep and refuse, and which facts are told of files that are hard to see or to compare."""
+"""What copies keep and refuse, and which facts are reported about files that are hard to see or to compare."""
 
 from __future__ import annotations
 

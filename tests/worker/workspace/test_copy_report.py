@@ -1,4 +1,4 @@
-"""Whoever waits for a run to begin is told of a copy that takes long."""
+"""A copy that takes long is reported to those who wait for a run to begin."""
 
 from __future__ import annotations
 

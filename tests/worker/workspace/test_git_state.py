@@ -80,7 +80,7 @@ async def test_the_copy_of_a_linked_folder_is_a_repository_of_its_own(
 
 
 def point_to(stranger: Path, source: Path, kind: str) -> None:
-    """Makes a folder whose ``.git`` names somebody's repository, some with a state that names it back."""
+    """Makes a folder whose ``.git`` names another repository, some with a state that names it back."""
     if kind == "not allowed":
         git(stranger, "worktree", "add", "../linked")
         return

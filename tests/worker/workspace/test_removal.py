@@ -66,7 +66,7 @@ async def test_a_source_that_was_removed_just_now_is_said(root: Path) -> None:
         real = Path(f"/proc/self/fd/{source}").readlink()
         first.close()
         assert delete_unused(root / "dlg_1")
-        assert Path(f"/proc/self/fd/{source}").readlink() != real  # the kernel says so
+        assert Path(f"/proc/self/fd/{source}").readlink() != real  # as the kernel shows
         with pytest.raises(Invalid, match="/x was removed"), held_source("/x", source, root / "dlg_2"):
             pass
 

@@ -1,4 +1,4 @@
-"""What the model is told, and how results come back to it."""
+"""The model's instruction, and how results come back to it."""
 
 from __future__ import annotations
 

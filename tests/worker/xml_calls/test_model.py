@@ -114,7 +114,7 @@ async def test_what_is_wrong_with_a_call_survives_a_crash() -> None:
 
 
 async def test_without_tools_there_are_only_words(fake: FakeModel) -> None:
-    """The wish for words is said at the end, so that nothing before it changes."""
+    """The request for words stands at the end, so that nothing before it changes."""
     fake.script("", [Turn([thinking("hm"), text(f"Now {CALL}")]), Turn([text(f"Words. {CALL}\n{CUT}")])])
     model, history = XmlCalls(model_of(fake)), Conversation()
     history.ask("hello")

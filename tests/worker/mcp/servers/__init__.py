@@ -9,5 +9,5 @@ SERVERS = Path(__file__).parent
 
 
 def raw(*quirks: str, **more: Any) -> dict[str, Any]:
-    """The raw server, in the sandbox unless ``more`` says otherwise."""
+    """The raw server, in the sandbox unless ``more`` has another one."""
     return {"command": "python3", "args": ["-SE", str(SERVERS / "raw.py"), *quirks], "show": [str(SERVERS)], **more}

@@ -1,4 +1,4 @@
-"""Bash itself says what a line runs: each program that it starts was judged, or the line was not plain."""
+"""Bash itself shows what a line runs: each program that it starts was judged, or the line was not plain."""
 
 from __future__ import annotations
 

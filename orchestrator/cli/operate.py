@@ -1,0 +1,276 @@
+"""`status`, `drain`, `stop`, `logs`, `open`, `version`: an operator's commands, of which none starts a service."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import html
+import json
+import os
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...shared.errors import Conflict, Invalid, NotFound, Unavailable
+from ...shared.text import count
+from . import output
+from .connect import asynchronous, lasting_stack, load_settings, stack_here
+from .errors import Exit
+from .stack import page_link
+
+if TYPE_CHECKING:
+    from ...shared.fleet import WorkerCard
+    from ...shared.settings import Settings
+    from ..client import Client
+
+COUNTED = 500
+"""Delegations of one status that are counted; so many are shown as ``500+``."""
+FOLLOW_SECONDS = 0.25
+DRAIN_SECONDS = 1.0
+"""Seconds between two looks at the workers that drain."""
+STOP_TICK_SECONDS = 0.1
+SLOW_SECONDS = 1.0
+"""Seconds after which a stop that takes long is explained."""
+PROGRAM_WIDTH = 10
+MOST_BYTES = 1 << 20
+"""Bytes of a log that are read at a time."""
+DESKTOP = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+"""Variables of a session that can show a browser."""
+
+
+@asynccontextmanager
+async def _running(settings: Settings) -> AsyncGenerator[Client]:
+    """Yields a client of the service that runs, also of one that a command started. Raises Unavailable if none does."""
+    from ..client import Client
+
+    stack = None if settings.url else stack_here(settings)
+    if settings.url is None and stack is None:
+        raise Unavailable("no service runs on this machine; `deputize up --detach` starts one, or set DEPUTIZE_URL")
+    url, token = (stack.url, stack.token) if stack else (settings.url or "", _own_token(settings))
+    async with Client(url, token) as client:
+        yield client
+
+
+def _own_token(settings: Settings) -> str:
+    return settings.token.get_secret_value() if settings.token else ""
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object.")
+@asynchronous
+async def status(as_json: bool) -> Exit:
+    """Show whether the service runs, its workers, and how much waits or runs.
+
+    The exit code is 3 where none runs, or where new work would only be queued.
+    """
+    from ...shared.delegation import Status
+
+    settings = load_settings()
+    async with _running(settings) as client:
+        problem = await client.not_ready()
+        workers: list[WorkerCard] = []
+        counts: dict[str, int] = {}
+        with suppress(Unavailable):  # the problem is known
+            workers = await client.workers()
+            for each in (Status.QUEUED, Status.RUNNING, Status.WAITING):
+                counts[each] = len((await client.list(status=each, limit=COUNTED)).items)
+    facts: dict[str, Any] = {
+        "url": client.url,
+        "version": client.version,
+        "problem": problem,
+        "workers": len(workers),
+        "draining": sum(worker.draining for worker in workers),
+        "runs": sum(worker.running for worker in workers),
+        "places": sum(worker.concurrency for worker in workers),
+        "delegations": counts,
+    }
+    if as_json:
+        output.json_line(json.dumps(facts, ensure_ascii=False))
+    else:
+        output.lines(_state_lines(facts, workers))
+        if settings.url is None:
+            output.line(f"logs         {settings.home / 'logs'}")
+    return Exit.UNREACHABLE if problem else Exit.SUCCEEDED
+
+
+def _state_lines(facts: Mapping[str, Any], workers: Sequence[WorkerCard]) -> list[str]:
+    lines = [
+        f"service      {facts['url']}, deputize {facts['version']}",
+        f"state        {'✗ ' + facts['problem'] if facts['problem'] else '✓ ready'}",
+    ]
+    if counts := facts["delegations"]:
+        draining = f", {facts['draining']} draining" if facts["draining"] else ""
+        shown = (f"{number}{'+' if number == COUNTED else ''} {status}" for status, number in counts.items())
+        lines += [
+            f"workers      {facts['workers']}, {facts['runs']} of {count(facts['places'], 'place')} taken{draining}",
+            f"delegations  {', '.join(shown)}",
+        ]
+    others = sorted({worker.version or "an older one" for worker in workers} - {facts["version"]})
+    return lines + ([f"note         workers of other versions: {', '.join(others)}"] if others else [])
+
+
+@click.command()
+@asynchronous
+async def version() -> None:
+    """Print the version of this command, and of the service and its workers where one runs."""
+    from ...shared.fleet import own_version
+
+    output.line(f"deputize {own_version()}")
+    with suppress(Unavailable):
+        async with _running(load_settings()) as client:
+            workers = await client.workers()
+            output.line(f"service at {client.url}: {client.version}")
+            output.lines(f"{worker.name}: {worker.version or 'an older one'}" for worker in workers)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@asynchronous
+async def drain(names: tuple[str, ...]) -> None:
+    """Let workers take nothing more and hand over what they run, for a rolling upgrade; wait until they have.
+
+    NAME is that of `deputize workers`, or its beginning where only one begins so. A drained worker stays, idle, until
+    it is stopped; started anew it takes work again.
+    """
+    async with _running(load_settings()) as client:
+        cards = {card.name: card for card in await client.workers()}
+        left = {name: cards[name] for name in [_full_name(name, list(cards)) for name in names]}
+        while left:
+            for name, card in left.items():
+                if not card.draining:  # also again: it may have been connecting to Redis
+                    with suppress(NotFound):  # it has just ended
+                        await client.drain(name)
+            await asyncio.sleep(DRAIN_SECONDS)
+            cards = {card.name: card for card in await client.workers()}
+            done = [name for name in left if name not in cards or (cards[name].draining and not cards[name].running)]
+            output.lines(f"{name}  {'drained' if name in cards else 'is gone'}" for name in done)
+            left = {name: cards[name] for name in left if name not in done}
+
+
+def _full_name(given: str, known: Sequence[str]) -> str:
+    found = [name for name in known if name == given] or [name for name in known if name.startswith(given)]
+    if len(found) != 1:
+        there = f"; there are {', '.join(known)}" if known else ", because none is alive"
+        raise NotFound(f"{given!r} is the name of {count(len(found), 'worker')}{there}")
+    return found[0]
+
+
+@click.command()
+def stop() -> None:
+    """Stop this machine's stack: its workers hand over what runs, and it goes on with the next `deputize up`."""
+    from ..home import SUPERVISOR_LOCK, open_private, try_lock
+    from ..stack import ask_to_stop
+
+    settings = load_settings()
+    _refuse_elsewhere(settings, "stop it")
+    stack = stack_here(settings)
+    if stack and not stack.stays:
+        raise Conflict("the stack here belongs to a command that uses it, and ends with it; interrupt that command")
+    with open_private(settings.home / SUPERVISOR_LOCK, "ab") as lock:
+        if try_lock(lock, fcntl.LOCK_EX):
+            output.note("no service runs on this machine")
+            return
+        asked, slow = False, time.monotonic() + SLOW_SECONDS
+        while not try_lock(lock, fcntl.LOCK_EX):
+            asked = asked or ask_to_stop(settings.home)  # only once: a second request kills what still runs
+            if slow < time.monotonic():
+                slow = float("inf")
+                output.note(f"runs have {settings.shutdown_seconds:.0f} s to end, then they are handed over …")
+            time.sleep(STOP_TICK_SECONDS)
+    output.line("stopped; what is not finished goes on with the next `deputize up`")
+
+
+def _refuse_elsewhere(settings: Settings, what: str) -> None:
+    if settings.url:
+        raise Invalid(f"DEPUTIZE_URL names a service elsewhere ({settings.url}); {what} where it runs")
+
+
+@click.command("open")
+@click.option("--print", "only_prints", is_flag=True, help="Only print the link.")
+def open_(only_prints: bool) -> None:
+    """Print the link of the web page with its token, and open it where there is a browser.
+
+    Who has the link may do whatever the token may.
+    """
+    import webbrowser
+
+    from ...shared.settings import environment
+    from ..home import OPENED, open_private, prepare_home
+
+    settings = load_settings()
+    stack = None if settings.url else lasting_stack(settings)
+    url, token = (stack.url, stack.token) if stack else ((settings.url or "").rstrip("/"), _own_token(settings))
+    link = page_link(url, token)
+    output.line(link)
+    if only_prints or not any(environment().get(name) for name in DESKTOP):
+        return
+    prepare_home(settings.home)
+    # The arguments of a browser can be read by all users of the machine; this file cannot.
+    file = settings.home / OPENED
+    with open_private(file, "wb") as page:
+        page.write(f'<meta http-equiv="refresh" content="0; url={html.escape(link)}">\n'.encode())
+    if not webbrowser.open(file.absolute().as_uri()):
+        output.note("no browser could be started; open the link in one")
+
+
+@click.command()
+@click.argument("programs", nargs=-1, metavar="[PROGRAM]...")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
+@click.option(
+    "-n", "--lines", "most", type=click.IntRange(0), metavar="N", default=20, show_default=True, help="Lines."
+)
+def logs(programs: tuple[str, ...], follow: bool, most: int) -> None:
+    """Show the last lines of the logs of this machine's stack, or only those of some PROGRAMs, such as worker-1."""
+    settings = load_settings()
+    _refuse_elsewhere(settings, "its logs are")
+    folder = settings.home / "logs"
+    known = sorted(path.stem for path in folder.glob("*.log"))
+    if unknown := [each for each in programs if each not in known]:
+        raise click.UsageError(f"there is no log of {unknown[0]!r}; there are {', '.join(known) or 'none yet'}")
+    added = {name: AddedLines(folder / f"{name}.log") for name in programs or known}
+    for name, log in added.items():
+        lines = log.read()
+        _print_log(name, lines[max(0, len(lines) - most) :])
+    while follow:
+        time.sleep(FOLLOW_SECONDS)
+        for name in () if programs else sorted(path.stem for path in folder.glob("*.log")):
+            added.setdefault(name, AddedLines(folder / f"{name}.log"))
+        for name, log in added.items():
+            _print_log(name, log.read())
+
+
+def _print_log(program: str, lines: Sequence[str]) -> None:
+    """Prints lines of a program's log; the JSON lines of our own programs as people read them."""
+    from ...shared.log import line_for_people
+
+    for line in lines:
+        with suppress(ValueError, TypeError, KeyError, AttributeError):
+            line = line_for_people(json.loads(line))
+        output.lines(f"{program:{PROGRAM_WIDTH}} | {part}" for part in line.split("\n"))
+
+
+class AddedLines:
+    """The complete lines that are added to a log; a file that replaces it is read from its start."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = self._read = 0
+
+    def read(self) -> list[str]:
+        """Returns the lines since the last call, of more than ``MOST_BYTES`` the last ones."""
+        try:
+            with self._path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                if found.st_ino != self._inode:
+                    self._inode, self._read = found.st_ino, 0
+                start = file.seek(max(self._read, found.st_size - MOST_BYTES))
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        first_is_cut, self._read = start > self._read, start + len(whole)
+        return whole.decode("utf-8", "replace").splitlines()[first_is_cut:]
