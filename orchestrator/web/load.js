@@ -12,9 +12,9 @@ function gauge(part, label) {
   return h("span", { class: part >= 1 ? "gauge full" : "gauge", role: "img", "aria-label": label }, fill);
 }
 
-function workerRow({ name, model, running, concurrency, sandbox, usage, version, startedAt }) {
+function workerRow({ name, draining, model, running, concurrency, sandbox, usage, version, startedAt }) {
   return h("tr", {},
-    h("th", { scope: "row" }, visible(name)),
+    h("th", { scope: "row" }, visible(name), draining && h("span", { class: "faint" }, " takes no more")),
     h("td", {}, visible(model)),
     h("td", {}, gauge(running / concurrency, `${running} of ${concurrency}`),
       ` ${number(running)}/${number(concurrency)}`),
@@ -46,7 +46,7 @@ export class Load {
     if (key === this.#shown) return;
     this.#shown = key;
     const running = workers.reduce((sum, worker) => sum + worker.running, 0);
-    const slots = workers.reduce((sum, worker) => sum + worker.concurrency, 0);
+    const slots = workers.reduce((sum, worker) => sum + (worker.draining ? worker.running : worker.concurrency), 0);
     const { usage, unpriced } = total;
     const tokens = usage.inputTokens + usage.outputTokens + usage.cacheReadTokens + usage.cacheWriteTokens;
     byId("load").replaceChildren(

@@ -12,7 +12,7 @@ from deputize.shared.errors import Unavailable
 from deputize.shared.events import Replied, StepStarted, TurnStarted
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_permissions import STEP
-from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import served
 from tests.orchestrator.web.browsing import Pages, button, delegated
 from tests.orchestrator.web.eventful import family
@@ -48,8 +48,11 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         await expect(rows).to_have_text(["review it all", "later", "an old one"])
         service.finish(child, summary="Reviewed <b>all</b>.")
         await expect(filters.get_by_role("link", name="succeeded 2")).to_be_visible()
+        service.fleet.append(worker_card(name="old@two", draining=True))
         new = await service.create(DelegationRequest(task="a new one"))
         await expect(rows).to_have_text(["review it all", "a new one", "later", "an old one"])
+        await expect(page.locator("#workers")).to_contain_text("old@two takes no more")
+        await expect(page.locator("#load")).to_contain_text("of 8 places")
 
         await filters.get_by_role("link", name="failed 1").click()
         await expect(rows).to_have_text(["an old one"])
