@@ -70,7 +70,7 @@ def test_there_are_the_five() -> None:
 
 async def test_each_runs_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "script.json").write_text(json.dumps({"rules": RULES}))
-    here = {
+    here: dict[str, Any] = {
         "DEPUTIZE_HOME": str(tmp_path / "home"),
         "DEPUTIZE_MODEL": f"scripted:{tmp_path / 'script.json'}",
         "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",

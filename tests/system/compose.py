@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
 
-def service(name: str, folder: Path = ROOT, **variables: str) -> dict[str, Any]:
+def service(name: str, folder: Path = ROOT, /, **variables: str) -> dict[str, Any]:
     """A service as the real Compose reads it in ``folder`` where the caller has set nothing but ``variables``."""
     return _services(folder, **variables)[name]
 

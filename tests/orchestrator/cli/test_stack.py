@@ -106,11 +106,11 @@ async def test_without_a_token_up_says_whom_that_trusts_and_no_password(
 async def test_without_a_service_run_brings_its_own_and_settings_that_were_mended_count_at_once(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"rules": [{"turns": [[{"text": "Right."}]]}]}))
-    home = {"DEPUTIZE_HOME": str(tmp_path / "home")}
+    home: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path / "home")}
     done = await deputize("run", "Look around", DEPUTIZE_MODEL="scripted", **home)
     assert done.code == 1
     assert "no real model is configured" in done.out.replace("\n", " ")
-    mended = {"DEPUTIZE_MODEL": f"scripted:{script}", "DEPUTIZE_CAP_MAX_TURNS": "7"}
+    mended: dict[str, Any] = {"DEPUTIZE_MODEL": f"scripted:{script}", "DEPUTIZE_CAP_MAX_TURNS": "7"}
     done = await deputize("run", "Look around", "--max-turns", "9", **mended, **home)
     assert (done.code, done.out.split("\n")[0]) == (0, "Right.")
     assert ("maxTurns" in done.err, "its own hold" in done.err) == (True, False), done.err
