@@ -14,7 +14,7 @@ import pytest
 
 from tests.architecture.sources import ROOT
 from tests.orchestrator.command_line import environment, started
-from tests.orchestrator.test_installed import executed
+from tests.orchestrator.front_page import executed
 from tests.runs.bench import call, say
 from tests.waiting import until
 

@@ -99,7 +99,7 @@ async def test_a_killed_worker_is_replaced_by_another_and_the_work_goes_on(fleet
 async def test_a_worker_that_is_ready_keeps_no_run_waiting_for_its_models_client(fleet: Fleet) -> None:
     """Started from nothing, as its imports are what this is about."""
     imports = fleet.settings.home / "imports"
-    more = {"PYTHONPROFILEIMPORTTIME": "1", "ANTHROPIC_API_KEY": "key"}
+    more = {"PYTHONPROFILEIMPORTTIME": "1", "ANTHROPIC_API_KEY": "key", "DEPUTIZE_MODEL": "claude-sonnet-5-5"}
     environment = fleet.settings.child_environment() | more
     with (
         imports.open("wb") as log,
