@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ...shared.settings import Settings
     from ..client import Client
 
-COUNTED = 500
-"""Delegations of one status that are counted; so many are shown as ``500+``."""
 FOLLOW_SECONDS = 0.25
 DRAIN_SECONDS = 1.0
 """Seconds between two looks at the workers that drain."""
@@ -67,8 +65,6 @@ async def status(as_json: bool) -> Exit:
 
     The exit code is 3 where none runs, or where new work would only be queued.
     """
-    from ...shared.delegation import Status
-
     settings = load_settings()
     async with _running(settings) as client:
         problem = await client.not_ready()
@@ -76,8 +72,8 @@ async def status(as_json: bool) -> Exit:
         counts: dict[str, int] = {}
         with suppress(Unavailable):  # the problem is known
             workers = await client.workers()
-            for each in (Status.QUEUED, Status.RUNNING, Status.WAITING):
-                counts[each] = len((await client.list(status=each, limit=COUNTED)).items)
+            found = await client.counts()
+            counts = {"queued": found.queued, "running": found.running, "waiting": found.waiting}
     facts: dict[str, Any] = {
         "url": client.url,
         "version": client.version,
@@ -104,7 +100,7 @@ def _state_lines(facts: Mapping[str, Any], workers: Sequence[WorkerCard]) -> lis
     ]
     if counts := facts["delegations"]:
         draining = f", {facts['draining']} draining" if facts["draining"] else ""
-        shown = (f"{number}{'+' if number == COUNTED else ''} {status}" for status, number in counts.items())
+        shown = (f"{number} {status}" for status, number in counts.items())
         lines += [
             f"workers      {facts['workers']}, {facts['runs']} of {count(facts['places'], 'place')} taken{draining}",
             f"delegations  {', '.join(shown)}",
