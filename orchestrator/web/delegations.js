@@ -50,8 +50,9 @@ const CHANGES = {
   run_retried: () => ({ status: "queued", now: "is tried again" }),
   turn_started: ({ progress }, { turn }) => ({ status: "running", progress: { ...progress, turn } }),
   replied({ progress, intent }, { text, usage }) {
-    const known = typeof progress.costUsd === "number" && typeof usage.costUsd === "number";
-    const costUsd = known ? progress.costUsd + usage.costUsd : null;
+    const before = progress.costUsd ?? (progress.turn <= 1 ? 0 : null);
+    const known = typeof before === "number" && typeof usage.costUsd === "number";
+    const costUsd = known ? before + usage.costUsd : null;
     return { intent: text.trim().slice(0, 400) || intent, progress: { ...progress, costUsd } };
   },
   step_started: (_, { step }) => ({ status: "running", now: step.title }),

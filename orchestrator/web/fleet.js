@@ -271,8 +271,15 @@ export class Fleet {
 /** One line: what it does, and why; of a finished one what came of it. */
 function nowText(item) {
   if (item.asked) return item.asked;
-  if (item.result) return inShort(item.result.summary || item.result.errors.at(-1), 200);
+  if (item.result) return outcomeText(item.result);
   if (item.waitsFor?.length) return `waits for ${count(item.waitsFor.length, "delegation")}`;
-  const now = item.now ?? item.progress.lastStep ?? item.progress.lastTool ?? "";
+  const asks = item.pendingPermissions?.length ? "asks for permission" : null;
+  const now = item.now ?? asks ?? item.progress.lastStep ?? item.progress.lastTool ?? "";
   return [now, item.intent].filter(Boolean).map((each) => inShort(each, 140)).join(" — ");
+}
+
+/** Facts before words: what the checks showed, what was denied, then the summary. */
+function outcomeText({ verification: { verdict }, deniedCallCount, summary, errors }) {
+  const facts = [verdict !== "unverified" && verdict, deniedCallCount > 0 && `${count(deniedCallCount, "call")} denied`];
+  return [...facts, summary || errors.at(-1)].filter(Boolean).map((each) => inShort(each, 200)).join(" — ");
 }

@@ -183,7 +183,7 @@ function showFleet(before = undefined) {
   if (before === undefined || before === "fleet") return;
   window.scrollTo(0, fleetScroll);
   const row = document.querySelector(`.row-link[href="#${before === "run" ? shownRun : ""}"]`);
-  (row ?? byId("fleet-title")).focus({ preventScroll: row === null });
+  (row ?? byId("fleet-title")).focus({ preventScroll: true }); // what waits on top stays in sight
 }
 
 function showForm() {

@@ -45,7 +45,8 @@ export function workView({ turns, steps, request }) {
   const open = steps.filter(({ end }) => end === null);
   return h("div", { class: "panel work" },
     h("h3", {}, turn ? [turn.title, span("faint", clock(turn.start))] : "Not begun yet"),
-    open.map((each) => text("flow", span("sign", "▸"), cut(each.title, 200))),
-    turn?.words ? prose(turn.words) : turn?.thinking && [text("faint", "Thinking"), prose(turn.thinking)],
+    open.map((each) => text("", span("sign", "▸ "), cut(each.title, 200))),
+    turn?.words ? prose(turn.words) : turn?.thinking ? [text("faint", "Thinking"), prose(turn.thinking)] :
+      turn && !open.length && text("faint", "Waits for the model."),
     !turn && request && prose(request.task));
 }

@@ -3,11 +3,13 @@
 const MOST_CHARS = 100_000;
 const MOST_INLINE = 20_000;
 const MOST_DEPTH = 6;
-// Bounded, so that no text takes more than a moment. Words as snake_case and sums as 2 * 3 have no emphasis in them.
+// Bounded, so that no text takes more than a moment. Words as snake_case, sums as 2 * 3 and patterns as **/*.py have
+// no emphasis in them.
 const SPANS = new RegExp([
   "(?<tick>`{1,3})(?!`)(?<code>.{0,500}?[^`])\\k<tick>(?!`)",
-  "\\*\\*(?=\\S)(?<strong>.{0,500}?\\S)\\*\\*(?!\\*)|(?<!\\w)__(?=\\S)(?<bold>.{0,500}?\\S)__(?!\\w)",
-  "\\*(?=\\S)(?<em>[^*]{0,500}?\\S)\\*|(?<!\\w)_(?=\\S)(?<italic>[^_]{0,500}?\\S)_(?!\\w)",
+  "(?<![\\w/])\\*\\*(?=[^\\s/])(?<strong>.{0,500}?\\S)\\*\\*(?![\\w*])|(?<!\\w)__(?=\\S)(?<bold>.{0,500}?\\S)__(?!\\w)",
+  "(?<![\\w*/])\\*(?=[^\\s/.])(?<em>[^*]{0,500}?[^\\s*])\\*(?![\\w*])",
+  "(?<!\\w)_(?=\\S)(?<italic>[^_]{0,500}?\\S)_(?!\\w)",
   "!?\\[(?<label>[^[\\]\\n]{1,500})\\]\\((?<address>[^()\\s]{1,2000})\\)",
   "\\\\(?<plain>[\\\\`*_[\\]#-])",
 ].join("|"), "gsu");

@@ -94,8 +94,10 @@ export function resultView({ result, id, request }, explain) {
   return [
     section(["Result ", span("faint", reason)], why(`it ended, ${reason}`, explain.end),
       notes.length > 0 && text("faint", notes.join(", ")),
-      trouble.length > 0 && list("Errors", "problem", trouble.map(visible)),
-      div("summary", result.summary ? prose(result.summary) : text("faint", "It wrote no summary.")),
+      trouble.length > 0 && list("Errors", "problem errors", trouble.map(visibleBlock)),
+      // What failed without words of the model has its error as the summary.
+      !trouble.includes(result.summary) &&
+        div("summary", result.summary ? prose(result.summary) : text("faint", "It wrote no summary.")),
       delivered && text("delivered", "Delivered as ", code(delivered)),
       undelivered.length > 0 && text("problem faint", `${count(undelivered.length, "message")} came too late.`)),
     verdict !== "unverified" && verdictView(result.verification, explain),

@@ -117,6 +117,7 @@ async def family(service: FakeService) -> tuple[str, str]:
     ended = await delegated(service, "review b", parent_id=parent)
     service.finish(ended, execution_time_ms=61_000, usage=Usage(input_tokens=41_000, cost_usd=0.5))
     failed = await delegated(service, "an old one")
-    service.finish(failed, TerminationReason.ERROR, summary="It is broken.")
+    refuted = Verification(verdict="refuted")
+    service.finish(failed, TerminationReason.ERROR, summary="It is broken.", verification=refuted, denied_call_count=1)
     await service.create(DelegationRequest(task="later"))
     return parent, child

@@ -50,7 +50,7 @@ async def everywhere(service: FakeService) -> str:
         ask(service, id, number, f"{number} {HOSTILE}", details=each, path=[HOSTILE, id], **more)
     service.happen(id, Replied(turn=1, text=HOSTILE, stop_reason=HOSTILE, usage=Usage()))
     service.happen(id, ProgressMade(message=HOSTILE))
-    service.finish(id, summary=HOSTILE, details=HOSTILE, errors=[HOSTILE], output={HOSTILE: HOSTILE})
+    service.finish(id, summary=HOSTILE, details=HOSTILE, errors=[f"{HOSTILE}!"], output={HOSTILE: HOSTILE})
     return id
 
 

@@ -10,6 +10,7 @@ from playwright.async_api import expect
 from pydantic import SecretStr
 
 from deputize.orchestrator.delegations import open_service
+from deputize.shared.delegation import TerminationReason
 from deputize.shared.events import PermissionAnswered
 from deputize.shared.permission import EditDetails, InfoDetails
 from tests.orchestrator.access_tokens import entry, secret_of, write
@@ -171,3 +172,9 @@ async def test_a_success_shows_no_error_of_a_step_and_every_answer_names_its_tok
         await expect(page.locator(".result .problem")).to_have_text("the tool x is missing")
         await expect(page.locator(".tree-rows")).to_contain_text('approved by token "default"')
         await expect(page.locator(".tree-rows")).to_contain_text('denied by token "default": do not push')
+
+        broken = await delegated(service)
+        service.finish(broken, TerminationReason.ERROR, summary="no model:\n* none", errors=["no model:\n* none"])
+        await page.goto(f"{url}/#{broken}")
+        await expect(page.locator(".result .problem")).to_have_text("no model:\n* none", use_inner_text=True)
+        await expect(page.locator(".result")).not_to_contain_text("summary")

@@ -45,6 +45,7 @@ SCRIPT = """
 import { treeOf, rowsOf } from "ROOT/run/tree.js";
 import { barOf, heats, spanOf } from "ROOT/run/bars.js";
 import { whyEnded, whyChecked, whyChanged } from "ROOT/run/why.js";
+import { costOf, Delegations } from "ROOT/delegations.js";
 import { blocks } from "ROOT/run/markdown.js";
 
 const began = Date.parse("2026-11-21T09:00:00Z");
@@ -64,6 +65,11 @@ const READ = {
       return `${Math.round(left)}+${Math.round(width)}${open ? " open" : ""}${cut ? " cut" : ""}`;
     });
   },
+  cost(events) {
+    const known = new Delegations();
+    for (const each of events) known.take(each);
+    return known.all.map(costOf);
+  },
   heats: (events) => [...heats(treeOf(events).turns).values()],
   ended: (events) => whyEnded(treeOf(events), say).map(({ text }) => text),
   checked: (events, index) => whyChecked(treeOf(events), index).map(({ text }) => text),
@@ -82,7 +88,7 @@ console.log(JSON.stringify(JSON.parse(input).map(([name, ...given]) => READ[name
 
 def asked(*questions: tuple[Any, ...]) -> list[Any]:
     """What the modules of the page answer, all in one process."""
-    command = [NODE, "--no-warnings", "--input-type=module", "--eval", SCRIPT]
+    command = [NODE, "--no-warnings", "--experimental-webstorage", "--input-type=module", "--eval", SCRIPT]
     done = subprocess.run(command, input=json.dumps(questions), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -249,6 +255,14 @@ WORK = [
     (10, ended("c", 2, 9, title="$ make docs", error="exit code 2")),
     (10, ended("d", 2, 10, title="edit README.md", **change("README.md"))),
 ]
+
+
+def test_what_began_while_the_page_was_open_has_its_cost_from_the_first_reply_on() -> None:
+    queued = [(0, RunQueued(request=REQUEST)), *WORK]
+    unpriced = (3, Replied(turn=1, text="", stop_reason="end_turn", usage=Usage(cost_usd=None)))
+    assert asked(("cost", events(*queued)), ("cost", events(*queued[:3], unpriced, *WORK[4:]))) == [[0.75], [None]]
+
+
 CHANGES = [FileChange(path=path, change="modified") for path in ("shop/pricing.py", "README.md")]
 FAILED = Check(
     item={"kind": "command", "run": "make test"},
@@ -311,7 +325,14 @@ MARKDOWN: list[tuple[str, list[Any]]] = [
         "one **two *three*** _four_\nfive",
         [em("p", "one ", em("strong", "two ", em("em", "three")), " ", em("em", "four"), "\nfive")],
     ),
-    ("snake_case_name, a_b_ and 2 * 3 * 4 **open", [em("p", "snake_case_name, a_b_ and 2 * 3 * 4 **open")]),
+    *(
+        (text, [em("p", text)])
+        for text in (
+            "snake_case_name, a_b_ and 2 * 3 * 4 **open",
+            "not '**/*', **/*.py, tests/** nor src/*/test_*.py",
+            "*.py, a*b*c and **/x or y/**",
+        )
+    ),
     (
         "[x](javascript:x) ![i](https://e.org/i.png) <b>",
         [em("p", "x (javascript:x)", " ", "i (https://e.org/i.png)", " <b>")],
