@@ -47,7 +47,7 @@ def wrong_url(url: str, hosts: Sequence[str]) -> str | None:
     host = f"[{name}]" if ":" in name else name
     if parts.scheme == "https" or not {host, f"{host}:{port}"}.isdisjoint(each.lower() for each in hosts):
         return None
-    return f"its url is without TLS, which is only for hosts in DEPUTIZE_WEBHOOK_HOSTS ({host}:{port})"
+    return f"its url is without TLS, so DEPUTIZE_WEBHOOK_HOSTS has to name {host}:{port}"
 
 
 def parsed_secret(text: str) -> tuple[str | None, bytes]:

@@ -81,9 +81,10 @@ _USUAL = {
     **dict.fromkeys(("exec", "submit", "delegate"), "`deputize run` hands a task over"),
     **dict.fromkeys(("rm", "delete", "clean"), "`deputize prune` removes finished delegations and their files"),
     **dict.fromkeys(("login", "auth"), "`deputize token` prints the token, or makes further ones"),
+    "redeliver": "`deputize webhooks redeliver` sends notifications again",
     "trust": "files that only lie in a directory are not used any more; name a deputize.toml with --config",
 }
-"""What the usual words of other tools are called here."""
+"""What the usual words of other tools, and words of our subcommands, are called here."""
 
 
 class Commands(click.Group):

@@ -55,14 +55,14 @@ def test_every_branch_is_reached_of_what_everything_else_relies_on() -> None:
         "worker/limits.py",
         "worker/policy/*",
     }
-    assert "coverage report --include='$(COMPLETE)' --fail-under=100 || failed=1;" in makefile()
+    assert "coverage report --include='$(COMPLETE)' --fail-under=100\n" in makefile()
 
 
 def test_the_floor_of_the_whole_only_rises() -> None:
     floor = re.search(r"^FLOOR := (\d+)$", makefile(), re.MULTILINE)
     assert floor is not None
     assert int(floor[1]) >= LOWEST
-    assert "coverage report --format=total --fail-under=$(FLOOR) || failed=1;" in makefile()
+    assert "coverage report --format=total --fail-under=$(FLOOR)\n" in makefile()
 
 
 def test_all_tests_are_measured_but_those_marked_for_what_they_cost() -> None:
@@ -71,7 +71,7 @@ def test_all_tests_are_measured_but_those_marked_for_what_they_cost() -> None:
         for target in ("test", "coverage")
     )
     (plain,) = (line for line in test.splitlines() if " -m pytest " in line)
-    assert f"{plain} --cov --cov-report= || failed=1;" in coverage
+    assert f"{plain.rstrip()} --cov --cov-report=\n" in coverage
     assert UNTRACED == ("system", "hypothesis")
 
 

@@ -42,7 +42,7 @@ def asking(**webhook: Any) -> DelegationRequest:
         ({}, {}, "set DEPUTIZE_WEBHOOK_SECRETS"),
         ({"secrets": [f"ci={SECRET}"]}, {}, "set DEPUTIZE_WEBHOOK_SECRETS"),
         ({"secrets": [SECRET]}, {"secretName": "ci"}, "'ci': set DEPUTIZE_WEBHOOK_SECRETS"),
-        ({"secrets": [SECRET]}, {"url": "http://example.org/"}, "DEPUTIZE_WEBHOOK_HOSTS"),
+        ({"secrets": [SECRET]}, {"url": "http://example.org/"}, "DEPUTIZE_WEBHOOK_HOSTS has to name example.org:80$"),
     ],
 )
 async def test_what_cannot_be_sent_is_refused_with_what_to_set(

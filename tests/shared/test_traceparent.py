@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from opentelemetry import context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
@@ -58,4 +60,9 @@ def test_what_was_given_comes_before_opentelemetrys_current_span() -> None:
                 assert current() == f"00-{TRACE}-0000000000000001-00"
     finally:
         context.detach(token)
+    assert current() == ""
+
+
+def test_where_opentelemetry_is_not_imported_there_is_no_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace")
     assert current() == ""

@@ -123,7 +123,7 @@ def test_secrets_may_be_in_a_file(tmp_path: Path) -> None:
     [
         ({"url": "https://example.org/"}, "DEPUTIZE_WEBHOOK_SECRETS"),
         ({"url": "https://example.org/", "secrets": [f"ci={SECRET}"]}, "DEPUTIZE_WEBHOOK_SECRETS"),
-        ({"url": "http://example.org/", "secrets": [SECRET]}, "DEPUTIZE_WEBHOOK_HOSTS"),
+        ({"url": "http://example.org/", "secrets": [SECRET]}, "DEPUTIZE_WEBHOOK_HOSTS has to name example.org:80"),
         ({"secret": SECRET}, "secrets"),
     ],
 )

@@ -235,8 +235,9 @@ USUAL = {
     "dashboard": "open`",
     "start": "up`",
     "follow": "watch`",
+    "redeliver": "webhooks redeliver`",
 }
-"""Words of other tools, and where they lead to."""
+"""Words of other tools and of subcommands, and where they lead to."""
 
 
 @pytest.mark.parametrize(
