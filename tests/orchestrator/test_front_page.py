@@ -58,7 +58,7 @@ def test_it_is_short_and_every_block_is_executed_here() -> None:
 
 
 def test_its_picture_shows_the_demo_as_it_is() -> None:
-    (path,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", TEXT)
+    (path,) = re.findall(r"!\[[^]]+\]\(([^)]+\.svg)\)", TEXT)
     picture = ElementTree.parse(ROOT / path)
     lines = ["".join(each.itertext()) for each in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert f"✓ {parts({'kind': 'empty'}, {'kind': 'empty'}, None)[1].truth}" in lines
