@@ -280,6 +280,7 @@ function nowText(item) {
 
 /** Facts before words: what the checks showed, what was denied, then the summary. */
 function outcomeText({ verification: { verdict }, deniedCallCount, summary, errors }) {
-  const facts = [verdict !== "unverified" && verdict, deniedCallCount > 0 && `${count(deniedCallCount, "call")} denied`];
+  const denied = deniedCallCount > 0 && `${count(deniedCallCount, "call")} denied`;
+  const facts = [verdict !== "unverified" && verdict, denied];
   return [...facts, summary || errors.at(-1)].filter(Boolean).map((each) => inShort(each, 200)).join(" — ");
 }

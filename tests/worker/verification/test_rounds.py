@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,9 @@ def grounds(bench: Bench, id: str) -> list[Path]:
 
 def let_go(bench: Bench, id: str, names: Collection[str] = GROUNDS) -> None:
     for path in grounds(bench, id):
-        if path.name.partition("-")[0] in names and path.exists():
-            (path / "go").touch()
+        if path.name.partition("-")[0] in names:
+            with suppress(FileNotFoundError):  # removed meanwhile
+                (path / "go").touch()
 
 
 async def until_ended(bench: Bench, id: str, names: Collection[str] = GROUNDS) -> ToolAgentResult:
