@@ -103,7 +103,7 @@ async def connect(settings: Settings, *, workers: int = 0, lacks_model: bool = F
     ``lacks_model``: the workers would not reach a model that is needed, so none is started.
     """
     if settings.url:
-        async with _client_at_url(settings) as client:
+        async with client_at_url(settings) as client:
             yield Service(client)
         return
     from ..stack import other_settings, stack_in_use
@@ -126,7 +126,7 @@ async def connect(settings: Settings, *, workers: int = 0, lacks_model: bool = F
             output.note(f"note: the stack on this machine was started with other settings ({others}); its own hold")
         has_workers = stack.workers > 0 or settings.redis_url is not None  # workers may be elsewhere
         await loaded
-        async with _client_at(stack.url, stack.token) as client:
+        async with client_at(stack.url, stack.token) as client:
             attended = stack.stays or "permission_timeout_seconds" in settings.model_fields_set
             yield Service(client, own, stack.stays, has_workers, attended)
 
@@ -135,11 +135,11 @@ async def connect(settings: Settings, *, workers: int = 0, lacks_model: bool = F
 async def connect_permanent(settings: Settings) -> AsyncGenerator[Service]:
     """Yields a service that outlives this command. Raises Unavailable if there is none."""
     if settings.url:
-        async with _client_at_url(settings) as client:
+        async with client_at_url(settings) as client:
             yield Service(client)
         return
     there = lasting_stack(settings)
-    async with _client_at(there.url, there.token) as client:
+    async with client_at(there.url, there.token) as client:
         yield Service(client)
 
 
@@ -152,11 +152,17 @@ def lasting_stack(settings: Settings) -> StackInfo:
     return there
 
 
-def _client_at_url(settings: Settings) -> Client:
-    return _client_at(settings.url or "", settings.token.get_secret_value() if settings.token else None)
+def own_token(settings: Settings) -> str | None:
+    """Returns the token that the settings have for a service elsewhere."""
+    return settings.token.get_secret_value() if settings.token else None
 
 
-def _client_at(url: str, token: str | None) -> Client:
+def client_at_url(settings: Settings) -> Client:
+    """Returns a client of the service that ``DEPUTIZE_URL`` names."""
+    return client_at(settings.url or "", own_token(settings))
+
+
+def client_at(url: str, token: str | None) -> Client:
     """Returns a client whose requests are part of the trace that the variable ``TRACEPARENT`` names, if it does."""
     from ...shared.settings import environment
     from ...shared.traceparent import parsed

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...shared.errors import DeputizeError, Misconfigured
 from ...shared.promises import Finding
+from .connect import own_token
 
 if TYPE_CHECKING:
     from ...shared.fleet import WorkerCard
@@ -129,7 +130,7 @@ async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGene
     if settings.url is None and stack is None:
         yield Finding("!", "service", "none runs on this machine", "run `deputize up`, or set DEPUTIZE_URL")
         return
-    url, token = settings.url, settings.token.get_secret_value() if settings.token else None
+    url, token = settings.url, own_token(settings)
     if url is None and stack is not None:
         url, token = stack.url, stack.token
     try:

@@ -18,7 +18,7 @@ import click
 from ...shared.errors import Conflict, Invalid, NotFound, Unavailable
 from ...shared.text import count
 from . import output
-from .connect import asynchronous, lasting_stack, load_settings, stack_here
+from .connect import asynchronous, client_at, client_at_url, lasting_stack, load_settings, own_token, stack_here
 from .errors import Exit
 from .stack import page_link
 
@@ -43,18 +43,11 @@ DESKTOP = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 @asynccontextmanager
 async def _running(settings: Settings) -> AsyncGenerator[Client]:
     """Yields a client of the service that runs, also of one that a command started. Raises Unavailable if none does."""
-    from ..client import Client
-
     stack = None if settings.url else stack_here(settings)
     if settings.url is None and stack is None:
         raise Unavailable("no service runs on this machine; `deputize up --detach` starts one, or set DEPUTIZE_URL")
-    url, token = (stack.url, stack.token) if stack else (settings.url or "", _own_token(settings))
-    async with Client(url, token) as client:
+    async with client_at(stack.url, stack.token) if stack else client_at_url(settings) as client:
         yield client
-
-
-def _own_token(settings: Settings) -> str:
-    return settings.token.get_secret_value() if settings.token else ""
 
 
 @click.command()
@@ -199,7 +192,7 @@ def open_(only_prints: bool) -> None:
 
     settings = load_settings()
     stack = None if settings.url else lasting_stack(settings)
-    url, token = (stack.url, stack.token) if stack else ((settings.url or "").rstrip("/"), _own_token(settings))
+    url, token = (stack.url, stack.token) if stack else ((settings.url or "").rstrip("/"), own_token(settings) or "")
     link = page_link(url, token)
     output.line(link)
     if only_prints or not any(environment().get(name) for name in DESKTOP):
