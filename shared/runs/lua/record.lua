@@ -14,8 +14,7 @@
 -- another's, or where earlier writes of this run are gone.
 local arguments = cjson.decode(ARGV[1])
 local leases, pending, record, events, history, ledger, _, artifacts, permissions = unpack(KEYS)
-local held, finisher, seq, messages, spent = unpack(redis.call('HMGET', record, 'fence', 'finisher', 'seq', 'messages',
-  'spent'))
+local held, finisher, seq, messages = unpack(redis.call('HMGET', record, 'fence', 'finisher', 'seq', 'messages'))
 local ends, retry_ms = arguments.retention_seconds > 0, arguments.retry_ms
 if held ~= arguments.fence then
   -- The answer to our own last write may have been lost: then the record has who finished it.
@@ -55,8 +54,11 @@ for _ = 1, arguments.ledger do
   local call, state = following(), following()
   if call == '' then redis.call('DEL', ledger) else redis.call('HSET', ledger, call, state) end
 end
-for name = at + 1, at + 2 * arguments.fields, 2 do
-  if ARGV[name] == 'spent' then add_spent(counts, arguments.spent, spent, ARGV[name + 1]) end
+if arguments.spent then
+  local spent = redis.call('HGET', record, 'spent')
+  for name = at + 1, at + 2 * arguments.fields, 2 do
+    if ARGV[name] == 'spent' then add_spent(counts, arguments.spent, spent, ARGV[name + 1]) end
+  end
 end
 count(arguments.metrics, counts)
 redis.call('HSET', record, 'seq', last, unpack(ARGV, at + 1, at + 2 * arguments.fields))
