@@ -1,7 +1,7 @@
 // Delegations as the service lists them, kept up to date by its events; their tree, and what a subtree has taken.
 
 import { serviceNow } from "./api.js";
-import { age, duration, money } from "./numbers.js";
+import { age, duration, money, tokensIn } from "./numbers.js";
 import { count, cut, visible } from "./text.js";
 
 export const SIGNS = { queued: "○", running: "▶", waiting: "‖", succeeded: "✓", failed: "✗", cancelled: "–" };
@@ -26,10 +26,7 @@ export function elapsed({ startedAt, result }) {
 
 export const costOf = ({ progress, result }) => (result ? result.usage.costUsd : progress.costUsd);
 
-const tokensOf = ({ result }) => {
-  const usage = result?.usage;
-  return usage ? usage.inputTokens + usage.outputTokens + usage.cacheReadTokens + usage.cacheWriteTokens : 0;
-};
+const tokensOf = ({ result }) => (result ? tokensIn(result.usage) : 0);
 
 /** What a delegation has taken: `3 turns`, `$0.0031`, `41s`, `5m ago`. */
 export function facts(delegation) {

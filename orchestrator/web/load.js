@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { byId, h, setText } from "./dom.js";
-import { age, compact, money, number } from "./numbers.js";
+import { age, compact, money, number, tokensIn } from "./numbers.js";
 import { count, visible } from "./text.js";
 
 /** A bar whose length is a part of its track; styles may be set by a program, but not be attributes. */
@@ -48,14 +48,14 @@ export class Load {
     const running = workers.reduce((sum, worker) => sum + worker.running, 0);
     const slots = workers.reduce((sum, worker) => sum + (worker.draining ? worker.running : worker.concurrency), 0);
     const { usage, unpriced } = total;
-    const tokens = usage.inputTokens + usage.outputTokens + usage.cacheReadTokens + usage.cacheWriteTokens;
     byId("load").replaceChildren(
       tile("Workers", number(workers.length),
         slots ? gauge(running / slots, `${running} of ${slots} places taken`) : "none is alive"),
       tile("Working", number(running), slots ? ` of ${number(slots)} places` : ""),
       tile("In the queue", number(counts.queued), ""),
       tile("Cost today", money(usage.costUsd),
-        [` ${compact(tokens)} tokens`, unpriced && `, ${count(unpriced, "price")} unknown`].filter(Boolean).join("")));
+        [` ${compact(tokensIn(usage))} tokens`, unpriced && `, ${count(unpriced, "price")} unknown`]
+          .filter(Boolean).join("")));
     byId("workers").hidden = workers.length === 0;
     setText(byId("workers").querySelector("summary"), count(workers.length, "worker"));
     byId("workers").querySelector("tbody").replaceChildren(...workers.map(workerRow));

@@ -19,6 +19,10 @@ export const number = (value) => WHOLE.format(value);
 /** `41K`, for amounts of tokens. */
 export const compact = (value) => COMPACT.format(value);
 
+/** All tokens of a usage. */
+export const tokensIn = ({ inputTokens, outputTokens, cacheReadTokens, cacheWriteTokens }) =>
+  inputTokens + outputTokens + cacheReadTokens + cacheWriteTokens;
+
 /** A dash where the price is not known, which is not the same as zero. */
 export function money(usd) {
   if (typeof usd !== "number") return "–";

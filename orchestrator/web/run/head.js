@@ -1,11 +1,10 @@
 // The head of a delegation's view: where it stands, and its numbers; and beside the tree what the model does now.
 
+import { STATUSES } from "../delegations.js";
 import { h } from "../dom.js";
-import { compact, duration, money, number } from "../numbers.js";
+import { compact, duration, money, number, tokensIn } from "../numbers.js";
 import { clock, cut, percent, visible } from "../text.js";
 import { facts, prose, span, text } from "./elements.js";
-
-const STATUSES = ["queued", "running", "waiting", "succeeded", "failed", "cancelled"];
 
 export function crumbs({ request: { parentId } }) {
   const fleet = h("a", { href: "#" }, "Fleet");
@@ -25,13 +24,12 @@ export function metaOf(delegation) {
 /** What it has taken: until the end the record has no tokens. */
 export function numbersOf({ result, progress, attempt }) {
   const { usage } = result ?? {};
-  const tokens = usage && usage.inputTokens + usage.outputTokens + usage.cacheReadTokens + usage.cacheWriteTokens;
   const failed = result?.failedCallCount ? `, ${number(result.failedCallCount)} failed` : "";
   return facts([
     ["Work", duration(result?.executionTimeMs ?? progress.elapsedMs)],
     ["Turns", number(result?.turnCount ?? progress.turn)],
     ["Calls", `${number(result?.toolCallCount ?? progress.toolCalls)}${failed}`],
-    ["Tokens", usage && compact(tokens)], ["Cached", usage?.cachedShare && percent(usage.cachedShare)],
+    ["Tokens", usage && compact(tokensIn(usage))], ["Cached", usage?.cachedShare && percent(usage.cachedShare)],
     ["Cost", money((usage ?? progress).costUsd)],
     ["Saved by the cache", usage?.cacheSavedUsd && money(usage.cacheSavedUsd)],
     ["Attempts", attempt > 1 && number(attempt)],
