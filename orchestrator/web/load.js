@@ -19,7 +19,7 @@ function workerRow({ name, draining, model, running, concurrency, sandbox, usage
     h("td", {}, gauge(running / concurrency, `${running} of ${concurrency}`),
       ` ${number(running)}/${number(concurrency)}`),
     h("td", { class: sandbox ? "problem" : "" }, sandbox ? `no commands: ${visible(sandbox)}` : "sandbox ready"),
-    h("td", {}, `${compact(usage.inputTokens + usage.outputTokens + usage.cacheReadTokens)} tokens`),
+    h("td", {}, `${compact(tokensIn(usage))} tokens`),
     h("td", {}, visible(version)),
     h("td", {}, age(Date.parse(startedAt), Date.now())));
 }
