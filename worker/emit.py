@@ -29,25 +29,28 @@ from ..shared.wire import now
 
 @dataclass(slots=True)
 class RunUpdate:
-    """One write, collected step by step; before it, ``after`` is the last event, ``before`` the history's length."""
+    """One write, collected step by step; before it, ``after`` is the last event, ``before`` the history's length.
 
-    events: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    stored: dict[int, str] = field(default_factory=dict[int, str])  # how an event is stored, if not as it is
+    A run makes one for every write, and a factory such as ``dict[str, str]`` takes six times as long as ``dict``.
+    """
+
+    events: list[tuple[int, str]] = field(default_factory=list)
+    stored: dict[int, str] = field(default_factory=dict)  # how an event is stored, if not as it is
     after: int = 0
     before: int = 0
-    history: list[str] = field(default_factory=list[str])
-    ledger: dict[str, str] = field(default_factory=dict[str, str])
+    history: list[str] = field(default_factory=list)
+    ledger: dict[str, str] = field(default_factory=dict)
     """Ledger entries by call id, in order; the call id "" clears the ledger."""
-    fields: dict[str, str] = field(default_factory=dict[str, str])
-    artifacts: dict[str, str] = field(default_factory=dict[str, str])
+    fields: dict[str, str] = field(default_factory=dict)
+    artifacts: dict[str, str] = field(default_factory=dict)
     """Fields of the hash of artifacts (``shared/runs/record.py``)."""
-    permissions: dict[str, str] = field(default_factory=dict[str, str])
+    permissions: dict[str, str] = field(default_factory=dict)
     """Fields of the hash of permissions (``shared/runs/permissions.py``); one that exists stays as it is."""
-    counts: Counter[str] = field(default_factory=Counter[str])
+    counts: Counter[str] = field(default_factory=Counter)
     """What the events add to the metrics (``shared/metrics.py``)."""
     model: str = OTHER
     """The label of the metrics of what the run has spent."""
-    notifications: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    notifications: list[tuple[str, str]] = field(default_factory=list)
     """Of the run's webhook, for ``notify.lua``."""
     path: str = ""
     """The ids from the root of the run tree to this run, where permissions are requested."""

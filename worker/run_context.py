@@ -58,6 +58,7 @@ class StepLog:
     """What the steps that have not ended yet changed in the files."""
     announced: set[str] = field(default_factory=set[str])
     """The ids of all started steps, those of earlier attempts included: none is started twice."""
+    _shown: tuple[Step, tuple[str | None, str | None]] | None = None
 
     def start(self, call: Call, tool: AnyTool | None, title: str, *, awaits: bool = False) -> Step:
         """Starts and returns a step; its id is the call's key. An earlier attempt may have announced it.
@@ -110,15 +111,16 @@ class StepLog:
             self.end(self.start(call, None, call.name), result, executed=False)
 
     @property
-    def last_tool(self) -> str | None:
-        """The tool of the step that ended last, masked: a name invented by the model may hold a secret."""
-        return self.emit.mask.text(self.ended[-1].tool_name or "") or None if self.ended else None
+    def last(self) -> tuple[str | None, str | None]:
+        """The tool and the title of the step that ended last, masked: a name invented by the model may hold a secret.
 
-    @property
-    def last_step(self) -> str | None:
-        """The title of the step that ended last, masked."""
-        title = self.emit.mask.text(self.ended[-1].title) if self.ended else ""
-        return shortened(title, LAST_STEP_CHARACTERS) or None
+        Masked once for each step: every checkpoint needs them.
+        """
+        if self.ended and (self._shown is None or self._shown[0] is not self.ended[-1]):
+            step, mask = self.ended[-1], self.emit.mask.text
+            title = shortened(mask(step.title), LAST_STEP_CHARACTERS)
+            self._shown = step, (mask(step.tool_name or "") or None, title or None)
+        return self._shown[1] if self._shown else (None, None)
 
     def details(self) -> str:
         """Returns the execution log: one line per step."""
@@ -350,11 +352,12 @@ class RunContext:
 
     @property
     def progress(self) -> Progress:
+        last_tool, last_step = self.steps.last
         return Progress(
             turn=self.meter.turns,
             tool_calls=self.meter.tool_calls,
-            last_tool=self.steps.last_tool,
-            last_step=self.steps.last_step,
+            last_tool=last_tool,
+            last_step=last_step,
             elapsed_ms=round(self.meter.elapsed * 1000),
             cost_usd=self.meter.usage.cost_usd,
         )

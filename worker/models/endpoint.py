@@ -136,7 +136,9 @@ class Body:
 
     async def read(self, *, is_complete: bool) -> bytes:
         """Returns the next chunk; b"" at the end, and where nothing is to be waited for any more."""
-        if is_complete and self._deadline is None:
+        if not is_complete:
+            return await self._content.read(CHUNK_BYTES)
+        if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._end_seconds
         try:
             async with asyncio.timeout_at(self._deadline):
