@@ -44,11 +44,13 @@ class Follower(asyncio.Protocol):
 
 
 async def measure(runs: int) -> list[Number]:
-    followed: list[list[float]] = []
+    followed, costs = list[list[float]](), list[float]()
     async with open_parts() as parts:
         url = await parts.api()
         for _ in range(runs):
-            followed.append(await _followed(parts, url))
+            took, cost = await _followed(parts, url)
+            followed.append(took)
+            costs.append(cost)
     delays, read = list[float](), list[float]()
     async with receiving() as receiver, own_fleet(**receiver.settings) as (fleet, folder):
         await fleet.start("1")
@@ -58,13 +60,14 @@ async def measure(runs: int) -> list[Number]:
     return [
         Number(f"an event → {FOLLOWERS} followers, p50", "ms", [percentile(run, 50) for run in followed]),
         Number("… p99", "ms", [percentile(run, 99) for run in followed], at_most=50),
+        Number("… the API's CPU for each follower", "µs", costs, at_most=40),
         Number("run_finished → its webhook, the slowest of 20", "s", delays, at_most=1),
         Number("messages that are read at the next turn", "%", read, at_least=100),
     ]
 
 
-async def _followed(parts: Parts, url: str) -> list[float]:
-    """Milliseconds from saying an event, as a run does, until each of the followers has it."""
+async def _followed(parts: Parts, url: str) -> tuple[list[float], float]:
+    """Milliseconds from saying an event, as a run does, until each of the followers has it; its CPU in microseconds."""
     took, address = list[float](), urlsplit(url)
     host, port = address.hostname, address.port
     assert host
@@ -89,12 +92,14 @@ async def _followed(parts: Parts, url: str) -> list[float]:
         emitter.emit(ProgressMade(message=str(time.perf_counter_ns())))
         await until(lambda: len(took) == FOLLOWERS, 30)
         took.clear()
+        before = parts.serving.cpu_seconds()
         for number in range(1, EVENTS + 1):
             emitter.emit(ProgressMade(message=str(time.perf_counter_ns())))
             emitter.flush()
             await asyncio.sleep(PAUSE_SECONDS)
             await until(lambda number=number: len(took) == number * FOLLOWERS, 30)
-    return took
+        cost = (parts.serving.cpu_seconds() - before) * 1e6 / (EVENTS * FOLLOWERS)
+    return took, cost
 
 
 async def _notified(fleet: Fleet, folder: Path, receiver: Receiver) -> float:

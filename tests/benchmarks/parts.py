@@ -33,7 +33,7 @@ FILE_LINES = 200
 
 @dataclass
 class Worker:
-    """One worker process, seen from outside."""
+    """One worker process, or that of the API, seen from outside."""
 
     pid: int
 
@@ -75,6 +75,8 @@ class Parts:
     mock: Mock
     settings: Settings
     service: Delegations = field(init=False)
+    serving: Worker = field(init=False)
+    """The process of the API, once it is started."""
 
     async def worker(self, concurrency: int = 200, name: str = "1") -> Worker:
         """Starts a worker and returns when it takes work."""
@@ -91,9 +93,8 @@ class Parts:
     async def api(self) -> str:
         """Starts the API. Returns its address."""
         with listen("127.0.0.1", 0) as listening:
-            self.start(
-                "deputize.orchestrator.serve", ["--fd", str(listening.fileno())], self.settings, listening.fileno()
-            )
+            fd = listening.fileno()
+            self.serving = Worker(self.start("deputize.orchestrator.serve", ["--fd", str(fd)], self.settings, fd).pid)
             url = url_of(listening)
 
         async def alive() -> bool:
