@@ -216,7 +216,8 @@ class ModelCalls:
         async with shared, self.wait.call(endpoint, begin):
             while True:
                 allowance = meter.output_allowance(tokens, prompt.max_output_tokens)
-                allowed = replace(prompt, max_output_tokens=await self.spending.allowance(tokens, allowance))
+                most = await self.spending.allowance(tokens, allowance)
+                allowed = prompt if most == prompt.max_output_tokens else replace(prompt, max_output_tokens=most)
                 if reply := await self._stream(allowed, tokens, turn, counted=counted, stream=stream):
                     if reply.estimated:
                         self.run.report_error(

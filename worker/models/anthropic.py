@@ -111,7 +111,8 @@ class AnthropicModel:
         iterator, or cancelling the task that reads it, closes the HTTP stream immediately.
         """
         endpoint = self.endpoint()
-        prompt = replace(prompt, max_output_tokens=min(prompt.max_output_tokens, self._most_output))
+        most = self._most_output
+        prompt = replace(prompt, max_output_tokens=most) if prompt.max_output_tokens > most else prompt
         retries = RetryState(self._retry_policy)
         while True:
             body = self._body(prompt, endpoint)
