@@ -1,4 +1,4 @@
-"""A run that waits releases its one slot, however many things it waits for."""
+"""What a run is and does beside its loop: a slot that it releases while it waits, and its progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from deputize.worker.emit import Emitter
+from deputize.worker.models.base import Call
 from deputize.worker.run_context import RunContext
+from deputize.worker.tools.base import ToolResult
 from tests.worker.claimed import claimed
 
 
@@ -52,3 +54,20 @@ async def test_a_run_waits_once_however_many_waits_it_has() -> None:
             await look()
         emit.close()
     assert seen == [(1, "waiting"), (1, "waiting"), (1, "waiting"), (0, "running")] * 2
+
+
+async def test_progress_names_the_last_step_that_ended_without_secrets() -> None:
+    seen = list[Any]()
+    async with claimed() as (_, pipe, claim):
+        emit = Emitter(pipe, claim, ["token-of-the-operator"], lambda: None)
+        run = RunContext.of(claim, emit)
+        for name in ("", "first", "token-of-the-operator", "x" * 200):
+            if name:
+                run.steps.refuse(Call(id=name, key=name, name=name, arguments={}), ToolResult(error="no"))
+            for _ in range(2):
+                progress = run.progress
+                seen.append((progress.last_tool, progress.last_step))
+        emit.close()
+    long = "x" * 200
+    wanted = [(None, None), ("first", "first"), ("***", "***"), (long, f"{long[:159]}…")]
+    assert seen == [each for each in wanted for _ in range(2)]
