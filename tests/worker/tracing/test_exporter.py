@@ -6,24 +6,9 @@ import logging
 from pathlib import Path
 
 import pytest
-from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.trace import (
-    Link,
-    NonRecordingSpan,
-    SpanContext,
-    SpanKind,
-    StatusCode,
-    TraceFlags,
-    set_span_in_context,
-)
 
 from deputize.shared.log import log
 from deputize.worker.tracing import is_wanted, open_tracing
-from deputize.worker.tracing.exporter import encoded
 from tests.runs.bench import say, script
 from tests.runs.collector import Collector
 from tests.waiting import until
@@ -92,37 +77,3 @@ async def test_a_collector_that_refuses_is_one_line_and_runs_go_on(
     assert "403" in record.__dict__["cause"]
     assert collector.named("invoke_agent")
     assert not lines("Failed to export")
-
-
-def test_spans_are_encoded_as_the_sdk_encodes_them() -> None:
-    provider = TracerProvider(resource=Resource({"service.name": "deputize", "tags": ["a", "b"]}, "of:resource"))
-    tracer = provider.get_tracer("deputize", "1.0", "of:scope")
-    remote = SpanContext(1, 2, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
-    caller = set_span_in_context(NonRecordingSpan(remote), Context())
-    values = {
-        "text": "ü",
-        "true": True,
-        "whole": 3,
-        "negative": -1,
-        "part": 0.5,
-        "texts": ["a", "b"],
-        "numbers": [1, 2],
-    }
-    first = tracer.start_span("first", caller, SpanKind.CLIENT, values, [Link(remote)], 1)
-    second = tracer.start_span("second", set_span_in_context(first, Context()))
-    second.set_status(StatusCode.ERROR)
-    for number in range(130):  # two more than are kept
-        second.add_event("waiting", {"number": number})
-    found = list[ReadableSpan]()
-    for span in (first, second, tracer.start_span("third", Context())):
-        span.end()
-        assert isinstance(span, ReadableSpan)
-        found.append(span)
-    assert ExportTraceServiceRequest.FromString(encoded(found)) == encode_spans(found)
-
-
-def test_a_count_that_is_too_large_to_be_sent_loses_no_spans() -> None:
-    span = TracerProvider().get_tracer("deputize").start_span("chat", Context(), attributes={"tokens": 2**70})
-    assert isinstance(span, ReadableSpan)
-    (resource,) = ExportTraceServiceRequest.FromString(encoded([span])).resource_spans
-    assert resource.scope_spans[0].spans[0].attributes[0].value.int_value == 2**63 - 1
