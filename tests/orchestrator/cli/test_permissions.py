@@ -202,7 +202,7 @@ async def test_a_question_is_answered_below_the_live_rows(
 ) -> None:
     async with asking(url, service) as (terminal, id):
         row, *question = terminal.screen()[-8:]
-        assert (row[:28], question) == ("waiting: asks: $ git push, 0", [*LINES, QUESTION, KEYS])
+        assert (row[:28], question) == ("waiting: asks: $ git push, $", [*LINES, QUESTION, KEYS])
         terminal.type(typed)
         await until(lambda: FIRST in service.given_answers)
         given = service.given_answers[FIRST]
