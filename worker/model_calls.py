@@ -45,6 +45,10 @@ _NO_CALL = (
     "the model announced tool calls or wrote them as text, and again when it was asked for real calls: they were not "
     "executed, and the task is not done. Use a model and an endpoint that support tool calls, or toolCallStyle xml"
 )
+_SCRIPT_REFUSED = (
+    "the scripted model cannot do this task: it plays a script, and is no language model. For one set "
+    "ANTHROPIC_API_KEY, and DEPUTIZE_MODEL or --model to its name"
+)
 QUESTIONS = {
     Ending.EMPTY: (ASK_FOR_REPORT, 1, _NO_REPORT),
     Ending.IMITATION: (ASK_FOR_CALL, 2, _NO_CALL),
@@ -161,6 +165,8 @@ class ModelCalls:
             case Ending.REFUSED:
                 reason = ": ".join(filter(None, (reply.stop_reason, reply.refusal)))
                 words = f" Its words: {reply.text.strip()}" if reply.text.strip() else ""
+                if self.model.endpoint_id is None:
+                    raise Refused(f"{_SCRIPT_REFUSED}.{words}")
                 raise Refused(
                     f"the model refused the task ({reason}). Word it differently, or use another model.{words}"
                 )
