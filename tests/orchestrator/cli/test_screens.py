@@ -13,7 +13,7 @@ import pytest
 from deputize.orchestrator.cli.live import Lines
 from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
 from deputize.shared.events import Heartbeat, Replied, RunStarted, StepCompleted, StepStarted, StepUpdated, TextDelta
-from deputize.shared.request import DelegationRequest
+from deputize.shared.request import After, DelegationRequest
 from deputize.shared.wire import now
 from tests.orchestrator.cli.asked import FIRST, asked
 from tests.orchestrator.command_line import started
@@ -198,7 +198,7 @@ async def test_where_nothing_happens_for_long_a_line_tells_the_state(
 
 async def test_while_all_waits_the_state_is_told_once(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     first = (await service.create(DelegationRequest(task="first"))).delegation.id
-    id = (await service.create(DelegationRequest(task="t", after=[{"id": first}]))).delegation.id
+    id = (await service.create(DelegationRequest(task="t", after=[After(id=first)]))).delegation.id
     asks, runs = [(await service.create(DelegationRequest(task="t"))).delegation.id for _ in range(2)]
     said: list[str] = []
 
