@@ -46,7 +46,7 @@ _NO_CALL = (
     "executed, and the task is not done. Use a model and an endpoint that support tool calls, or toolCallStyle xml"
 )
 _SCRIPT_REFUSED = (
-    "the scripted model cannot do this task: it plays a script, and is no language model. For one set "
+    "the scripted model cannot do this task: it plays a script, and is not a language model. For one set "
     "ANTHROPIC_API_KEY, and DEPUTIZE_MODEL or --model to its name"
 )
 QUESTIONS = {
