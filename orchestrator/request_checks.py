@@ -13,7 +13,7 @@ from ..shared.facts import CommandCheck
 from ..shared.fleet import MCP, ToolCard
 from ..shared.patch_format import parse_patch
 from ..shared.request import ArchiveWorkspace, DelegationRequest, DirectoryWorkspace
-from ..shared.request_rules import check_sizes, foreign_script, unknown_agent
+from ..shared.request_rules import check_sizes, foreign_script, misspelt_model, unknown_agent
 from ..shared.runs.cost import fields_of_records
 from ..shared.runs.record import not_found
 from ..shared.settings import Settings
@@ -72,7 +72,7 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
 
         check_output_schema(request.output_schema)
     _check_commands(request, settings)
-    if reason := foreign_script(request.model, settings):
+    if reason := foreign_script(request.model, settings) or misspelt_model(request.model, settings):
         raise Invalid(reason, [{"pointer": "/model", "detail": reason}])
     if isinstance(request.workspace, DirectoryWorkspace) and not request.merges:
         _check_directory(Path(request.workspace.path), settings)

@@ -78,7 +78,8 @@ class RunState:
         """`running: turn 3, ✓ read x.py, 41.0 s, $0.0031`."""
         facts = [f"turn {self.turn}"] if self.turn else []
         facts += [self.step] if self.step else []
-        facts += [seconds(self.elapsed()), dollars(self.cost)] if self.started is not None else []
+        if self.started is not None:  # while it waits, its time stands still
+            facts += [*([] if self.status == "waiting" else [seconds(self.elapsed())]), dollars(self.cost)]
         return ": ".join(part for part in (self.status, ", ".join(facts)) if part)
 
     def _pause(self, event: PermissionRequested | Waiting | RunRetried) -> None:
@@ -111,6 +112,10 @@ class RunStates:
     @property
     def several(self) -> bool:
         return len(self._seen) > 1
+
+    @property
+    def is_running(self) -> bool:
+        return any(state.status == "running" for state in self.open.values())
 
     def add(self, delegation: Delegation) -> None:
         if delegation.id not in self._seen:

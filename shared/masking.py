@@ -80,6 +80,8 @@ MIN_SECRET = 8
 """Characters. A shorter value could be an ordinary word, and masking it would garble text."""
 PIECE = 16
 """Characters of one secret in a row that are masked as well: the secret was truncated."""
+SHORTEST_CUT = 6
+"""Characters of a secret that are masked where a text was cut, or ends; a shorter piece may be of any word."""
 ENCODED_START = 4
 """Characters at a text's end that may be the beginning of an encoded secret."""
 CUT_MARKS = ("…", "...", "\n[…", "\n<system_hint")
@@ -157,7 +159,7 @@ class _Value:
 
     @classmethod
     def of(cls, secret: str) -> _Value:
-        piece = min(PIECE, max(6, len(secret) * 2 // 3))
+        piece = min(PIECE, max(MIN_SECRET, len(secret) * 2 // 3))
         size = piece // 2
         starts = {*range(0, len(secret) - size + 1, size), len(secret) - size}
         return cls(secret, piece, {start: secret[start : start + size] for start in sorted(starts)})
@@ -195,7 +197,7 @@ class _Value:
         length = end - begin
         if length >= self.piece:
             return True
-        if length < min(self.piece, MIN_SECRET):
+        if length < SHORTEST_CUT:
             return False
         cut_after = first == 0 and (end == len(text) or text.startswith(CUT_MARKS, end))
         cut_before = first + length == len(self.secret) and (begin == 0 or text.endswith("…]\n", 0, begin))

@@ -96,7 +96,9 @@ TOOL = Metric(
     buckets=(0.01, 0.1, 1, 10, 60, 600),
 )
 SANDBOX_FAILURES = Metric(
-    "deputize_sandbox_failures_total", "counter", "Tool calls that failed because no sandbox could be set up."
+    "deputize_sandbox_failures_total",
+    "counter",
+    "Tool calls, and commands of checks, that failed because no sandbox could be set up.",
 )
 WEBHOOK_TRIES = Metric(
     "deputize_webhook_tries_total",

@@ -10,6 +10,7 @@ from .errors import Invalid, TooLarge
 from .request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest
 from .settings import AgentSettings, SandboxSettings, Settings
 from .text import did_you_mean
+from .wire import LONGEST_COMPARED
 
 
 def with_agent(request: DelegationRequest, agents: Mapping[str, AgentSettings]) -> DelegationRequest:
@@ -52,6 +53,28 @@ def sandbox_of(path: Sequence[str | None], settings: Settings) -> SandboxSetting
             own = settings.sandbox.in_profile(profile)
             sandbox = own.within(sandbox) if depth else own
     return sandbox
+
+
+def misspelt_model(name: str | None, settings: Settings) -> str | None:
+    """Returns why a name is taken for that of a table of ``models``, misspelt; None for what may be a model's own name.
+
+    The endpoint may have models of any name, so one with other digits than a table's, as ``gpt-4.1`` and ``gpt-4o``, is
+    no mistake, and neither is one that goes on where a table's ends.
+    """
+    if name is None or name in settings.models or len(name) > LONGEST_COMPARED:
+        return None
+    alike = [
+        table
+        for table in settings.models
+        if _digits(table) == _digits(name) and not table.startswith(name) and not name.startswith(table)
+    ]
+    if near := did_you_mean(name, alike, cutoff=0.7):
+        return f"there is no table [models.{name}]; {near} There are {', '.join(settings.models)}."
+    return None
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
 
 
 PREFIX = "scripted:"

@@ -126,6 +126,10 @@ class Conversation:
         self.messages, self.billed, self._sent, self.reply_id = [], (0, 0), 0, None
         self.ask(*texts)
 
+    def apart(self, *texts: str) -> Conversation:
+        """Returns another conversation, with this user message; it is not stored."""
+        return Conversation(task=texts, window=self._window, translate=self._translate, retries=self.retries)
+
     def ask(self, *texts: str) -> None:
         """Adds a user message of these text blocks."""
         self._append(user_message(*texts))

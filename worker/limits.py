@@ -24,6 +24,10 @@ from .tools.base import ToolResult
 SUMMARY_SHARE = 0.1
 SUMMARY_SECONDS = 15.0
 """The end of the run's time is reserved for the final turn without tools, so that the whole run keeps its limit."""
+REPORT_TOKENS = 1_000
+"""Output tokens that are reserved for the final turn, within SUMMARY_SHARE of the limit."""
+REPORT_PROMPT_TOKENS = 20_000
+"""Prompt tokens that are reserved for it: a conversation that has more may be replaced by the log of the steps."""
 SMALLEST_REPLY = 64
 """Output tokens below which a model call is useless."""
 
@@ -269,18 +273,32 @@ class Meter:
         """Returns how many output tokens the next call may have, given an upper bound of its prompt's tokens.
 
         The maximum cost of the call is reserved before it is made, so the token and cost limits are as exact as the
-        bound. Raises ``LimitReached(BUDGET)`` where not even a short reply fits.
+        bound; from the second turn on, so is that of the final turn. Raises ``LimitReached(BUDGET)`` where not even a
+        short reply fits.
         """
-        allowed = wanted
+        allowed, (report_tokens, report_usd) = wanted, self._reserved(prompt_tokens)
         if (tokens := self.tokens_left) is not None:
-            allowed = min(allowed, tokens - prompt_tokens)
+            allowed = min(allowed, tokens - report_tokens - prompt_tokens)
             if allowed < SMALLEST_REPLY:
                 raise LimitReached(TerminationReason.BUDGET, "maxTokens", self.limits.max_tokens)
         if (money := self.money_left) is not None and self.price is not None:
-            allowed = min(allowed, affordable(prompt_tokens, money, self.price, hour_writes=self.hour_writes))
+            left = money - report_usd
+            allowed = min(allowed, affordable(prompt_tokens, left, self.price, hour_writes=self.hour_writes))
             if allowed < SMALLEST_REPLY:
                 raise LimitReached(TerminationReason.BUDGET, "maxCostUsd", self.limits.max_cost_usd)
         return allowed
+
+    def _reserved(self, prompt_tokens: int) -> tuple[int, float]:
+        """Returns the tokens and US dollars reserved for the final turn: none in the first turn, and in that itself."""
+        if self.turns < 2 or self.reached:
+            return 0, 0.0
+        prompt, limits = min(prompt_tokens, REPORT_PROMPT_TOKENS), self.limits
+        tokens, usd = prompt + min(REPORT_TOKENS, int((limits.max_tokens or 0) * SUMMARY_SHARE)), 0.0
+        if self.price:
+            report = REPORT_TOKENS * self.price.rates(prompt).output / 1_000_000
+            usd = min(report, (limits.max_cost_usd or 0) * SUMMARY_SHARE)
+            usd += self.price.highest_prompt_cost(prompt, hour_writes=self.hour_writes)
+        return tokens, usd
 
     def cost_range(self, prompt_tokens: int, wanted: int) -> tuple[float, float] | None:
         """Returns the US dollars that a call costs at most, and with the smallest reply; None without a price."""

@@ -14,14 +14,15 @@ ledger, and the others are executed. Limits are checked before each turn and eac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..shared.errors import ContextFull
 from ..shared.events import TurnStarted
 from .conversation import Conversation
 from .limits import LimitReached, Repetition
-from .model_calls import ModelCalls, compact
+from .model_calls import ModelCalls, compact, reply_from_log
 from .models.base import Call, Reply
 from .models.endings import Ending, imitates_call
 from .prompt import last_turn
@@ -97,14 +98,17 @@ class Loop:
             await compact(self.model_calls, str(full))
             return await self.ask(self.run.meter.begin_turn())
 
-    async def ask(self, turn: int, *, final: bool = False) -> Reply:
-        """Streams, counts and stores one reply. Raises ``ModelUnavailable``, and ``LimitReached`` (budget)."""
+    async def ask(self, turn: int, final: Callable[[int], Awaitable[Reply]] | None = None) -> Reply:
+        """Streams, counts and stores one reply, in a final turn that of ``final``.
+
+        Raises ``ModelUnavailable``, and ``LimitReached`` (budget).
+        """
         self.run.steps.turn = turn
         self.run.emit.emit(TurnStarted(turn=turn, tainted_by=self.run.reading.trust.tainted_by))
-        reply = await (self.model_calls.final_reply(turn) if final else self.model_calls.reply(turn))
+        reply = await (final or self.model_calls.reply)(turn)
         self.run.steps.thinking = reply.thinking or reply.text
         ending = self.model_calls.ending(reply)
-        self.run.ended = ending is Ending.DONE and not final
+        self.run.ended = ending is Ending.DONE and final is None
         reply = self.conversation.add(reply, ending)
         self.run.emit.emit(replied(turn, reply))
         self.model_calls.checkpoint()
@@ -123,11 +127,15 @@ class Loop:
         """Runs the final turn, in which at most the output is handed in, and returns its text."""
         if self.run.output is not None:
             return ""
-        self.close_calls(str(limit), note=last_turn(limit, hands_in=self.run.lacks_output))
+        turn, note = self.run.meter.turns + 1, last_turn(limit, hands_in=self.run.lacks_output)
+        self.close_calls(str(limit), note=note)
         await self.run.inbox.settled()
-        self.run.inbox.read(self.conversation.ask, self.run.meter.turns + 1)
+        self.run.inbox.read(self.conversation.ask, turn)
         self.run.meter.reached = limit
-        reply = await self.ask(self.run.meter.turns + 1, final=True)
+        try:
+            reply = await self.ask(turn, self.model_calls.final_reply)
+        except (ContextFull, LimitReached):
+            reply = await self.ask(turn, partial(reply_from_log, self.model_calls, note))
         if reply.calls:
             await self.answer(reply.calls)
         return "" if imitates_call(reply.text, self.model_calls.tool_names) else reply.text

@@ -45,6 +45,10 @@ _NO_CALL = (
     "the model announced tool calls or wrote them as text, and again when it was asked for real calls: they were not "
     "executed, and the task is not done. Use a model and an endpoint that support tool calls, or toolCallStyle xml"
 )
+_SCRIPT_REFUSED = (
+    "the scripted model cannot do this task: it plays a script, and is not a language model. For one set "
+    "ANTHROPIC_API_KEY, and DEPUTIZE_MODEL or --model to its name"
+)
 QUESTIONS = {
     Ending.EMPTY: (ASK_FOR_REPORT, 1, _NO_REPORT),
     Ending.IMITATION: (ASK_FOR_CALL, 2, _NO_CALL),
@@ -161,6 +165,8 @@ class ModelCalls:
             case Ending.REFUSED:
                 reason = ": ".join(filter(None, (reply.stop_reason, reply.refusal)))
                 words = f" Its words: {reply.text.strip()}" if reply.text.strip() else ""
+                if self.model.endpoint_id is None:
+                    raise Refused(f"{_SCRIPT_REFUSED}.{words}")
                 raise Refused(
                     f"the model refused the task ({reason}). Word it differently, or use another model.{words}"
                 )
@@ -301,9 +307,24 @@ async def _summary(calls: ModelCalls) -> str:
     except (ModelUnavailable, LimitReached) as error:
         why = "the conversation was too long for it" if isinstance(error, ContextFull) else str(error)
     log.warning("the model wrote no summary: %s", why)
+    return _log_of_steps(calls, f"The model wrote no summary: {why}")
+
+
+def _log_of_steps(calls: ModelCalls, why: str) -> str:
     done = clip(calls.run.steps.details(), MAX_LOG_CHARS) or "No step was made."
-    last = calls.conversation.last_words
-    return f"(The model wrote no summary: {why}. This is the log of the steps.)\n{done}\n\n{last}".strip()
+    return f"({why}. This is the log of the steps.)\n{done}\n\n{calls.conversation.last_words}".strip()
+
+
+async def reply_from_log(calls: ModelCalls, note: str, turn: int) -> Reply:
+    """Returns the reply of a final turn that reads the log of the steps: the conversation is too long for what is left.
+
+    ``note`` is the request for the report. What continues the run has the conversation itself, with this reply.
+    """
+    conversation, run = calls.conversation, calls.run
+    notes = _log_of_steps(calls, "The conversation is too long to be sent again")
+    *shared, task = continued_task(conversation.task, notes, read_files(run.steps.ended), run.inbox.repeated())
+    reply = await replace(calls, conversation=conversation.apart(*shared, f"{task}\n\n{note}")).final_reply(turn)
+    return replace(reply, content=[block for block in reply.content if block["type"] in ("text", "tool_use")])
 
 
 def read_files(steps: Sequence[Step]) -> list[str]:

@@ -163,9 +163,9 @@ class Run:
             return self._failure(TerminationReason.ERROR, exhausted(error) or f"internal error: {error!r}")
 
     async def _work_with_model(self) -> RunOutcome:
-        model = await self.services.model(self.claim.request.model)
-        self.context.note_model(model.name)
-        self.context.emit.model = self.services.label_of(model, self.claim.request.model)
+        model = await self.services.model(asked := self.claim.request.model)
+        self.context.note_model(model.name, self.services.settings.table_of(asked).platform)
+        self.context.emit.model = self.services.label_of(model, asked)
         self.context.meter.set_price(model, self.spending.caps)
         return await self._carry_out(model, await self.services.offer(self.claim))
 

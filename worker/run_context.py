@@ -252,11 +252,11 @@ class RunContext:
         """Returns the ``traceparent`` of what a step submits; "" where the run is part of no trace."""
         return self.trace.traceparent_of(step) if self.trace else self.claim.trace
 
-    def note_model(self, name: str) -> None:
-        """Stores the model's name, for reports of cost, and names the spans of its calls by it."""
+    def note_model(self, name: str, platform: str) -> None:
+        """Stores the model's name, for reports of cost, and names the spans of its calls by it and its platform."""
         self.emit.set({MODEL: name})
         if self.trace:
-            self.trace.model = name
+            self.trace.name_model(name, platform)
 
     @property
     def waits(self) -> bool:

@@ -112,7 +112,8 @@ async def connect(settings: Settings, *, workers: int = 0, lacks_model: bool = F
     own = there is None or there.workers == 0 < workers
     if own:
         if lacks_model:
-            raise Misconfigured(NO_MODEL)
+            tables = f". There are the tables {', '.join(settings.models)}" if settings.models else ""
+            raise Misconfigured(f"{NO_MODEL}{tables}")
         if settings.redis_url is not None:
             from ...shared.redis_access import reached
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.25
 QUIET_SECONDS = 20.0
-"""A pipe gets a line at least this often while something is unfinished."""
+"""A pipe gets a line at least this often while something runs; where all waits, only if that has changed."""
 MAX_TITLE = 32
 WORDS, OUTPUT = "> ", "| "
 """Before each line of the model's words, and of a command's output."""
@@ -261,12 +261,15 @@ class Lines(Live):
         super().__init__(EventLines(stream=stream), min(TICK_SECONDS, quiet_seconds))
         self._quiet_seconds = quiet_seconds
         self._printed = self._loop.time()
+        self._state = ""
+        """What was the last line of the state."""
 
     def _refresh(self) -> None:
         if self._loop.time() >= self._printed + self._quiet_seconds:
             self._printed = self._loop.time()
-            if state := self._states.line():
-                self.note(f"… {state}")
+            before, self._state = self._state, self._states.line()
+            if self._state and (self._state != before or self._states.is_running):
+                self.note(f"… {self._state}")
 
     def event(self, envelope: Envelope) -> None:
         state = self._states.take(envelope)

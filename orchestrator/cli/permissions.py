@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...shared.errors import DeputizeError, Invalid, NotFound
-from ...shared.wording import SHORT_PERMISSION_ID, line_of, question_of, seconds, short_id
+from ...shared.wording import MAX_TITLE, SHORT_PERMISSION_ID, cut, line_of, question_of, seconds, short_id
 from . import output
 from .connect import NEWEST, asynchronous, connect, full_id, is_short_for, load_settings, unfinished
 from .values import Parsed
@@ -62,7 +62,7 @@ async def permissions(id: str | None, delegation: str | None, as_json: bool) -> 
         of = await full_id(service.client, delegation) if delegation else None
         found = await service.client.permissions(of)
         if id is not None:
-            named = full_permission_id([each.permission_id for each in found], id)
+            named = full_permission_id(found, id)
             found = [each for each in found if each.permission_id == named]
         titles = {each.delegation_id: each.delegation_id for each in found}
         if found:
@@ -97,7 +97,8 @@ def _table(found: list[PermissionRequest], titles: dict[str, str]) -> list[tuple
 def approve(id: str, remember: str | None, arguments: dict[str, Any] | None) -> None:
     """Approve a call that waits. What `deputize permissions ID` lists as always is what the options would approve, too.
 
-    An ID may be shortened to its beginning or its end; @last is the newest one.
+    An ID may be shortened to its beginning or its end; @last is the newest one. That of a delegation stands for its
+    only call that waits.
     """
     if remember and arguments is not None:
         raise click.UsageError(f"--{remember} has no meaning with --arguments, which are for this call alone")
@@ -111,7 +112,8 @@ def approve(id: str, remember: str | None, arguments: dict[str, Any] | None) -> 
 def deny(id: str, reason: str | None) -> None:
     """Refuse a call that waits; its run goes on.
 
-    An ID may be shortened to its beginning or its end; @last is the newest one.
+    An ID may be shortened to its beginning or its end; @last is the newest one. That of a delegation stands for its
+    only call that waits.
     """
     _answer(id, "cancel", reason=reason)
 
@@ -121,22 +123,28 @@ async def _answer(given: str, outcome: str, **fields: Any) -> None:
     async with connect(load_settings()) as service:
         id = given  # also that of one that waits no more: the service knows who answered it
         if not (given.startswith(ID_PREFIX) and len(given) == ID_LENGTH):
-            id = full_permission_id([each.permission_id for each in await service.client.permissions()], given)
+            id = full_permission_id(await service.client.permissions(), given)
         await service.client.answer_permission(id, outcome, **fields)
     output.line(f"{id}  {outcome}")
 
 
-def full_permission_id(waiting: list[str], given: str) -> str:
-    """Returns the only id that begins or ends with ``given``; for ``@last`` the newest. Raises NotFound, Invalid."""
+def full_permission_id(waiting: Sequence[PermissionRequest], given: str) -> str:
+    """Returns the only id that begins or ends with ``given``; for ``@last`` the newest.
+
+    Where it is the id of a delegation: the only request of that and of its children. Raises NotFound, Invalid.
+    """
     if given == NEWEST and waiting:
-        return waiting[-1]
-    found = [id for id in waiting if is_short_for(given, id)] if given.removeprefix(ID_PREFIX) else []
+        return waiting[-1].permission_id
+    named = bool(given.removeprefix(ID_PREFIX).removeprefix("dlg_"))
+    found = [each for each in waiting if named and is_short_for(given, each.permission_id)]
+    found = found or [each for each in waiting if named and any(is_short_for(given, id) for id in each.path)]
     if not found:
         what = "no call waits for permission" if not waiting else f"no call that waits has an id like {given[:100]}"
         raise NotFound(f"{what}; `deputize permissions` lists them")
     if len(found) > 1:
-        raise Invalid(f"{given} stands for {len(found)} requests; give more of it: {', '.join(found[:5])}")
-    return found[0]
+        some = [f"{each.permission_id} ({cut(each.step.title, MAX_TITLE)})" for each in found[:5]]
+        raise Invalid(f"{given} stands for {len(found)} requests; give the id of one: {', '.join(some)}")
+    return found[0].permission_id
 
 
 def short_ids(ids: Sequence[str]) -> list[str]:

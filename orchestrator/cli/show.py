@@ -6,12 +6,14 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...shared.errors import NotFound
 from ...shared.text import count
 from ...shared.wording import (
     SIGNS,
@@ -44,14 +46,19 @@ RESULT_LINES = 20
 LEFT_OUT = {"step_started", "permission_answered"}
 
 
-def transcript(envelopes: Iterable[Envelope]) -> Iterator[str]:
-    """Yields lines. Text of others is indented, so that it cannot pass for a line of ours."""
+def transcript(envelopes: Iterable[Envelope], upstreams: Sequence[Delegation] = ()) -> Iterator[str]:
+    """Yields lines. Text of others is indented, so that it cannot pass for a line of ours.
+
+    ``upstreams`` are those whose results it has read.
+    """
     last = ""
     for envelope in envelopes:
         event = envelope.event
         match event.type:
             case "run_queued":
                 yield from _task(event.request)
+                for each in upstreams:
+                    yield from _result_of(each)
             case "turn_started":
                 yield from ("", f"━━ turn {event.turn}  {envelope.at:%H:%M:%S}")
             case "replied":
@@ -76,6 +83,14 @@ def _task(request: DelegationRequest) -> Iterator[str]:
         if text.strip():
             yield from ("", f"━━ {name}")
             yield from _indented(text.strip())
+
+
+def _result_of(upstream: Delegation) -> Iterator[str]:
+    if result := upstream.result:
+        yield from ("", f"━━ result of {upstream.id}: {upstream.request.title}")
+        yield from _indented(result.summary.strip())
+        if result.output_status == "valid":
+            yield from _indented(json.dumps(result.output, ensure_ascii=False, indent=2))
 
 
 def _call(step: Step, ended: datetime) -> Iterator[str]:
@@ -182,7 +197,8 @@ async def show(id: str, artifact: str | None, as_json: bool, **parts: bool) -> N
             case "patch":
                 output.patch(await client.patch(id))
             case "transcript":
-                output.lines(transcript(await client.events(id)))
+                events = await client.events(id)
+                output.lines(transcript(events, await _read_by(client, id, events)))
             case "events":
                 await _show_events(client, id, as_json)
             case "steps":
@@ -191,6 +207,16 @@ async def show(id: str, artifact: str | None, as_json: bool, **parts: bool) -> N
                 await _show_usage(client, id, as_json)
             case _:
                 await _show_result(client, id, as_json)
+
+
+async def _read_by(client: Client, id: str, events: Sequence[Envelope]) -> list[Delegation]:
+    """Returns the delegations whose results a run has read before its task, as far as their records exist."""
+    found: list[Delegation] = []
+    if any(envelope.event.type == "run_started" for envelope in events):
+        for each in (await client.get(id)).request.after:
+            with suppress(NotFound):
+                found.append(await client.get(each.id))
+    return found
 
 
 async def _show_events(client: Client, id: str, as_json: bool) -> None:

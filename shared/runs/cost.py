@@ -31,7 +31,7 @@ class Cost(Wire):
     """What a group of delegations cost; each counts what it spent itself, without its child delegations."""
 
     key: str | None
-    """The day, model, session or label; null for delegations without that label or session."""
+    """The day, model, session or label; null for delegations without that label or session, or that never began."""
     delegations: int = 0
     """How many delegations are in the group."""
     unpriced: int = 0

@@ -23,7 +23,7 @@ from ..request import ArchiveWorkspace, DelegationRequest, Limits
 from ..text import shortened
 from ..webhooks import Webhook
 from ..wire import now
-from .cost import LABELS, MODEL, SESSION
+from .cost import LABELS, SESSION
 from .disk import AFTER, CONTINUES, DISK, UPLOAD
 from .keys import artifacts_key, events_key, history_key, ledger_key, record_key
 
@@ -353,7 +353,6 @@ def acceptance(
         "priority": request.priority,
         LABELS: json.dumps(request.labels, ensure_ascii=False),
         SESSION: request.session_id or "",
-        MODEL: request.model or "",
         CONTINUES: request.builds_on or next(iter(request.merges), ""),
     }
     fields |= ({"temporary": "1"} if temporary else {}) | ({TRACE: trace} if trace else {})

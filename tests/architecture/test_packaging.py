@@ -23,7 +23,7 @@ from tests.architecture.sources import ROOT
 LOCKED = re.compile(
     r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)(?P<marker> ; [^\\]+)?(?P<hashes>( \\\n    --hash=\S+)+)$", re.M
 )
-RUNTIME_ONLY = re.compile(r"^# dev:.*", re.MULTILINE | re.DOTALL)
+PARTS = re.compile(r"^# (?:extras|dev):", re.MULTILINE)
 
 
 def lock_text() -> str:
@@ -62,12 +62,25 @@ def test_the_lock_satisfies_every_dependency_of_the_project() -> None:
 
 
 def test_the_first_part_of_the_lock_is_enough_to_run_and_holds_no_test_tool() -> None:
-    versions = locked(RUNTIME_ONLY.sub("", lock_text()))
+    versions = locked(PARTS.split(lock_text())[0])
     extras = project()["optional-dependencies"]
     runs = {canonicalize_name(Requirement(line).name) for line in project()["dependencies"] + extras["sandbox"]}
     tests = {canonicalize_name(Requirement(line).name) for line in extras["dev"]}
     assert runs - versions.keys() == set()
     assert tests & versions.keys() == set()
+
+
+def test_images_have_what_a_setting_may_ask_for() -> None:
+    """In an image nothing can be installed afterwards: it is read-only, and has no pip."""
+    first, images, _ = map(locked, PARTS.split(lock_text()))
+    extras = project()["optional-dependencies"].keys() - {"build", "dev", "embedded", "local"}
+    needed, new = set[str](), {("deputize", frozenset(extras))}
+    while new := {each for name, of in new for each in requirements(name, of) if each[0] not in needed}:
+        needed |= {name for name, _ in new}
+    assert needed - (first | images).keys() == set()
+    assert {"botocore", "obstore", "opentelemetry-sdk"} <= images.keys()
+    for folder in ("orchestrator", "worker"):
+        assert "sed '/^# dev:/,$d' requirements.lock > run.lock" in (ROOT / folder / "Dockerfile").read_text("utf-8")
 
 
 def test_the_lock_is_installed_as_it_is() -> None:

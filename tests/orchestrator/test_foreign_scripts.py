@@ -1,4 +1,4 @@
-"""`model: scripted:FILE` opens a file of the worker: a caller may not choose it."""
+"""Models that a request may not name: `scripted:FILE` opens a file of the worker, and a table may be misspelt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from deputize.orchestrator.request_checks import check_requests
+from deputize.shared.errors import Invalid
 from deputize.shared.request import DelegationRequest
 from deputize.shared.request_rules import foreign_script
 from deputize.shared.settings import Settings
@@ -23,6 +25,34 @@ async def test_a_request_that_names_a_script_is_refused(real: httpx2.AsyncClient
     answer = await real.post("/v1/delegations", json={"task": "t", "model": f"scripted:{path}"})
     assert answer.status_code == 422
     assert [mistake["pointer"] for mistake in answer.json()["errors"]] == ["/model"]
+
+
+TABLES = Settings.load(
+    environ={},
+    models={name: {"base_url": "http://127.0.0.1:1"} for name in ("house", "gpt-4o", "claude-opus", "qwen3")},
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "near"),
+    [("hose", "house"), ("House", "house"), ("houze", "house"), ("claude-opsu", "claude-opus"), ("qwem3", "qwen3")],
+)
+def test_the_misspelt_name_of_a_table_is_refused_with_the_list_of_tables(model: str, near: str) -> None:
+    with pytest.raises(Invalid) as refusal:
+        check_requests([DelegationRequest(task="t", model=model)], [], TABLES, batch=False)
+    assert refusal.value.errors == [{"pointer": "/model", "detail": refusal.value.detail}]
+    wanted = f"there is no table [models.{model}]; did you mean {near}? There are house, gpt-4o, claude-opus, qwen3."
+    assert refusal.value.detail == wanted
+
+
+OWN = (
+    "house claude-opus-5-5 claude-sonnet-5-5 claude-opus-latest gpt-4.1 gpt-4o-mini qwen3-coder qwen2 mouse:7b scripted"
+)
+
+
+@pytest.mark.parametrize("model", [None, *OWN.split(), "deepseek-chat", "anthropic:house", "x" * 200])
+def test_what_may_be_the_own_name_of_a_model_is_accepted(model: str | None) -> None:
+    check_requests([DelegationRequest(task="t", model=model)], [], TABLES, batch=False)
 
 
 async def test_one_of_a_batch_that_names_a_script_refuses_the_batch(real: httpx2.AsyncClient) -> None:

@@ -82,6 +82,13 @@ def test_a_few_letters_of_a_secret_are_a_word_like_any_other() -> None:
     assert SecretMask(["8letters"]).text("it ends in 8let") == "it ends in 8let"
 
 
+def test_a_word_that_begins_a_short_secret_stays_a_word() -> None:
+    mask = SecretMask(["hostel-k1"])
+    row = "hostel-7b of [models.hostel] at https://hostel.example.org"
+    assert mask.text(row) == row
+    assert mask.text("key hostel-k1, hostel-k…, hostel-k") == "key ***, ***…, ***"
+
+
 def test_a_piece_that_fits_in_several_places_of_a_secret_is_masked_once() -> None:
     assert SecretMask(["abcdefgh" * 4]).text("cdefgh" + "abcdefgh" * 2 + "ab.") == "***."
 

@@ -53,4 +53,4 @@ async def test_a_graph_of_delegations_is_carried_out_although_its_workers_are_ki
         started = [each for each in await fleet.service.events(id) if isinstance(each.event, RunStarted)]
         assert len(started) == 1
     ended = await fleet.result(in_vain)
-    assert (ended.status, ended.attempts, ended.errors) == ("cancelled", 0, [f"{cancelled} is cancelled (cancelled)"])
+    assert (ended.status, ended.attempts, ended.errors) == ("cancelled", 0, [f"{cancelled} was cancelled"])

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import RunStarted
+from deputize.shared.facts import Verification
 from deputize.shared.request import After, DelegationRequest
+from deputize.shared.runs.upstreams import in_vain
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, say, script
 from tests.waiting import until
@@ -123,10 +126,34 @@ async def test_a_chain_ends_with_the_reason_of_its_first_one(bench: Bench, tmp_p
 
     await until(ended)
     result = await bench.result(chain[4])
-    reasons = [f"{id} is failed (refused)" for id in chain[3:0:-1]]
-    assert result.errors == [*reasons, f"{chain[0]} is failed (max_turns)"]
+    reasons = [f"{id} was not started" for id in chain[3:0:-1]]
+    assert result.errors == [*reasons, f"{chain[0]} failed (max_turns)"]
     assert (result.attempts, result.summary) == (0, f"Not started: {reasons[0]}.")
     assert bench.sent == []
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "attempts", "why"),
+    [
+        ("failed", "max_turns", 2, "dlg_1 failed (max_turns)"),
+        ("failed", "refused", 0, "dlg_1 was not started"),
+        ("failed", "completed", 1, "checks refuted the result of dlg_1"),
+        ("cancelled", "cancelled", 0, "dlg_1 was cancelled"),
+        ("cancelled", "wrapped_up", 1, "dlg_1 was wrapped up"),
+    ],
+)
+def test_why_a_delegation_is_not_started_is_a_sentence(status: Any, reason: Any, attempts: int, why: str) -> None:
+    upstream = ToolAgentResult(
+        delegation_id="dlg_1",
+        status=status,
+        termination_reason=reason,
+        attempts=attempts,
+        errors=["disk full"],
+        verification=Verification(verdict="refuted" if reason == "completed" else "unverified"),
+    )
+    ended = in_vain(After(id="dlg_1"), upstream)
+    assert ended is not None
+    assert (ended["summary"], ended["errors"]) == (f"Not started: {why}.", [why, *["disk full"] * (not attempts)])
 
 
 async def test_a_later_attempt_has_the_same_task_when_the_upstream_is_gone(bench: Bench, tmp_path: Path) -> None:

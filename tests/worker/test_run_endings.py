@@ -15,7 +15,7 @@ from deputize.worker.models import close_models
 from deputize.worker.task import carry_out
 from deputize.worker.xml_calls.instruction import format_tool_call
 from tests.fake_model import FakeModel, Turn, call, refuse, text, thinking
-from tests.runs.bench import open_bench, talking
+from tests.runs.bench import Bench, open_bench, talking
 from tests.runs.nesting import carrying_out
 
 INVOKE = '<invoke name="bash">\n<parameter name="command">touch a.txt</parameter>\n</invoke>'
@@ -226,6 +226,14 @@ async def test_a_call_that_was_cut_is_answered_with_how_to_go_on(redis_url: str,
     answer = fake.journal[-1].body["messages"][-1]["content"][0]
     assert answer["is_error"]
     assert "write the first part of a long file with write_file" in answer["content"]
+
+
+async def test_a_task_that_the_scripted_model_cannot_do_ends_with_what_to_set(bench: Bench) -> None:
+    result = await bench.run("Bake a cake.", model="scripted")
+    assert (result.status, result.termination_reason) == ("failed", "refused")
+    assert result.summary.startswith("the scripted model cannot do this task: it plays a script")
+    assert "set ANTHROPIC_API_KEY, and DEPUTIZE_MODEL or --model" in result.summary
+    assert "refused the task" not in result.summary
 
 
 # What it costs, and how long it may be

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -198,3 +199,9 @@ async def test_what_is_deleted_here_is_deleted_there(redis_url: str, tmp_path: P
 def test_a_store_that_cannot_be_is_named() -> None:
     with pytest.raises(Misconfigured, match="nowhere://x cannot be opened"):
         SnapshotStore("nowhere://x")
+
+
+def test_without_the_extra_the_setting_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(Misconfigured, match=r"^DEPUTIZE_SNAPSHOT_STORE needs obstore: pip install 'deputize\[s3\]'$"):
+        SnapshotStore(BUCKET)

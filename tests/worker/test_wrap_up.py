@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from deputize.shared.delegation import TerminationReason
 from deputize.shared.events import PermissionRequested, StepCompleted, StepStarted, WrapUpRequested
 from deputize.shared.message import MessageMode
 from deputize.shared.request import AutomaticRetry, DelegationRequest, Limits
+from deputize.worker.limits import LimitReached, Meter
+from deputize.worker.models.base import Price
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, say, script
 from tests.runs.held import HeldModel, accepted, post, provide, receipts, steer, under_way, wrap_up
@@ -18,6 +21,7 @@ from tests.worker.run_history import answered_once, history_of
 
 LOOK, DONE = [call("glob", pattern="*")], [say("done")]
 WRITE = [say("I write."), call("write_file", path="a.txt", content="x"), call("write_file", path="b.txt", content="y")]
+HOLD = call("bash", command="touch begun; until [ -e go ]; do sleep 0.05; done")
 
 
 async def test_it_ends_with_one_last_turn_that_reads_the_text_and_keeps_the_files(bench: Bench) -> None:
@@ -158,8 +162,7 @@ async def test_its_checks_are_not_run(bench: Bench) -> None:
 
 
 async def test_a_call_after_the_one_in_which_the_request_came_is_not_executed(bench: Bench, tmp_path: Path) -> None:
-    holds = call("bash", command="touch begun; until [ -e go ]; do sleep 0.05; done")
-    model = script(tmp_path, [holds, call("write_file", path="late.txt", content="x")], DONE, summary="I held.")
+    model = script(tmp_path, [HOLD, call("write_file", path="late.txt", content="x")], DONE, summary="I held.")
     id = await bench.accept(DelegationRequest(task="do it", model=model))
     files = bench.settings.workspaces / id / "files"
     async with under_way(bench, id):
@@ -169,3 +172,72 @@ async def test_a_call_after_the_one_in_which_the_request_came_is_not_executed(be
     _, never = await bench.answers(id)
     assert never == "Error: not executed: its caller asked it to wrap up"
     assert not (files / "late.txt").exists()
+
+
+@pytest.mark.parametrize("limits", [{"max_tokens": 14_000}, {"max_cost_usd": 0.014}], ids=["tokens", "dollars"])
+@pytest.mark.parametrize("turn", [1, 2, 3])
+async def test_its_last_turn_is_reserved_in_the_budget(bench: Bench, limits: dict[str, float], turn: int) -> None:
+    looks = {"blocks": [call("glob", pattern="{{calls}}")], "usage": {"input": 4000, "output": 100}, "repeat": 9}
+    rates = {"input": 1, "output": 1, "cache_write": 1}
+    model = provide(bench, HeldModel(looks, price=rates))
+    id = await accepted(bench, limits=Limits.model_validate(limits))
+    async with under_way(bench, id):
+        model.release(turn - 1)
+        await model.asked(turn)
+        await wrap_up(bench, id)
+        model.release(2)
+    result = await bench.result(id)
+    reason = "wrapped_up" if turn < 3 else "budget"  # its third call is that of the last turn already
+    assert (result.termination_reason, result.summary) == (reason, "The report.")
+    assert result.usage.total <= limits.get("max_tokens", 14_000)
+    assert (result.usage.cost_usd or 0) <= limits.get("max_cost_usd", 0.014)
+
+
+@pytest.mark.parametrize(
+    ("limits", "prompt", "in_work", "in_final_turn"),
+    [
+        ({"max_tokens": 100_000}, 9_000, 100_000 - 2 * 9_000 - 1_000, 91_000),
+        ({"max_tokens": 100_000}, 50_000, 50_000 - 20_000 - 1_000, 50_000),
+        ({"max_tokens": 5_000}, 1_000, 5_000 - 2 * 1_000 - 500, 4_000),
+        # 1,000 prompt tokens at the cache-write rate cost 0.0025, 1,000 output tokens 0.01.
+        ({"max_cost_usd": 1}, 1_000, 98_500, 99_750),
+        ({"max_cost_usd": 0.01}, 1_000, 400, 750),
+    ],
+    ids=["tokens", "a long conversation", "few tokens", "dollars", "few dollars"],
+)
+def test_from_the_second_turn_on_the_final_turn_is_reserved_too(
+    limits: dict[str, float], prompt: int, in_work: int, in_final_turn: int
+) -> None:
+    counter = Meter(Limits.model_validate(limits), Price(input=2, output=10, cache_read=0.1, cache_write=2.5))
+    allowances = list[int]()
+    for _ in range(2):
+        counter.begin_turn()
+        allowances.append(counter.output_allowance(prompt, wanted=1 << 30))
+    counter.reached = LimitReached(TerminationReason.TIMEOUT, "timeoutSeconds", 1)
+    allowances.append(counter.output_allowance(prompt, wanted=1 << 30))
+    assert allowances == [in_final_turn, in_work, in_final_turn]
+
+
+async def test_where_the_conversation_does_not_fit_the_budget_any_more_the_report_is_made_from_the_log(
+    bench: Bench,
+) -> None:
+    long = [call("bash", command="seq 2000 > a.txt"), call("read_file", path="a.txt"), HOLD]
+    model = provide(bench, HeldModel({"blocks": long, "usage": {"input": 1000, "output": 100}}))
+    id = await accepted(bench, limits=Limits(max_tokens=9_000), tools=["bash", "read_file"])
+    files = bench.settings.workspaces / id / "files"
+    async with under_way(bench, id):
+        model.release(2)
+        await until((files / "begun").exists)
+        sent = await wrap_up(bench, id, "what have you seen?")
+        (files / "go").touch()
+    result = await bench.result(id)
+    assert (result.termination_reason, result.summary) == ("wrapped_up", "The report.")
+    assert result.usage.total <= 9_000
+    assert await receipts(bench, id) == [(sent, 2)]
+    (prompt,) = model.texts(1)
+    assert prompt.startswith("# Task")
+    for part in ("2. [turn 1] ✓ read a.txt", "what have you seen?", '<system_hint type="wrap_up">'):
+        assert part in prompt
+    history = await history_of(bench, result)
+    assert "1999" in str(history[-4]), "what continues it has the conversation itself"
+    assert history[-1] == {"role": "assistant", "content": [{"type": "text", "text": "The report."}]}

@@ -45,6 +45,8 @@ TOOL_ARGUMENTS, TOOL_RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.re
 # Values
 ANTHROPIC, SCRIPTED = "anthropic", "scripted"
 """Providers: any endpoint that speaks the Messages API, and the model that follows a script."""
+PROVIDERS = {"bedrock": "aws.bedrock"}
+"""Those of platforms, as their own SDK names them; it has ``anthropic`` for the others, which Anthropic operates."""
 OTHER_ERROR, TOOL_ERROR, DENIED = "_OTHER", "tool_error", "permission_denied"
 """Types of errors, beside the termination reasons of runs."""
 

@@ -88,7 +88,7 @@ class RunTrace:
         self._claim = claim
         self._mask = mask
         self._with_content = with_content
-        self.model = ""
+        self._model, self._provider = "", names.ANTHROPIC
         self._span = self._begin(tracer)
         self._context = self._span.get_span_context()
         self._chat: _Open | None = None
@@ -122,6 +122,12 @@ class RunTrace:
         """Returns fields of the record, by which the next attempt is in the same trace and refers to this one."""
         own = self._written(self._context.span_id)
         return {ATTEMPT_SPAN: own} if self._claim.trace else {ATTEMPT_SPAN: own, TRACE: own}
+
+    def name_model(self, name: str, platform: str) -> None:
+        """Takes the name of the model whose calls follow, and the platform of its endpoint."""
+        scripted = name.partition(":")[0] == names.SCRIPTED
+        self._provider = names.SCRIPTED if scripted else names.PROVIDERS.get(platform, names.ANTHROPIC)
+        self._model = name
 
     def traceparent_of(self, step: str) -> str:
         """Returns the ``traceparent`` of what a step submits."""
@@ -162,16 +168,15 @@ class RunTrace:
         self._span.end()
 
     def _begin_chat(self, turn: int) -> _Open:
-        scripted = self.model.partition(":")[0] == names.SCRIPTED
         attributes = {
             names.OPERATION: names.CHAT,
-            names.PROVIDER: names.SCRIPTED if scripted else names.ANTHROPIC,
-            names.REQUEST_MODEL: self.model,
+            names.PROVIDER: self._provider,
+            names.REQUEST_MODEL: self._model,
             names.STREAM: True,
             names.CONVERSATION: self._claim.id,
             names.TURN: turn,
         }
-        return _Open(f"{names.CHAT} {self.model}", attributes, SpanKind.CLIENT)
+        return _Open(f"{names.CHAT} {self._model}", attributes, SpanKind.CLIENT)
 
     def _reply(self, event: Replied) -> None:
         if self._chat:
@@ -232,8 +237,8 @@ class RunTrace:
             self._span.set_attributes({**names.of_usage(event.result.usage), **text})
         self._reason = reason.value
         self._span.set_attribute(names.TERMINATION_REASON, reason.value)
-        if self.model:
-            self._span.set_attribute(names.REQUEST_MODEL, self.model)
+        if self._model:
+            self._span.set_attribute(names.REQUEST_MODEL, self._model)
         if failed:
             self._span.set_attribute(names.ERROR_TYPE, reason.value)
             self._span.set_status(_FAILED)

@@ -45,12 +45,13 @@ class Observed:
 class CommandRunner:
     """Runs the commands of one run's checks. ``project``: the tools that the run had, none of its making.
 
-    ``folder`` makes directories that go with the grounds.
+    ``folder`` makes directories that go with the grounds; ``failed`` is called where no sandbox could be set up.
     """
 
     offer: RunOffer
     project: ProjectTools
     folder: Callable[[str], Path]
+    failed: Callable[[], None]
 
     async def run(self, ground: Path, check: CommandCheck, how: Instrumented) -> Observed:
         """Runs the command over the ground. A ground is used once."""
@@ -70,8 +71,10 @@ class CommandRunner:
             try:
                 done = await sandbox.run(command)
             except ToolError as error:
-                is_ours = error.type is ErrorType.SANDBOX_UNAVAILABLE
-                return Observed("unknown" if is_ours else "trouble", why=str(error))
+                if error.type is not ErrorType.SANDBOX_UNAVAILABLE:
+                    return Observed("trouble", why=str(error))
+                self.failed()
+                return Observed("unknown", why=str(error))
         return await run_in_thread(_observed, done, how, reports, seconds)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Event
 from typing import Any
 
 from ...shared.events import CheckCompleted
 from ...shared.facts import Check, CommandCheck, Ground, GroundState, Verification, VerifyItem
+from ...shared.metrics import SANDBOX_FAILURES
 from ..run_context import RunContext
 from ..sandbox.project_tools import NO_TOOLS, ProjectTools
 from ..threads import run_in_thread
@@ -49,7 +51,8 @@ class Verifier:
             candidate = await run_in_thread(Candidate, changed, Protection(claim.request.protect))
             self._checked = fingerprint(changed)
             self.project = await self.offer.tools_of_base(self.workspace)
-            runner = CommandRunner(self.offer, self.project, grounds.folder)
+            count = partial(self.run.emit.count, {SANDBOX_FAILURES.field(): 1})
+            runner = CommandRunner(self.offer, self.project, grounds.folder, count)
             checks = [
                 await _Checking(self, grounds, candidate, runner, number, item).check()
                 for number, item in enumerate(claim.request.verify)

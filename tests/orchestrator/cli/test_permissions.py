@@ -91,7 +91,12 @@ async def test_an_answer_is_sent(url: str, service: FakeService, id: str, argume
     ("arguments", "error"),
     [
         (["approve", "0000"], "no call that waits has an id like 0000"),
-        (["approve", "prm_cccc"], "prm_cccc stands for 2 requests; give more of it: "),
+        (
+            ["approve", "prm_cccc"],
+            f"prm_cccc stands for 2 requests; give the id of one: {FIRST} ($ git push), {SECOND} ($ git push)",
+        ),
+        (["approve", "dlg_root2"], "no call that waits has an id like dlg_root2"),
+        (["approve", "dlg_"], "no call that waits has an id like dlg_"),
         (["deny", FIRST[:-1] + "b"], "there is no permission request"),
         (["approve", "aaaa", "--arguments", "[]"], "it is not a JSON object"),
         (["approve", "aaaa", "--arguments", "{"], "it is not valid JSON"),
@@ -105,6 +110,20 @@ async def test_a_wrong_answer_is_a_mistake_of_usage(
     code, _, err = await called(url, *arguments)
     assert (code, error in err) == (2, True), err
     assert service.given_answers == {}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_the_id_of_a_delegation_stands_for_its_only_call_that_waits(
+    url: str, service: FakeService, id: str, whole: bool
+) -> None:
+    assert (await called(url, "approve", "dlg_root"))[:2] == (0, f"{SECOND}  proceed_once\n"), "also of its children"
+    given = id if whole else id[-8:]
+    if not whole:
+        assert (await called(url, "approve", given))[1] == f"{FIRST}  proceed_once\n"
+        return
+    service.ask(id, asked(f"prm_{'c' * 26}_0000dddd", id, title="write a.txt"))
+    code, _, err = await called(url, "deny", given)
+    assert (code, f"{id} stands for 2 requests; give the id of one: " in err, "(write a.txt)" in err) == (2, True, True)
 
 
 async def test_no_two_that_wait_have_the_same_short_id(url: str, service: FakeService) -> None:
@@ -183,7 +202,7 @@ async def test_a_question_is_answered_below_the_live_rows(
 ) -> None:
     async with asking(url, service) as (terminal, id):
         row, *question = terminal.screen()[-8:]
-        assert (row[:28], question) == ("waiting: asks: $ git push, 0", [*LINES, QUESTION, KEYS])
+        assert (row[:28], question) == ("waiting: asks: $ git push, $", [*LINES, QUESTION, KEYS])
         terminal.type(typed)
         await until(lambda: FIRST in service.given_answers)
         given = service.given_answers[FIRST]

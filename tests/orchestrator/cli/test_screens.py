@@ -13,8 +13,9 @@ import pytest
 from deputize.orchestrator.cli.live import Lines
 from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
 from deputize.shared.events import Heartbeat, Replied, RunStarted, StepCompleted, StepStarted, StepUpdated, TextDelta
-from deputize.shared.request import DelegationRequest
+from deputize.shared.request import After, DelegationRequest
 from deputize.shared.wire import now
+from tests.orchestrator.cli.asked import FIRST, asked
 from tests.orchestrator.command_line import started
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.terminal import Terminal, on_terminal
@@ -193,6 +194,32 @@ async def test_where_nothing_happens_for_long_a_line_tells_the_state(
         tells("")
         before = len(said)
     assert said[:before] == said
+
+
+async def test_while_all_waits_the_state_is_told_once(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    first = (await service.create(DelegationRequest(task="first"))).delegation.id
+    id = (await service.create(DelegationRequest(task="t", after=[After(id=first)]))).delegation.id
+    asks, runs = [(await service.create(DelegationRequest(task="t"))).delegation.id for _ in range(2)]
+    said: list[str] = []
+
+    def lines(beginning: str) -> list[str]:
+        said.extend(capsys.readouterr().err.splitlines())
+        return [each for each in said if each.startswith(beginning)]
+
+    with (
+        Lines(quiet_seconds=0.02) as queued,
+        Lines(quiet_seconds=0.02) as waiting,
+        Lines(quiet_seconds=0.02) as running,
+    ):
+        queued.add(service.runs[id])
+        for shown, of in ((waiting, asks), (running, runs)):
+            shown.add(service.runs[of])
+            limits = service.runs[of].effective_limits
+            shown.event(service.happen(of, RunStarted(worker="w", model="m", tools=[], limits=limits)))
+        waiting.event(service.happen(asks, asked(FIRST, asks)))
+        await until(lambda: len(lines("… running: ")) > 5)
+    assert len(lines("… queued")) == 1
+    assert lines("… waiting") == ["… waiting: asks: $ git push, $0.0000"]
 
 
 async def test_a_batch_scrolls_each_step_with_its_delegation(url: str, service: FakeService, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from deputize.shared.delegation import Step, StepStatus, Usage
-from deputize.shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, TurnStarted
-from deputize.shared.request import DelegationRequest
+from deputize.shared.events import AskedCall, ErrorSeen, Replied, RunStarted, StepCompleted, StepStarted, TurnStarted
+from deputize.shared.request import After, DelegationRequest
 from deputize.shared.wire import now
 from deputize.shared.wording import tokens
 from tests.orchestrator.cli.following import called
@@ -188,3 +188,17 @@ async def test_a_transcript_reads_as_a_conversation(url: str, service: FakeServi
     assert said == WANTED.format(numbers="\n    ".join(map(str, range(1, 21))))
     refused = await deputize("show", id, "--transcript", "--json", DEPUTIZE_URL=url)
     assert (refused.code, refused.out) == (2, "")
+
+
+async def test_a_transcript_has_the_results_that_the_run_has_read(url: str, service: FakeService) -> None:
+    first, gone = [(await service.create(DelegationRequest(task=task))).delegation.id for task in ("count", "gone")]
+    service.finish(first, summary="There are 12 files.\n━━ turn 7")
+    id = (await service.create(DelegationRequest(task="report", after=[After(id=first), After(id=gone)]))).delegation.id
+    del service.runs[gone]
+    waiting = (await deputize("show", id, "--transcript", DEPUTIZE_URL=url)).out
+    limits = service.runs[id].effective_limits
+    service.happen(id, RunStarted(worker="w", model="m", tools=[], limits=limits))
+    done = await deputize("show", id, "--transcript", DEPUTIZE_URL=url)
+    lines = ["━━ task", "  report", "", f"━━ result of {first}: count", "  There are 12 files.", "  ━━ turn 7"]
+    assert (done.code, done.out.splitlines()[:6]) == (0, lines)
+    assert "12 files" not in waiting

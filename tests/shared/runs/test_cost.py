@@ -57,6 +57,16 @@ async def test_a_record_that_is_gone_costs_nothing_more() -> None:
         assert (await cost_report(redis, "day", None)).total.delegations == 1
 
 
+async def test_what_never_began_has_no_model() -> None:
+    async with FakeAsyncRedis(decode_responses=True) as redis:
+        store, request = RunStore(redis, 60), DelegationRequest(task="t", model="a-table")
+        ids = [new_id(), new_id()]
+        await store.accept([(id, request, request.limits) for id in ids], 0)
+        assert await store.cancel(ids[0]) == "cancelled"
+        report = await cost_report(redis, "model", None)
+    assert [(item.key, item.delegations) for item in report.items] == [(None, 2)]
+
+
 async def test_a_report_since_a_moment_leaves_out_what_was_accepted_before() -> None:
     async with FakeAsyncRedis(decode_responses=True) as redis:
         store, request = RunStore(redis, 60), DelegationRequest(task="t")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,18 @@ async def test_a_variable_that_cannot_be_read_is_a_line_in_the_log_and_no_reason
     async with open_tracing("worker-1") as tracing:
         assert tracing is None
     assert ["no traces are sent" in line and "max_queue_size" in line for line in caplog.messages] == [True]
+
+
+async def test_without_the_extra_the_log_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", HERE)
+    monkeypatch.delitem(sys.modules, "deputize.worker.tracing.exporter", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
+    async with open_tracing("worker-1") as tracing:
+        assert tracing is None
+    (line,) = caplog.messages
+    assert line.startswith("no traces are sent (`pip install 'deputize[otel]'` has what that needs)")
 
 
 async def test_a_collector_that_refuses_is_one_line_and_runs_go_on(

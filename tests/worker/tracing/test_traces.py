@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from deputize.shared.log import log
 from deputize.shared.runs.keys import record_key
 from deputize.shared.runs.record import TRACE
 from deputize.shared.settings import Settings
+from deputize.worker.models.platforms import PLATFORMS
 from deputize.worker.task import carry_out
 from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Kind, Params, Tool, ToolContext, ToolResult
+from deputize.worker.tracing.conventions import ANTHROPIC, PROVIDERS
 from tests.fake_model import FakeModel, Turn, refuse, text
 from tests.fake_model import call as call_of
 from tests.runs.bench import Bench, call, open_bench, say, script
@@ -106,6 +109,26 @@ async def test_spans_have_the_attributes_of_the_conventions_and_no_content(
     assert agent.attributes["gen_ai.usage.output_tokens"] > 5
     assert agent.start <= chat.start < chat.end <= agent.end
     assert words not in str(collector.spans)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+async def test_the_provider_is_that_of_the_models_platform(
+    platform: str, traced: OpenTraced, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, _, client = PLATFORMS[platform].client.partition(":")
+    of_sdk: str = getattr(import_module(module), client)._gen_ai_provider_name
+    assert PROVIDERS.get(platform, ANTHROPIC) == of_sdk
+    if platform == "google-cloud":  # it has no key: nothing is sent without credentials of Google
+        return
+    variables = {"PLATFORM_KEY": "platform-key-0123456789", "AWS_REGION": "eu-west-1"}
+    for name, value in (variables | {"ANTHROPIC_AWS_WORKSPACE_ID": "w"}).items():
+        monkeypatch.setenv(name, value)
+    async with FakeModel([Turn([text("Done.")])]) as fake:
+        table = {"platform": platform, "base_url": fake.url, "key": "PLATFORM_KEY"}
+        settings = Settings.load(environ=variables, models={"there": table})
+        async with traced(model_endpoint=settings.model_endpoint, models=settings.models) as bench:
+            await run(bench, model="there")
+    assert collector.the("chat there").attributes["gen_ai.provider.name"] == of_sdk
 
 
 @pytest.mark.parametrize("caller", [SAMPLED, ""], ids=["of a caller", "of its own"])

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,14 @@ import pytest
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import CheckCompleted
 from deputize.shared.request import DelegationRequest
+from deputize.worker.sandbox.environment import BindMount
+from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.task import carry_out
-from deputize.worker.toolkit.offer import Offers
+from deputize.worker.toolkit.offer import Offers, RunOffer
+from deputize.worker.workspace.workspace import Workspace
 from tests.network.internet import response
 from tests.runs.bench import Bench, call, open_bench, say, script
+from tests.runs.totals import check_totals
 from tests.waiting import until
 from tests.worker.run_history import history_of
 from tests.worker.web.servers import saying, serving
@@ -210,6 +214,26 @@ async def test_without_a_sandbox_commands_decide_nothing(redis_url: str, tmp_pat
         result = await bench.run(model=script(tmp_path, [GOOD], [say("done")]), verify=[HIDDEN])
     assert (result.verification.verdict, result.success) == ("inconclusive", True)
     assert "none here" in result.verification.why
+
+
+class LosesMount(RunOffer):
+    """An offer in which the checks' sandbox cannot be set up: a directory that it is to show is gone."""
+
+    async def tools_of_base(self, workspace: Workspace) -> ProjectTools:
+        return ProjectTools(mounts=(BindMount("gone", workspace.path / "gone", "/gone"),))
+
+
+async def test_a_check_whose_sandbox_fails_decides_nothing_and_is_counted(redis_url: str, tmp_path: Path) -> None:
+    async with open_bench(redis_url, tmp_path / "home") as bench:
+        offer = bench.services.offers.of([None])
+        bench.services.offers = Offers(LosesMount(**{each.name: getattr(offer, each.name) for each in fields(offer)}))
+        model = script(tmp_path, [GOOD], [say("done")], price={"input": 1, "output": 1})
+        result = await bench.run(model=model, verify=[HIDDEN])
+        found = await check_totals(bench.store.redis)
+    assert (result.verification.verdict, result.success) == ("inconclusive", True)
+    (check,) = result.verification.checks
+    assert (check.base, check.candidate) == ("unknown", "unknown")
+    assert found["deputize_sandbox_failures_total",] == 2, "on the base and on the candidate"
 
 
 async def test_what_changes_after_it_was_checked_is_not_verified(bench: Bench, tmp_path: Path) -> None:
