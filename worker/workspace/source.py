@@ -11,10 +11,10 @@ from pathlib import Path
 
 from ...shared.errors import Invalid
 from ...shared.git import git, git_directory, read_regular, shared_state
+from ...shared.libc import closing_fd
 from ...shared.listed import OuterRules
 from ..sandbox.environment import owner
 from ..threads import leave_loop
-from .file_entries import closing_fd
 from .removal import in_use
 
 _NOT_COPIED = {
@@ -47,7 +47,7 @@ def open_source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
         fd = os.open(path, _FOLDER)
     except OSError as error:
         raise invalid("/workspace/path", f"{path} cannot be opened as a directory: {error.strerror}") from None
-    try:
+    with closing_fd(fd):
         real = Path(f"/proc/self/fd/{fd}").readlink()
         for top, what in _NOT_COPIED.items():
             if real == top or (top != Path("/") and real.is_relative_to(top)):
@@ -58,8 +58,6 @@ def open_source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
             where = ", ".join(map(str, roots)) or "no directory (set DEPUTIZE_WORKSPACE_SOURCES)"
             raise invalid("/workspace/path", f"{path} may not be copied; allowed: {where}")
         yield fd
-    finally:
-        os.close(fd)
 
 
 @contextmanager
