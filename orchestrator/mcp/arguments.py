@@ -104,7 +104,7 @@ def parsed(model: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
         return model.model_validate(arguments)
     except ValidationError as error:
         mistakes = explain(error, model)
-        raise Invalid("; ".join(f"{each['pointer']}: {each['detail']}" for each in mistakes), mistakes) from None
+        raise Invalid.of(mistakes) from None
 
 
 def input_schema(model: type[BaseModel]) -> dict[str, Any]:

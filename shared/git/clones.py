@@ -222,8 +222,7 @@ class _Making:
 
     def _too_large(self) -> Invalid:
         most = f"{self.wanted.max_bytes / (1 << 30):.3g} GiB (raise sandbox.disk_bytes for more)"
-        detail = f"{self.wanted.remote.url} is too large to be cloned: it has more than {most}"
-        return Invalid(detail, [{"pointer": URL, "detail": detail}])
+        return Invalid.at(URL, f"{self.wanted.remote.url} is too large to be cloned: it has more than {most}")
 
     def _make(self, folder: Path, cache: OwnRepository, clone: Clone) -> None:
         new = self.place / f"making.{secrets.token_hex(4)}"

@@ -116,7 +116,7 @@ class SetupCache:
                 ended = f"was killed ({done.exceeded})" if done.exceeded else ended
                 printed = done.stdout.decode("utf-8", "replace").strip()[-_SHOWN_CHARACTERS:]
                 detail = f"the set-up command {ended}: {self._line}\n{printed}\n{self._network_hint(refused)}".rstrip()
-                raise Invalid(detail, [{"pointer": "/workspace", "detail": detail}])
+                raise Invalid.at("/workspace", detail)
             with suppress(OSError):  # another process of this machine was faster
                 await run_in_thread(new.rename, kept)
         finally:
