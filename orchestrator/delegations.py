@@ -324,7 +324,6 @@ class Delegations(Service):
         except ValueError as error:
             raise Invalid(str(error)) from None
         async with _redis_guard(self._settings):
-            await disk.file_rest(self.store.redis)
             return await cost_report(self.store.redis, by, since)
 
     async def record(self, record: AuditRecord) -> None:

@@ -30,11 +30,11 @@ def check_git(request: DelegationRequest, settings: Settings) -> None:
         if workspace.ref is not None:
             check_ref(workspace.ref, "/workspace/ref")
     elif wanted is not None:
-        raise _invalid("/deliver", "only changes of a git workspace can be delivered; `patch` has those of others")
+        raise Invalid.at("/deliver", "only changes of a git workspace can be delivered; `patch` has those of others")
     if wanted is not None:
         check_wanted(request, wanted, settings, "/deliver")
         if wanted.require == "verified" and not request.verify:
-            raise _invalid(
+            raise Invalid.at(
                 "/deliver/require", "nothing is verified without a check in `verify`; add one, or leave it out"
             )
 
@@ -46,13 +46,9 @@ def check_wanted(request: DelegationRequest, wanted: Deliver, settings: Settings
     url = check_url(request.workspace.url, settings)
     if wanted.pull_request and not (isinstance(url, SplitResult) and url.hostname == api_host(settings)):
         why = f"pull requests can be made at {api_host(settings)} only; see DEPUTIZE_GITHUB_API_URL"
-        raise _invalid(f"{pointer}/pullRequest", why)
+        raise Invalid.at(f"{pointer}/pullRequest", why)
     if wanted.pull_request and settings.git_credentials_file is None:
-        raise _invalid(f"{pointer}/pullRequest", "the API needs a token; see DEPUTIZE_GIT_CREDENTIALS_FILE")
-
-
-def _invalid(pointer: str, detail: str) -> Invalid:
-    return Invalid(detail, [{"pointer": pointer, "detail": detail}])
+        raise Invalid.at(f"{pointer}/pullRequest", "the API needs a token; see DEPUTIZE_GIT_CREDENTIALS_FILE")
 
 
 async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, settings: Settings) -> GitFacts | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..shared.errors import Invalid
+from ..shared.libc import closing_fd
 from ..shared.listed import Source, is_copied, listed, outer_rules
 from ..shared.text import HALF_CHARACTER
 from ..shared.workspaces import leads_out
@@ -62,11 +63,8 @@ def pack(path: Path, *, ignored: bool = False, exclude: Sequence[str] = ()) -> P
 
 
 def _wanted(folder: Path, ignored: bool, exclude: Sequence[str]) -> Set[str]:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
         return listed(Source(fd, folder), None if ignored else outer_rules(folder), exclude)
-    finally:
-        os.close(fd)
 
 
 def _pack(top: Path, packed: Packed, wanted: Set[str] | None) -> None:

@@ -45,7 +45,7 @@ def check_requests(
         if len(mistakes) >= MAX_MISTAKES:
             break
     if mistakes:
-        raise Invalid("; ".join(f"{each['pointer']}: {each['detail']}" for each in mistakes), mistakes)
+        raise Invalid.of(mistakes)
 
 
 async def check_after(redis: Any, requests: Sequence[DelegationRequest], *, batch: bool) -> None:
@@ -59,13 +59,13 @@ async def check_after(redis: Any, requests: Sequence[DelegationRequest], *, batc
                 place = f"/requests/{index}" if batch else ""
                 errors.append({"pointer": f"{place}/after/{number}/id", "detail": not_found(each.id[:100]).detail})
     if errors:
-        raise Invalid("; ".join(f"{each['pointer']}: {each['detail']}" for each in errors), errors)
+        raise Invalid.of(errors)
 
 
 def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Settings) -> None:
     check_sizes(request)
     if reason := unknown_agent(request.agent, settings.agents):
-        raise Invalid(reason, [{"pointer": "/agent", "detail": reason}])
+        raise Invalid.at("/agent", reason)
     _check_tools(request.tools, tools)
     if request.output_schema is not None:
         from ..shared.output_schema import check_output_schema
@@ -73,7 +73,7 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
         check_output_schema(request.output_schema)
     _check_commands(request, settings)
     if reason := foreign_script(request.model, settings) or misspelt_model(request.model, settings):
-        raise Invalid(reason, [{"pointer": "/model", "detail": reason}])
+        raise Invalid.at("/model", reason)
     if isinstance(request.workspace, DirectoryWorkspace) and not request.merges:
         _check_directory(Path(request.workspace.path), settings)
     if isinstance(request.workspace, ArchiveWorkspace) and not (request.builds_on or request.merges):  # has files
@@ -98,16 +98,17 @@ def _check_directory(path: Path, settings: Settings) -> None:
     elif settings.local and not path.is_dir():
         problem = "is not a directory; give the directory that holds it"
     if problem:
-        detail = f"workspace path {str(path)!r} {problem}"
-        raise Invalid(detail, [{"pointer": "/workspace/path", "detail": detail}])
+        raise Invalid.at("/workspace/path", f"workspace path {str(path)!r} {problem}")
 
 
 def check_upload(upload: str, settings: Settings) -> None:
     """Raises Invalid where an upload is not there; else begins the time anew that it is kept."""
     if use_upload(settings.workspaces, upload) is None:
         kept = f"uploads are kept for {settings.upload_retention_seconds:,} s after their last use"
-        detail = f"there is no upload {upload} here ({kept}); send the archive by PUT /v1/uploads, then this again"
-        raise Invalid(detail, [{"pointer": UPLOAD_POINTER, "detail": detail}])
+        raise Invalid.at(
+            UPLOAD_POINTER,
+            f"there is no upload {upload} here ({kept}); send the archive by PUT /v1/uploads, then this again",
+        )
 
 
 def _check_commands(request: DelegationRequest, settings: Settings) -> None:
@@ -122,7 +123,7 @@ def _check_commands(request: DelegationRequest, settings: Settings) -> None:
         if check.canary and (reason := _wrong_patch(check.canary)):
             errors.append({"pointer": f"/verify/{number}/canary", "detail": reason})
     if errors:
-        raise Invalid("; ".join(f"{error['pointer']}: {error['detail']}" for error in errors), errors)
+        raise Invalid.of(errors)
 
 
 def _wrong_patch(text: str) -> str | None:

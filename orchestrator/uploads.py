@@ -87,8 +87,7 @@ class _Incoming:
     def keep(self, sha256: str | None, seconds: float) -> AcceptedUpload:
         """Puts the file in its place, unless its content is there already. Raises Invalid where it is another one."""
         if sha256 not in (None, digest := self._digest.hexdigest()):
-            detail = f"the body's SHA-256 digest is {digest}, not {sha256}; it was damaged on its way"
-            raise Invalid(detail, [{"pointer": "", "detail": detail}])
+            raise Invalid.at("", f"the body's SHA-256 digest is {digest}, not {sha256}; it was damaged on its way")
         name = f"sha256:{digest}"
         self._file.flush()
         os.fsync(self._file)  # a name stands for a content, also after a crash of the machine

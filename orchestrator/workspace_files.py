@@ -14,7 +14,7 @@ from typing import Literal
 from urllib.parse import quote, unquote_to_bytes
 
 from ..shared.errors import Conflict, NotFound
-from ..shared.libc import beneath
+from ..shared.libc import beneath, closing_fd
 from ..shared.text import HALF_CHARACTER
 from ..shared.wire import Timestamp, Wire
 from ..shared.workspaces import BASE, PRIVATE_DIR, generation_path, latest_generation
@@ -63,13 +63,11 @@ class OpenedFile:
 
     def read(self) -> Generator[bytes]:
         """Yields the content up to the size it had when it was opened."""
-        try:
+        with closing_fd(self.fd):
             left = self.size
             while left and (chunk := os.read(self.fd, min(CHUNK, left))):
                 left -= len(chunk)
                 yield chunk
-        finally:
-            os.close(self.fd)
 
 
 def list_files(root: Path, id: str, *, base: bool) -> FileList:
@@ -117,10 +115,8 @@ def _workspace(root: Path, id: str, base: bool) -> Generator[int]:
             f"time after it ended; of workers elsewhere they are in DEPUTIZE_WORKSPACE_ROOT, which the service reads "
             f"where it is a shared volume (here: {root})"
         ) from None
-    try:
+    with closing_fd(top):
         yield top
-    finally:
-        os.close(top)
 
 
 def _walk(top: int) -> Iterator[WorkspaceFile]:
@@ -131,19 +127,16 @@ def _walk(top: int) -> Iterator[WorkspaceFile]:
             fd = beneath(top, folder or ".", _FOLDER, links=False)
         except OSError:
             continue  # removed, replaced, or made unreadable by a command
-        try:
-            with os.scandir(fd) as entries:
-                for entry in entries:
-                    if entry.name in _LEFT_OUT:
-                        continue
-                    path = f"{folder}/{entry.name}" if folder else entry.name
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(path)
-                    elif (file := _entry(path, entry)) is not None:
-                        count += 1
-                        yield file
-        finally:
-            os.close(fd)
+        with closing_fd(fd), os.scandir(fd) as entries:
+            for entry in entries:
+                if entry.name in _LEFT_OUT:
+                    continue
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(path)
+                elif (file := _entry(path, entry)) is not None:
+                    count += 1
+                    yield file
 
 
 def _entry(path: str, entry: os.DirEntry[str]) -> WorkspaceFile | None:

@@ -58,7 +58,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 
 class DeputizeError(Exception):
@@ -90,6 +90,16 @@ class Invalid(Refused):
 
     status = 422
     title = "Invalid request"
+
+    @classmethod
+    def at(cls, pointer: str, detail: str) -> Self:
+        """Returns the error of one field."""
+        return cls(detail, [{"pointer": pointer, "detail": detail}])
+
+    @classmethod
+    def of(cls, mistakes: list[dict[str, str]]) -> Self:
+        """Returns the error of several fields, whose detail names each."""
+        return cls("; ".join(f"{each['pointer']}: {each['detail']}" for each in mistakes), mistakes)
 
 
 class TooLarge(Refused):

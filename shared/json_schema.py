@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 import regex
@@ -328,3 +328,26 @@ def _check_size(schema: Any) -> None:
         raise InvalidSchema("they contain half of a character, a lone surrogate; remove it") from None
     if size > MAX_BYTES:
         raise InvalidSchema(f"they are longer than {MAX_BYTES} bytes of JSON")
+
+
+def plain_schema(part: Any, definitions: Mapping[str, Any] | None = None, *, names: bool = False) -> Any:
+    """Returns a schema of pydantic's without references, which some readers do not resolve, and generated titles.
+
+    ``names`` states that the keys of ``part`` are names of properties, not keywords.
+    """
+    if isinstance(part, list):
+        return [plain_schema(each, definitions) for each in cast("list[Any]", part)]
+    if not isinstance(part, dict):
+        return part
+    found = cast("dict[str, Any]", part)
+    known: Mapping[str, Any] = found.get("$defs", {}) if definitions is None else definitions
+    if names:
+        return {name: plain_schema(each, known) for name, each in found.items()}
+    if "$ref" in found:
+        target = known[found["$ref"].rpartition("/")[2]]
+        found = {**target, **{key: each for key, each in found.items() if key != "$ref"}}
+    dropped = {"$defs", "title", "discriminator"}
+    dropped |= {"default"} if isinstance(found.get("default"), dict) else set[str]()
+    return {
+        key: plain_schema(each, known, names=key == "properties") for key, each in found.items() if key not in dropped
+    }

@@ -6,6 +6,8 @@ import ctypes
 import errno
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -62,6 +64,15 @@ def is_on_local_disk(fd: int) -> bool:
     return LIBC.fstatfs(ctypes.c_int(fd), ctypes.byref(found)) == 0 and found[0] in _LOCAL_DISKS
 
 
+@contextmanager
+def closing_fd(fd: int) -> Generator[int]:
+    """Yields the descriptor, and closes it with the block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def leads_to_local_disk(path: Path) -> bool:
     """The same of a path, or of the nearest directory above it that exists. Blocks."""
     present = next(each for each in (path, *path.parents) if os.path.lexists(each))
@@ -69,10 +80,8 @@ def leads_to_local_disk(path: Path) -> bool:
         fd = os.open(present, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return False
-    try:
+    with closing_fd(fd):
         return is_on_local_disk(fd)
-    finally:
-        os.close(fd)
 
 
 class _How(ctypes.Structure):
@@ -121,13 +130,11 @@ def _opened(folder: int, name: bytes, flags: int, resolve: int) -> int:
 @cache
 def require_openat2() -> None:
     """Raises Misconfigured if the kernel or a seccomp profile does not allow ``openat2``."""
-    root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.close(beneath(root, ".", os.O_PATH))
+        with closing_fd(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+            os.close(beneath(root, ".", os.O_PATH))
     except OSError as error:
         raise Misconfigured(
             f"openat2 does not work here ({error.strerror}), and without it files cannot be kept inside a workspace. "
             "Linux 5.6 or newer is needed; in a container, a seccomp profile that allows openat2."
         ) from None
-    finally:
-        os.close(root)

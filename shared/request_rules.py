@@ -47,8 +47,7 @@ def sandbox_of(path: Sequence[str | None], settings: Settings) -> SandboxSetting
     sandbox = settings.sandbox
     for depth, name in enumerate(path):
         if reason := unknown_agent(name, settings.agents):
-            detail = f"{reason}; the service and all workers need the same agents"
-            raise Invalid(detail, [{"pointer": "/agent", "detail": detail}])
+            raise Invalid.at("/agent", f"{reason}; the service and all workers need the same agents")
         if profile := settings.agents[name].sandbox if name else None:
             own = settings.sandbox.in_profile(profile)
             sandbox = own.within(sandbox) if depth else own

@@ -7,6 +7,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from .libc import closing_fd
+
 BASE = "base"
 """The folder with a copy of the files from the run's start, without git's own."""
 PRIVATE_DIR = ".deputize"
@@ -48,14 +50,12 @@ def use_upload(root: Path, upload: str) -> os.stat_result | None:
         fd = os.open(upload_path(root, upload), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
-    try:
+    with closing_fd(fd):
         with suppress(OSError):  # a file system without locks
             fcntl.flock(fd, fcntl.LOCK_SH)
         os.utime(fd)
         found = os.fstat(fd)
         return found if found.st_nlink else None
-    finally:
-        os.close(fd)
 
 
 def leads_out(path: str, target: str) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, WithJsonSchema
 
 from ...shared.delegation import Status
 from ...shared.errors import Invalid
+from ...shared.json_schema import plain_schema
 from ...shared.permission import ALIASES, PermissionOutcome, PermissionReply
 from ...shared.request import MAX_ENTRIES, MAX_NAME, Batch, DelegationRequest
 from ...shared.runs.permissions import delegation_of
@@ -104,38 +105,13 @@ def parsed(model: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
         return model.model_validate(arguments)
     except ValidationError as error:
         mistakes = explain(error, model)
-        raise Invalid("; ".join(f"{each['pointer']}: {each['detail']}" for each in mistakes), mistakes) from None
+        raise Invalid.of(mistakes) from None
 
 
 def input_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Returns the schema of a tool's arguments, without the fields that the service refuses today."""
-    return _plain(model, "validation")
+    return plain_schema(model.model_json_schema(by_alias=True))
 
 
 def output_schema(model: type[BaseModel]) -> dict[str, Any]:
-    return _plain(model, "serialization")
-
-
-def _plain(model: type[BaseModel], mode: Any) -> dict[str, Any]:
-    schema = model.model_json_schema(by_alias=True, mode=mode)
-    return _inlined(schema, schema.pop("$defs", {}))
-
-
-def _inlined(part: Any, definitions: dict[str, Any], *, names: bool = False) -> Any:
-    """Returns the schema without references, which some clients do not resolve, and without generated titles.
-
-    ``names`` states that the keys of ``part`` are names of properties, not keywords.
-    """
-    if isinstance(part, list):
-        return [_inlined(each, definitions) for each in cast("list[Any]", part)]
-    if not isinstance(part, dict):
-        return part
-    found = cast("dict[str, Any]", part)
-    if names:
-        return {name: _inlined(each, definitions) for name, each in found.items()}
-    if "$ref" in found:
-        found = {**definitions[found["$ref"].rpartition("/")[2]], **{k: v for k, v in found.items() if k != "$ref"}}
-    dropped = {"title", "discriminator"} | ({"default"} if isinstance(found.get("default"), dict) else set())
-    return {
-        key: _inlined(each, definitions, names=key == "properties") for key, each in found.items() if key not in dropped
-    }
+    return plain_schema(model.model_json_schema(by_alias=True, mode="serialization"))

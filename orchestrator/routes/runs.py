@@ -50,7 +50,7 @@ async def _position(
         return after
     if not (last_event_id.isdecimal() and len(last_event_id) < len(str(MAX_SEQ))):
         detail = f"{last_event_id!r} is not the id of an event; ids are numbers from 1"
-        raise Invalid(detail, [{"pointer": "/header/Last-Event-ID", "detail": detail}])
+        raise Invalid.at("/header/Last-Event-ID", detail)
     return int(last_event_id)
 
 

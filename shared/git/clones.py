@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import Invalid, RepositoryFailed
+from ..libc import closing_fd
 from ..text import clip, visible
 from .command import UPLOAD_PACK, read_regular
 from .own import OwnRepository, Patience
@@ -125,8 +126,7 @@ def _made(folder: Path, patience: Patience) -> ExitStack:
 
 @contextmanager
 def _locked(path: Path, flags: int, kind: int, patience: Patience) -> Generator[int]:
-    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
+    with closing_fd(os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)) as fd:
         while True:
             try:
                 fcntl.flock(fd, kind | fcntl.LOCK_NB)
@@ -134,8 +134,6 @@ def _locked(path: Path, flags: int, kind: int, patience: Patience) -> Generator[
             except BlockingIOError:
                 patience.pause()
         yield fd
-    finally:
-        os.close(fd)
 
 
 def _known(place: Path, wanted: Wanted) -> Clone:
@@ -224,8 +222,7 @@ class _Making:
 
     def _too_large(self) -> Invalid:
         most = f"{self.wanted.max_bytes / (1 << 30):.3g} GiB (raise sandbox.disk_bytes for more)"
-        detail = f"{self.wanted.remote.url} is too large to be cloned: it has more than {most}"
-        return Invalid(detail, [{"pointer": URL, "detail": detail}])
+        return Invalid.at(URL, f"{self.wanted.remote.url} is too large to be cloned: it has more than {most}")
 
     def _make(self, folder: Path, cache: OwnRepository, clone: Clone) -> None:
         new = self.place / f"making.{secrets.token_hex(4)}"

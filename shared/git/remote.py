@@ -152,8 +152,7 @@ def state_of(folder: Path) -> Path:
 def check_ref(ref: str, pointer: str) -> None:
     """Raises Invalid for a name that git does not allow, by the rules of ``git check-ref-format``."""
     if not ref or len(ref) > MAX_REF or _FORBIDDEN_IN_REF.search(ref) or not ref.isprintable() or ref == "@":
-        detail = f"{shortened(visible(ref), 100)!r} is not the name of a branch, tag or commit"
-        raise Invalid(detail, [{"pointer": pointer, "detail": detail}])
+        raise Invalid.at(pointer, f"{shortened(visible(ref), 100)!r} is not the name of a branch, tag or commit")
 
 
 def is_commit(ref: str) -> bool:
@@ -162,5 +161,4 @@ def is_commit(ref: str) -> bool:
 
 
 def _refusal(why: str) -> Invalid:
-    detail = f"the repository's url {why}"
-    return Invalid(detail, [{"pointer": URL, "detail": detail}])
+    return Invalid.at(URL, f"the repository's url {why}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from ..git import blob_id
-from ..libc import beneath
+from ..libc import beneath, closing_fd
 
 FILE, PROGRAM, LINK, FOLDER, SPECIAL = "100644", "100755", "120000", "040000", "special"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -69,24 +69,18 @@ class Directory:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None  # a link on the way is for the caller to find, who looks at each folder
             raise
-        try:
+        with closing_fd(fd):
             mode = os.fstat(fd).st_mode
             if modes.S_ISLNK(mode):
                 return FileState(LINK, os.fsencode(os.readlink("", dir_fd=fd)))
-        finally:
-            os.close(fd)
         if modes.S_ISREG(mode):
             return FileState(PROGRAM if mode & modes.S_IXUSR else FILE)
         return FileState(FOLDER if modes.S_ISDIR(mode) else SPECIAL)
 
     def names(self, path: str) -> list[str]:
         """Returns the paths in a directory."""
-        fd = beneath(self._fd, path, _FOLDER, links=False)
-        try:
-            with os.scandir(fd) as found:
-                return [f"{path}/{entry.name}" for entry in found]
-        finally:
-            os.close(fd)
+        with closing_fd(beneath(self._fd, path, _FOLDER, links=False)) as fd, os.scandir(fd) as found:
+            return [f"{path}/{entry.name}" for entry in found]
 
     def replace(self, states: Mapping[str, FileState | None]) -> None:
         """Brings the paths to their new states; None removes a file, and its folders if nothing else is in them.

@@ -112,10 +112,7 @@ def _sum(key: str | None, bills: Sequence[Bill]) -> Cost:
 
 
 async def cost_report(redis: Any, by: str, since: datetime | None) -> CostReport:
-    """Returns what the delegations cost that were accepted since then and whose records exist.
-
-    What an older version ended is to be filed before (``disk.file_rest``).
-    """
+    """Returns what the delegations cost that were accepted since then and whose records exist."""
     since = since.replace(tzinfo=UTC) if since and since.tzinfo is None else since
     first = first_id(since) if since else ""
     # The unfinished ones first: a run that ends in between is found twice, and not missed.

@@ -25,7 +25,7 @@ AFTER = "after"
 UPLOAD = "upload"
 """The field of a record with the upload that its workspace is made of."""
 MAX_IDS = 1000
-REMOVED, REFILE = Script("removed"), Script("file", "refile")
+REMOVED = Script("removed")
 RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("\0"), strict=True))
 """A record's key before and after its id, for scripts that look up ids themselves."""
 
@@ -118,13 +118,6 @@ async def _remove(redis: Any, gone: Sequence[Kept], age: float) -> None:
         # Their records are gone, so workers could not look up the age of the files: the ids are published.
         await redis.publish(PRUNE, " ".join([str(age), *ids]))
         await forget(redis, ids)
-
-
-async def file_rest(redis: Any) -> None:
-    """Files what workers of an older version have ended, which file nothing (``file.lua``) themselves."""
-    before = "+"
-    while last := await REFILE.run(redis, [INDEX, LEASES, BILLS], {"before": before, "at_most": PAGE, **RECORD_PARTS}):
-        before = f"({last}"
 
 
 async def forget(redis: Any, ids: Sequence[str], sets: Sequence[str] = ()) -> None:

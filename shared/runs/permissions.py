@@ -173,10 +173,10 @@ def _check(kept: KeptRequest, given: PermissionAnswer) -> None:
     if given.outcome.is_remembered and given.outcome not in kept.request.remembers:
         there = ", ".join(kept.request.remembers)
         detail = f"{given.outcome} does not apply to this call; there are proceed_once, modify, cancel, {there}"
-        raise Invalid(detail, [{"pointer": "/outcome", "detail": detail}])
+        raise Invalid.at("/outcome", detail)
     if (given.outcome is PermissionOutcome.MODIFY) != (given.arguments is not None):
         detail = "the outcome modify, and no other one, needs arguments: all those of the call, changed"
-        raise Invalid(detail, [{"pointer": "/arguments", "detail": detail}])
+        raise Invalid.at("/arguments", detail)
 
 
 async def with_pending(redis: Any, delegations: Sequence[Delegation]) -> list[Delegation]:

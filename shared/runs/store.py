@@ -28,7 +28,7 @@ from ..request import DelegationRequest, Limits
 from ..webhooks import Webhook
 from ..wire import now
 from .cost import LABELS, PAGE, SESSION, fields_of_records
-from .disk import RECORD_PARTS, file_rest, forget
+from .disk import RECORD_PARTS, forget
 from .keys import (
     CANCEL,
     EVENTS,
@@ -229,7 +229,6 @@ class RunStore:
         """Returns how many delegations there are of each status."""
         records = await fields_of_records(self.redis, await self.redis.zrange(LEASES, 0, -1), "status")
         found = Counter(status for (status,) in records if status and not Status(status).finished)
-        await file_rest(self.redis)
         for key, status in ((filed_key(status), status.value) for status in Status if status.finished):
             await self._forget_expired(key)
             found[status] = await self.redis.zcard(key)
@@ -260,7 +259,6 @@ class RunStore:
                 if fits and labels.items() <= json.loads(fields[2] or "{}").items():
                     found.append(id)
         if children is None and (status is None or status.finished):
-            await file_rest(self.redis)
             found += await self._common(sets, before, count)
         return sorted({*found}, reverse=True)[:count]
 

@@ -34,7 +34,6 @@ from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
 from celery import Celery, Task, _state
 from celery.concurrency.base import BasePool
-from celery.exceptions import SoftTimeLimitExceeded
 from celery.worker import state
 from greenlet import getcurrent, greenlet
 
@@ -76,8 +75,6 @@ class AsyncTask(Task):
         try:
             return await_(work)
         except asyncio.CancelledError:
-            if job.soft_limit_hit:
-                raise SoftTimeLimitExceeded(job.limits[0]) from None
             if not job.cancelled:
                 # Celery would take it for a lost worker; it is an ordinary error of the task.
                 raise RuntimeError("the task ended in a cancellation that was not requested") from None
@@ -94,24 +91,18 @@ class Job:
     def __init__(self, pool: AsyncPool, number: int, trace: Callable[[], Any], options: dict[str, Any]) -> None:
         self.pool = pool
         self.number = number
-        self.limits: tuple[float | None, float | None] = (options.get("soft_timeout"), options.get("timeout"))
         self.cancelled = False
         self.ended = False
-        self.soft_limit_hit = False
         self._trace = trace
         self._options = options
         self._announced = False
         self._outcome: Callable[[], None] | None = None
-        self._timers: list[asyncio.TimerHandle] = []
+        self._insisting: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        loop = self.pool.loop
-        self._task = loop.create_task(self._drive(), name=self._options.get("correlation_id"))
+        self._task = self.pool.loop.create_task(self._drive(), name=self._options.get("correlation_id"))
         self._task.add_done_callback(self._finished)
-        for seconds, hit in zip(self.limits, (self._soft_limit, self._hard_limit), strict=True):
-            if seconds:
-                self._timers.append(loop.call_later(seconds, hit))
 
     async def _drive(self) -> None:
         current_job.set(self)
@@ -142,8 +133,8 @@ class Job:
 
     def _finished(self, _: asyncio.Task[None]) -> None:
         self.ended = True
-        for timer in self._timers:
-            timer.cancel()
+        if self._insisting:
+            self._insisting.cancel()
         self.pool.call_soon_in_consumer(self.report)
 
     def report(self) -> None:
@@ -162,23 +153,10 @@ class Job:
         """Part of Celery's interface for results of ``apply_async``. The pool's ``terminate_job`` does the work."""
 
     def _insist(self) -> None:
-        self._cancel()
-        self._timers.append(self.pool.loop.call_later(CLEANUP_SECONDS, self._insist))
-
-    def _cancel(self) -> None:
         if self._task is not None and not self._task.done():
             self.cancelled = True
             self._task.cancel()
-
-    def _soft_limit(self) -> None:
-        self.soft_limit_hit = True
-        self.pool.call_soon_in_consumer(partial(self._options["timeout_callback"], True, self.limits[0]))
-        self._cancel()
-
-    def _hard_limit(self) -> None:
-        self._announced = True
-        self.pool.call_soon_in_consumer(partial(self._options["timeout_callback"], False, self.limits[1]))
-        self._insist()
+        self._insisting = self.pool.loop.call_later(CLEANUP_SECONDS, self._insist)
 
 
 def share_request_stacks(app: Celery) -> None:

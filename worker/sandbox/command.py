@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...shared.libc import beneath
+from ...shared.libc import beneath, closing_fd
 from ...shared.text import clip
 from ..text.output import MAX_DISPLAY_CHARS, AnsiOutput, Display
 
@@ -81,11 +81,8 @@ def read_status_file(folder: Path, name: str) -> int | Literal[False] | None:
 
 
 def _open_status_file(folder: Path, name: str, flags: int) -> int:
-    folder_fd = os.open(folder, _FOLDER)
-    try:
+    with closing_fd(os.open(folder, _FOLDER)) as folder_fd:
         return beneath(folder_fd, name, flags | os.O_NOFOLLOW)
-    finally:
-        os.close(folder_fd)
 
 
 def format_output(done: Completed) -> str:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...shared.errors import Invalid
-from ...shared.libc import beneath
+from ...shared.libc import beneath, closing_fd
 from ...shared.log import log
 from ...shared.settings import Settings
 from ..threads import run_in_thread
@@ -100,13 +100,10 @@ class SetupCache:
 
     def _digest(self, workspace: Path, origin: Path, tools: ProjectTools) -> str:
         digest = hashlib.sha256(b"\0".join(map(os.fsencode, (self._line, origin, *tools.path, *self._hosts))))
-        folder = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with closing_fd(os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as folder:
             named = (word.removeprefix(f"{MOUNT}/") for word in _SEPARATORS.split(self._line) if word)
             for name in (*self._settings.setup_inputs, *named):
                 digest.update(b"\0" + name.encode() + b"\0" + _digest_of_file(folder, name))
-        finally:
-            os.close(folder)
         return digest.hexdigest()[:32]
 
     async def _build(self, kept: Path, workspace: Path, tools: ProjectTools, report: Report) -> None:
@@ -119,7 +116,7 @@ class SetupCache:
                 ended = f"was killed ({done.exceeded})" if done.exceeded else ended
                 printed = done.stdout.decode("utf-8", "replace").strip()[-_SHOWN_CHARACTERS:]
                 detail = f"the set-up command {ended}: {self._line}\n{printed}\n{self._network_hint(refused)}".rstrip()
-                raise Invalid(detail, [{"pointer": "/workspace", "detail": detail}])
+                raise Invalid.at("/workspace", detail)
             with suppress(OSError):  # another process of this machine was faster
                 await run_in_thread(new.rename, kept)
         finally:
@@ -175,13 +172,8 @@ class SetupCache:
 
 def _digest_of_file(folder: int, name: str) -> bytes:
     """Returns the digest of a file's content; nothing where the folder lacks it."""
-    with suppress(OSError):
-        fd = beneath(folder, name, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            with open(fd, "rb", closefd=False) as file:
-                return hashlib.sha256(file.read(_MAX_INPUT)).digest()
-        finally:
-            os.close(fd)
+    with suppress(OSError), open(beneath(folder, name, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123 - a descriptor
+        return hashlib.sha256(file.read(_MAX_INPUT)).digest()
     return b""
 
 

@@ -142,21 +142,3 @@ def invalid_arguments(tool: str, mistakes: Iterable[Mapping[str, str]], known: I
         ErrorType.INVALID_TOOL_PARAMS,
         f"invalid arguments for {tool}: {details[:_MAX_DETAILS]}. Known parameters: {', '.join(known) or 'none'}.",
     )
-
-
-def plain_schema(schema: Any, defs: Mapping[str, Any] | None = None) -> Any:
-    """Returns the schema without pydantic's titles and with its ``$defs`` inlined."""
-    if isinstance(schema, list):
-        return [plain_schema(part, defs) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    defs = schema.get("$defs", defs) or {}
-    if "$ref" in schema:
-        return plain_schema(defs[schema["$ref"].rsplit("/", 1)[-1]], defs)
-    return {
-        key: {name: plain_schema(part, defs) for name, part in value.items()}
-        if key == "properties"
-        else plain_schema(value, defs)
-        for key, value in schema.items()
-        if key not in ("$defs",) and not (key == "title" and isinstance(value, str))
-    }

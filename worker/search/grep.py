@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...shared.errors import ToolError
+from ...shared.libc import closing_fd
 from ...shared.text import clip
 from ..sandbox.bubblewrap import Sandbox
 from ..threads import run_in_thread
@@ -284,16 +285,10 @@ def _with_excerpts(
 ) -> Sequence[str]:
     if not truncated or not offsets:
         return lines
-    try:
-        fd = files.open_fd(path)
-    except ToolError:
-        return lines
-    try:
-        if os.pread(fd, 2, 0) in _UTF16:  # ripgrep's offsets are those of its conversion to UTF-8
-            return lines
-        return [_line(fd, line, truncated, offsets) for line in lines]
-    finally:
-        os.close(fd)
+    with suppress(ToolError), closing_fd(files.open_fd(path)) as fd:
+        if os.pread(fd, 2, 0) not in _UTF16:  # else ripgrep's offsets are those of its conversion to UTF-8
+            return [_line(fd, line, truncated, offsets) for line in lines]
+    return lines
 
 
 def _line(fd: int, line: str, truncated: set[int], offsets: Mapping[int, tuple[int, int]]) -> str:

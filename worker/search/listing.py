@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from ...shared.errors import ErrorType, ToolError
+from ...shared.libc import closing_fd
 from ...shared.text import count
 from ..sandbox.bubblewrap import Sandbox
 from ..threads import give_way, run_in_thread
@@ -106,11 +107,8 @@ def newest_first(files: Files, paths: Iterable[str]) -> list[str]:
         except ToolError:
             changed |= {path: 0 for path, _ in inside}
             continue
-        try:
-            for path, name in inside:
-                changed[path] = _mtime(name, fd)
-        finally:
-            os.close(fd)
+        with closing_fd(fd):
+            changed |= {path: _mtime(name, fd) for path, name in inside}
     return sorted(sorted(changed), key=changed.__getitem__, reverse=True)
 
 

@@ -24,9 +24,10 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import ValidationError
 
 from ...shared.delegation import StepType
+from ...shared.json_schema import plain_schema
 from ...shared.settings import Settings
 from ...shared.wire import explain
-from ..schemas.arguments import invalid_arguments, plain_schema
+from ..schemas.arguments import invalid_arguments
 from ..text.output import OutputLimit
 from .context import InitContext, ToolContext, ToolResult, Touches
 from .params import Params
@@ -115,8 +116,7 @@ P = TypeVar("P", bound=Params)
 
 
 class Tool(ABC, Generic[P]):
-    """Base class of tools. Subclasses set name, kind and params, and define ``run``; their docstring is the description
-    that the model reads."""
+    """Base class of tools. Subclasses set name, kind, params and define ``run``; the model reads their docstring."""
 
     name: str
     kind: Kind

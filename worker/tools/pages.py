@@ -20,6 +20,7 @@ from threading import Event
 from rapidfuzz import fuzz, process
 
 from ...shared.errors import ErrorType, ToolError
+from ...shared.libc import closing_fd
 from ...shared.text import HALF_CHARACTER, clip, count, valid
 from ...shared.tokens import tokens_at_most
 from ..sandbox.bubblewrap import Sandbox
@@ -126,19 +127,17 @@ def read_lines(files: Files, path: str, first: int, most: int, max_chars: int) -
 
     Raises ToolError: NOT_TEXT, NOT_A_FILE, or FILE_TOO_LARGE if the first line is too far from the start of the file.
     """
-    fd = files.open_fd(path)
-    try:
-        found = os.fstat(fd)
-        if not modes.S_ISREG(found.st_mode):
-            raise not_a_file(path, found.st_mode)
-        leave_loop(found.st_size)
-        return _read(fd, path, found.st_size, FileLines(first, most, max_chars))
-    except UnicodeDecodeError:
-        raise not_text_error(path, "binary data", os.fstat(fd).st_size) from None
-    except OSError as error:
-        raise tool_error(path, error, files.mount) from None
-    finally:
-        os.close(fd)
+    with closing_fd(files.open_fd(path)) as fd:
+        try:
+            found = os.fstat(fd)
+            if not modes.S_ISREG(found.st_mode):
+                raise not_a_file(path, found.st_mode)
+            leave_loop(found.st_size)
+            return _read(fd, path, found.st_size, FileLines(first, most, max_chars))
+        except UnicodeDecodeError:
+            raise not_text_error(path, "binary data", os.fstat(fd).st_size) from None
+        except OSError as error:
+            raise tool_error(path, error, files.mount) from None
 
 
 def _read(fd: int, path: str, size: int, content: FileLines) -> FileLines:

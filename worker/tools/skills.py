@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from ...shared.errors import DeputizeError, ErrorType, ToolError
+from ...shared.libc import closing_fd
 from ...shared.log import log
 from ...shared.settings import Settings
 from ...shared.text import clip
@@ -173,11 +174,8 @@ def _copy(source: Files, path: str, files: Files, target: str, room: int) -> int
     files.write(target, data)
     found = source.stat(path)
     if found is not None and found.mode & 0o100:
-        fd = files.open_fd(target)
-        try:
+        with closing_fd(files.open_fd(target)) as fd:
             os.fchmod(fd, 0o755)
-        finally:
-            os.close(fd)
     return len(data)
 
 

@@ -14,10 +14,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...shared.libc import beneath
+from ...shared.libc import beneath, closing_fd
 from ...shared.patch_format import PatchPart, parse_patch
 from ..sandbox.environment import MOUNT
-from ..workspace.file_entries import closing_fd, read_all
+from ..workspace.file_entries import read_all
 from ..workspace.tree_changes import remove
 from .broken_functions import WORDS, FunctionBreaker
 from .ground import write

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
-from ...shared.libc import beneath
+from ...shared.libc import beneath, closing_fd
 from ...shared.patch_format import printable_path
 from ..sandbox.environment import owner
 from ..threads import give_way
-from ..workspace.file_entries import closing_fd, lstat, read_all
+from ..workspace.file_entries import lstat, read_all
 from ..workspace.manifest import LINK, Difference
 from ..workspace.removal import delete
 from ..workspace.source import open_folder

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import IO
 
-from ...shared.libc import beneath
+from ...shared.libc import beneath, closing_fd
 from ...shared.workspaces import MAX_PATH_BYTES, PRIVATE_DIR, leads_out
 from ..threads import give_way
 from .archive_formats import BadEntry, Entry, entries_of
-from .file_entries import closing_fd
 from .tree_copy import CopyStopped, CopyTally, SourceTooLarge
 
 MAX_ENTRIES = 200_000

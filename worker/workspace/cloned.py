@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
+from ...shared.errors import Invalid
 from ...shared.git.clones import Clone, Wanted, clone_of
 from ...shared.git.own import Patience
 from ...shared.git.remote import remote_of
@@ -17,7 +18,7 @@ from ...shared.request import GitWorkspace
 from ...shared.settings import Settings
 from ..sandbox.environment import owner
 from ..threads import release_slot
-from .source import KeptRules, invalid, open_folder
+from .source import KeptRules, open_folder
 from .tree_copy import CopyTally, SourceTooLarge, TreeCopy
 from .workspace import NOT_COPIED
 
@@ -71,7 +72,7 @@ class GitSource:
             except SourceTooLarge as error:
                 most = f"{self.max_bytes / (1 << 30):.3g} GiB (raise sandbox.disk_bytes for more)"
                 detail = f"{self.spec.url} is too large to be copied: with {error.path} it has more than {most}"
-                raise invalid("/workspace/url", detail) from None
+                raise Invalid.at("/workspace/url", detail) from None
             TreeCopy(files, base, lambda path, _: path.rpartition("/")[2] != ".git", stop=stop).run()
         KeptRules(cloned=True).write(folder)
         (folder / NOT_COPIED).write_text(json.dumps(clone.not_copied), "ascii")

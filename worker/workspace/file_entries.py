@@ -65,15 +65,6 @@ class FileEntry:
         return self.path.rpartition("/")[2]
 
 
-@contextmanager
-def closing_fd(fd: int) -> Generator[int]:
-    """Yields the descriptor, and closes it with the block."""
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def read_all(fd: int, max_bytes: int) -> bytes:
     """Reads to the end of the file, at most one byte more than allowed, so that a file that grows is detected."""
     parts: list[bytes] = []

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Self
 
 from ...shared.errors import ErrorType, ToolError
-from ...shared.libc import beneath, require_openat2
+from ...shared.libc import beneath, closing_fd, require_openat2
 from ..threads import take_memory
 from .file_entries import (
     PRIVATE_DIR,
     FileEntry,
     Stat,
-    closing_fd,
     entries_of,
     lstat,
     not_a_file,

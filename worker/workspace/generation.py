@@ -18,11 +18,11 @@ from pathlib import Path
 from threading import Event
 
 from ...shared.errors import Conflict
-from ...shared.libc import beneath
+from ...shared.libc import beneath, closing_fd
 from ...shared.runs.record import FilesOf, files_gone
 from ...shared.workspaces import generation_path, latest_generation
 from ..sandbox.environment import owner
-from .file_entries import TEMPORARY, closing_fd
+from .file_entries import TEMPORARY
 from .manifest import Content, Difference, StatEntry, git_folder, scan
 from .objects import FOLDER as OBJECTS
 from .objects import Objects

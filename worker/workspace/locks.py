@@ -13,6 +13,7 @@ from threading import Event, Lock
 from weakref import WeakValueDictionary
 
 from ...shared.errors import ErrorType, ToolError
+from ...shared.libc import closing_fd
 from .files import Files
 
 LOCK_SECONDS = 10.0
@@ -36,8 +37,7 @@ def file_lock(files: Files, path: str, stop: Event, seconds: float = LOCK_SECOND
     Raises:
         ToolError: TIMEOUT if another process holds the lock for longer.
     """
-    fd = files.open_fd(path, _FLAGS)
-    try:
+    with closing_fd(files.open_fd(path, _FLAGS)) as fd:
         deadline = time.monotonic() + seconds
         while not _try_lock(fd, path):
             if stop.wait(_PAUSE_SECONDS) or time.monotonic() > deadline:
@@ -46,8 +46,6 @@ def file_lock(files: Files, path: str, stop: Event, seconds: float = LOCK_SECOND
                     f"{path} has been locked by another process for {seconds:g} seconds. Try again later.",
                 )
         yield
-    finally:
-        os.close(fd)
 
 
 def _try_lock(fd: int, path: str) -> bool:

@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ...shared.libc import beneath
+from ...shared.libc import beneath, closing_fd
 from ..threads import give_way
-from .file_entries import closing_fd, is_being_written
+from .file_entries import is_being_written
 
 MAX_ENTRIES = 1_000_000
 MAX_PATH_CHARS = 32_768

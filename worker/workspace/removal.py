@@ -11,6 +11,7 @@ from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ...shared.libc import closing_fd
 from ..linux.system import taken_bytes
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -23,14 +24,11 @@ def in_use(folder: Path) -> Generator[None]:
 
     Raises FileNotFoundError if it is deleted already.
     """
-    fd = os.open(folder, _FOLDER)
-    try:
+    with closing_fd(os.open(folder, _FOLDER)) as fd:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(fd, fcntl.LOCK_SH)  # one that is being deleted is gone soon
         folder.lstat()
         yield
-    finally:
-        os.close(fd)
 
 
 def delete_unused(folder: Path) -> bool:
@@ -42,14 +40,11 @@ def delete_unused(folder: Path) -> bool:
     except OSError:  # no directory
         delete(folder)
         return True
-    try:
+    with closing_fd(fd), suppress(BlockingIOError):
         _lock(fd)
         delete(folder)
         return True
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(fd)
+    return False
 
 
 def delete_unused_files(folder: Path, seconds: float, needed: Collection[Path]) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from ...shared.errors import Invalid
 from ...shared.git import git, git_directory, read_regular, shared_state
+from ...shared.libc import closing_fd
 from ...shared.listed import OuterRules
 from ..sandbox.environment import owner
 from ..threads import leave_loop
-from .file_entries import closing_fd
 from .removal import in_use
 
 _NOT_COPIED = {
@@ -42,24 +42,22 @@ StateCopy = Callable[[Path, int, Callable[[str], bool]], None]
 def open_source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
     """Opens the source directory. The open directory is checked, not its path, which may change at any time."""
     if not Path(path).is_absolute():
-        raise invalid("/workspace/path", f"{path} is not absolute, and the worker's working directory is another one")
+        raise Invalid.at("/workspace/path", f"{path} is relative, and the worker has another working directory")
     try:
         fd = os.open(path, _FOLDER)
     except OSError as error:
-        raise invalid("/workspace/path", f"{path} cannot be opened as a directory: {error.strerror}") from None
-    try:
+        raise Invalid.at("/workspace/path", f"{path} cannot be opened as a directory: {error.strerror}") from None
+    with closing_fd(fd):
         real = Path(f"/proc/self/fd/{fd}").readlink()
         for top, what in _NOT_COPIED.items():
             if real == top or (top != Path("/") and real.is_relative_to(top)):
                 detail = f"{path} cannot be copied: it is {what}; use a directory with the files to work on"
-                raise invalid("/workspace/path", detail)
+                raise Invalid.at("/workspace/path", detail)
         roots = None if allowed is None else [each.resolve() for each in allowed]
         if roots is not None and not any(real.is_relative_to(each) for each in roots):
             where = ", ".join(map(str, roots)) or "no directory (set DEPUTIZE_WORKSPACE_SOURCES)"
-            raise invalid("/workspace/path", f"{path} may not be copied; allowed: {where}")
+            raise Invalid.at("/workspace/path", f"{path} may not be copied; allowed: {where}")
         yield fd
-    finally:
-        os.close(fd)
 
 
 @contextmanager
@@ -74,7 +72,7 @@ def held_source(path: str, source: int, folder: Path) -> Generator[None]:
         try:
             stack.enter_context(in_use(real.parent))
         except FileNotFoundError:
-            raise invalid("/workspace/path", f"{path} was removed before it could be copied") from None
+            raise Invalid.at("/workspace/path", f"{path} was removed before it could be copied") from None
         yield
 
 
@@ -91,11 +89,6 @@ def write_new(folder: int, name: str, data: bytes) -> None:
         if uid_gid := owner():
             os.fchown(fd, *uid_gid)
         os.write(fd, data)
-
-
-def invalid(pointer: str, detail: str) -> Invalid:
-    """Returns the error of one field of a request."""
-    return Invalid(detail, [{"pointer": pointer, "detail": detail}])
 
 
 def write_origin(folder: Path, source: Path) -> None:

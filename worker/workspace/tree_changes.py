@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ...shared.libc import beneath
+from ...shared.libc import beneath, closing_fd
 from ...shared.patch_format import printable_path
 from ..sandbox.environment import owner
 from ..threads import give_way
-from .file_entries import closing_fd
 from .manifest import LINK, Difference, read_link
 from .tree_copy import Copier
 

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeVar
 
-from ...shared.libc import beneath
+from ...shared.libc import beneath, closing_fd
 from ..threads import give_way
-from .file_entries import closing_fd
 
 _CLONE = 0x40049409  # ioctl FICLONE: the copy shares the blocks until one side changes
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.EBADF)

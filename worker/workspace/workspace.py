@@ -46,7 +46,6 @@ from .source import (
     KeptRules,
     copy_linked_state,
     held_source,
-    invalid,
     is_workspace,
     linked_state,
     open_folder,
@@ -296,7 +295,7 @@ def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:
         try:
             _copy(source, folder, spec, rules)
         except SourceUnreadable as error:
-            raise invalid("/workspace/path", f"{error.path} below {spec.path} cannot be read: {error.why}") from None
+            raise Invalid.at("/workspace/path", f"{error.path} below {spec.path} cannot be read: {error.why}") from None
         except SourceTooLarge as error:
             raise _too_large("/workspace/path", f"{spec.path} is too large to be copied", error, rules) from None
 
@@ -306,7 +305,7 @@ def _extract(upload: str, folder: Path, rules: _CopyRules) -> None:
     try:
         archive = upload_path(root, upload).open("rb")
     except OSError as error:
-        raise invalid(
+        raise Invalid.at(
             UPLOAD_POINTER,
             f"there is no {upload} in {root / UPLOADS} of the worker ({error.strerror}): it expired, or the service "
             "writes elsewhere. Put DEPUTIZE_WORKSPACE_ROOT of the service and of all workers on one volume",
@@ -315,7 +314,7 @@ def _extract(upload: str, folder: Path, rules: _CopyRules) -> None:
         try:
             Extraction(archive, files, owner(), rules.stop, rules.max_bytes, rules.tally).run()
         except BadEntry as error:
-            raise invalid(UPLOAD_POINTER, f"the archive is refused: {error}") from None
+            raise Invalid.at(UPLOAD_POINTER, f"the archive is refused: {error}") from None
         except SourceTooLarge as error:
             raise _too_large(UPLOAD_POINTER, "the archive is too large to be extracted", error, rules) from None
         _copy_base(files, base, rules)
@@ -327,7 +326,7 @@ def _copy_base(files: int, base: int, rules: _CopyRules) -> None:
 
 def _too_large(pointer: str, what: str, error: SourceTooLarge, rules: _CopyRules) -> Invalid:
     most = f"{(rules.max_bytes or 0) / (1 << 30):.3g} GiB (raise sandbox.disk_bytes for more)"
-    return invalid(pointer, f"{what}: with {error.path} it has more than {most}")
+    return Invalid.at(pointer, f"{what}: with {error.path} it has more than {most}")
 
 
 def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules) -> None:
@@ -353,7 +352,7 @@ def _copy_linked_state(folder: Path, files: int, rules: _CopyRules) -> Mapping[s
     def copy(state: Path, target: int, is_wanted: Callable[[str], bool]) -> None:
         with open_source(str(state), rules.sources) as source:
             if Path(f"/proc/self/fd/{source}").readlink() != state:
-                raise invalid("/workspace/path", f"{state} was replaced while it was copied")
+                raise Invalid.at("/workspace/path", f"{state} was replaced while it was copied")
             TreeCopy(
                 source,
                 target,
@@ -394,11 +393,11 @@ def _wanted_paths(source: Source, folder: Path, spec: DirectoryWorkspace) -> tup
     except FileNotFoundError as error:
         if spec.exclude:
             detail = f"git, which reads these patterns, is missing on the worker ({error.strerror}); install it there"
-            raise invalid("/workspace/exclude", detail) from None
+            raise Invalid.at("/workspace/exclude", detail) from None
         kept = KeptRules(everything=True)
         missing = ["files that .gitignore names were copied, too, because the worker has no git to recognize them"]
     except OSError as error:
-        raise invalid(
+        raise Invalid.at(
             "/workspace/path",
             f"git cannot determine which files of {spec.path} are ignored ({error.strerror or error}); simplify its "
             ".gitignore files and the patterns to exclude, or copy ignored files, too (ignored: true, --with-ignored)",

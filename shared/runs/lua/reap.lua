@@ -1,7 +1,7 @@
 -- Finds delegations whose deadline has passed: a running one whose worker fell silent is fenced off, counted as one that
 -- lost its worker, and queued again; a queued one that no worker claimed is named too, so that another ticket is sent.
 -- One that waits for others (after) is named when they have decided about it: all have succeeded, or one has not. Else
--- it is looked at again when one of them ends (file.lua), or later, because workers of an older version wake nothing.
+-- it is looked at again when one of them ends (file.lua), or after ten minutes.
 -- KEYS: leases
 -- Arguments: claim_ms, at_most, record_head and record_tail (a record's key around its id), metrics and lost (the field
 --   that counts lost leases)

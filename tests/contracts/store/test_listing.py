@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.delegation import Status, StatusCounts, Usage
-from deputize.shared.ids import new_id
-from deputize.shared.request import DelegationRequest
-from deputize.shared.runs.cost import PAGE, cost_report
-from deputize.shared.runs.disk import disk_usage, file_rest, prune
+from deputize.shared.runs.cost import cost_report
+from deputize.shared.runs.disk import disk_usage, prune
 from deputize.shared.runs.keys import BILLS, INDEX, LEASES, filed_key, keys_of, record_key
 from deputize.shared.runs.record import matches
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.worker.emit import RunUpdate
-from tests.contracts.service import desks
 from tests.contracts.store.records import LEASE, accepted, write
 
 ENDS = Status.SUCCEEDED, Status.FAILED, Status.CANCELLED
@@ -63,7 +59,7 @@ class History:
 
     async def step(self) -> None:
         steps = (self.accept, self.accept, self.accept, self.claim, self.end, self.end, self.cancel, self.expire)
-        await self.random.choice((*steps, self.prune, self.end_without_filing))()
+        await self.random.choice((*steps, self.prune))()
 
     async def accept(self) -> None:
         pick = self.random.choice
@@ -82,15 +78,6 @@ class History:
     async def cancel(self) -> None:
         if id := await self._one_that_is("queued"):
             await self.store.cancel(id)
-
-    async def end_without_filing(self) -> None:
-        """What a worker of an older version leaves."""
-        if id := await self._one_that_is("queued"):
-            await end(self.store, self.pipe, id)
-            await self.store.redis.hdel(BILLS, id)
-            for key in await self.store.redis.keys(filed_key("*")):
-                if key != BILLS:
-                    await self.store.redis.zrem(key, id)
 
     async def expire(self) -> None:
         if id := await self._one_that_is("succeeded"):
@@ -141,7 +128,6 @@ async def test_what_is_filed_gives_what_every_record_would_give(store: RunStore,
         for status, session, labels in filters:
             found = await listed(store, pick([1, 2, 500]), status=status, session=session, labels=labels)
             assert found == await history.matching(status, session, labels), (status, session, labels)
-        await file_rest(store.redis)
         total = (await cost_report(store.redis, "day", None)).total
         many, cost = await history.spent()
         assert (total.delegations, total.usage.cost_usd) == (many, pytest.approx(cost))
@@ -221,39 +207,6 @@ async def test_what_is_filed_lives_as_long_as_the_last_record_in_it(store: RunSt
         await store.redis.expire(key, 600)
     await end(store, pipe, await accepted(store, session_id="s"))
     assert all([599 <= await store.redis.ttl(key) <= 600 for key in keys])
-
-
-async def test_what_an_older_version_left_is_listed_and_counted(store: RunStore, pipe: Pipe) -> None:
-    request = DelegationRequest(task="t", session_id="s")
-    new = [(new_id(), request, request.limits) for _ in range(PAGE + 1)]
-    old = [answer.id for answer in await store.accept(new, 60)]
-    for id in old:
-        await end(store, pipe, id, Status.FAILED)
-    waiting = await accepted(store, session_id="s")
-    keys = [BILLS, filed_key("failed"), filed_key("session:s")]
-    await store.redis.delete(*keys)  # the older version had none of them
-    assert await listed(store, status=Status.FAILED) == old[::-1]
-    assert await listed(store, session="s") == [waiting, *old[::-1]]
-    assert (await cost_report(store.redis, "day", None)).total.delegations == PAGE + 2
-    assert all([0 < await store.redis.ttl(key) <= 61 for key in keys])
-
-
-async def test_a_report_of_the_service_counts_what_an_older_version_left(redis_url: str, tmp_path: Path) -> None:
-    async with desks.real_desk(redis_url, tmp_path) as desk:
-        await desk.finish(await desks.accepted(desk.service, "t"))
-        await desk.service.store.redis.delete(BILLS)
-        assert (await desk.service.cost()).total.delegations == 1
-
-
-async def test_what_an_older_version_removed_is_counted_no_more(store: RunStore, pipe: Pipe) -> None:
-    ids = [await accepted(store) for _ in range(2)]
-    for id in ids:
-        await end(store, pipe, id)
-    await store.redis.delete(*keys_of(ids[0]))
-    await store.redis.zrem(INDEX, ids[0])
-    await file_rest(store.redis)
-    assert (await cost_report(store.redis, "day", None)).total.delegations == 1
-    assert await store.redis.hkeys(BILLS) == [ids[1]]
 
 
 async def test_each_id_of_the_index_has_a_lease_or_a_bill(store: RunStore, pipe: Pipe) -> None:

@@ -10,8 +10,8 @@ from deputize.shared.connection import Pipe
 from deputize.shared.delegation import Status, TerminationReason
 from deputize.shared.facts import Verification
 from deputize.shared.ids import first_id, new_id
-from deputize.shared.runs.disk import file_rest, prune
-from deputize.shared.runs.keys import LEASES, dependants_key, keys_of, record_key
+from deputize.shared.runs.disk import prune
+from deputize.shared.runs.keys import LEASES, dependants_key, keys_of
 from deputize.shared.runs.store import RunStore, pause_unfinished, resume
 from deputize.shared.runs.upstreams import settle
 from deputize.shared.wire import now
@@ -171,20 +171,6 @@ async def test_what_is_waited_for_is_not_pruned(store: RunStore, pipe: Pipe) -> 
     assert await write(pipe, runs, ending(runs, 2))
     assert await look(store) == [waits]
     assert {*(await prune(store.redis, 0)).ids} == {ended.id, runs.id}
-
-
-async def test_the_end_that_an_older_worker_has_written_is_noticed_later(store: RunStore, pipe: Pipe) -> None:
-    """It knows of no dependants: the next list finds them, or a later look."""
-    waits, upstream = await started(store)
-    seconds, _ = await store.redis.time()
-    assert 0 < await store.redis.zscore(LEASES, waits) / 1000 - seconds < 601
-    await store.redis.hset(record_key(upstream.id), mapping=ending(upstream, 2).fields)
-    await store.redis.zrem(LEASES, upstream.id)
-    for key in keys_of(upstream.id)[:-1]:
-        await store.redis.expire(key, 60)
-    assert await look(store) == []
-    await file_rest(store.redis)
-    assert await look(store) == [waits]
 
 
 async def test_a_paused_one_waits_until_it_is_resumed(store: RunStore, pipe: Pipe) -> None:

@@ -178,17 +178,6 @@ def test_a_job_that_ignores_its_cancellation_is_cancelled_again(worker: Worker) 
     until_sync(lambda: worker.seen.count("ignored stub") == 2, timeout=45)
 
 
-@pytest.mark.parametrize(
-    ("limit", "named"), [("soft_time_limit", "SoftTimeLimitExceeded"), ("time_limit", "TimeLimitExceeded")]
-)
-def test_a_job_past_its_time_limit_is_cancelled_and_fails(worker: Worker, limit: str, named: str) -> None:
-    with Events(worker.app) as events:
-        worker.send("stay", 60, id=limit, **{limit: 0.3})
-        failed = events.wait_for("task-failed", limit)
-    assert named in failed["traceback"]
-    worker.sees(f"cancelled {limit}")
-
-
 def test_shutdown_gives_jobs_their_time_then_cancels_and_awaits_the_rest(start: Callable[..., Worker]) -> None:
     worker = start()
     worker.send("stay", 0.5, id="short")
