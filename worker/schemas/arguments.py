@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
+from pydantic import BaseModel
+
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.json_schema import CHOICES, InvalidSchema, TooManySteps, compiled, detail_of, slow_regex
 from ...shared.text import did_you_mean
@@ -144,19 +146,27 @@ def invalid_arguments(tool: str, mistakes: Iterable[Mapping[str, str]], known: I
     )
 
 
-def plain_schema(schema: Any, defs: Mapping[str, Any] | None = None) -> Any:
-    """Returns the schema without pydantic's titles and with its ``$defs`` inlined."""
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Returns the JSON Schema of a model without pydantic's titles and with its ``$defs`` inlined."""
+    return json.loads(_schema_text(model))
+
+
+@lru_cache(maxsize=256)
+def _schema_text(model: type[BaseModel]) -> str:
+    """Cached for all runs: pydantic takes a millisecond to make a schema."""
+    return json.dumps(_plain(model.model_json_schema()))
+
+
+def _plain(schema: Any, defs: Mapping[str, Any] | None = None) -> Any:
     if isinstance(schema, list):
-        return [plain_schema(part, defs) for part in schema]
+        return [_plain(part, defs) for part in schema]
     if not isinstance(schema, dict):
         return schema
     defs = schema.get("$defs", defs) or {}
     if "$ref" in schema:
-        return plain_schema(defs[schema["$ref"].rsplit("/", 1)[-1]], defs)
+        return _plain(defs[schema["$ref"].rsplit("/", 1)[-1]], defs)
     return {
-        key: {name: plain_schema(part, defs) for name, part in value.items()}
-        if key == "properties"
-        else plain_schema(value, defs)
+        key: {name: _plain(part, defs) for name, part in value.items()} if key == "properties" else _plain(value, defs)
         for key, value in schema.items()
         if key not in ("$defs",) and not (key == "title" and isinstance(value, str))
     }
