@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.driver_info import DriverInfo
 from redis.exceptions import (
     BusyLoadingError,
     ConnectionError,
@@ -45,6 +46,8 @@ ANSWER_SECONDS = 5.0
 """Seconds a round trip may take; after that Redis counts as unreachable."""
 PACE_SECONDS = 0.004
 """Seconds between two round trips that have no waiting caller: commands queued in between are batched."""
+_DRIVER = DriverInfo()
+"""Shared: for each connection without one, redis-py parses its package's metadata, which takes a millisecond."""
 
 
 def connect(url: str, *, timeout: float | None = ANSWER_SECONDS, retries: int = 1) -> Redis:
@@ -62,6 +65,7 @@ def connect(url: str, *, timeout: float | None = ANSWER_SECONDS, retries: int = 
         health_check_interval=0,
         retry=Retry(NoBackoff(), retries),
         max_connections=1000,
+        driver_info=_DRIVER,
     )
     pool: Any = client.connection_pool
     pool.connection_class = _with_errors_of_uvloop(pool.connection_class)

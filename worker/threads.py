@@ -445,5 +445,6 @@ class ComputeLimit:
             try:
                 return find(timeout)
             except TimeoutError:  # this thread's work, or that of others
-                timeout, left = 2 * timeout, self._end - time.thread_time()
+                before, left = left, self._end - time.thread_time()
+                timeout = min(2 * timeout, left * timeout / (before - left))
         raise TimeoutError(f"the search takes more than {self.seconds:g} s")

@@ -68,6 +68,12 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"), str(path))
 
 
+@cache
+def nodes(top: ast.AST) -> tuple[ast.AST, ...]:
+    """What ``ast.walk`` yields. To walk through all files takes a second, and many tests do."""
+    return tuple(ast.walk(top))
+
+
 def dotted(node: ast.AST) -> str:
     """``a.b.c`` for an attribute chain, "" for anything else."""
     if isinstance(node, ast.Name):

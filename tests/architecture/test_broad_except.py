@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.architecture.sources import PACKAGES, dotted, name, python_files, tree
+from tests.architecture.sources import PACKAGES, dotted, name, nodes, python_files, tree
 
 REASONS = {
     "orchestrator/cli/errors.py run_command": [
@@ -48,10 +48,10 @@ def _handlers(node: ast.AST) -> Iterator[ast.AST]:
 
 def places(module: ast.Module) -> Counter[str]:
     """How many such handlers each function of a module holds, and how many are in none of them (``<module>``)."""
-    functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in nodes(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     held = [(function.name, node) for function in functions for node in ast.walk(function) if any(_handlers(node))]
     inside = {node for _, node in held}
-    outside = [node for node in ast.walk(module) if any(_handlers(node)) and node not in inside]
+    outside = [node for node in nodes(module) if any(_handlers(node)) and node not in inside]
     return Counter([place for place, _ in held] + ["<module>"] * len(outside))
 
 

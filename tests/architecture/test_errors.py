@@ -8,7 +8,7 @@ import inspect
 import re
 
 from deputize.shared import errors
-from tests.architecture.sources import PACKAGES, dotted, python_files, tree
+from tests.architecture.sources import PACKAGES, dotted, nodes, python_files, tree
 
 EXCEPTIONS = {
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)
@@ -23,7 +23,7 @@ def defined(modules: list[ast.Module]) -> list[Edge]:
     bases = [
         (dotted(base).rpartition(".")[2], node.name)
         for module in modules
-        for node in ast.walk(module)
+        for node in nodes(module)
         if isinstance(node, ast.ClassDef)
         for base in node.bases
     ]

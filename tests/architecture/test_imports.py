@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import PACKAGES, ROOT, dotted, name, python_files, tree
+from tests.architecture.sources import PACKAGES, ROOT, dotted, name, nodes, python_files, tree
 
 MOST_DOTS = 3
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
@@ -36,7 +36,7 @@ def test_the_packages_import_each_other_relatively() -> None:
     assert [
         f"{name(path)}:{node.lineno}"
         for path in python_files(*PACKAGES)
-        for node in ast.walk(tree(path))
+        for node in nodes(tree(path))
         if isinstance(node, ast.stmt) and unresolvable(node)
     ] == []
 
@@ -46,7 +46,7 @@ def test_tests_import_the_package_by_its_name() -> None:
     assert [
         f"{name(path)}:{node.lineno}"
         for path in python_files("tests")
-        for node in ast.walk(tree(path))
+        for node in nodes(tree(path))
         if isinstance(node, ast.Import | ast.ImportFrom) and top_of(node) in PACKAGES
     ] == []
 
@@ -79,7 +79,7 @@ def reads_environment(node: ast.AST) -> bool:
 
 
 def test_only_the_settings_read_the_environment() -> None:
-    readers = {name(path) for path in python_files(*PACKAGES) if any(map(reads_environment, ast.walk(tree(path))))}
+    readers = {name(path) for path in python_files(*PACKAGES) if any(map(reads_environment, nodes(tree(path))))}
     assert readers == {"shared/settings/variables.py"}
 
 

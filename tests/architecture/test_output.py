@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.architecture.sources import dotted, name, python_files, tree
+from tests.architecture.sources import dotted, name, nodes, python_files, tree
 
 WAYS_OUT = {
     "orchestrator/cli/output.py": "every line of every command",
@@ -36,7 +36,7 @@ def test_no_module_of_the_command_line_prints_past_the_one_way_out() -> None:
         f"{name(path)}:{node.lineno}"
         for path in python_files("orchestrator")
         if name(path).startswith("orchestrator/cli/") and name(path) not in WAYS_OUT
-        for node in ast.walk(tree(path))
+        for node in nodes(tree(path))
         if isinstance(node, ast.expr | ast.stmt) and prints(node)
     ]
     assert found == [], "say it through orchestrator/cli/output.py"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.sources import PACKAGES, dotted, name, python_files, tree
+from tests.architecture.sources import PACKAGES, dotted, name, nodes, python_files, tree
 
 pytestmark = pytest.mark.system
 
@@ -48,21 +48,21 @@ def runs_python_where_it_is(node: ast.AST) -> bool:
     return "sys.executable" in program and option.strip("'") not in APART
 
 
-def nodes() -> Iterator[tuple[str, ast.AST]]:
+def our_nodes() -> Iterator[tuple[str, ast.AST]]:
     for path in python_files(*PACKAGES):
-        for node in ast.walk(tree(path)):
-            yield name(path), node
+        module = name(path)
+        yield from ((module, node) for node in nodes(tree(path)))
 
 
 def test_programs_are_started_in_these_modules_only() -> None:
-    found = {module for module, node in nodes() if starts(node)}
+    found = {module for module, node in our_nodes() if starts(node)}
     assert found == set(STARTS)
 
 
 def test_git_is_started_in_one_place_only() -> None:
     named = {
         module
-        for module, node in nodes()
+        for module, node in our_nodes()
         if module in STARTS and isinstance(node, ast.Constant) and re.fullmatch(r"(\S*/)?git( .*)?", str(node.value))
     }
     assert named == {"shared/git/command.py"}, "call deputize.shared.git.git: it starts nothing that a repository names"
@@ -71,7 +71,7 @@ def test_git_is_started_in_one_place_only() -> None:
 def test_no_program_of_ours_imports_from_the_working_directory() -> None:
     found = [
         f"{module}:{node.lineno}"
-        for module, node in nodes()
+        for module, node in our_nodes()
         if isinstance(node, ast.expr) and runs_python_where_it_is(node)
     ]
     assert found == [], "the folder may be a stranger's; add -P"

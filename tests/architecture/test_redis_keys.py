@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from deputize.shared.runs import keys
-from tests.architecture.sources import PACKAGES, ROOT, name, python_files, tree
+from tests.architecture.sources import PACKAGES, ROOT, name, nodes, python_files, tree
 
 A_NAME = re.compile(r"deputize:[a-z]")
 BUILDS_MANY = {"keys_of"}
@@ -41,7 +41,7 @@ def test_no_other_file_builds_a_name_in_redis() -> None:
         f"{name(path)}:{node.lineno} {node.value}"
         for path in python_files(*PACKAGES)
         if path != Path(keys.__file__ or "").resolve()
-        for node in ast.walk(tree(path))
+        for node in nodes(tree(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and A_NAME.match(node.value)
     ]
     assert elsewhere == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 
-from tests.architecture.sources import dotted, name, python_files, tree
+from tests.architecture.sources import dotted, name, nodes, python_files, tree
 from tests.requirements import requirements
 
 DONE_ISSUES = {"A", "B", "C", "D"}
@@ -15,7 +15,7 @@ def marked() -> dict[str, list[str]]:
     """Requirement id → the places of ``@pytest.mark.requirement(…)`` that name it."""
     places: dict[str, list[str]] = {}
     for path in python_files("tests"):
-        for node in ast.walk(tree(path)):
+        for node in nodes(tree(path)):
             if isinstance(node, ast.Call) and dotted(node.func).endswith("mark.requirement"):
                 for argument in node.args:
                     named = argument.value if isinstance(argument, ast.Constant) else ast.unparse(argument)

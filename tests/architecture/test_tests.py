@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import PACKAGES, ROOT, dotted, name, python_files, tree
+from tests.architecture.sources import PACKAGES, ROOT, dotted, name, nodes, python_files, tree
 
 MAY_SLEEP = (
     "tests/waiting.py",  # the one place that waits
@@ -30,7 +30,7 @@ def test_no_test_sleeps() -> None:
         f"{name(path)}:{node.lineno}"
         for path in python_files("tests")
         if not name(path).startswith(MAY_SLEEP)
-        for node in ast.walk(tree(path))
+        for node in nodes(tree(path))
         if isinstance(node, ast.Call) and sleeps(node)
     ]
     assert sleepers == [], "wait for a condition (tests/waiting.py) or for an Event, bounded by a timeout"
@@ -39,7 +39,7 @@ def test_no_test_sleeps() -> None:
 def patches(module: ast.Module) -> Iterator[int]:
     """Lines that replace a part of our own code, or use ``unittest.mock.patch`` at all."""
     ours = _imported_from_us(module)
-    for node in ast.walk(module):
+    for node in nodes(module):
         if isinstance(node, ast.ImportFrom) and node.module in ("unittest.mock", "mock"):
             if any(alias.name == "patch" for alias in node.names):
                 yield node.lineno
@@ -54,7 +54,7 @@ def patches(module: ast.Module) -> Iterator[int]:
 
 def _imported_from_us(module: ast.Module) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(module):
+    for node in nodes(module):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "deputize":
             found |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
@@ -96,7 +96,7 @@ def test_every_test_file_is_collected() -> None:
 
 def imports_of_tests(module: ast.Module) -> list[str]:
     """The modules of tests that a module imports from."""
-    froms = [node.module or "" for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
+    froms = [node.module or "" for node in nodes(module) if isinstance(node, ast.ImportFrom)]
     return [each for each in froms if each.rpartition(".")[2].startswith("test_")]
 
 

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import PACKAGES, ROOT, imported_from, is_ours, module_of, name, python_files, tree
+from tests.architecture.sources import (
+    PACKAGES,
+    ROOT,
+    imported_from,
+    is_ours,
+    module_of,
+    name,
+    nodes,
+    python_files,
+    tree,
+)
 
 FILE_FLOOR = 60
 SHORT = {
@@ -124,7 +134,7 @@ def test_no_function_is_longer_than_its_roof() -> None:
     too_long = []
     for path in python_files(*PACKAGES):
         most = LOOP_FUNCTION_ROOF if name(path) in LOOP else FUNCTION_ROOF
-        for node in ast.walk(tree(path)):
+        for node in nodes(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if lines > most:
@@ -134,7 +144,7 @@ def test_no_function_is_longer_than_its_roof() -> None:
 
 def imports(source: ast.Module, package: str, known: Set[str]) -> Iterator[str]:
     """The known modules that a file of the package imports, wherever: for types only, or inside a function."""
-    for node in ast.walk(source):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):

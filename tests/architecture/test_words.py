@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.sources import PACKAGES, ROOT, name, python_files, tree
+from tests.architecture.sources import PACKAGES, ROOT, name, nodes, python_files, tree
 
 ROW = re.compile(r"^\| \*\*(?P<word>[^*]+)\*\* \|.*\| (?P<banned>[^|]+) \|$", re.MULTILINE)
 OF_STANDARDS = ("form-action 'none'", "Action")
@@ -24,8 +24,8 @@ def glossary() -> dict[str, list[str]]:
 
 def texts(module: ast.Module) -> Iterator[str]:
     """The names and string literals of a module, without docstrings."""
-    docstrings = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
-    for node in ast.walk(module):
+    docstrings = {id(node.value) for node in nodes(module) if isinstance(node, ast.Expr)}
+    for node in nodes(module):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name
         elif isinstance(node, ast.Name):

@@ -218,7 +218,11 @@ def endless_keys(url: str) -> list[str]:
     """Keys without a time to live that no running service explains: those of finished runs, and unknown ones."""
     with redis.Redis.from_url(url, decode_responses=True) as client:
         try:
-            endless = [key for key in client.scan_iter() if client.ttl(key) == -1]
+            keys = [*client.scan_iter(count=1000)]
+            with client.pipeline(transaction=False) as each:
+                for key in keys:
+                    each.ttl(key)
+                endless = [key for key, seconds in zip(keys, each.execute(), strict=True) if seconds == -1]
         except redis.ConnectionError:
             return []
         unfinished = {

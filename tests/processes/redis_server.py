@@ -27,6 +27,7 @@ class RedisProcess:
     def __init__(self, folder: Path) -> None:
         self.embedded: EmbeddedRedis = prepare(folder)
         self.url = self.embedded.url
+        self._client = redis.Redis.from_url(self.url)  # kept: a connection costs as much as ten commands
         self.start()
 
     def start(self) -> None:
@@ -39,21 +40,20 @@ class RedisProcess:
         until_sync(self.answers)
 
     def answers(self) -> bool:
-        with redis.Redis.from_url(self.url) as client:
-            try:
-                return client.ping()
-            except redis.RedisError:
-                return False
+        try:
+            return self._client.ping()
+        except redis.RedisError:
+            return False
 
     def kill(self) -> None:
+        self._client.close()
         self.process.kill()
         self.process.wait()
 
     close = kill
 
     def empty(self) -> None:
-        with redis.Redis.from_url(self.url) as client:
-            client.flushall()
+        self._client.flushall()
 
 
 @pytest.fixture(scope="session")

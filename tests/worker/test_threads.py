@@ -230,6 +230,15 @@ def compute(seconds: float, on: Event) -> None:
         give_way()
 
 
+def test_a_search_that_others_cut_short_is_not_begun_anew_for_longer_than_is_left() -> None:
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(compute, SECONDS / 5, Event())
+        begun = time.thread_time()
+        with pytest.raises(TimeoutError):
+            ComputeLimit(SECONDS).search(PATTERN, "x" * 20_000)
+        assert time.thread_time() - begun < 2 * SECONDS
+
+
 async def test_short_work_does_not_wait_for_the_long_work_of_many_others() -> None:
     share_threads(asyncio.get_running_loop())
     stop, waiting = Event(), list[asyncio.Task[None]]()

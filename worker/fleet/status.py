@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 from ...shared.connection import REDIS_ERRORS, shielded
@@ -108,7 +108,7 @@ class WorkerStatus:
             await asyncio.wait_for(self.fleet.leave(self.name), 1)
 
     async def _announce(self) -> None:
-        tools = [*_cards(tuple(self.offered.tools)), *self._source_tools]
+        tools = [*tool_cards(self.offered.tools), *self._source_tools]
         with suppress(*REDIS_ERRORS):
             await shielded(self.fleet.announce(self.card(), tools))
             await run_in_thread(self._touch)
@@ -132,12 +132,6 @@ async def loop_lag(seconds: float) -> float:
         await asyncio.sleep(LAG_SECONDS)
         longest = max(longest, loop.time() - begun - LAG_SECONDS)
     return round(longest, 4)
-
-
-@lru_cache(maxsize=8)
-def _cards(tools: tuple[AnyTool, ...]) -> list[ToolCard]:
-    """Cached: cards never change, and their schemas block the event loop for tens of milliseconds."""
-    return tool_cards(tools)
 
 
 async def _tools_of_sources(offered: RunOffer) -> list[ToolCard]:

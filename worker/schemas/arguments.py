@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
+from pydantic import BaseModel
+
 from ...shared.errors import ErrorType, Misconfigured, ToolError
-from ...shared.json_schema import CHOICES, InvalidSchema, TooManySteps, compiled, detail_of, slow_regex
+from ...shared.json_schema import CHOICES, InvalidSchema, TooManySteps, compiled, detail_of, plain_schema, slow_regex
 from ...shared.text import did_you_mean
 from ..strict_json import check_depth
 from ..threads import ComputeLimit
@@ -142,3 +144,14 @@ def invalid_arguments(tool: str, mistakes: Iterable[Mapping[str, str]], known: I
         ErrorType.INVALID_TOOL_PARAMS,
         f"invalid arguments for {tool}: {details[:_MAX_DETAILS]}. Known parameters: {', '.join(known) or 'none'}.",
     )
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Returns the JSON Schema of a model, as ``plain_schema`` makes it."""
+    return json.loads(_schema_text(model))
+
+
+@lru_cache(maxsize=256)
+def _schema_text(model: type[BaseModel]) -> str:
+    """Cached for all runs: pydantic takes a millisecond to make a schema."""
+    return json.dumps(plain_schema(model.model_json_schema()))

@@ -24,10 +24,9 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import ValidationError
 
 from ...shared.delegation import StepType
-from ...shared.json_schema import plain_schema
 from ...shared.settings import Settings
 from ...shared.wire import explain
-from ..schemas.arguments import invalid_arguments
+from ..schemas.arguments import invalid_arguments, schema_of
 from ..text.output import OutputLimit
 from .context import InitContext, ToolContext, ToolResult, Touches
 from .params import Params
@@ -182,7 +181,7 @@ class Tool(ABC, Generic[P]):
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of the arguments, without titles and with references resolved."""
-        return plain_schema(self.params.model_json_schema())
+        return schema_of(self.params)
 
     def parse(self, arguments: Mapping[str, Any]) -> P:
         """Returns validated arguments. Raises ``ToolError(INVALID_TOOL_PARAMS)`` naming each mistake and known key."""

@@ -10,7 +10,7 @@ import pytest
 
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.delegation import Status, StatusCounts, Usage
-from deputize.shared.runs.cost import cost_report
+from deputize.shared.runs.cost import MODEL, cost_report
 from deputize.shared.runs.disk import disk_usage, prune
 from deputize.shared.runs.keys import BILLS, INDEX, LEASES, filed_key, keys_of, record_key
 from deputize.shared.runs.record import matches
@@ -149,8 +149,8 @@ async def test_a_page_neither_repeats_nor_misses_what_ends_meanwhile(store: RunS
 
 
 async def test_what_a_run_spent_is_the_same_before_and_after_its_end(store: RunStore, pipe: Pipe) -> None:
-    id = await accepted(store, session_id="s", labels={"a": 'x:"y"\né/'}, model="m/é")
-    await store.redis.hset(record_key(id), "spent", SPENT.to_json())
+    id = await accepted(store, session_id="s", labels={"a": 'x:"y"\né/'})
+    await store.redis.hset(record_key(id), mapping={MODEL: "m/é", "spent": SPENT.to_json()})
     groups = "day", "model", "session", "label"
     before = [await cost_report(store.redis, by, None) for by in groups]
     await end(store, pipe, id)

@@ -106,6 +106,7 @@ async def test_an_upstream_that_does_not_succeed_ends_all_that_wait_for_it_at_on
     assert await look(store) == []
     end = Status.CANCELLED if how is TerminationReason.CANCELLED else Status.FAILED
     assert await write(pipe, upstream, ending(upstream, 2, status=end, termination_reason=how))
+    cause = "was cancelled" if how is TerminationReason.CANCELLED else f"failed ({how})"
     for _ in range(3):
         assert await look(store) == []
     for id, direct in ((waits, upstream.id), (both, waits), (last, both)):
@@ -113,7 +114,7 @@ async def test_an_upstream_that_does_not_succeed_ends_all_that_wait_for_it_at_on
         assert found.result is not None
         assert (found.status, found.result.termination_reason, found.attempt) == (status, reason, 0)
         assert found.result.errors[0].startswith(direct)
-        assert found.result.errors[-1] == f"{upstream.id} is {end} ({how})"
+        assert found.result.errors[-1] == f"{upstream.id} {cause}"
         assert found.waits_for == []
         assert [each.event.type for each in await store.events(id)] == ["run_queued", "run_finished"]
         assert await store.redis.zscore(LEASES, id) is None
