@@ -23,21 +23,21 @@ OF_THE_WORKER = ("du", "unshare")
 """What measures the disk."""
 
 
-async def measure(runs: int) -> list[Number]:
+async def measure(runs: int, count: int = COUNT) -> list[Number]:
     all_took: list[list[float]] = []
     async with own_fleet() as (fleet, folder):
         await fleet.start()
         await _cancelled(fleet, folder)  # the first one loads the scripts
         for _ in range(runs):
-            all_took.append(sorted([await _cancelled(fleet, folder) for _ in range(COUNT)]))
+            all_took.append(sorted([await _cancelled(fleet, folder) for _ in range(count)]))
     return [
         Number(
-            f"cancel → last process of the command dead, p95 of {COUNT}",
+            f"cancel → last process of the command dead, p95 of {count}",
             "ms",
-            [took[COUNT * 95 // 100] for took in all_took],
+            [took[count * 95 // 100] for took in all_took],
             at_most=200,
         ),
-        Number("… p50", "ms", [took[COUNT // 2] for took in all_took]),
+        Number("… p50", "ms", [took[count // 2] for took in all_took]),
         Number("… the longest", "ms", [took[-1] for took in all_took]),
     ]
 

@@ -104,13 +104,6 @@ def test_of_many_who_start_a_stack_at_once_one_does(use: Callable[..., User]) ->
     assert len({user.stack["pid"] for user in users}) == 1
 
 
-def test_a_killed_user_leaves_no_lock(use: Callable[..., User]) -> None:
-    user = use(NO_WORKERS)
-    members = family(user.stack["pid"])
-    user.kill()
-    gone(members, timeout=10)
-
-
 @pytest.mark.requirement("P-16")
 def test_nothing_outlives_a_killed_supervisor_and_the_next_user_starts_anew(use: Callable[..., User]) -> None:
     user = use("workers=2")
@@ -164,12 +157,12 @@ def _answer(client: redis.Redis) -> object:
         return None
 
 
-def test_data_is_kept_from_one_stack_to_the_next(use: Callable[..., User]) -> None:
+def test_a_killed_user_leaves_no_lock_and_data_is_kept_from_one_stack_to_the_next(use: Callable[..., User]) -> None:
     user = use(NO_WORKERS)
     with redis.Redis.from_url(user.stack["redis_url"]) as client:
         client.set("deputize:test:kept", "yes")
     members = family(user.stack["pid"])
-    user.leave()
+    user.kill()
     gone(members, timeout=10)
     with redis.Redis.from_url(use(NO_WORKERS).stack["redis_url"]) as client:
         assert client.get("deputize:test:kept") == b"yes"

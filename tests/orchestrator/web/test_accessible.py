@@ -35,10 +35,11 @@ async def findings(page: Page, axe: str, view: str) -> list[str]:
     """What is wrong with the page as it is shown, in both schemes and at two widths."""
     found: list[str] = []
     seen: list[tuple[Literal["light", "dark"], int]] = [("light", 1200), ("dark", 360)]
+    if await page.evaluate("typeof axe") == "undefined":  # half a megabyte, which stays until the page is loaded anew
+        await page.evaluate(axe)
     for scheme, width in seen:
         await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         await page.set_viewport_size({"width": width, "height": 800})
-        await page.evaluate(axe)
         report = await page.evaluate("axe.run({resultTypes: ['violations']})")
         for each in report["violations"]:
             found += [
