@@ -17,6 +17,7 @@ import click
 
 from ...shared.errors import DeputizeError, Invalid, Misconfigured, NotFound, Unavailable
 from ...shared.text import count
+from ...shared.wording import short_id
 from . import output
 
 if TYPE_CHECKING:
@@ -274,12 +275,15 @@ async def note_before_work(
 
 
 async def _note_paused(service: Service, note: Callable[[str], None], asks: bool) -> None:
-    paused = [delegation.id async for delegation in unfinished(service.client) if delegation.paused]
+    paused = [delegation async for delegation in unfinished(service.client) if delegation.paused]
     if not paused:
         return
-    note(f"{count(len(paused), 'delegation')} from before is paused: {output.some(paused)}")
+    names = output.some([f"{each.request.title} ({short_id(each.id)})" for each in paused])
+    one = len(paused) == 1
+    note(f"{count(len(paused), 'delegation')} from before {'is' if one else 'are'} paused: {names}")
     if asks and sys.stdin.isatty() and sys.stderr.isatty() and output.confirm("Go on with that now, too?"):
-        for id in paused:
-            await service.client.resume(id)
+        for each in paused:
+            await service.client.resume(each.id)
         return
-    note(f"`deputize resume {paused[0] if len(paused) == 1 else '--all'}` goes on with it, `deputize cancel` ends it")
+    what, it = (paused[0].id, "it") if one else ("--all", "them")
+    note(f"`deputize resume {what}` goes on with {it}, `deputize cancel` ends {it}")

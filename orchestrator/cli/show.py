@@ -248,7 +248,7 @@ async def _show_result(client: Client, id: str, as_json: bool) -> None:
     output.lines(_facts(delegation, await _children(client, delegation)))
     if delegation.result is not None:
         output.line("")
-        output.block(delegation.result.summary)
+        output.prose(delegation.result.summary)
         output.data(delegation.result)
 
 
@@ -259,8 +259,8 @@ def _status(delegation: Delegation) -> str:
 def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
     request = delegation.request
     lines = [
-        f"id         {delegation.id}",
         f"task       {request.title}",
+        f"id         {delegation.id}",
         f"status     {_status(delegation)}",
         f"created    {delegation.created_at:%Y-%m-%d %H:%M:%S} UTC",
     ]
@@ -270,7 +270,7 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
         retried = f"retry of   {request.retry_of} from turn {request.from_turn}"
         what = retried if request.from_turn else f"continues  {request.continues}"
         lines.append(f"{what}; changes are counted from the start of the conversation")
-    lines += [f"child      {child.id}  {_status(child):9}  {child.request.title}" for child in children]
+    lines += [f"child      {_status(child):9}  {child.request.title}  {child.id}" for child in children]
     if delegation.worker:
         lines.append(f"worker     {delegation.worker}, attempt {delegation.attempt}")
     lines += [f"waits for  {other}" for other in (*delegation.waits_for, *delegation.pending_permissions)]

@@ -238,7 +238,7 @@ def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool)
     if json:
         output.json_line(result.to_json())
         return
-    output.block(result.summary, err=result.output_status is not None)
+    output.prose(result.summary, err=result.output_status is not None)
     output.data(result)
     output.lines((f"  {line}" for line in output.verdict(result.verification)), err=True)
     output.lines((f"  {output.change(changed)}" for changed in result.file_changes[:SHOWN_CHANGES]), err=True)
