@@ -58,7 +58,7 @@ def test_the_result_it_shows_has_the_fields_of_a_result() -> None:
 
 def test_it_is_short_and_every_block_is_executed_here() -> None:
     assert len(TEXT.splitlines()) <= 160
-    assert sorted(language for language, _ in BLOCKS) == ["", "json", "python", "python", "sh", "sh", "sh", "sh"]
+    assert sorted(language for language, _ in BLOCKS) == ["", "json", "python", "python", "sh", "sh", "sh"]
 
 
 def texts(svg: str, *, last: bool) -> list[str]:
