@@ -192,9 +192,9 @@ async def _print_outcome(settings: Settings, client: Client, part: DemoPart, res
     output.lines(f"refuted    the summary: {claim}" for claim in result.refuted_claims)
     output.lines(map(output.change, result.file_changes))
     diff = _text_diffs(await client.patch(id)).splitlines()
-    output.lines(f"    {line}" for line in diff[:DIFF_LINES])
+    output.lines(f"  | {line}" for line in diff[:DIFF_LINES])
     if len(diff) > DIFF_LINES:
-        output.line(f"    … {len(diff) - DIFF_LINES} more lines: {output.command(settings, 'show', id, '--patch')}")
+        output.line(f"  … {len(diff) - DIFF_LINES} more lines: {output.command(settings, 'show', id, '--patch')}")
     holds = part.holds(result)
     output.line(f"{'✓' if holds else '✗ NOT TRUE:'} {part.truth}")
     return holds

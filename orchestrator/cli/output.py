@@ -34,7 +34,7 @@ SIGN = re.compile(r"(?<!\S)[✓✗](?!\S)")
 VERDICT = re.compile(r"( *verdict +)(verified|refuted)\b")
 COMMAND = re.compile(r"(?<!\S)\$ .+?(?=  |$)")
 VERDICTS = {"verified": "green", "refuted": "red"}
-DIFF = re.compile(r"( {2}\| | {4})(?=[-+]|@@ )")
+DIFF = re.compile(r"( {2}\| )(?=[-+]|@@ )")
 """Before a line of a diff."""
 
 SHOWN_LEFT_OUT = 5

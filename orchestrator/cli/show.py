@@ -87,8 +87,9 @@ def _call(step: Step, ended: datetime) -> Iterator[str]:
 
 
 def _beginning(text: str) -> Iterator[str]:
-    lines = [*_indented(text)]
-    yield from (f"  {line}".rstrip() for line in lines[:RESULT_LINES])
+    lines = text.split("\n") if text else []
+    mark = "  | " if _diff_counts(text) else "    "
+    yield from (f"{mark}{line}".rstrip() for line in lines[:RESULT_LINES])
     if (more := len(lines) - RESULT_LINES) > 0:
         yield f"… {count(more, 'more line')}"
 
@@ -198,7 +199,7 @@ async def _show_events(client: Client, id: str, as_json: bool) -> None:
         if as_json:
             output.json_line(envelope.to_json())
         else:
-            text = line_of(envelope.event) or ""
+            text = line_of(envelope.event, envelope.at) or ""
             output.line(f"{envelope.seq:>4}  {envelope.at:%H:%M:%S}  {envelope.event.type:20}  {text}".rstrip())
 
 
@@ -277,7 +278,8 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
     result = delegation.result
     if result is None:
         progress = delegation.progress
-        lines.append(f"progress   turn {progress.turn}, {count(progress.tool_calls, 'tool call')}")
+        facts = (f"turn {progress.turn}", count(progress.tool_calls, "tool call"), progress.last_step)
+        lines.append(f"progress   {', '.join(filter(None, facts))}")
         return lines
     lines.append(f"outcome    {outcome(result)}")
     lines += output.verdict(result.verification)
@@ -351,6 +353,7 @@ def _table(found: Sequence[Delegation]) -> list[str]:
     if not is_terminal:
         return [f"{line}  {title}" for line, title in zip(lines, titles, strict=True)]
     room = max(MIN_TITLE, shutil.get_terminal_size().columns - max(map(len, lines), default=0) - 4)
+    room = min(room, max(map(len, titles), default=0))
     signs = [SIGNS.get(item.status, " ") for item in found]
     return [
         f"{sign} {_fitted(title, room):{room}}  {line}" for sign, title, line in zip(signs, titles, lines, strict=True)

@@ -15,7 +15,7 @@ import pytest
 from deputize.orchestrator.cli.live import EventLines
 from deputize.orchestrator.cli.output import wrapped
 from deputize.orchestrator.run_states import RunStates
-from deputize.shared.delegation import Progress, Status, TerminationReason, ToolAgentResult, Usage
+from deputize.shared.delegation import Progress, Status, Step, StepStatus, TerminationReason, ToolAgentResult, Usage
 from deputize.shared.events import (
     AnyEvent,
     Envelope,
@@ -25,6 +25,7 @@ from deputize.shared.events import (
     Replied,
     RunFinished,
     RunStarted,
+    StepCompleted,
     Waiting,
 )
 from deputize.shared.request import DelegationRequest
@@ -317,3 +318,28 @@ async def test_what_waits_is_a_line_that_begins_with_the_call_and_a_long_call_is
     assert re.fullmatch(rf'\$ git push in "task 00" +0.0 s  …{short[-6:]} +0000aaaa', one)
     other = " ".join(" ".join(more).split())
     assert other == f'{command} in "task 01" 0.0 s …{long[-6:]} 0000bbbb'
+
+
+async def test_only_a_diff_has_the_colours_of_one(url: str, service: FakeService) -> None:
+    (id,) = await accepted(service, 1)
+    base: dict[str, Any] = {"status": StepStatus.COMPLETED, "turn_index": 1, "timestamp": now()}
+    listed = Step(id="a", type="bash", title="$ ls -l", tool_name="bash", result="-rw-r--r-- x.py\n- y", **base)
+    diff = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-old\n+new"
+    edited = Step(id="b", type="edit", title="edit x.py", tool_name="edit_file", result="Edited.", diff=diff, **base)
+    for step in (listed, edited):
+        service.happen(id, StepCompleted(step=step))
+    async with on_terminal("show", id, "--transcript", DEPUTIZE_URL=url) as terminal:
+        assert await terminal.ended() == 0
+    shown = terminal.history()
+    assert [line for line in shown if line.startswith("    ")] == ["    -rw-r--r-- x.py", "    - y", "    Edited."]
+    assert [line for line in shown if line.startswith("  | ")] == [f"  | {line}" for line in diff.splitlines()]
+    assert "  | \x1b[31m-old\x1b[0m" in terminal.drawn
+    assert "\x1b[31m- " not in terminal.drawn
+    assert "\x1b[31m-rw" not in terminal.drawn
+
+
+async def test_a_list_is_no_wider_than_its_titles(url: str, service: FakeService) -> None:
+    (id,) = await accepted(service, 1)
+    async with on_terminal("list", columns=200, DEPUTIZE_URL=url) as terminal:
+        assert await terminal.ended() == 0
+    assert terminal.history()[0].startswith(f"  task 00  …{id[-6:]}  queued ")

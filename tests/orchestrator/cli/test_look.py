@@ -90,8 +90,8 @@ async def test_show_gives_events_steps_and_patch(url: str, service: FakeService)
         ["run_resumed", "taken over by w2 at turn 3: w1 is gone"],
         ["run_retried", "done again from the start in 1.0 s (retry 1 of 2), after timeout: it took too long"],
         ["replied", "I read it. → read_file"],
-        ["step_completed", "turn 1  ✓ read x.py"],
-        ["step_completed", "turn 1  ✗ read x.py: there is no x.py"],
+        ["step_completed", "turn 1  ✓ read x.py  0.0 s"],
+        ["step_completed", "turn 1  ✗ read x.py  0.0 s: there is no x.py"],
     ]
     lines = (await called(url, "show", id, "--events", "--json")).stdout.splitlines()
     assert lines == [envelope.to_json() for envelope in service.kept[id]]
