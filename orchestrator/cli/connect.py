@@ -149,7 +149,7 @@ def lasting_stack(settings: Settings) -> StackInfo:
     there = stack_here(settings)
     if there is None or not there.stays:
         what = "on this machine" if there is None else "that stays"
-        raise Unavailable(f"no service runs {what}; start one with `deputize up` or set DEPUTIZE_URL")
+        raise Unavailable(f"no service runs {what}; start one with `deputize up --detach` or set DEPUTIZE_URL")
     return there
 
 
