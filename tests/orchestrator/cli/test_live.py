@@ -142,6 +142,8 @@ async def test_a_second_ctrl_c_counts_what_it_cancels(url: str, service: FakeSer
         terminal.send(signal.SIGINT)
         assert await terminal.ended() == 130
     assert "cancelled: 12 delegations" in terminal.history()
+    said = "detached; 12 delegations go on. Come back with `deputize watch`, or stop with `deputize cancel ID…`."
+    assert said in " ".join(" ".join(terminal.history()).split())
     assert terminal.last_line() == "12/12 finished, 12 cancelled, $0.0000"
 
 
