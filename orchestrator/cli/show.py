@@ -277,10 +277,9 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
     lines += [f"waits for  {other}" for other in (*delegation.waits_for, *delegation.pending_permissions)]
     result = delegation.result
     if result is None:
-        progress = delegation.progress
-        facts = (f"turn {progress.turn}", count(progress.tool_calls, "tool call"), progress.last_step)
-        lines.append(f"progress   {', '.join(filter(None, facts))}")
-        return lines
+        now = delegation.progress
+        facts = (f"turn {now.turn}", count(now.tool_calls, "tool call"), now.last_step)
+        return [*lines, f"progress   {', '.join(filter(None, facts))}"]
     lines.append(f"outcome    {outcome(result)}")
     lines += output.verdict(result.verification)
     lines += [f"changed    {output.change(changed)}" for changed in result.file_changes]
