@@ -106,6 +106,14 @@ def test_a_picture_has_the_colours_of_the_terminal_its_blanks_and_what_was_there
     assert "@media (prefers-reduced-motion:no-preference){.top,text{animation:" in svg
 
 
+def test_a_picture_shows_no_state_between_the_erasing_of_a_table_and_its_redrawing() -> None:
+    screen = Screen(LINES, 80)
+    screen.taken = [(0.0, b"row\r\n"), (1.0, b"\x1b[1A" + LIVE), (1.001, b"step\r\n"), (1.002, LIVE + b"row\r\n")]
+    before, _, *after = recorded("x", screen).shown[-4:]
+    assert ["".join(char for char, _ in each.row) for each in (before, *after)] == ["row", "step", "row"]
+    assert {each.since for each in after} == {before.until}
+
+
 def test_a_picture_scrolls_to_the_last_line_no_faster_than_it_can_be_read() -> None:
     screen = Screen(LINES, 80)
     screen.take("".join(f"{number}\r\n" for number in range(LINES)).encode())
