@@ -22,7 +22,7 @@ PICTURE = Path(__file__).resolve().parents[2] / ".github" / "demo.svg"
 LINES, COLUMNS = 32, 104
 MARGIN, TOP, STEP, LETTER = 18, 44, 18, 7.83
 """Space around the text, the height of the title bar and of a line, and the width of a letter, in pixels."""
-KEY, PAUSE, DRAWN, LINE, HOLD = 0.07, 0.8, 0.2, 0.045, 4.5
+KEY, PAUSE, DRAWN, LINE, HOLD = 0.07, 0.4, 0.15, 0.045, 4.5
 """Seconds of a key, the longest pause, a drawn table and a line that came with others, at least, and the last state."""
 LIVE, REDRAWN = b"\x1b[J", 0.02
 """What the live table begins with, and the seconds within which it is redrawn: no state in between is shown."""
