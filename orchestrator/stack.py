@@ -171,7 +171,8 @@ def already_runs(home: Path) -> Misconfigured:
     """Returns the refusal of a second stack of this home."""
     there, pid = read_info(home), holder(home)
     where = f" at {there.url}" if there else f" (process {pid})" if pid else ""
-    return Misconfigured(f"a stack runs on this machine already{where}; use it, or set another DEPUTIZE_HOME")
+    choices = "use it, end it with `deputize stop`, or set another DEPUTIZE_HOME"
+    return Misconfigured(f"a stack runs on this machine already{where}; {choices}")
 
 
 async def start_detached(settings: Settings, wanted: StackOptions, report: Report) -> StackInfo:

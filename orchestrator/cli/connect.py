@@ -17,6 +17,7 @@ import click
 
 from ...shared.errors import DeputizeError, Invalid, Misconfigured, NotFound, Unavailable
 from ...shared.text import count
+from ...shared.wording import short_id
 from . import output
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def lasting_stack(settings: Settings) -> StackInfo:
     there = stack_here(settings)
     if there is None or not there.stays:
         what = "on this machine" if there is None else "that stays"
-        raise Unavailable(f"no service runs {what}; start one with `deputize up` or set DEPUTIZE_URL")
+        raise Unavailable(f"no service runs {what}; start one with `deputize up --detach` or set DEPUTIZE_URL")
     return there
 
 
@@ -275,12 +276,15 @@ async def note_before_work(
 
 
 async def _note_paused(service: Service, note: Callable[[str], None], asks: bool) -> None:
-    paused = [delegation.id async for delegation in unfinished(service.client) if delegation.paused]
+    paused = [delegation async for delegation in unfinished(service.client) if delegation.paused]
     if not paused:
         return
-    note(f"{count(len(paused), 'delegation')} from before is paused: {output.some(paused)}")
+    names = output.some([f"{each.request.title} ({short_id(each.id)})" for each in paused])
+    one = len(paused) == 1
+    note(f"{count(len(paused), 'delegation')} from before {'is' if one else 'are'} paused: {names}")
     if asks and sys.stdin.isatty() and sys.stderr.isatty() and output.confirm("Go on with that now, too?"):
-        for id in paused:
-            await service.client.resume(id)
+        for each in paused:
+            await service.client.resume(each.id)
         return
-    note(f"`deputize resume {paused[0] if len(paused) == 1 else '--all'}` goes on with it, `deputize cancel` ends it")
+    what, it = (paused[0].id, "it") if one else ("--all", "them")
+    note(f"`deputize resume {what}` goes on with {it}, `deputize cancel` ends {it}")

@@ -6,7 +6,6 @@ import importlib.util
 import re
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from ..client import Client
 
 WORKERS = 2
-DIFF_LINES = 24
+DIFF_LINES = 18
 PACKAGES = ("orchestrator", "worker", "shared")
 
 LIST_CLASSES = """\
@@ -102,7 +101,7 @@ async def demo() -> Exit:
     run = output.command(settings, "run", "Describe what this project does", "--workspace", ".")
     output.note("")
     output.note("Next:")
-    output.note(f"  {output.command(settings, 'show', delegations[1].id, '--steps')}")
+    output.note(f"  {output.command(settings, 'show', delegations[-1].id, '--steps')}")
     if not _has_model(settings):
         output.note("and after `export ANTHROPIC_API_KEY=…` the real work, on any directory:")
     output.note(f"  {run}")
@@ -135,6 +134,7 @@ def _copy_installed(folder: Path) -> Path:
 
 
 def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) -> list[DemoPart]:
+    """Returns what is delegated; the last one stays on the screen."""
     from ...shared.request import DelegationRequest
 
     def request(**fields: Any) -> DelegationRequest:
@@ -147,12 +147,9 @@ def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) ->
             lambda result: any(changed.path == "REPORT.md" for changed in result.file_changes),
         ),
         DemoPart(
-            request(task=FIX_BUG, workspace=sample, verify=[CHECK]),
-            "it is verified, and pricing.py is among the changed files",
-            lambda result: (
-                result.verification.verdict == "verified"
-                and any(changed.path == "pricing.py" for changed in result.file_changes)
-            ),
+            request(task=READ_ON, workspace=project, limits={"max_tool_calls": 6}),
+            "it ended at max_tool_calls, and still reports how far it came",
+            lambda result: result.termination_reason == "max_tool_calls" and bool(result.summary.strip()),
         ),
         DemoPart(
             request(task=LIE, workspace=sample, model="scripted", verify=[CHECK], max_verify_rounds=0),
@@ -160,9 +157,12 @@ def parts(project: dict[str, Any], sample: dict[str, Any], model: str | None) ->
             lambda result: result.verification.verdict == "refuted" and not result.success,
         ),
         DemoPart(
-            request(task=READ_ON, workspace=project, limits={"max_tool_calls": 6}),
-            "it ended at max_tool_calls, and still reports how far it came",
-            lambda result: result.termination_reason == "max_tool_calls" and bool(result.summary.strip()),
+            request(task=FIX_BUG, workspace=sample, verify=[CHECK]),
+            "it is verified, and pricing.py is among the changed files",
+            lambda result: (
+                result.verification.verdict == "verified"
+                and any(changed.path == "pricing.py" for changed in result.file_changes)
+            ),
         ),
     ]
 
@@ -183,26 +183,24 @@ def _model_sentence(settings: Settings) -> str:
 async def _print_outcome(settings: Settings, client: Client, part: DemoPart, result: ToolAgentResult) -> bool:
     """Prints one delegation's outcome. Returns whether its assertion holds."""
     id = result.delegation_id
-    kinds = Counter(envelope.event.type for envelope in await client.events(id))
     output.line("")
     output.line(f"━━ {part.request.title}  {id}")
-    output.block(result.summary.strip())
+    output.prose(result.summary.strip())
     output.line("")
     output.line(outcome(result))
-    output.line(f"{kinds.total()} events: {', '.join(f'{number} {kind}' for kind, number in kinds.items())}")
     output.lines(output.verdict(result.verification))
     output.lines(f"refuted    the summary: {claim}" for claim in result.refuted_claims)
     output.lines(map(output.change, result.file_changes))
     diff = _text_diffs(await client.patch(id)).splitlines()
-    output.lines(f"    {line}" for line in diff[:DIFF_LINES])
+    output.lines(f"  | {line}" for line in diff[:DIFF_LINES])
     if len(diff) > DIFF_LINES:
-        output.line(f"    … {len(diff) - DIFF_LINES} more lines: {output.command(settings, 'show', id, '--patch')}")
+        output.line(f"  … {len(diff) - DIFF_LINES} more lines: {output.command(settings, 'show', id, '--patch')}")
     holds = part.holds(result)
     output.line(f"{'✓' if holds else '✗ NOT TRUE:'} {part.truth}")
     return holds
 
 
 def _text_diffs(patch: str) -> str:
-    """Returns the diffs of text files only; compiled files remain in the list of changes."""
+    """Returns the diffs of text files only, without their hashes; others remain in the list of changes."""
     diffs = re.split(r"^(?=diff --git )", patch, flags=re.MULTILINE)
-    return "".join(diff for diff in diffs if "\nGIT binary patch\n" not in diff)
+    return "".join(re.sub(r"(?m)^index .*\n", "", diff) for diff in diffs if "\nGIT binary patch\n" not in diff)

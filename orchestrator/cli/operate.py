@@ -143,8 +143,9 @@ async def drain(names: tuple[str, ...]) -> None:
 def _full_name(given: str, known: Sequence[str]) -> str:
     found = [name for name in known if name == given] or [name for name in known if name.startswith(given)]
     if len(found) != 1:
-        there = f"; there are {', '.join(known)}" if known else ", because none is alive"
-        raise NotFound(f"{given!r} is the name of {count(len(found), 'worker')}{there}")
+        what = f"{given!r} stands for {count(len(found), 'worker')}" if found else f"no worker is named {given!r}"
+        there = f"there are {', '.join(known)}" if known else "none is alive"
+        raise NotFound(f"{what}; {there}")
     return found[0]
 
 
@@ -220,6 +221,8 @@ def logs(programs: tuple[str, ...], follow: bool, most: int) -> None:
     known = sorted(path.stem for path in folder.glob("*.log"))
     if unknown := [each for each in programs if each not in known]:
         raise click.UsageError(f"there is no log of {unknown[0]!r}; there are {', '.join(known) or 'none yet'}")
+    if not known:
+        output.note(f"there are no logs in {folder} yet; `deputize up --detach` starts a service")
     added = {name: AddedLines(folder / f"{name}.log") for name in programs or known}
     for name, log in added.items():
         lines = log.read()

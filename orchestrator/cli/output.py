@@ -18,7 +18,7 @@ import click
 
 from ...shared.errors import Misconfigured
 from ...shared.text import count, visible, visible_block, visible_json
-from ...shared.wording import SIGNS, cut, dollars, ending, seconds
+from ...shared.wording import SIGNS, cut, dollars, ending, seconds, short_id
 
 if TYPE_CHECKING:
     from ...shared.delegation import FileChange, ToolAgentResult, ToolAgentStep
@@ -31,8 +31,10 @@ READER_GONE = 141
 """The exit code where the reader of the output has left, as of a program that SIGPIPE ended."""
 
 SIGN = re.compile(r"(?<!\S)[✓✗](?!\S)")
+VERDICT = re.compile(r"( *verdict +)(verified|refuted)\b")
 COMMAND = re.compile(r"(?<!\S)\$ .+?(?=  |$)")
-DIFF = re.compile(r"( {2}\| | {4})(?=[-+]|@@ )")
+VERDICTS = {"verified": "green", "refuted": "red"}
+DIFF = re.compile(r"( {2}\| )(?=[-+]|@@ )")
 """Before a line of a diff."""
 
 SHOWN_LEFT_OUT = 5
@@ -47,10 +49,13 @@ def line(text: str, *, err: bool = False) -> None:
     """Writes one line; line ends inside it are escaped. On a terminal it is coloured, and broken at blanks."""
     shown = visible(text)
     if (stream := sys.stderr if err else sys.stdout).isatty():
-        columns = os.get_terminal_size(stream.fileno()).columns or len(shown)
-        parts = wrapped(shown, columns, hang=min(4, columns // 2))
-        shown = "\n".join(painted(part, stream) for part in parts)
+        shown = "\n".join(painted(part, stream) for part in _fitted(shown, stream, hang=4))
     _write(shown + "\n", err)
+
+
+def _fitted(line: str, stream: TextIO, hang: int) -> list[str]:
+    columns = os.get_terminal_size(stream.fileno()).columns or len(line)
+    return wrapped(line, columns, hang=min(hang, columns // 2))
 
 
 def lines(texts: Iterable[str], *, err: bool = False) -> None:
@@ -64,10 +69,12 @@ def note(text: str) -> None:
 
 
 def painted(text: str, stream: TextIO) -> str:
-    """Returns a line with the colours of its signs, commands and diffs, where this terminal has colours."""
-    diff, sign = DIFF.match(text), SIGN.search(text)
-    if not (diff or sign or COMMAND.search(text)) or not _has_colours(stream):
+    """Returns a line with the colours of its signs, verdict, commands and diffs, where this terminal has colours."""
+    diff, sign, verdict = DIFF.match(text), SIGN.search(text), VERDICT.match(text)
+    if not (diff or sign or verdict or COMMAND.search(text)) or not _has_colours(stream):
         return text
+    if verdict:
+        return verdict[1] + click.style(verdict[2], fg=VERDICTS[verdict[2]]) + text[verdict.end() :]
     if diff:
         return diff[0] + _coloured(text[diff.end() :])
     text = COMMAND.sub(lambda found: click.style(found[0], fg="cyan"), text)
@@ -82,8 +89,19 @@ def _has_colours(stream: TextIO) -> bool:
 
 
 def block(text: str, *, err: bool = False) -> None:
-    """Writes text of several lines, such as a summary."""
+    """Writes text of several lines as they are."""
     _write(visible_block(text) + "\n", err)
+
+
+def prose(text: str, *, err: bool = False) -> None:
+    """Writes text of several lines that is for people, such as a summary: like lines it is broken at blanks."""
+    shown = visible_block(text)
+    if (stream := sys.stderr if err else sys.stdout).isatty():
+        lines = shown.split("\n")
+        indents = [len(each) - len(each.lstrip()) for each in lines]
+        fitted = (_fitted(each, stream, hang=indent) for each, indent in zip(lines, indents, strict=True))
+        shown = "\n".join(part for parts in fitted for part in parts)
+    _write(shown + "\n", err)
 
 
 def json_line(text: str) -> None:
@@ -224,9 +242,13 @@ def wrapped(line: str, width: int, *, hang: int = 0, hard: bool = False) -> list
 
 
 def end_line(result: ToolAgentResult, title: str, request: DelegationRequest | None) -> str:
-    """`✓ Count the files  dlg_01…  completed, 1 call denied  2.1 s  $0.0031  2 files changed`."""
+    """`✓ Count the files  dlg_01…  completed, 1 call denied  2.1 s  $0.0031  2 files changed`.
+
+    On a terminal the id is short.
+    """
     took, price = seconds(result.execution_time_ms / 1000), dollars(result.usage.cost_usd)
-    parts = (result.delegation_id, ending(result), took, price, changes(result, request))
+    id = short_id(result.delegation_id) if sys.stdout.isatty() else result.delegation_id
+    parts = (id, ending(result), took, price, changes(result, request))
     return "  ".join(part for part in (f"{SIGNS[result.status]} {title}", *parts) if part)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import json
 import os
+import shutil
 import sys
 import termios
 import tty
@@ -72,20 +73,24 @@ async def permissions(id: str | None, delegation: str | None, as_json: bool) -> 
     elif id:
         output.lines(question_lines(found[0], titles[found[0].delegation_id]))
     elif found:
-        output.lines(output.columns(_table(found, titles), left=(0, 1, 3)))
+        output.lines(_table(found, titles))
     else:
         output.note("no call waits for permission")
 
 
-def _table(found: list[PermissionRequest], titles: dict[str, str]) -> list[tuple[str, ...]]:
+def _table(found: list[PermissionRequest], titles: dict[str, str]) -> list[str]:
+    """Returns a line for each, the call first; one that is longer than there is room for is not cut."""
     from ...shared.wire import now
 
-    rows = [("id", "delegation", "expires", "call")]
+    rows, calls = [("expires", "delegation", "id")], ["call"]
     for short, request in zip(short_ids([each.permission_id for each in found]), found, strict=True):
         left = max(0.0, (request.expires_at - now()).total_seconds())
-        call = in_task(request, titles[request.delegation_id])
-        rows.append((short, short_id(request.delegation_id), seconds(left), call))
-    return rows
+        calls.append(in_task(request, titles[request.delegation_id]))
+        rows.append((seconds(left), short_id(request.delegation_id), short))
+    lines = output.columns(rows, left=(1, 2))
+    room = shutil.get_terminal_size().columns - max(map(len, lines)) - 2
+    width = max(len(call) for call in calls if len(call) <= max(room, len(calls[0])))
+    return [f"{call:{width}}  {line}" for call, line in zip(calls, lines, strict=True)]
 
 
 @click.command()
@@ -162,7 +167,7 @@ def in_task(asked: PermissionQuestion, title: str) -> str:
 
 def question_lines(asked: PermissionQuestion, title: str) -> list[str]:
     """Returns the lines of a request; ``title``: of the delegation that asks."""
-    return [f"permission {asked.permission_id[-SHORT_PERMISSION_ID:]}: {in_task(asked, title)}", *question_of(asked)]
+    return [f"{in_task(asked, title)}  (permission {asked.permission_id[-SHORT_PERMISSION_ID:]})", *question_of(asked)]
 
 
 class Questions:

@@ -65,7 +65,9 @@ def token() -> None:
         return
     stack = stack_here(settings)
     if stack is None:
-        raise Unavailable("no service runs on this machine; start one with `deputize up`, or set DEPUTIZE_TOKEN")
+        raise Unavailable(
+            "no service runs on this machine; start one with `deputize up --detach`, or set DEPUTIZE_TOKEN"
+        )
     if not stack.token:
         raise Unavailable("the service on this machine asks for no token; it was started with --no-token")
     output.line(stack.token)

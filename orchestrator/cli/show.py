@@ -102,8 +102,9 @@ def _call(step: Step, ended: datetime) -> Iterator[str]:
 
 
 def _beginning(text: str) -> Iterator[str]:
-    lines = [*_indented(text)]
-    yield from (f"  {line}".rstrip() for line in lines[:RESULT_LINES])
+    lines = text.split("\n") if text else []
+    mark = "  | " if _diff_counts(text) else "    "
+    yield from (f"{mark}{line}".rstrip() for line in lines[:RESULT_LINES])
     if (more := len(lines) - RESULT_LINES) > 0:
         yield f"… {count(more, 'more line')}"
 
@@ -224,7 +225,7 @@ async def _show_events(client: Client, id: str, as_json: bool) -> None:
         if as_json:
             output.json_line(envelope.to_json())
         else:
-            text = line_of(envelope.event) or ""
+            text = line_of(envelope.event, envelope.at) or ""
             output.line(f"{envelope.seq:>4}  {envelope.at:%H:%M:%S}  {envelope.event.type:20}  {text}".rstrip())
 
 
@@ -274,7 +275,7 @@ async def _show_result(client: Client, id: str, as_json: bool) -> None:
     output.lines(_facts(delegation, await _children(client, delegation)))
     if delegation.result is not None:
         output.line("")
-        output.block(delegation.result.summary)
+        output.prose(delegation.result.summary)
         output.data(delegation.result)
 
 
@@ -285,8 +286,8 @@ def _status(delegation: Delegation) -> str:
 def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
     request = delegation.request
     lines = [
-        f"id         {delegation.id}",
         f"task       {request.title}",
+        f"id         {delegation.id}",
         f"status     {_status(delegation)}",
         f"created    {delegation.created_at:%Y-%m-%d %H:%M:%S} UTC",
     ]
@@ -296,15 +297,15 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
         retried = f"retry of   {request.retry_of} from turn {request.from_turn}"
         what = retried if request.from_turn else f"continues  {request.continues}"
         lines.append(f"{what}; changes are counted from the start of the conversation")
-    lines += [f"child      {child.id}  {_status(child):9}  {child.request.title}" for child in children]
+    lines += [f"child      {_status(child):9}  {child.request.title}  {child.id}" for child in children]
     if delegation.worker:
         lines.append(f"worker     {delegation.worker}, attempt {delegation.attempt}")
     lines += [f"waits for  {other}" for other in (*delegation.waits_for, *delegation.pending_permissions)]
     result = delegation.result
     if result is None:
-        progress = delegation.progress
-        lines.append(f"progress   turn {progress.turn}, {count(progress.tool_calls, 'tool call')}")
-        return lines
+        now = delegation.progress
+        facts = (f"turn {now.turn}", count(now.tool_calls, "tool call"), now.last_step)
+        return [*lines, f"progress   {', '.join(filter(None, facts))}"]
     lines.append(f"outcome    {outcome(result)}")
     lines += output.verdict(result.verification)
     lines += [f"changed    {output.change(changed)}" for changed in result.file_changes]
@@ -377,6 +378,7 @@ def _table(found: Sequence[Delegation]) -> list[str]:
     if not is_terminal:
         return [f"{line}  {title}" for line, title in zip(lines, titles, strict=True)]
     room = max(MIN_TITLE, shutil.get_terminal_size().columns - max(map(len, lines), default=0) - 4)
+    room = min(room, max(map(len, titles), default=0))
     signs = [SIGNS.get(item.status, " ") for item in found]
     return [
         f"{sign} {_fitted(title, room):{room}}  {line}" for sign, title, line in zip(signs, titles, lines, strict=True)

@@ -181,16 +181,18 @@ class Watcher:
         self.display.note(f"cancelled: {', '.join(open) if len(open) <= NAMED else count(len(open), 'delegation')}")
 
     def _what_now(self, open: Sequence[str]) -> str:
-        names, ids, one = output.some(open), " ".join(open[:3]), len(open) == 1
+        one, few = len(open) == 1, len(open) <= NAMED
+        names = ", ".join(open) if few else count(len(open), "delegation")
+        ids = " ".join(open) if few else ""
+        cancel = f"`deputize cancel {ids or 'ID…'}`"
         if self.service.stays:
-            return (
-                f"{names} {'goes' if one else 'go'} on. "
-                f"Come back with `deputize watch {ids}`, or stop with `deputize cancel {ids}`."
-            )
+            watch = f"`deputize watch{f' {ids}' if ids else ''}`"
+            return f"{names} {'goes' if one else 'go'} on. Come back with {watch}, or stop with {cancel}."
         return (
             f"{names} {'is' if one else 'are'} paused in some seconds, unless another command comes. "
-            f"The stack of this command ends with it: `deputize resume {ids}` goes on, "
-            f"`deputize show {open[0]}` shows how far it came, `deputize cancel {ids}` ends it."
+            f"The stack of this command ends with it: `deputize resume {ids or '--all'}` goes on, "
+            f"`deputize {f'show {ids}' if one else 'list'}` shows how far {'it' if one else 'they'} came, "
+            f"{cancel} ends {'it' if one else 'them'}."
         )
 
 
@@ -238,7 +240,7 @@ def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool)
     if json:
         output.json_line(result.to_json())
         return
-    output.block(result.summary, err=result.output_status is not None)
+    output.prose(result.summary, err=result.output_status is not None)
     output.data(result)
     output.lines((f"  {line}" for line in output.verdict(result.verification)), err=True)
     output.lines((f"  {output.change(changed)}" for changed in result.file_changes[:SHOWN_CHANGES]), err=True)

@@ -10,6 +10,7 @@ import re
 import signal
 import struct
 import termios
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -28,9 +29,12 @@ class Screen:
     def __init__(self, lines: int, columns: int) -> None:
         self._lines, self._columns = lines, columns
         self._bytes = bytearray()
+        self.taken: list[tuple[float, bytes]] = []
+        """What was drawn, and when, in seconds of a clock of its own."""
 
     def take(self, chunk: bytes) -> None:
         self._bytes += chunk
+        self.taken.append((time.monotonic(), chunk))
 
     @property
     def drawn(self) -> str:

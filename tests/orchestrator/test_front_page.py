@@ -14,13 +14,17 @@ import pytest
 from deputize.orchestrator.cli.demo import parts
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Misconfigured
+from deputize.shared.fleet import own_version
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.policy.rule_file import load_rules
 from tests.architecture.sources import ROOT
 from tests.orchestrator.front_page import BLOCKS, FEATURES, TEXT
-from tests.orchestrator.picture import COLOURS, drawn, shown
-from tests.orchestrator.terminal import Cell, Screen
+from tests.orchestrator.picture import HOLD, LINE, LINES, LIVE, drawn, recorded, recording_of
+from tests.orchestrator.terminal import Screen
+
+SVG = "{http://www.w3.org/2000/svg}"
+GREEN = "c32"
 
 
 def test_the_two_commands_are_targets_that_do_what_it_says() -> None:
@@ -54,52 +58,71 @@ def test_the_result_it_shows_has_the_fields_of_a_result() -> None:
 
 def test_it_is_short_and_every_block_is_executed_here() -> None:
     assert len(TEXT.splitlines()) <= 160
-    assert sorted(language for language, _ in BLOCKS) == ["", "json", "python", "python", "sh", "sh", "sh", "sh"]
+    assert sorted(language for language, _ in BLOCKS) == ["", "json", "python", "python", "sh", "sh", "sh"]
 
 
-def test_its_picture_shows_the_demo_as_it_is() -> None:
+def texts(svg: str, *, last: bool) -> list[str]:
+    """The lines of a picture: those of its last state, or those that it shows only before."""
+    found = ElementTree.fromstring(svg).iter(f"{SVG}text")
+    return ["".join(each.itertext()) for each in found if ("h" in each.get("class", "").split()) is not last]
+
+
+def test_its_picture_is_a_recording_of_the_demo() -> None:
     (path,) = re.findall(r"!\[[^]]+\]\(([^)]+\.svg)\)", TEXT)
-    picture = ElementTree.parse(ROOT / path)
-    lines = ["".join(each.itertext()) for each in picture.iter("{http://www.w3.org/2000/svg}text")]
-    assert f"✓ {parts({'kind': 'empty'}, {'kind': 'empty'}, None)[1].truth}" in lines
     svg = (ROOT / path).read_text("utf-8")
-    assert drawn([plain(line) for line in lines]) == re.sub(r"</?tspan[^>]*>", "", svg)
-    assert f'<tspan fill="{COLOURS["32"]}">✓</tspan> ' in svg
-
-
-def plain(line: str) -> list[Cell]:
-    return [(char, "") for char in line]
-
-
-def test_a_picture_has_the_colours_of_the_terminal_and_its_blanks() -> None:
-    screen = Screen(24, 80)
-    screen.take(b"\x1b[32m\xe2\x9c\x93\x1b[0m  a <b>\r\n    \x1b[1m\x1b[31m- x\x1b[0m\r\n")
-    green, red = COLOURS["32"], COLOURS["31"]
-    svg = drawn(screen.cells())
-    assert f'><tspan fill="{green}">✓</tspan>  a &lt;b&gt;</text>' in svg
-    assert f'>    <tspan fill="{red}" font-weight="bold">- x</tspan></text>' in svg
-    assert "white-space: pre" in svg
-
-
-def test_a_picture_shows_how_all_ended_and_two_of_them_whole() -> None:
-    history = [
-        "note",
-        "Read every file one by one.  turn 1",
-        "✓ a",
-        "",
-        "━━ A",
+    truths = [f"✓ {part.truth}" for part in parts({"kind": "empty"}, {"kind": "empty"}, None)]
+    assert [line for line in texts(svg, last=True) if line in truths] == truths
+    assert any(line.startswith("0/4 finished, ") for line in texts(svg, last=False))
+    assert f'<tspan class="{GREEN}">✓</tspan> ' in svg
+    assert len(svg) < 150_000
+    assert 12 <= float(re.findall(r"animation:([\d.]+)s step-end infinite", svg)[0]) <= 18
+    tags = {each.tag.removeprefix(SVG) for each in ElementTree.fromstring(svg).iter()}
+    assert tags == {
+        "svg",
+        "title",
+        "style",
+        "rect",
+        "circle",
+        "g",
         "text",
-        "",
-        "━━ Find and fix the bug.  dlg_1",
-        "+ x",
-        "✓ it is verified",
-        "",
-        "━━ Claim a fix",
-        "✓ it is refuted",
-        "",
-        "━━ D",
-    ]
-    assert ["".join(char for char, _ in row) for row in shown([plain(line) for line in history])] == [
-        "$ make demo", "note", "✓ a", "", "━━ Find and fix the bug.  dlg_1", "+ x", "✓ it is verified",
-        "", "━━ Claim a fix", "✓ it is refuted",
-    ]  # fmt: skip
+        "tspan",
+    }  # no script, nothing from elsewhere
+    assert re.findall(r"https?:(?!//www\.w3\.org/)|DEPUTIZE_HOME|/tmp/(?!deputize-)", svg) == []
+
+
+def test_a_picture_has_the_colours_of_the_terminal_its_blanks_and_what_was_there_for_a_while() -> None:
+    screen = Screen(LINES, 80)
+    drawn_anew = f"\x1b[1A{LIVE.decode()}    \x1b[1;31m- x\x1b[0m\r\n"
+    written = ("\x1b[32m✓\x1b[0m  a <b>\r\n", "row 1\r\n", drawn_anew)
+    screen.taken = [(float(second), text.encode()) for second, text in enumerate(written)]
+    recording = recorded("x", screen)
+    svg = drawn(recording)
+    assert f'><tspan class="{GREEN}">✓</tspan>  a &lt;b&gt;</text>' in svg
+    assert '>    <tspan class="c1 c31">- x</tspan></text>' in svg
+    assert "white-space:pre" in svg
+    assert 'xml:space="preserve"' in svg
+    assert (texts(svg, last=True), "row 1" in texts(svg, last=False)) == (["$ x", "✓  a <b>", "    - x"], True)
+    assert [each.until is None for each in recording.shown if each.number == 2] == [False, True]
+    assert "@media (prefers-reduced-motion:no-preference){.top,text{animation:" in svg
+
+
+def test_a_picture_shows_no_state_between_the_erasing_of_a_table_and_its_redrawing() -> None:
+    screen = Screen(LINES, 80)
+    screen.taken = [(0.0, b"row\r\n"), (1.0, b"\x1b[1A" + LIVE), (1.001, b"step\r\n"), (1.002, LIVE + b"row\r\n")]
+    before, _, *after = recorded("x", screen).shown[-4:]
+    assert ["".join(char for char, _ in each.row) for each in (before, *after)] == ["row", "step", "row"]
+    assert {each.since for each in after} == {before.until}
+
+
+def test_a_picture_scrolls_to_the_last_line_no_faster_than_it_can_be_read() -> None:
+    screen = Screen(LINES, 80)
+    screen.take("".join(f"{number}\r\n" for number in range(LINES)).encode())
+    recording = recorded("x", screen)
+    assert [top for _, top in recording.tops] == [0, 1]
+    assert recording.seconds > LINES * LINE + HOLD
+    assert ".top{transform:translateY(-4px)}" in drawn(recording)
+
+
+async def test_the_picture_is_made_of_a_command_on_a_terminal(tmp_path: Path) -> None:
+    recording = await recording_of("version", DEPUTIZE_HOME=str(tmp_path))
+    assert texts(drawn(recording), last=True) == ["$ deputize version", f"deputize {own_version()}"]

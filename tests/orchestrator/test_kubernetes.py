@@ -22,6 +22,7 @@ from deputize.worker.web.targets import CLOUD_METADATA
 from tests.architecture.sources import ROOT
 
 FOLDER = ROOT / "orchestrator/kubernetes"
+EXAMPLE = FOLDER / "base/secret.example.yaml"
 VARIANTS = ("external-redis", "gvisor", "autoscaling")
 SERVICES = {
     "redis": "StatefulSet/redis",
@@ -91,7 +92,23 @@ def test_a_misspelt_field_is_not_valid() -> None:
 def test_every_file_is_in_use() -> None:
     for folder in FOLDER.iterdir():
         named = {Path(each).name for each in kustomization(folder.name)["resources"]}
-        assert {path.name for path in folder.glob("*.yaml")} - named == {"kustomization.yaml"}, folder
+        example = {EXAMPLE.name} if folder == EXAMPLE.parent else set[str]()
+        assert {path.name for path in folder.glob("*.yaml")} - named == {"kustomization.yaml"} | example, folder
+
+
+def test_the_example_of_the_secret_is_valid_and_has_what_the_containers_read() -> None:
+    example = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+    assert mistakes(example) == []
+    assert mistakes(example | {"stringdata": {}})
+    names = {each["secret"]["secretName"] for name in SERVICES for each in pod(name)["volumes"] if "secret" in each}
+    assert names == {example["metadata"]["name"]}
+    assert example["metadata"]["namespace"] == kustomization("base")["namespace"]
+    values = example["stringData"]
+    assert {*values} == {secret for name in SERVICES for secret in compose()[name]["secrets"]}
+    acl = (ROOT / "shared/redis_user.acl").read_text("utf-8").splitlines()
+    rules = " ".join(line for line in acl if not line.startswith("#"))
+    assert values["redis_conf"] == f"user default off\nuser deputize on >PASSWORD {rules}\n"
+    assert values["redis_url"] == "redis://deputize:PASSWORD@redis:6379/0"
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl, which has kustomize, is not on the PATH")

@@ -167,5 +167,5 @@ async def test_only_run_asks_on_a_terminal_whether_to_go_on_with_what_is_paused(
         monkeypatch.undo()
     os.close(keys)
     assert service.runs[id].paused is not asks
-    assert noted[0] == f"1 delegation from before is paused: {id}"
+    assert noted[0] == f"1 delegation from before is paused: {service.runs[id].request.title} (…{id[-6:]})"
     assert [line for line in noted if "deputize resume" in line] == noted[1 : 1 if asks else 2]

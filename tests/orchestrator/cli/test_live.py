@@ -15,7 +15,7 @@ import pytest
 from deputize.orchestrator.cli.live import EventLines
 from deputize.orchestrator.cli.output import wrapped
 from deputize.orchestrator.run_states import RunStates
-from deputize.shared.delegation import Progress, Status, TerminationReason, ToolAgentResult, Usage
+from deputize.shared.delegation import Progress, Status, Step, StepStatus, TerminationReason, ToolAgentResult, Usage
 from deputize.shared.events import (
     AnyEvent,
     Envelope,
@@ -25,11 +25,12 @@ from deputize.shared.events import (
     Replied,
     RunFinished,
     RunStarted,
+    StepCompleted,
     Waiting,
 )
 from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
-from tests.orchestrator.cli.asked import FIRST, asked
+from tests.orchestrator.cli.asked import FIRST, SECOND, asked
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.terminal import Terminal, on_terminal
 from tests.waiting import until
@@ -77,7 +78,7 @@ async def test_what_runs_is_in_sight_and_what_finished_scrolls_away_with_its_id(
         await terminal.ended()
     history = terminal.history()
     for id in ids:
-        assert sum(f" {id}  " in line for line in history) == 1
+        assert sum(f" …{id[-6:]}  " in line for line in history if line.startswith(("✓", "✗"))) == 1
     assert sum(line.endswith("TURN       TIME     COST") for line in history) == 0
     assert any(line.startswith("60/60 finished, 2 failed, $") for line in history)
 
@@ -121,7 +122,7 @@ async def test_a_batch_on_a_terminal_shows_every_result_once_and_whole(
     wanted: set[str] = set()
     for n, id in enumerate(service.runs):
         sign, reason, cost = ends.get(n, ("✓", "completed", "$0.0100"))
-        wanted.add(f"{sign} line {n + 1}  {id}  {reason}  0.0 s  {cost}  did task {n:02}")
+        wanted.add(f"{sign} line {n + 1}  …{id[-6:]}  {reason}  0.0 s  {cost}  did task {n:02}")
     assert set(said) == wanted
     assert len(said) == 30
     assert not any(line.startswith("TASK ") for line in terminal.history())
@@ -141,6 +142,8 @@ async def test_a_second_ctrl_c_counts_what_it_cancels(url: str, service: FakeSer
         terminal.send(signal.SIGINT)
         assert await terminal.ended() == 130
     assert "cancelled: 12 delegations" in terminal.history()
+    said = "detached; 12 delegations go on. Come back with `deputize watch`, or stop with `deputize cancel ID…`."
+    assert said in " ".join(" ".join(terminal.history()).split())
     assert terminal.last_line() == "12/12 finished, 12 cancelled, $0.0000"
 
 
@@ -282,3 +285,63 @@ def test_an_error_of_the_endpoint_is_printed_once_and_then_counted() -> None:
     assert printed(ErrorSeen(message=ended, kind="rate")) == [ended]
     printed(Replied(turn=1, stop_reason="end_turn", usage=Usage()))
     assert retried("HTTP 500") == ["turn 1  the model is asked again in 2.0 s: HTTP 500"]
+
+
+@pytest.mark.parametrize("no_color", ["", "1"], ids=["colours", "plain"])
+async def test_a_result_begins_with_its_task_and_its_summary_is_broken_between_words(
+    url: str, service: FakeService, no_color: str
+) -> None:
+    (id,) = await accepted(service, 1)
+    summary = "The discount begins at one hundred now.\n  - one comparison of the module was changed here\n" + "x" * 50
+    service.finish(id, summary=summary, verification={"verdict": "verified"})
+    async with on_terminal("show", id, columns=44, DEPUTIZE_URL=url, NO_COLOR=no_color) as terminal:
+        assert await terminal.ended() == 0
+    shown = terminal.history()
+    assert shown[:2] == ["task       task 00", f"id         {id}"]
+    assert shown[shown.index("") + 1 :] == [
+        *("The discount begins at one hundred now.", "  - one comparison of the module was changed", "  here"),
+        *("x" * 44, "x" * 6),  # by the terminal
+    ]
+    assert ("verdict    \x1b[32mverified\x1b[0m" in terminal.drawn) is not bool(no_color)
+    assert any(line == "verdict    verified" for line in shown)
+
+
+async def test_what_waits_is_a_line_that_begins_with_the_call_and_a_long_call_is_whole(
+    url: str, service: FakeService
+) -> None:
+    short, long = await accepted(service, 2)
+    command = "$ rm -rf build && git push --force origin main" + " && echo word" * 5
+    service.ask(short, asked(FIRST, short))
+    service.ask(long, asked(SECOND, long, title=command))
+    async with on_terminal("permissions", columns=80, DEPUTIZE_URL=url) as terminal:
+        assert await terminal.ended() == 0
+    head, one, *more = terminal.history()
+    assert head.split() == ["call", "expires", "delegation", "id"]
+    assert re.fullmatch(rf'\$ git push in "task 00" +0.0 s  …{short[-6:]} +0000aaaa', one)
+    other = " ".join(" ".join(more).split())
+    assert other == f'{command} in "task 01" 0.0 s …{long[-6:]} 0000bbbb'
+
+
+async def test_only_a_diff_has_the_colours_of_one(url: str, service: FakeService) -> None:
+    (id,) = await accepted(service, 1)
+    base: dict[str, Any] = {"status": StepStatus.COMPLETED, "turn_index": 1, "timestamp": now()}
+    listed = Step(id="a", type="bash", title="$ ls -l", tool_name="bash", result="-rw-r--r-- x.py\n- y", **base)
+    diff = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-old\n+new"
+    edited = Step(id="b", type="edit", title="edit x.py", tool_name="edit_file", result="Edited.", diff=diff, **base)
+    for step in (listed, edited):
+        service.happen(id, StepCompleted(step=step))
+    async with on_terminal("show", id, "--transcript", DEPUTIZE_URL=url) as terminal:
+        assert await terminal.ended() == 0
+    shown = terminal.history()
+    assert [line for line in shown if line.startswith("    ")] == ["    -rw-r--r-- x.py", "    - y", "    Edited."]
+    assert [line for line in shown if line.startswith("  | ")] == [f"  | {line}" for line in diff.splitlines()]
+    assert "  | \x1b[31m-old\x1b[0m" in terminal.drawn
+    assert "\x1b[31m- " not in terminal.drawn
+    assert "\x1b[31m-rw" not in terminal.drawn
+
+
+async def test_a_list_is_no_wider_than_its_titles(url: str, service: FakeService) -> None:
+    (id,) = await accepted(service, 1)
+    async with on_terminal("list", columns=200, DEPUTIZE_URL=url) as terminal:
+        assert await terminal.ended() == 0
+    assert terminal.history()[0].startswith(f"  task 00  …{id[-6:]}  queued ")

@@ -41,8 +41,8 @@ async def test_show_gives_facts_and_then_the_summary(url: str, service: FakeServ
     done = await called(url, "show", id)
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
-        f"id         {id}",
         "task       Count the files",
+        f"id         {id}",
         "status     failed",
         f"created    {service.runs[id].created_at:%Y-%m-%d %H:%M:%S} UTC",
         "outcome    ✗ failed (budget): 0 turns, 0 tool calls, 0.0 s, 0 tokens, $0.0000",
@@ -90,8 +90,8 @@ async def test_show_gives_events_steps_and_patch(url: str, service: FakeService)
         ["run_resumed", "taken over by w2 at turn 3: w1 is gone"],
         ["run_retried", "done again from the start in 1.0 s (retry 1 of 2), after timeout: it took too long"],
         ["replied", "I read it. → read_file"],
-        ["step_completed", "turn 1  ✓ read x.py"],
-        ["step_completed", "turn 1  ✗ read x.py: there is no x.py"],
+        ["step_completed", "turn 1  ✓ read x.py  0.0 s"],
+        ["step_completed", "turn 1  ✗ read x.py  0.0 s: there is no x.py"],
     ]
     lines = (await called(url, "show", id, "--events", "--json")).stdout.splitlines()
     assert lines == [envelope.to_json() for envelope in service.kept[id]]
@@ -160,8 +160,8 @@ async def test_a_parent_and_its_children_name_each_other(url: str, service: Fake
     for _ in ("running", "finished"):
         shown = (await called(url, "show", parent)).stdout.splitlines()
         assert [line for line in shown if line.startswith("child ")] == [
-            f"child      {children[0]}  succeeded  child 0",
-            f"child      {children[1]}  queued     child 1",
+            f"child      succeeded  child 0  {children[0]}",
+            f"child      queued     child 1  {children[1]}",
         ]
         service.finish(parent)
     await accepted(service, task="a later one")
@@ -179,7 +179,7 @@ async def test_children_are_found_however_many_others_began_meanwhile(url: str, 
     child = await accepted(service, task="child", parent_id=parent)
     other = service.runs[await accepted(service, task="another")]
     service.runs |= {id: other.model_copy(update={"id": id}) for id in (new_id() for _ in range(6000))}
-    assert f"child      {child}  queued     child" in (await called(url, "show", parent)).stdout.splitlines()
+    assert f"child      queued     child  {child}" in (await called(url, "show", parent)).stdout.splitlines()
     assert [line.split()[0] for line in (await called(url, "list", "--parent", parent)).stdout.splitlines()] == [child]
 
 
@@ -188,7 +188,7 @@ async def test_the_children_of_all_pages_are_shown(url: str, service: FakeServic
     child = service.runs[await accepted(service, task="child", parent_id=parent)]
     service.runs |= {id: child.model_copy(update={"id": id}) for id in (new_id() for _ in range(500))}
     shown = (await called(url, "show", parent)).stdout.splitlines()
-    assert [line.split()[1] for line in shown if line.startswith("child ")] == sorted(set(service.runs) - {parent})
+    assert [line.split()[-1] for line in shown if line.startswith("child ")] == sorted(set(service.runs) - {parent})
 
 
 async def test_cancel_stops_one_several_or_all(url: str, service: FakeService) -> None:

@@ -102,7 +102,7 @@ async def test_version_names_those_of_the_service_and_its_workers(url: str, serv
 
 async def test_a_worker_is_drained_by_the_beginning_of_its_name(url: str, service: FakeService) -> None:
     service.fleet = [worker_card(name=f"worker-{number}@host", running=number) for number in (0, 1)]
-    for name, said in (("worker", "the name of 2 workers; there are worker-0@host"), ("x", "of 0 workers")):
+    for name, said in (("worker", "for 2 workers; there are worker-0@host"), ("x", "no worker is named 'x'; ")):
         done = await deputize("drain", name, DEPUTIZE_URL=url)
         assert (done.code, said in done.err) == (2, True), done.err
     done = await deputize("drain", "worker-0", DEPUTIZE_URL=url)
@@ -166,6 +166,12 @@ def test_logs_are_shown_for_people_by_program(logs: Path) -> None:
     assert invoke("logs", "api", "-n", "1", **home).stdout == "api        | plain \\x1b[2J\n"
     done = invoke("logs", "worker", **home)
     assert (done.exit_code, "there is no log of 'worker'; there are api, redis" in done.stderr) == (2, True)
+
+
+def test_where_no_service_ever_ran_the_logs_say_what_to_do(tmp_path: Path) -> None:
+    done = invoke("logs", DEPUTIZE_HOME=str(tmp_path))
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == f"there are no logs in {tmp_path}/logs yet; `deputize up --detach` starts a service\n"
 
 
 async def test_logs_are_followed_through_a_restart(logs: Path) -> None:

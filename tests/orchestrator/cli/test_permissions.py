@@ -46,13 +46,13 @@ async def test_what_waits_is_listed_and_shown_with_all_details(url: str, id: str
     assert (code, [line.split() for line in out.splitlines()]) == (
         0,
         [
-            ["id", "delegation", "expires", "call"],
-            ["0000aaaa", f"…{id[-6:]}", "0.0", "s", "$", "git", "push", "in", '"x"'],
-            ["0000bbbb", f"…{id[-6:]}", "0.0", "s", "$", "git", "push", "in", '"x"'],
+            ["call", "expires", "delegation", "id"],
+            ["$", "git", "push", "in", '"x"', "0.0", "s", f"…{id[-6:]}", "0000aaaa"],
+            ["$", "git", "push", "in", '"x"', "0.0", "s", f"…{id[-6:]}", "0000bbbb"],
         ],
     )
     assert (await called(url, "permissions", "aaaa"))[1].splitlines() == [
-        'permission 0000aaaa: $ git push in "x"',
+        '$ git push in "x"  (permission 0000aaaa)',
         "  because bash changes something (execute) (rule ask_before_changes)",
         "  always: git push *",
         "  always, this tool: every call of bash",
@@ -131,8 +131,8 @@ async def test_no_two_that_wait_have_the_same_short_id(url: str, service: FakeSe
         run = (await service.create(DelegationRequest(task=f"task {name}"))).delegation.id
         service.ask(run, asked(f"prm_{run.removeprefix('dlg_')}_0000aaaa", run))
     rows = [line.split() for line in (await called(url, "permissions"))[1].splitlines()[1:]]
-    assert [row[-1] for row in rows] == ['one"', 'two"']
-    assert (await called(url, "approve", rows[1][0]))[0] == 0
+    assert [row[5] for row in rows] == ['one"', 'two"']
+    assert (await called(url, "approve", rows[1][-1]))[0] == 0
     assert [id.removeprefix("prm_")[:26] for id in service.given_answers] == [[*service.runs][1].removeprefix("dlg_")]
 
 
@@ -160,7 +160,7 @@ async def test_the_newest_one_and_one_that_was_answered(url: str, service: FakeS
 QUESTION = '$ git push in "Publish it"?'
 KEYS = "y yes, a always, n no, ? all of it, or a reason:"
 LINES = [
-    'permission 0000aaaa: $ git push in "Publish it"',
+    '$ git push in "Publish it"  (permission 0000aaaa)',
     "  because bash changes something (execute) (rule ask_before_changes)",
     "  always: git push *",
     "  always, this tool: every call of bash",
@@ -227,7 +227,7 @@ async def test_what_is_typed_shows_and_a_question_answered_elsewhere_makes_room_
         await until(lambda: any("something else" in line for line in terminal.screen()))
         await until(lambda: terminal.last_line().endswith("or a reason: so"))
         service.happen(id, PermissionAnswered(permission_id=FIRST, path=[id], outcome="cancel", by="bob"))
-        await until(lambda: any("permission 0000bbbb: " in line for line in terminal.screen()))
+        await until(lambda: any("(permission 0000bbbb)" in line for line in terminal.screen()))
         assert terminal.last_line() == KEYS
         assert '$ git push: denied by token "bob"' in terminal.screen()
         terminal.type("y\n")
@@ -300,8 +300,8 @@ async def test_the_past_is_not_asked_again(url: str, service: FakeService) -> No
         await until(lambda: FIRST in service.given_answers)
         async with on_terminal("watch", id, columns=120, DEPUTIZE_URL=url) as other:
             ask(service, id, SECOND)
-            await until(lambda: "permission 0000bbbb: " in other.drawn, 30)
-            assert "permission 0000aaaa: " not in other.drawn
+            await until(lambda: "(permission 0000bbbb)" in other.drawn, 30)
+            assert "(permission 0000aaaa)" not in other.drawn
 
 
 async def test_without_a_terminal_a_line_shows_how_to_answer(url: str, service: FakeService) -> None:

@@ -144,7 +144,7 @@ async def test_what_an_interrupted_run_left_behind_goes_on_only_when_asked_for(t
     looks = [("show", "@last"), ("list",), ("tools",), ("prune",), ("watch", id)]
     shown, listed, tools, pruned, watched = await asyncio.gather(*(deputize(*look, **here) for look in looks))
     assert shown.code == 0
-    assert f"id         {id}\ntask       Take your time\nstatus     " in shown.out
+    assert f"task       Take your time\nid         {id}\nstatus     " in shown.out
     assert (listed.out.count(id), bool(tools.out), pruned.out) == (1, True, "0 delegations removed\n")
     assert watched.code == 3
     assert f"paused: {id}, which `deputize resume` goes on with" in watched.err
@@ -154,7 +154,7 @@ async def test_what_an_interrupted_run_left_behind_goes_on_only_when_asked_for(t
     elsewhere: dict[str, Any] = here | {"DEPUTIZE_MODEL": f"scripted:{quick}"}
     another = await deputize("run", "Another", **elsewhere)
     assert (another.code, another.out.split("\n")[0]) == (0, "Quick.")
-    assert f"1 delegation from before is paused: {id}\n" in another.err
+    assert f"1 delegation from before is paused: Take your time (…{id[-6:]})\n" in another.err
     assert f"`deputize resume {id}` goes on with it" in another.err
     assert f"{id}  paused " in (await deputize("list", **here)).out
     events = (await deputize("show", id, "--events", **here)).out
