@@ -145,7 +145,7 @@ async def test_the_keyboard_is_enough_and_keeps_its_place(pages: Pages) -> None:
         page = await pages.open(url)
         await expect(page.locator("#groups").get_by_role("link", name="the task")).to_be_visible()
         await page.keyboard.press("Tab")
-        await expect(page.get_by_role("link", name="Skip to what waits for an answer")).to_be_focused()
+        await expect(page.get_by_role("link", name="Skip to what needs an answer")).to_be_focused()
         first, second = (ask(service, id, number, f"number {number}") for number in (1, 2))
         await expect(page.locator("#announcements")).to_contain_text("permission")
         await expect(page).to_have_title("(2) deputize")
