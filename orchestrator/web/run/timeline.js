@@ -9,6 +9,7 @@ import { rowsOf } from "./tree.js";
 
 const SPARE_ROWS = 6;
 const LONGEST = 300;
+const OWN_SCROLL_MS = 50; // in which the event of a scroll by this program comes
 const DENSITIES = { compact: "Compact", normal: "Normal", detailed: "Detailed" };
 const COLOURS = { outcome: "Outcome", cost: "Cost" };
 const KINDS = { turn: "◆", wait: "‖", retry: "↻", check: "☑", note: "·", child: "⇢" };
@@ -96,6 +97,7 @@ export class Timeline {
   #height = 32;
   #seen = 0;
   #top = 0;
+  #scrolledAt = 0;
   #follows = true;
 
   /** `onSelect(node)`, `onEnter(node)`, `onEscape()`; `onOpen(node)` of a child, whose nodes `below(node)` returns. */
@@ -132,9 +134,9 @@ export class Timeline {
 
   /** A run that goes on is followed until the reader scrolls away from its end. */
   #scrolled() {
+    if (performance.now() - this.#scrolledAt < OWN_SCROLL_MS) return;
     const { scrollTop, clientHeight, scrollHeight } = this.scroller;
     this.#follows = scrollTop + clientHeight >= scrollHeight - 2;
-    if (Math.abs(scrollTop - this.#top) < 1) return; // it was scrolled by the program
     this.#top = scrollTop;
     this.#draw();
   }
@@ -151,6 +153,7 @@ export class Timeline {
     if (top === this.#top) return;
     this.#top = top;
     this.scroller.scrollTop = top;
+    this.#scrolledAt = performance.now();
   }
 
   /** The same again, where what is open has changed. */
