@@ -70,6 +70,13 @@ const READ = {
     for (const each of events) known.take(each);
     return known.all.map(costOf);
   },
+  attached(events, child) {
+    const tree = treeOf(events.slice(0, 1));
+    tree.attach(child, child.parent);
+    for (const each of events.slice(1)) tree.add(each);
+    tree.attach(child, child.parent);
+    return rowsOf(tree.nodes, new Set(), () => []).map(({ node, level }) => `${level} ${node.kind}`);
+  },
   ahead: (events, times) => times.map((at) => (ahead(treeOf(events), began + at * 1000) - began) / 1000),
   heats: (events) => [...heats(treeOf(events).turns).values()],
   ended: (events) => whyEnded(treeOf(events), say).map(({ text }) => text),
@@ -194,6 +201,14 @@ def test_the_axis_of_a_run_that_goes_on_moves_only_now_and_then() -> None:
     assert all(end > time for time, end in zip(times, ends, strict=True))
     assert (ends[0], ends[3]) == (ends[1], ends[4])
     assert ends[-1] < 150
+
+
+def test_a_child_that_was_known_before_its_call_is_below_it() -> None:
+    request = {"task": "help", "idempotencyKey": f"{ID}:1:a"}
+    child = {"id": "dlg_c", "parent": ID, "createdAt": BEGAN.isoformat(), "status": "running", "request": request}
+    happened = events((0, TurnStarted(turn=1)), (1, StepStarted(step=call("a", 1, 1))))
+    (rows,) = asked(("attached", happened, child | {"progress": {"costUsd": 0}}))
+    assert rows == ["0 turn", "1 step", "2 child"]
 
 
 def test_calls_of_two_turns_are_two_steps_though_an_endpoint_gives_them_one_id() -> None:
