@@ -51,16 +51,8 @@ export function cancelButton(text, ids, onAsked, label = null) {
     () => ids().forEach(cancel));
 }
 
-/**
- * The actions of a delegation as an element; its method `update(delegation)` shows those that its state allows. Empty
- * for a token without the scope `submit`.
- */
-export function actionsFor(delegation, context) {
-  const actions = new Actions(delegation, context);
-  return Object.assign(actions.node, { update: (changed) => actions.update(changed) });
-}
-
-class Actions {
+/** The actions that the state of a delegation allows, as the only child of `place`; none without the scope `submit`. */
+export class Actions {
   #id;
   #context;
   #text;
@@ -71,7 +63,7 @@ class Actions {
   #key = newKey();
   #finished = null;
 
-  constructor(delegation, context) {
+  constructor(place, delegation, context) {
     this.#id = delegation.id;
     this.#context = context;
     this.#text = h("textarea", { id: "action-text", rows: "2", autocomplete: "off", onkeydown: (event) => {
@@ -84,6 +76,7 @@ class Actions {
     this.node = h("form", { class: "actions panel", "aria-label": "Actions", onsubmit: submit },
       h("label", { for: "action-text" }), this.#text, h("div", { class: "row" }, this.#makeButtons()),
       this.#note, this.#problem);
+    place.append(this.node);
     this.update(delegation);
   }
 

@@ -47,6 +47,7 @@ function note(response) {
 
 /** Parses JSON without changing whole numbers that a double cannot hold, in browsers that can. */
 export function parseJson(text) {
+  if (!/\d{16}/u.test(text)) return JSON.parse(text); // many times faster, and an event has hardly ever one
   return JSON.parse(text, (_, value, context) => {
     const exact = typeof value !== "number" || !Number.isInteger(value) || Number.isSafeInteger(value);
     return exact || !context?.source || !JSON.rawJSON ? value : JSON.rawJSON(context.source);
@@ -90,6 +91,24 @@ async function send(path, body) {
   const headers = { Accept: "application/json", ...(body !== undefined && { "Content-Type": "application/json" }) };
   const text = await (await open(path, { method: "POST", headers, body })).text();
   return text ? parseJson(text) : null;
+}
+
+/** One call of `work` at a time; those that come meanwhile are one more, `spacing` ms after the last. */
+export function coalesced(work, spacing) {
+  let running = false;
+  let again = false;
+  return async function request() {
+    if (running) {
+      again = true;
+      return;
+    }
+    running = true;
+    again = false;
+    await work();
+    await new Promise((resolve) => setTimeout(resolve, spacing));
+    running = false;
+    if (again) request();
+  };
 }
 
 /** A key with which a request that is sent twice is one delegation. */

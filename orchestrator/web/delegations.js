@@ -1,20 +1,28 @@
 // Delegations as the service lists them, kept up to date by its events; their tree, and what a subtree has taken.
 
 import { serviceNow } from "./api.js";
-import { age, duration, money, tokensIn } from "./numbers.js";
+import { age, duration, money, number, tokensIn } from "./numbers.js";
 import { count, cut, visible } from "./text.js";
 
-export const SIGNS = { queued: "○", running: "▶", waiting: "‖", succeeded: "✓", failed: "✗", cancelled: "–" };
-export const STATUSES = Object.keys(SIGNS);
+const SIGNS = {
+  asking: "?", running: "▶", waiting: "‖", queued: "○", succeeded: "✓", failed: "✗", cancelled: "–",
+};
+export const STATES = Object.keys(SIGNS);
+const WORDS = { asking: "asks you" };
 const FINISHED = new Set(["succeeded", "failed", "cancelled"]);
 
 export const isFinished = ({ status }) => FINISHED.has(status);
 export const isId = (text) => /^dlg_[0-9a-z]{26}$/u.test(text);
-export const statusText = ({ status, paused }) =>
-  paused ? "‖ paused" : `${SIGNS[status] ?? ""} ${visible(status)}`.trim();
-export const statusClass = ({ status, paused }) => (paused ? "waiting" : SIGNS[status] ? status : "");
+/** The status, or `asking` where one of its own calls waits for a person: others wait for children, or the model. */
+export const stateOf = ({ id, status, pendingPermissions }) =>
+  !FINISHED.has(status) && pendingPermissions?.some((each) => each.includes(id.slice(4))) ? "asking" : status;
+/** A state in words. */
+export const inWords = (state) => WORDS[state] ?? visible(state);
+export const stateText = (item) =>
+  item.paused ? "‖ paused" : `${SIGNS[stateOf(item)] ?? ""} ${inWords(stateOf(item))}`.trim();
+export const stateClass = (item) => (item.paused ? "asking" : SIGNS[stateOf(item)] ? stateOf(item) : "");
 /** One line of a text that may be megabytes. */
-export const inShort = (text, width) => cut(String(text ?? "").slice(0, 8 * width), width);
+const inShort = (text, width) => cut(String(text ?? "").slice(0, 8 * width), width);
 /** The first line of the task. */
 export const titleOf = ({ request }) => inShort(request.task.trim().split("\n", 1)[0], 160);
 
@@ -40,10 +48,31 @@ export function facts(delegation) {
   };
 }
 
+export const childrenOf = (amount) => `${number(amount)} ${amount === 1 ? "child" : "children"}`;
+
+/** One line: what it does, and why; of a finished one what came of it. `open`: how many children are not finished. */
+export function nowText(item, open) {
+  if (item.asked) return item.asked;
+  if (item.result) return outcomeText(item.result);
+  if (item.waitsFor?.length) return `waits for ${count(item.waitsFor.length, "delegation")}`;
+  const asks = stateOf(item) === "asking" ? "asks for permission" : null;
+  const waits = item.status === "waiting" && open ? `waits for ${childrenOf(open)}` : null;
+  const now = asks ? item.now ?? asks : waits ?? item.now ?? item.progress.lastStep ?? item.progress.lastTool ?? "";
+  return [now, item.intent].filter(Boolean).map((each) => inShort(each, 140)).join(" — ");
+}
+
+/** Facts before words: what the checks showed, what was denied, then the summary. */
+function outcomeText({ verification: { verdict }, deniedCallCount, summary, errors }) {
+  const denied = deniedCallCount > 0 && `${count(deniedCallCount, "call")} denied`;
+  const shown = [verdict !== "unverified" && verdict, denied];
+  return [...shown, summary || errors.at(-1)].filter(Boolean).map((each) => inShort(each, 200)).join(" — ");
+}
+
 /** What an event changes in a delegation: its status, its progress, and `now`, what it does in a few words. */
 const CHANGES = {
-  run_started: (item, { at, worker }) => ({ status: "running", startedAt: item.startedAt ?? at, worker }),
-  run_resumed: (item, { worker }) => ({ status: "running", worker, paused: false }),
+  run_started: (item, { at, worker, attempt }) =>
+    ({ status: "running", startedAt: item.startedAt ?? at, worker, attempt }),
+  run_resumed: (_, { worker, attempt }) => ({ status: "running", worker, attempt, paused: false }),
   run_retried: () => ({ status: "queued", now: "is tried again" }),
   turn_started: ({ progress }, { turn }) => ({ status: "running", progress: { ...progress, turn } }),
   replied({ progress, intent }, { text, usage }) {
@@ -55,13 +84,21 @@ const CHANGES = {
   step_started: (_, { step }) => ({ status: "running", now: step.title }),
   step_completed: ({ progress }, { step }) =>
     ({ status: "running", now: step.title, progress: { ...progress, toolCalls: progress.toolCalls + 1 } }),
-  permission_requested: (_, { step }) => ({ status: "waiting", now: `asks: ${step.title}` }),
-  permission_answered: () => ({ status: "running" }),
+  permission_requested: ({ id, pendingPermissions }, { permissionId, path, step }) => ({
+    pendingPermissions: [...pendingPermissions ?? [], permissionId],
+    ...(path.at(-1) === id && { status: "waiting", now: `asks: ${step.title}` }),
+  }),
+  permission_answered: ({ id, status, pendingPermissions }, { permissionId, path }) => ({
+    pendingPermissions: pendingPermissions?.filter((each) => each !== permissionId),
+    status: path.at(-1) === id ? "running" : status,
+  }),
   waiting: ({ now }, { why, detail }) => ({ status: "waiting", ...(why !== "permission" && { now: detail || now }) }),
   resumed_waiting: () => ({ status: "running" }),
   model_retried: (_, { error }) => ({ now: `asks the model again: ${error}` }),
   wrap_up_requested: () => ({ asked: "wraps up" }),
-  run_finished: (_, { at, result }) => ({ status: result.status, finishedAt: at, result, asked: null, paused: false }),
+  run_finished: (_, { at, result }) => ({
+    status: result.status, finishedAt: at, result, asked: null, paused: false, pendingPermissions: [],
+  }),
 };
 
 const NOTHING = { turn: 0, toolCalls: 0, lastTool: null, lastStep: null, elapsedMs: 0, costUsd: 0 };
@@ -111,7 +148,7 @@ export class Delegations {
     if (!item || !CHANGES[type] || isFinished(item)) return null;
     const changed = { ...item, ...CHANGES[type](item, event) };
     this.#items.set(id, changed);
-    return changed.status !== item.status;
+    return stateOf(changed) !== stateOf(item);
   }
 
   /** The delegations that `wanted` accepts, as trees: `{item, children, below}`; those of missing parents are roots. */

@@ -31,7 +31,7 @@ const json = (label, value) => block(label, visibleJson(value));
 /** The arguments that the addresses do not show already. */
 const without = (given, urls) =>
   Object.fromEntries(Object.entries(given ?? {}).filter(([, value]) => !urls.includes(value)));
-const isEmpty = (value) => !value || Object.keys(value).length === 0;
+export const isEmpty = (value) => !value || Object.keys(value).length === 0;
 
 function commandRow({ command, decision, reason }) {
   return h("li", { class: `command ${DECISIONS[decision] ? decision : ""}` },

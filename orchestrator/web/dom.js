@@ -19,6 +19,12 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/** Replaces the children only where their text differs. */
+export function refill(node, children) {
+  const fresh = h(node.localName, {}, children);
+  if (fresh.textContent !== node.textContent) node.replaceChildren(...fresh.childNodes);
+}
+
 /**
  * Makes the children of a list those of the items, by their keys. A child that stays is not moved, so it keeps its
  * focus; where the focused one goes, `lostFocus` gets the child that takes its place, or null.

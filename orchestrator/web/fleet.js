@@ -3,18 +3,21 @@
 import { get, scopes } from "./api.js";
 import { cancelButton } from "./actions.js";
 import {
-  elapsed, facts, inShort, isFinished, STATUSES, statusClass, statusText, titleOf,
+  childrenOf, elapsed, facts, inWords, isFinished, nowText, STATES, stateClass, stateOf, stateText,
+  titleOf,
 } from "./delegations.js";
 import { byId, h, setText, syncList } from "./dom.js";
 import { compact, duration, money, number } from "./numbers.js";
-import { count, cut, visible } from "./text.js";
+import { cut, visible } from "./text.js";
 
 const PAGE = 100;
 const MOST = 500;
 const SEARCHED = 10_000; // characters of each text
+const AGE_MS = 20_000; // ages are in minutes
+const CELLS = ["state", "task", "now faint", "turns", "time", "cost", "age"];
 const FILTERS = ["status", "label", "session", "text"];
 const GROUPS = {
-  open: { title: "Running", holds: (node) => node.active && node.urgency > 0 },
+  open: { title: "In progress", holds: (node) => node.active && node.urgency > 0 },
   queued: { title: "Queued", holds: (node) => node.active && node.urgency === 0 },
   finished: { title: "Finished", holds: (node) => !node.active },
 };
@@ -40,6 +43,7 @@ export class Fleet {
   #folded = new Map();
   #dirty = new Set();
   #stale = false;
+  #aged = Date.now();
 
   /** `known` are the Delegations; `setFilters` puts filters into the address. */
   constructor(known, setFilters) {
@@ -72,7 +76,8 @@ export class Fleet {
     const list = (more) => get(`v1/delegations?${new URLSearchParams([...common, ...Object.entries(more)])}`);
     // Those that are not finished are needed whatever is shown: they may become it.
     const open = ["running", "waiting", "queued"].map((each) => list({ status: each, limit: MOST }));
-    const pages = await Promise.all([list({ limit: this.#limit, ...(status && { status }) }), ...open]);
+    const asked = status === "asking" ? "waiting" : status;
+    const pages = await Promise.all([list({ limit: this.#limit, ...(asked && { status: asked }) }), ...open]);
     const items = new Map(pages.flatMap((page) => page.items).map((item) => [item.id, item]));
     this.#known.load([...items.values()]);
     byId("delegations-more").hidden = pages[0].nextCursor === null || this.#limit >= MOST;
@@ -87,13 +92,13 @@ export class Fleet {
 
   /** Takes an event of any delegation; what it changes is drawn a moment later. */
   hear(event) {
-    const before = this.#known.get(event.delegationId)?.status;
+    const id = event.delegationId;
+    const before = this.#known.get(id)?.status;
     const moved = this.#known.take(event);
     if (moved === null) return;
-    if (moved) {
-      this.#stale = true;
-      this.#count(before, this.#known.get(event.delegationId).status);
-    } else this.#dirty.add(event.delegationId);
+    this.#count(before, this.#known.get(id).status);
+    if (moved) this.#stale = true;
+    else this.#dirty.add(id);
   }
 
   /** Draws a delegation again that an action has changed. */
@@ -103,7 +108,7 @@ export class Fleet {
   }
 
   #count(before, after) {
-    if (!this.#counts) return;
+    if (!this.#counts || before === after) return;
     if (before) this.#counts[before] = Math.max(0, this.#counts[before] - 1);
     this.#counts[after] += 1;
   }
@@ -120,18 +125,19 @@ export class Fleet {
 
   #tick() {
     if (byId("fleet").hidden) return;
-    for (const [id, row] of this.#rows) {
-      const item = this.#known.get(id);
-      if (!item) continue;
+    const all = Date.now() - this.#aged >= AGE_MS;
+    if (all) this.#aged = Date.now();
+    for (const { item, cells } of this.#rows.values()) {
+      if (!all && isFinished(item)) continue;
       const { time, age } = facts(item);
-      setText(row.querySelector(".time"), time);
-      setText(row.querySelector(".age"), age);
+      setText(cells.time, time);
+      if (all) setText(cells.age, age);
     }
   }
 
   #wanted(item) {
     const { status, label, session, text } = this.#filters;
-    if (status && item.status !== status) return false;
+    if (status && stateOf(item) !== status) return false;
     if (session && item.request.sessionId !== session) return false;
     const [key, ...value] = label.split(":");
     if (label && item.request.labels[key] !== value.join(":")) return false;
@@ -174,49 +180,55 @@ export class Fleet {
   #sync(list, nodes) {
     syncList(list, nodes, {
       key: ({ item }) => item.id,
-      create: ({ item }) => this.#rows.get(item.id) ?? this.#create(item), // it may only have moved to another group
-      update: (row, node) => this.#update(row, node),
+      // it may only have moved to another group
+      create: ({ item }) => (this.#rows.get(item.id) ?? this.#create(item)).element,
+      update: (_, node) => this.#update(this.#rows.get(node.item.id), node),
       lostFocus: (heir) => (heir?.querySelector("a") ?? byId("fleet-title")).focus(),
     });
     for (const id of this.#rows.keys()) if (!this.#known.get(id)) this.#rows.delete(id);
   }
 
   #create({ id, request }) {
-    const labels = Object.entries(request.labels).map((pair) => [pair.join(":"), { label: pair.join(":") }]);
+    const above = this.#known.get(request.parentId)?.request.labels ?? {}; // whose row has them
+    const labels = Object.entries(request.labels).filter(([key, value]) => above[key] !== value)
+      .map((pair) => [pair.join(":"), { label: pair.join(":") }]);
     const session = request.sessionId ? [[`session ${request.sessionId}`, { session: request.sessionId }]] : [];
     const chips = [...labels, ...session].map(([text, filter]) =>
       h("a", { class: "chip", href: fleetAddress(filter) }, cut(text, 60)));
     const toggle = h("button", { type: "button", class: "toggle", hidden: true, onclick: () => this.#fold(id) });
-    const cell = (name) => h("span", { class: name });
-    const row = h("li", {},
-      h("div", { class: "row-line" }, toggle,
-        h("a", { class: "row-link", href: `#${id}` }, cell("state"), h("span", { class: "task" }, titleOf({ request })),
-          h("span", { class: "now faint" }), cell("turns"), cell("time"), cell("cost"), cell("age")),
+    const cells = Object.fromEntries(CELLS.map((name) => [name.split(" ")[0], h("span", { class: name })]));
+    const title = titleOf({ request });
+    setText(cells.task, title);
+    const cancel = cancelButton("✕", () => [id], (...asked) => this.#asked(...asked), `Cancel ${title}`);
+    const sums = h("p", { class: "below faint", hidden: true });
+    const list = h("ul", { class: "fleet-rows", hidden: true });
+    const element = h("li", {},
+      h("div", { class: "row-line" }, toggle, h("a", { class: "row-link", href: `#${id}` }, Object.values(cells)),
         h("span", { class: "chips" }, request.agent && h("span", { class: "chip" }, visible(request.agent)), chips),
-        cancelButton("✕", () => [id], (...asked) => this.#asked(...asked), `Cancel ${titleOf({ request })}`)),
-      h("p", { class: "below faint", hidden: true }), h("ul", { class: "fleet-rows", hidden: true }));
+        cancel), sums, list);
+    const row = { element, toggle, cells, cancel, sums, list, item: null, open: 0 };
     this.#rows.set(id, row);
     return row;
   }
 
   #fold(id) {
-    const row = this.#rows.get(id);
-    this.#folded.set(id, !row.lastElementChild.hidden);
+    this.#folded.set(id, !this.#rows.get(id).list.hidden);
     this.show();
   }
 
-  #update(row, node) {
-    const { item, children, below } = node;
-    this.#updateRow(item.id);
-    const [line, sums, list] = row.children;
+  #update(row, { item, children, below }) {
+    const { toggle, sums, list } = row;
+    if (row.item !== item || row.open !== below.open) {
+      row.open = below.open;
+      this.#updateRow(item.id);
+    }
     const folded = this.#folded.get(item.id) ?? !children.some(({ active }) => active);
-    const toggle = line.firstElementChild;
     toggle.hidden = children.length === 0;
     setText(toggle, folded ? "▸" : "▾");
     toggle.setAttribute("aria-expanded", String(!folded));
     toggle.setAttribute("aria-label", `Children of ${titleOf(item)}`);
     sums.hidden = children.length === 0;
-    const parts = [`${number(below.count)} ${below.count === 1 ? "child" : "children"}`,
+    const parts = [childrenOf(below.count),
       below.open && `${number(below.open)} not finished`, duration(below.time),
       below.tokens && `${compact(below.tokens)} tokens`, money(below.cost)];
     setText(sums, children.length ? parts.filter(Boolean).join(" · ") : "");
@@ -227,15 +239,16 @@ export class Fleet {
   #updateRow(id) {
     const [row, item] = [this.#rows.get(id), this.#known.get(id)];
     if (!row || !item) return;
-    const link = row.querySelector(".row-link");
-    const [state, , now, ...cells] = link.children;
-    state.className = `state ${statusClass(item)}`;
-    setText(state, statusText(item));
-    setText(now, nowText(item));
+    row.item = item;
+    const { cells: { state, now, ...cells }, cancel } = row;
+    state.className = `state ${stateClass(item)}`;
+    setText(state, stateText(item));
+    setText(now, nowText(item, row.open));
     const { turns, time, cost, age } = facts(item);
     const begun = elapsed(item) !== null;
-    [begun ? turns : "", time, begun ? cost : "", age].forEach((text, at) => setText(cells[at], text));
-    const cancel = row.querySelector(".row-line > .cancel");
+    for (const [name, text] of Object.entries({ turns: begun ? turns : "", time, cost: begun ? cost : "", age })) {
+      setText(cells[name], text);
+    }
     cancel.hidden = isFinished(item) || Boolean(item.asked) || (scopes !== null && !scopes.includes("submit"));
   }
 
@@ -250,10 +263,17 @@ export class Fleet {
     const chip = (name, text) => h("a", {
       class: "chip", href: fleetAddress({ ...this.#filters, status: name }), "aria-current": name === status && "true",
     }, text);
-    const all = this.#counts && STATUSES.reduce((sum, each) => sum + this.#counts[each], 0);
+    const counts = { ...this.#counts, asking: 0 };
+    for (const item of this.#known.all) {
+      if (stateOf(item) !== "asking") continue;
+      counts[item.status] -= 1;
+      counts.asking += 1;
+    }
+    const all = this.#counts && STATES.reduce((sum, each) => sum + counts[each], 0);
     const amount = (value) => (this.#counts ? ` ${number(value)}` : "");
-    const shown = STATUSES.filter((each) => !this.#counts || this.#counts[each] || each === status);
-    const chips = [["", `All${amount(all)}`], ...shown.map((each) => [each, `${each}${amount(this.#counts?.[each])}`])];
+    const shown = STATES.filter((each) => !this.#counts || counts[each] || each === status);
+    const chips = [["", `All${amount(all)}`],
+      ...shown.map((each) => [each, `${inWords(each)}${amount(counts[each])}`])];
     const set = ["label", "session"].filter((name) => this.#filters[name]).map((name) =>
       [{ ...this.#filters, [name]: "" }, `${name} ${this.#filters[name]}`]);
     const key = JSON.stringify([chips, set, this.#filters]);
@@ -266,21 +286,4 @@ export class Fleet {
         cut(text, 60), " ✕")));
     nav.children[focused]?.focus();
   }
-}
-
-/** One line: what it does, and why; of a finished one what came of it. */
-function nowText(item) {
-  if (item.asked) return item.asked;
-  if (item.result) return outcomeText(item.result);
-  if (item.waitsFor?.length) return `waits for ${count(item.waitsFor.length, "delegation")}`;
-  const asks = item.pendingPermissions?.length ? "asks for permission" : null;
-  const now = item.now ?? asks ?? item.progress.lastStep ?? item.progress.lastTool ?? "";
-  return [now, item.intent].filter(Boolean).map((each) => inShort(each, 140)).join(" — ");
-}
-
-/** Facts before words: what the checks showed, what was denied, then the summary. */
-function outcomeText({ verification: { verdict }, deniedCallCount, summary, errors }) {
-  const denied = deniedCallCount > 0 && `${count(deniedCallCount, "call")} denied`;
-  const facts = [verdict !== "unverified" && verdict, denied];
-  return [...facts, summary || errors.at(-1)].filter(Boolean).map((each) => inShort(each, 200)).join(" — ");
 }

@@ -24,7 +24,7 @@ function workerRow({ name, draining, model, running, concurrency, sandbox, usage
     h("td", {}, age(Date.parse(startedAt), Date.now())));
 }
 
-const tile = (term, value, more) =>
+const tile = (term, value, more = null) =>
   h("div", { class: "tile" }, h("dt", {}, term), h("dd", {}, h("strong", {}, value), more && h("span", {}, more)));
 
 export class Load {
@@ -49,10 +49,10 @@ export class Load {
     const slots = workers.reduce((sum, worker) => sum + (worker.draining ? worker.running : worker.concurrency), 0);
     const { usage, unpriced } = total;
     byId("load").replaceChildren(
-      tile("Workers", number(workers.length),
-        slots ? gauge(running / slots, `${running} of ${slots} places taken`) : "none is alive"),
-      tile("Working", number(running), slots ? ` of ${number(slots)} places` : ""),
-      tile("In the queue", number(counts.queued), ""),
+      tile("Workers", number(workers.length), !slots && "none is alive"),
+      tile("Working", number(running),
+        slots > 0 && [` of ${number(slots)} places `, gauge(running / slots, `${running} of ${slots} places taken`)]),
+      tile("In the queue", number(counts.queued)),
       tile("Cost today", money(usage.costUsd),
         [` ${compact(tokensIn(usage))} tokens`, unpriced && `, ${count(unpriced, "price")} unknown`]
           .filter(Boolean).join("")));

@@ -1,13 +1,13 @@
 // Puts the page together: signing in, refreshing, the keyboard, and which view the address names.
 
-import { get, hasToken, setToken, takeTokenFromAddress } from "./api.js";
+import { coalesced, get, hasToken, setToken, takeTokenFromAddress } from "./api.js";
 import { Delegations, isId } from "./delegations.js";
 import { announce, byId, setText } from "./dom.js";
 import { Fleet, fleetAddress } from "./fleet.js";
 import { handleKeys } from "./keyboard.js";
 import { Load } from "./load.js";
 import { Requests } from "./requests.js";
-import { mount } from "./run.js";
+import { RunView } from "./run.js";
 import { EventStream } from "./stream.js";
 import { TaskForm } from "./task.js";
 import { visible } from "./text.js";
@@ -25,8 +25,8 @@ const fleet = new Fleet(known, (filters) => {
 });
 const load = new Load((counts) => fleet.setCounts(counts));
 let form = null;
-/** What the run's view returned, and the id it shows. */
-let unmount = null;
+/** The view of one delegation, and the id it shows. */
+let run = null;
 let shownRun = null;
 let fleetScroll = 0;
 let stream = null;
@@ -34,36 +34,25 @@ let live = false;
 let signedIn = false;
 let lastCheck = 0;
 
-/** One call at a time; those that come meanwhile are one more, at the earliest `spacing` ms after the last. */
-function coalesced(work, spacing) {
-  let running = false;
-  let again = false;
-  return async function request() {
-    if (running) {
-      again = true;
-      return;
-    }
-    running = true;
-    try {
-      if (signedIn) await work();
-    } catch (error) {
-      failed(error);
-    }
-    await new Promise((resolve) => setTimeout(resolve, spacing));
-    running = false;
-    if (again) {
-      again = false;
-      request();
-    }
-  };
-}
-
-const refreshRequests = coalesced(async () => {
+const whileSignedIn = (work) => async () => {
+  if (!signedIn) return;
+  try {
+    await work();
+  } catch (error) {
+    failed(error);
+  }
+};
+const refreshRequests = coalesced(whileSignedIn(async () => {
   await requests.refresh();
   connected(true);
-}, 100);
-const refreshFleet = coalesced(() => fleet.refresh(), LIST_MS);
-const refreshLoad = coalesced(() => load.refresh(), LOAD_MS);
+}), 100);
+const refreshFleet = coalesced(whileSignedIn(() => fleet.refresh()), LIST_MS);
+const refreshLoad = coalesced(whileSignedIn(() => load.refresh()), LOAD_MS);
+/** An event reaches all pages at once: their questions about it come one after the other. */
+const refreshLoadLater = coalesced(async () => {
+  await new Promise((resolve) => setTimeout(resolve, Math.random() * LOAD_MS));
+  if (!byId("fleet").hidden) refreshLoad();
+}, 0);
 
 function refresh() {
   lastCheck = Date.now();
@@ -95,7 +84,7 @@ function listen() {
     onEvent: (event) => {
       if (requests.hear(event)) refreshRequests();
       fleet.hear(event);
-      if (/^run_(queued|started|finished)$/u.test(event.type)) refreshLoad();
+      if (/^run_(queued|started|finished)$/u.test(event.type)) refreshLoadLater();
     },
     onRefused: failed,
   });
@@ -105,7 +94,7 @@ function stopListening() {
   stream?.close();
   stream = null;
   live = false;
-  unmount?.pause?.();
+  run?.pause();
 }
 
 function askForToken(problem) {
@@ -145,6 +134,7 @@ async function signIn() {
 
 /** What the views may do with the page; the view of one delegation also has the `params` behind its id. */
 const context = {
+  known,
   navigate: (hash) => {
     location.hash = hash;
   },
@@ -195,11 +185,10 @@ function showForm() {
 
 function showRun(id, params) {
   if (id === null || id !== shownRun) {
-    unmount?.();
-    unmount = null;
-    byId("run").replaceChildren();
+    run?.close();
+    run = null;
   }
-  if (id === null || unmount) return;
+  if (id === null || run) return;
   shownRun = id;
   const setParams = (changes) => {
     const now = addressed().params;
@@ -210,7 +199,7 @@ function showRun(id, params) {
     history.replaceState(null, "", `#${id}${now.size ? `?${now}` : ""}`);
   };
   window.scrollTo(0, 0);
-  unmount = mount(byId("run"), id, { ...context, params, setParams });
+  run = new RunView(byId("run"), id, { ...context, params, setParams });
 }
 
 function tick() {
@@ -227,7 +216,7 @@ function visibilityChanged() {
     stopListening();
   } else {
     listen();
-    unmount?.resume?.();
+    run?.resume();
     refresh();
   }
 }

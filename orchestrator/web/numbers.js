@@ -41,9 +41,10 @@ export function duration(ms) {
   return rest ? `${first} ${UNITS[smaller[0]].format(rest)}` : first;
 }
 
-/** `10m ago`, for a time before `now`; both are milliseconds. */
+/** `10m ago`, for a time before `now`, both in milliseconds; `now` within the first minute. */
 export function age(time, now) {
-  const seconds = Math.max(0, (now - time) / 1000);
-  const [name, size] = SIZES.find(([, each]) => seconds >= each) ?? ["second", 1];
+  const seconds = (now - time) / 1000;
+  if (seconds < 60) return RELATIVE.format(0, "second");
+  const [name, size] = SIZES.find(([, each]) => seconds >= each);
   return RELATIVE.format(-Math.floor(seconds / size), name);
 }

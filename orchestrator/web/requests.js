@@ -13,7 +13,7 @@ const NOTICE_MS = 60_000;
 const MOST_NOTICES = 5;
 
 /** An element that refers to a delegation; it is a link only if it is an id. */
-export function delegationLink(id) {
+function delegationLink(id) {
   const known = isId(id);
   return h(known ? "a" : "span", { ...(known && { href: `#${id}` }), class: "id", title: visible(id) }, shortId(id));
 }
@@ -55,13 +55,13 @@ export class Requests {
     this.#show((await get("v1/permissions")).items);
   }
 
-  /** Takes an event of any delegation. Returns whether it concerns permissions. */
-  hear(event) {
-    if (event.type === "permission_answered") {
-      const card = this.#cards.get(event.permissionId);
-      if (card) this.#report(card.request, event.outcome, event.by, event.reason);
-    }
-    return event.type.startsWith("permission_") || event.type === "run_finished";
+  /** Takes an event of any delegation. Returns whether the service is to be asked for what waits now. */
+  hear({ type, permissionId, delegationId, outcome, by, reason }) {
+    const card = this.#cards.get(permissionId);
+    if (type === "permission_answered" && card) this.#report(card.request, outcome, by, reason);
+    // An event of a child comes once more from each run above it.
+    return type === "permission_requested" ? !card : type === "permission_answered" ? Boolean(card) :
+      type === "run_finished" && [...this.#cards.values()].some(({ request }) => request.path.includes(delegationId));
   }
 
   /** Updates the countdowns. Returns whether a request has expired. */

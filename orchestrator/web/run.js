@@ -1,10 +1,11 @@
 // One delegation: live and past on one page, with its tree, its result, its transcript, and what can be done about it.
 
-import { actionsFor } from "./actions.js";
-import { get, open, serviceNow } from "./api.js";
-import { h, setText } from "./dom.js";
+import { Actions } from "./actions.js";
+import { get, serviceNow } from "./api.js";
+import { isFinished, titleOf } from "./delegations.js";
+import { h, refill, setText } from "./dom.js";
 import { duration, money } from "./numbers.js";
-import { spanOf } from "./run/bars.js";
+import { ahead, spanOf } from "./run/bars.js";
 import { Children } from "./run/children.js";
 import { fileOf } from "./run/download.js";
 import { button, div, save, text } from "./run/elements.js";
@@ -17,24 +18,14 @@ import { Timeline } from "./run/timeline.js";
 import { Tree, treeOf } from "./run/tree.js";
 import { whyChanged, whyChecked, whyEnded } from "./run/why.js";
 import { EventStream } from "./stream.js";
-import { cut, visible } from "./text.js";
+import { visible } from "./text.js";
 
-const DRAW_MS = 400;
+const DRAW_MS = 500;
 const TICK_MS = 1000;
 const TABS = { timeline: "Timeline", transcript: "Transcript", usage: "Usage", request: "Request" };
 
-const textOf = (path) => open(path).then((answer) => answer.text(), (error) => `# ${error.message}`);
-
-/**
- * Draws a delegation into an element. Returns what removes it again, with the methods `pause` (no connections) and
- * `resume`. The context is that of tokens.css.
- */
-export function mount(root, id, context) {
-  const view = new RunView(root, id, context);
-  return Object.assign(() => view.close(), { pause: () => view.pause(), resume: () => view.resume() });
-}
-
-class RunView {
+/** Draws a delegation into an element, until `close`; between `pause` and `resume` without connections. */
+export class RunView {
   #id;
   #context;
   #delegation = null;
@@ -62,7 +53,8 @@ class RunView {
     this.#tab = Object.keys(TABS).find((name) => name === context.params.get("tab")) ?? "timeline";
     this.#children = new Children(id, () => this.#replayed());
     this.#timeline = new Timeline({
-      onSelect: (node) => this.#inspect(node), onEnter: (node) => this.#enter(node), onEscape: () => this.#leave(),
+      onSelect: (node) => this.#inspect(node), onEscape: () => this.#leave(),
+      onEnter: ({ kind, key }) => (kind === "child" ? context.navigate(`#${key}`) : this.#inspector.title.focus()),
       onOpen: (node) => this.#children.open(node.delegation.id),
       below: (node) => this.#children.below(node.delegation.id, this.#until),
     });
@@ -100,7 +92,7 @@ class RunView {
       onEvent: (event) => this.#hear(event),
       onRefused: (error) => setText(this.#parts.problem, visible(error.message)),
     });
-    this.#clock = setInterval(() => this.#draw(), TICK_MS);
+    this.#clock = setInterval(() => this.#drawSoon(), TICK_MS);
   }
 
   async #refresh() {
@@ -137,15 +129,23 @@ class RunView {
 
   #fill(delegation) {
     this.#delegation = delegation;
-    const { title, links, meta, numbers, problem, act } = this.#parts;
+    const { title, links, problem, act } = this.#parts;
     setText(problem, "");
-    setText(title, cut(delegation.request.task.trim().split("\n")[0], 160));
+    setText(title, titleOf(delegation));
     links.replaceChildren(...crumbs(delegation));
-    meta.replaceChildren(...metaOf(delegation));
-    numbers.replaceChildren(numbersOf(delegation));
-    if (!this.#actions) act.append(this.#actions = actionsFor(delegation, this.#context));
-    this.#actions.update(delegation);
+    this.#actions ??= new Actions(act, delegation, this.#context);
     this.#draw();
+  }
+
+  /** Until the end, the events of the fleet say how far it is, so that no page asks the service for that. */
+  #drawHead() {
+    const asked = this.#delegation;
+    if (!asked) return;
+    const known = !isFinished(asked) && this.#context.known.get(this.#id);
+    const now = known ? { ...asked, ...known, request: asked.request } : asked;
+    refill(this.#parts.meta, metaOf(now));
+    refill(this.#parts.numbers, [numbersOf(now)]);
+    this.#actions.update(now);
   }
 
   /** Returns whether it was the last event. */
@@ -154,15 +154,23 @@ class RunView {
     if (event.seq) this.#events.push(event);
     const finished = event.type === "run_finished";
     if (finished) clearInterval(this.#clock);
-    if (/^(run_|waiting|resumed_waiting|turn_started)/u.test(event.type)) this.#refresh();
+    if (finished) this.#refresh();
     if (finished || event.type === "run_queued" || event.step?.type === "delegate") this.#children.find();
-    this.#drawing ||= setTimeout(() => this.#draw(), DRAW_MS);
+    this.#drawSoon();
     return finished;
+  }
+
+  #drawSoon() {
+    this.#drawing ||= setTimeout(() => this.#draw(), DRAW_MS);
   }
 
   /** The time to which a replay has come, or null. */
   get #until() {
     return this.#replay.position === null ? null : this.#tree.last;
+  }
+
+  get #now() {
+    return this.#live.result ? this.#live.last : Math.max(serviceNow(), this.#live.last);
   }
 
   #replayed() {
@@ -172,17 +180,15 @@ class RunView {
     this.#draw();
   }
 
-  get #now() {
-    return this.#live.result ? this.#live.last : Math.max(serviceNow(), this.#live.last);
-  }
-
   #draw() {
     clearTimeout(this.#drawing);
     this.#drawing = 0;
-    if (this.#closed || this.#live.start === null) return;
+    if (this.#closed) return;
+    this.#drawHead();
+    if (this.#live.start === null) return;
     const now = this.#until ?? this.#now;
     this.#replay.update(this.#events, this.#tree.last);
-    this.#timeline.update(this.#tree, now, spanOf(this.#live, this.#now), this.#until);
+    this.#timeline.update(this.#tree, now, spanOf(this.#live, ahead(this.#live, this.#now)), this.#until);
     const node = this.#inspector.node && this.#timeline.nodeOf(this.#inspector.node.key);
     if (node) this.#inspector.show(node, now);
     this.#drawSide();
@@ -219,11 +225,6 @@ class RunView {
     this.#parts.view.classList.add("inspects");
     this.#inspector.show(node, this.#until ?? this.#now);
     this.#timeline.redraw();
-  }
-
-  #enter(node) {
-    if (node.kind === "child") this.#context.navigate(`#${node.delegation.id}`);
-    else this.#inspector.title.focus();
   }
 
   #goTo(key) {
@@ -268,12 +269,13 @@ class RunView {
   }
 
   #tabKey(event) {
-    const names = Object.keys(TABS);
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by) return;
     event.preventDefault();
-    this.#choose(names[(names.indexOf(this.#tab) + by + names.length) % names.length]);
-    this.#parts.tabs.find(({ tabIndex }) => tabIndex === 0).focus();
+    const names = Object.keys(TABS);
+    const at = (names.indexOf(this.#tab) + by + names.length) % names.length;
+    this.#choose(names[at]);
+    this.#parts.tabs[at].focus();
   }
 
   /** j and k walk through the tree from anywhere. */
@@ -291,9 +293,8 @@ class RunView {
     await this.#children.openAll();
     const { title, meta, numbers, now } = this.#parts;
     const below = (node) => this.#children.below(node.delegation.id, null);
-    const patch = this.#live.result?.fileChanges.length ? await textOf(`v1/delegations/${this.#id}/patch`) : "";
-    const whole = { parts: [title, meta, numbers, now], patch, tree: this.#live, now: this.#now, below };
-    save(await fileOf(title.textContent, whole), `${this.#id}.html`);
+    const whole = { parts: [title, meta, numbers, now], tree: this.#live, now: this.#now, below };
+    save(await fileOf(this.#id, title.textContent, whole), `${this.#id}.html`);
     pressed.disabled = false;
   }
 }

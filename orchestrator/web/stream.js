@@ -5,18 +5,21 @@ import { ApiError, open, parseJson } from "./api.js";
 const FIRST_WAIT = 300;
 const LONGEST_WAIT = 5000;
 const SILENCE = 45_000; // the service sends a comment every 15 s
+const PAUSE = 200; // so that the browser is not woken by each of many events
+const LARGE = 16_384;
 const FINAL = [401, 403, 404, 422];
 
 /** Yields the frames of a stream: `{id, data}`. */
 async function* frames(body, heard) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
   let rest = "";
   let frame = { id: "", data: [] };
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return; // a frame without its empty line is not complete
     heard();
-    const lines = (rest + value).split("\n");
+    const lines = (rest + decoder.decode(value, { stream: true })).split("\n");
     rest = lines.pop();
     for (const line of lines) {
       if (line === "") {
@@ -25,6 +28,7 @@ async function* frames(body, heard) {
       } else if (line.startsWith("id: ")) frame.id = line.slice(4);
       else if (line.startsWith("data: ")) frame.data.push(line.slice(6));
     }
+    if (value.length < LARGE) await new Promise((resolve) => setTimeout(resolve, PAUSE));
   }
 }
 

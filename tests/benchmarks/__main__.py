@@ -27,6 +27,7 @@ NUMBERS = (
     "listing",
     "metrics",
     "notifying",
+    "page",
     "verification",
     "snapshots",
     "latency",

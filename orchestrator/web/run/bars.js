@@ -16,6 +16,13 @@ export function spanOf(tree, now) {
   return { from: Math.max(tree.start, tree.begun - work * QUEUE_PART), to: until };
 }
 
+/** The time up to which a run is drawn that goes on: somewhat later, so that its bars move only now and then. */
+export function ahead(tree, now) {
+  const from = tree.begun ?? tree.start;
+  const step = 2 ** Math.floor(Math.log2(Math.max(now - from, 4000) / 8));
+  return from + (Math.floor((now - from) / step) + 1) * step;
+}
+
 /** `{left, width}` in percent; `open`: it goes on; `cut`: it began before the span. */
 export function barOf(node, { from, to }, now) {
   const place = (at) => Math.min(100, Math.max(0, ((at - from) / (to - from)) * 100));

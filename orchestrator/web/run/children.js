@@ -1,9 +1,10 @@
 // The child delegations of one that is shown: which there are, and the trees of those that were opened.
 
-import { get } from "../api.js";
+import { coalesced, get } from "../api.js";
 import { Tree, treeOf } from "./tree.js";
 
 const POLL_MS = 2000;
+const FIND_MS = 1000;
 
 export class Children {
   all = [];
@@ -22,14 +23,14 @@ export class Children {
     this.#closed = true;
   }
 
-  async find() {
+  find = coalesced(async () => {
     try {
       this.all = (await get(`v1/delegations?parent=${this.#id}&limit=500`)).items.reverse();
     } catch {
       return; // the next event of a child asks again
     }
     if (!this.#closed) this.#onChange();
-  }
+  }, FIND_MS);
 
   /** Loads the events of a child, and those to come: by questions, as a browser has few connections to a service. */
   async open(id) {

@@ -1,6 +1,7 @@
 // One HTML file with all of a delegation, to be read anywhere and at any time. It has no script, and its policy permits
 // none, so it is safe whatever a model wrote: every text is a text node, which the browser itself writes as markup.
 
+import { open } from "../api.js";
 import { diffView, folded } from "../details.js";
 import { h } from "../dom.js";
 import { cut } from "../text.js";
@@ -30,7 +31,9 @@ async function treeView(nodes, span, now, below) {
 }
 
 /** The file as a Blob. `parts` are the elements of the page that are to be above the tree. */
-export async function fileOf(title, { parts, patch, tree, now, below }) {
+export async function fileOf(id, title, { parts, tree, now, below }) {
+  const patch = tree.result?.fileChanges.length ? await open(`v1/delegations/${id}/patch`)
+    .then((answer) => answer.text(), (error) => `# ${error.message}`) : "";
   const file = document.implementation.createHTMLDocument(cut(title, 200));
   const span = spanOf(tree, now);
   const policy = h("meta", { "http-equiv": "Content-Security-Policy", content: POLICY });

@@ -1,10 +1,12 @@
 // The head of a delegation's view: where it stands, and its numbers; and beside the tree what the model does now.
 
-import { STATUSES } from "../delegations.js";
+import { elapsed, inWords, stateClass, stateOf } from "../delegations.js";
 import { h } from "../dom.js";
 import { compact, duration, money, number, tokensIn } from "../numbers.js";
 import { clock, cut, percent, visible } from "../text.js";
 import { facts, prose, span, text } from "./elements.js";
+
+const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
 export function crumbs({ request: { parentId } }) {
   const fleet = h("a", { href: "#" }, "Fleet");
@@ -13,20 +15,21 @@ export function crumbs({ request: { parentId } }) {
 
 export function metaOf(delegation) {
   const { request, worker, id, createdAt } = delegation;
-  const status = delegation.paused ? "paused" : delegation.status;
   const labels = Object.entries(request.labels).map((pair) => pair.join("="));
-  const submitted = new Date(createdAt).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const submitted = DATE.format(Date.parse(createdAt));
   const rest = [id, request.agent, request.model, worker, ...labels, submitted].filter(Boolean);
-  const badge = span(`badge ${STATUSES.includes(status) ? status : ""}`, visible(status));
+  const badge = span(`badge ${stateClass(delegation)}`, delegation.paused ? "paused" : inWords(stateOf(delegation)));
   return [badge, ...rest.map((each) => span("faint", cut(each, 80)))];
 }
 
 /** What it has taken: until the end the record has no tokens. */
-export function numbersOf({ result, progress, attempt }) {
+export function numbersOf(delegation) {
+  const { result, progress, attempt } = delegation;
   const { usage } = result ?? {};
+  const time = elapsed(delegation);
   const failed = result?.failedCallCount ? `, ${number(result.failedCallCount)} failed` : "";
   return facts([
-    ["Work", duration(result?.executionTimeMs ?? progress.elapsedMs)],
+    ["Time", time !== null && duration(time)],
     ["Turns", number(result?.turnCount ?? progress.turn)],
     ["Calls", `${number(result?.toolCallCount ?? progress.toolCalls)}${failed}`],
     ["Tokens", usage && compact(tokensIn(usage))], ["Cached", usage?.cachedShare && percent(usage.cachedShare)],

@@ -1,6 +1,6 @@
 // What one node of the tree is about: a call with its arguments, output and diff; a turn; a wait with its reason.
 
-import { block, diffView, folded } from "../details.js";
+import { block, diffView, folded, isEmpty } from "../details.js";
 import { h } from "../dom.js";
 import { duration, money, number } from "../numbers.js";
 import { answerWords, clock, count, cut, shortId, visible, visibleBlock, visibleJson } from "../text.js";
@@ -10,7 +10,6 @@ const OUTCOMES = { good: "succeeded", bad: "failed", warn: "denied", live: "runn
 const BADGES = { ...OUTCOMES, warn: "waiting" };
 
 const link = (id, words = shortId(id)) => h("a", { href: `#${id}` }, words);
-const isEmpty = (value) => !value || Object.keys(value).length === 0;
 const titled = (title, content) => [h("h4", {}, title), block(title, content)];
 
 function argumentsOf({ arguments: given }) {

@@ -9,6 +9,7 @@ import { rowsOf } from "./tree.js";
 
 const SPARE_ROWS = 6;
 const LONGEST = 300;
+const OWN_SCROLL_MS = 50; // in which the event of a scroll by this program comes
 const DENSITIES = { compact: "Compact", normal: "Normal", detailed: "Detailed" };
 const COLOURS = { outcome: "Outcome", cost: "Cost" };
 const KINDS = { turn: "◆", wait: "‖", retry: "↻", check: "☑", note: "·", child: "⇢" };
@@ -39,6 +40,10 @@ export function rowParts(name = "div") {
 /** A bar; within that of a turn lies the time in which the model replied. */
 function fillBar(bar, node, span, now, heat) {
   const { left, width, open, cut: isCut } = barOf(node, span, now);
+  const replied = node.reply ? barOf({ start: node.start, end: node.reply.at }, span, now).width : width;
+  const key = [node.kind, node.state, left, width, open, isCut, heat, replied].join();
+  if (bar.shown === key) return; // a style that is set again is drawn again
+  bar.shown = key;
   bar.className = `bar ${node.kind} ${node.state}`;
   for (const [name, is] of Object.entries({ open, cut: isCut, heat: heat !== null })) bar.classList.toggle(name, is);
   bar.style.left = `${left}%`;
@@ -46,12 +51,12 @@ function fillBar(bar, node, span, now, heat) {
   if (heat !== null) bar.style.setProperty("--heat", `${Math.round(heat * 100)}%`);
   if (node.kind !== "turn") return;
   if (!bar.hasChildNodes()) bar.append(cell("model"));
-  const replied = node.reply ? barOf({ start: node.start, end: node.reply.at }, span, now).width : width;
   bar.firstElementChild.style.width = `${width > 0 ? (replied / width) * 100 : 100}%`;
 }
 
 export function fillRow(row, node, span, now, heat = null) {
-  row.element.className = `tree-row ${node.kind} ${node.state}`;
+  const style = `tree-row ${node.kind} ${node.state}`;
+  if (row.element.className !== style) row.element.className = style;
   setText(row.sign, signOf(node));
   setText(row.unseen, WORDS[node.state] ?? "");
   setText(row.time, node.kind === "note" ? "" : duration((node.end ?? now) - node.start));
@@ -87,7 +92,12 @@ export class Timeline {
   #line = cell("line");
   #head = h("div", { class: "playhead", hidden: true }, cell(""), cell("lane", this.#line));
   #lane = h("div", { class: "tree-rows", role: "presentation" }, this.#head);
-  #size = new ResizeObserver(() => requestAnimationFrame(() => this.#draw()));
+  #size = new ResizeObserver(() => requestAnimationFrame(() => this.#measured()));
+  /** Of a row and of what is seen, in pixels: read only when they change, as each reading lays the page out. */
+  #height = 32;
+  #seen = 0;
+  #top = 0;
+  #scrolledAt = 0;
   #follows = true;
 
   /** `onSelect(node)`, `onEnter(node)`, `onEscape()`; `onOpen(node)` of a child, whose nodes `below(node)` returns. */
@@ -100,7 +110,7 @@ export class Timeline {
     this.tools = div("tools",
       choice("Density", DENSITIES, "normal", (name) => {
         this.scroller.className = `tree ${name}`;
-        this.#draw();
+        this.#measured();
       }),
       choice("Colour", COLOURS, "outcome", (name) => {
         this.#colour = name;
@@ -116,17 +126,34 @@ export class Timeline {
 
   /** Takes a tree, the time that it is, the span that is drawn, and where a replay stands, or null. */
   update(tree, now, span, until = null) {
+    const moved = this.#span?.from !== span.from || this.#span.to !== span.to;
     [this.#tree, this.#now, this.#span, this.#until] = [tree, now, span, until];
-    this.#axis.lastElementChild.replaceChildren(...axis(span));
+    if (moved) this.#axis.lastElementChild.replaceChildren(...axis(span));
     this.redraw();
-    if (this.#follows && !tree.result) this.scroller.scrollTop = this.scroller.scrollHeight;
   }
 
   /** A run that goes on is followed until the reader scrolls away from its end. */
   #scrolled() {
+    if (performance.now() - this.#scrolledAt < OWN_SCROLL_MS) return;
     const { scrollTop, clientHeight, scrollHeight } = this.scroller;
     this.#follows = scrollTop + clientHeight >= scrollHeight - 2;
+    this.#top = scrollTop;
     this.#draw();
+  }
+
+  #measured() {
+    const { clientHeight, clientWidth, offsetWidth } = this.scroller;
+    this.#seen = clientHeight;
+    this.#height = Number.parseFloat(getComputedStyle(this.scroller).getPropertyValue("--row")) || 32;
+    this.#axis.style.marginRight = `${offsetWidth - clientWidth}px`; // as wide as the bar that scrolls
+    this.#draw();
+  }
+
+  #scroll(top) {
+    if (top === this.#top) return;
+    this.#top = top;
+    this.scroller.scrollTop = top;
+    this.#scrolledAt = performance.now();
   }
 
   /** The same again, where what is open has changed. */
@@ -170,15 +197,9 @@ export class Timeline {
     return this.#rows.findIndex(({ node }) => node.key === this.#active);
   }
 
-  get #height() {
-    return Number.parseFloat(getComputedStyle(this.scroller).getPropertyValue("--row")) || 32;
-  }
-
   #reveal() {
     const top = this.#at * this.#height;
-    const { scrollTop, clientHeight } = this.scroller;
-    if (top < scrollTop) this.scroller.scrollTop = top;
-    else if (top + this.#height > scrollTop + clientHeight) this.scroller.scrollTop = top + this.#height - clientHeight;
+    this.#scroll(Math.min(top, Math.max(this.#top, top + this.#height - this.#seen)));
     this.#draw();
   }
 
@@ -199,10 +220,10 @@ export class Timeline {
     if (!this.#tree) return;
     const height = this.#height;
     this.#lane.style.height = `${this.#rows.length * height}px`;
-    const { scrollTop, clientHeight, clientWidth, offsetWidth } = this.scroller;
-    this.#axis.style.marginRight = `${offsetWidth - clientWidth}px`; // as wide as the bar that scrolls
-    const first = Math.max(0, Math.floor(scrollTop / height) - SPARE_ROWS);
-    const last = Math.ceil((scrollTop + clientHeight) / height) + SPARE_ROWS;
+    const bottom = Math.max(0, this.#rows.length * height - this.#seen);
+    if (this.#follows && !this.#tree.result) this.#scroll(bottom);
+    const first = Math.max(0, Math.floor(this.#top / height) - SPARE_ROWS);
+    const last = Math.ceil((this.#top + this.#seen) / height) + SPARE_ROWS;
     const visible = this.#rows.slice(first, last);
     const heat = this.#colour === "cost" ? heats(this.#rows.map(({ node }) => node)) : null;
     const wanted = new Set(visible.map(({ node }) => node.key));
@@ -216,14 +237,16 @@ export class Timeline {
       const row = this.#rowOf(node.key);
       if (row.element === next) next = next.nextElementSibling;
       else this.#lane.insertBefore(row.element, next);
-      row.element.style.transform = `translateY(${(first + at) * height}px)`;
-      row.element.style.setProperty("--level", level);
+      const place = `translateY(${(first + at) * height}px)`;
+      if (row.element.style.transform !== place) row.element.style.transform = place;
+      if (row.level !== level) row.element.style.setProperty("--level", row.level = level);
       fillRow(row, node, this.#span, this.#now, heat && (heat.get(node.key) ?? 0));
       this.#describe(row, node, level, open);
     }
     this.scroller.setAttribute("aria-activedescendant", wanted.has(this.#active) ? `row-${this.#active}` : "");
     this.#head.hidden = this.#until === null;
-    this.#line.style.left = `${barOf({ start: this.#until, end: this.#until }, this.#span, 0).left}%`;
+    const at = { start: this.#until, end: this.#until };
+    if (this.#until !== null) this.#line.style.left = `${barOf(at, this.#span, 0).left}%`;
   }
 
   #rowOf(key) {

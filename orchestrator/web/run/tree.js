@@ -66,6 +66,8 @@ export class Tree {
     const keyOf = ({ step }) => `${id}:${step.turnIndex}:${step.id.slice(0, LONGEST_CALL_ID)}`;
     const caller = this.steps.find((each) => keyOf(each) === delegation.request.idempotencyKey);
     const siblings = caller?.children ?? this.nodes;
+    const stray = caller ? this.nodes.findIndex(({ key }) => key === delegation.id) : -1; // known before its call
+    if (stray >= 0) siblings.push(Object.assign(this.nodes.splice(stray, 1)[0], { parent: caller }));
     const finished = delegation.finishedAt && Date.parse(delegation.finishedAt);
     const states = { succeeded: "good", failed: "bad", waiting: "warn", running: "live" };
     const node = siblings.find((each) => each.delegation?.id === delegation.id) ??

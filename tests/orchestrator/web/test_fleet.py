@@ -14,7 +14,7 @@ from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_permissions import STEP
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import served
-from tests.orchestrator.web.browsing import Pages, button, delegated
+from tests.orchestrator.web.browsing import Pages, ask, button, delegated
 from tests.orchestrator.web.eventful import family
 from tests.waiting import until
 
@@ -44,8 +44,14 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         inner = page.locator(".row-link", has_text="review a")
         await expect(inner).to_contain_text("$ rm -r build — Now the tests.")
         await expect(inner).to_contain_text("3 turns")
+        ask(service, child, 1, "write a.py")
+        await expect(inner).to_contain_text(re.compile("^. asks you.*asks: write a.py"))
+        await filters.get_by_role("link", name="asks you 1").click()
+        await expect(rows).to_have_text(["review a"])  # its parent waits, too, but not for a person
+        await filters.get_by_role("link", name="All 5").click()
         await button(page, "Children of review it all").click()
         await expect(rows).to_have_text(["review it all", "later", "an old one"])
+        service.requests.clear()
         service.finish(child, summary="Reviewed <b>all</b>.")
         await expect(filters.get_by_role("link", name="succeeded 2")).to_be_visible()
         service.fleet.append(worker_card(name="old@two", draining=True))

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from deputize.shared.delegation import Usage
-from deputize.shared.events import ProgressMade, Replied
+from deputize.shared.events import ProgressMade, Replied, TurnStarted
 from deputize.shared.permission import (
     CommandDetails,
     EditDetails,
@@ -145,7 +145,7 @@ async def test_the_keyboard_is_enough_and_keeps_its_place(pages: Pages) -> None:
         page = await pages.open(url)
         await expect(page.locator("#groups").get_by_role("link", name="the task")).to_be_visible()
         await page.keyboard.press("Tab")
-        await expect(page.get_by_role("link", name="Skip to what waits for an answer")).to_be_focused()
+        await expect(page.get_by_role("link", name="Skip to what needs an answer")).to_be_focused()
         first, second = (ask(service, id, number, f"number {number}") for number in (1, 2))
         await expect(page.locator("#announcements")).to_contain_text("permission")
         await expect(page).to_have_title("(2) deputize")
@@ -219,6 +219,8 @@ async def test_events_go_on_after_the_service_was_restarted(pages: Pages) -> Non
         await expect(page.locator(".tree-row.note .title")).to_contain_text(lines[:3])
         await expect(page.locator(".tree-row.note .title")).to_have_count(3)
         await expect(page.locator("#connection")).to_have_text("Live")
+        service.happen(id, TurnStarted(turn=7))
+        await expect(page.locator(".numbers")).to_contain_text("Turns7")
         service.finish(id, summary="All is done.")
         await expect(page.locator(".summary")).to_have_text("All is done.")
         await expect(page.locator("#run .badge").first).to_have_text("succeeded")

@@ -43,7 +43,7 @@ BEGAN = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 ID = "dlg_01k9zxv3q8h4t7m2n5p6r8s9ta"
 SCRIPT = """
 import { treeOf, rowsOf } from "ROOT/run/tree.js";
-import { barOf, heats, spanOf } from "ROOT/run/bars.js";
+import { ahead, barOf, heats, spanOf } from "ROOT/run/bars.js";
 import { whyEnded, whyChecked, whyChanged } from "ROOT/run/why.js";
 import { costOf, Delegations } from "ROOT/delegations.js";
 import { blocks } from "ROOT/run/markdown.js";
@@ -70,6 +70,14 @@ const READ = {
     for (const each of events) known.take(each);
     return known.all.map(costOf);
   },
+  attached(events, child) {
+    const tree = treeOf(events.slice(0, 1));
+    tree.attach(child, child.parent);
+    for (const each of events.slice(1)) tree.add(each);
+    tree.attach(child, child.parent);
+    return rowsOf(tree.nodes, new Set(), () => []).map(({ node, level }) => `${level} ${node.kind}`);
+  },
+  ahead: (events, times) => times.map((at) => (ahead(treeOf(events), began + at * 1000) - began) / 1000),
   heats: (events) => [...heats(treeOf(events).turns).values()],
   ended: (events) => whyEnded(treeOf(events), say).map(({ text }) => text),
   checked: (events, index) => whyChecked(treeOf(events), index).map(({ text }) => text),
@@ -185,6 +193,22 @@ def test_events_become_a_tree_of_turns_steps_waits_and_retries() -> None:
     assert bars[:2] == ["0+17 cut", "17+25"]
     assert (bars[6], bars[10]) == ("42+58 open", "92+8 open")
     assert heats == [0.5, 1]
+
+
+def test_the_axis_of_a_run_that_goes_on_moves_only_now_and_then() -> None:
+    times = [100, 100.1, 104, 141, 142, 146]
+    (ends,) = asked(("ahead", events(*LINE), times))
+    assert all(end > time for time, end in zip(times, ends, strict=True))
+    assert (ends[0], ends[3]) == (ends[1], ends[4])
+    assert ends[-1] < 150
+
+
+def test_a_child_that_was_known_before_its_call_is_below_it() -> None:
+    request = {"task": "help", "idempotencyKey": f"{ID}:1:a"}
+    child = {"id": "dlg_c", "parent": ID, "createdAt": BEGAN.isoformat(), "status": "running", "request": request}
+    happened = events((0, TurnStarted(turn=1)), (1, StepStarted(step=call("a", 1, 1))))
+    (rows,) = asked(("attached", happened, child | {"progress": {"costUsd": 0}}))
+    assert rows == ["0 turn", "1 step", "2 child"]
 
 
 def test_calls_of_two_turns_are_two_steps_though_an_endpoint_gives_them_one_id() -> None:
