@@ -105,6 +105,7 @@ const NOTHING = { turn: 0, toolCalls: 0, lastTool: null, lastStep: null, elapsed
 
 export class Delegations {
   #items = new Map();
+  #heard = new Set();
 
   get(id) {
     return this.#items.get(id);
@@ -114,19 +115,29 @@ export class Delegations {
     return [...this.#items.values()];
   }
 
-  /** Takes lists of the service instead of what was known; what is known from events alone stays. */
-  load(items) {
+  /**
+   * Takes the lists that `ask` gets from the service instead of what was known; what is known from events alone stays.
+   * So does a delegation of which an event came meanwhile: the lists may have been made before that.
+   */
+  async load(ask) {
+    this.#heard.clear();
+    const listed = new Map((await ask()).map((item) => [item.id, item]));
+    for (const id of this.#heard) listed.set(id, this.#items.get(id));
+    this.#replace([...listed.values()]);
+  }
+
+  /** Takes a delegation that an action returned. */
+  set(delegation) {
+    this.#replace([...this.all.filter(({ id }) => id !== delegation.id), delegation]);
+  }
+
+  #replace(items) {
     const before = this.#items;
     this.#items = new Map();
     for (const item of items.toSorted((a, b) => (a.id < b.id ? 1 : -1))) {
       const { intent, now, asked } = before.get(item.id) ?? {};
       this.#items.set(item.id, { ...item, intent, now, asked: isFinished(item) ? null : asked });
     }
-  }
-
-  /** Takes a delegation that an action returned. */
-  set(delegation) {
-    this.load([...this.all.filter(({ id }) => id !== delegation.id), delegation]);
   }
 
   /** Notes what was asked of a delegation, until an event or a list corrects it. */
@@ -141,6 +152,7 @@ export class Delegations {
     if (type === "run_queued" && !this.#items.has(id)) {
       const request = { ...event.request, context: "" }; // it may be long, and no row shows it
       const item = { id, status: "queued", createdAt: at, request, progress: NOTHING, result: null };
+      this.#heard.add(id);
       this.set({ waitsFor: [], pendingPermissions: [], effectiveLimits: event.request.limits, ...item });
       return true;
     }
@@ -148,6 +160,7 @@ export class Delegations {
     if (!item || !CHANGES[type] || isFinished(item)) return null;
     const changed = { ...item, ...CHANGES[type](item, event) };
     this.#items.set(id, changed);
+    this.#heard.add(id);
     return stateOf(changed) !== stateOf(item);
   }
 

@@ -77,10 +77,11 @@ export class Fleet {
     // Those that are not finished are needed whatever is shown: they may become it.
     const open = ["running", "waiting", "queued"].map((each) => list({ status: each, limit: MOST }));
     const asked = status === "asking" ? "waiting" : status;
-    const pages = await Promise.all([list({ limit: this.#limit, ...(asked && { status: asked }) }), ...open]);
-    const items = new Map(pages.flatMap((page) => page.items).map((item) => [item.id, item]));
-    this.#known.load([...items.values()]);
-    byId("delegations-more").hidden = pages[0].nextCursor === null || this.#limit >= MOST;
+    await this.#known.load(async () => {
+      const pages = await Promise.all([list({ limit: this.#limit, ...(asked && { status: asked }) }), ...open]);
+      byId("delegations-more").hidden = pages[0].nextCursor === null || this.#limit >= MOST;
+      return pages.flatMap((page) => page.items);
+    });
     this.show();
   }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from deputize.shared.delegation import Delegation, Step, StepStatus
+from deputize.shared.delegation import Delegation, Status, Step, StepStatus
 from deputize.shared.errors import Conflict, NotFound
 from deputize.shared.events import PermissionRequested
 from deputize.shared.permission import (
@@ -57,7 +57,8 @@ class FakePermissions(FakeAuditLog):
     def with_pending(self, run: Delegation) -> Delegation:
         waiting = sorted(id for id in self.requests if id not in self.given_answers)
         mine = [id for id in waiting if run.id in self.requests[id].path]
-        return run.model_copy(update={"pending_permissions": mine})
+        asks = any(self.requests[id].path[-1] == run.id for id in mine) and run.status is Status.RUNNING
+        return run.model_copy(update={"pending_permissions": mine} | ({"status": Status.WAITING} if asks else {}))
 
 
 def asked(delegation: str, number: int = 0, *above: str, **fields: Any) -> PermissionRequest:

@@ -31,7 +31,7 @@ from deputize.shared.delegation import (
     Usage,
 )
 from deputize.shared.errors import Conflict, InboxFull, KeyReused, NotFound, TooLarge
-from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted
+from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted, TurnStarted
 from deputize.shared.facts import MergeConflict
 from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
@@ -78,6 +78,9 @@ class FakeService(FakePermissions):
     def happen(self, id: str, event: AnyEvent) -> Envelope:
         """Lets a worker have the delegation, if none has it yet, and say this of it."""
         self.begin(id)
+        if isinstance(event, TurnStarted):
+            progress = self.runs[id].progress.model_copy(update={"turn": event.turn})
+            self.runs[id] = self.runs[id].model_copy(update={"progress": progress})
         return self._say(id, event)
 
     def begin(self, id: str) -> None:
@@ -175,7 +178,7 @@ class FakeService(FakePermissions):
         self.check()
         rest = [run for id, run in sorted(self.runs.items(), reverse=True) if cursor is None or id < cursor]
         rest = [run for run in rest if parent is None or run.request.parent_id == parent]
-        runs = [brief(run) for run in rest if matches(run, status=status, session=session, labels=labels or {})]
+        runs = [brief(self.with_pending(run)) for run in rest if matches(run, status=status, session=session, labels=labels or {})]
         return PageOf(items=runs[:limit], next_cursor=runs[limit - 1].id if len(runs) > limit else None)
 
     async def counts(self) -> StatusCounts:

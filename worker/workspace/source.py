@@ -42,7 +42,7 @@ StateCopy = Callable[[Path, int, Callable[[str], bool]], None]
 def open_source(path: str, allowed: Sequence[Path] | None) -> Generator[int]:
     """Opens the source directory. The open directory is checked, not its path, which may change at any time."""
     if not Path(path).is_absolute():
-        raise Invalid.at("/workspace/path", f"{path} is relative, and the worker has another working directory")
+        raise Invalid.at("/workspace/path", f"{path} is not absolute, and the worker has another working directory")
     try:
         fd = os.open(path, _FOLDER)
     except OSError as error:

@@ -75,6 +75,7 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         await expect(rows).to_have_text(["review it all"])
         assert page.url == f"{url}/#?session=s-1"
         await page.get_by_role("link", name="Remove the filter session s-1").click()
+        await expect(rows).to_have_count(4)
         await page.keyboard.press("/")
         await page.keyboard.type("BROKEN")
         await expect(rows).to_have_text(["an old one"])
