@@ -34,6 +34,12 @@ UNTRACED = ("system", "hypothesis")
 and the latter would take twice as long to reach the same lines many times over."""
 
 
+@pytest.fixture(scope="session")
+def is_thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether all of a long table is tried: ``make test`` tries a sample of it, another one at each time."""
+    return "not thorough" not in request.config.option.markexpr
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Keeps the garbage collector away from the tests themselves: they are many, and stay to the end.
 

@@ -1,8 +1,9 @@
-"""Thirty runs that are made to harm their worker, and one that is not: it hardly notices."""
+"""Runs that are made to harm their worker, and one that is not: it hardly notices."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from itertools import cycle, islice
 from pathlib import Path
@@ -14,7 +15,6 @@ from tests.runs.fleet import Fleet, open_fleet
 from tests.system.hostile_requests import hostile, servers
 
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(240), pytest.mark.requirement("P-03")]
-HOSTILE = 30
 PACE = 0.5
 """Seconds that the model takes for each turn of the honest run."""
 
@@ -37,17 +37,18 @@ async def honest(fleet: Fleet, folder: Path) -> float:
     return taken
 
 
-async def test_thirty_hostile_runs_hardly_slow_an_honest_one_down(redis_url: str, tmp_path: Path) -> None:
+async def test_hostile_runs_hardly_slow_an_honest_one_down(redis_url: str, tmp_path: Path, is_thorough: bool) -> None:
     async with open_fleet(redis_url, tmp_path / "home", mcp_config=servers(tmp_path), lease_seconds=15) as fleet:
         worker = await fleet.start()
         alone = await honest(fleet, tmp_path)
-        requests = islice(cycle(hostile(tmp_path)), HOSTILE)
+        kinds = [*hostile(tmp_path)]
+        requests = [*islice(cycle(kinds), 30)] if is_thorough else random.sample(kinds, 12)
         ids = await asyncio.gather(*(fleet.hand_over(**request) for request in requests))
         beside = [await honest(fleet, tmp_path) for _ in range(2)]
         # Of a machine without a free processor each of the commands that compute has as much as ours.
         assert min(beside) <= 3 * alone + 2, (alone, beside)
         views = [await fleet.service.get(id) for id in ids]
-        assert sum(each.status == "running" for each in views) > HOSTILE / 2
+        assert sum(each.status == "running" for each in views) > len(requests) / 2
         await asyncio.gather(*(fleet.service.cancel(id) for id in ids))
         ended = [await fleet.result(id, 60) for id in ids]
         assert {each.attempts for each in ended} == {1}

@@ -13,7 +13,6 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from deputize.shared.delegation import Status
-from deputize.shared.runs.keys import BILLS
 from deputize.shared.settings import Settings
 from tests.architecture.sources import ROOT
 from tests.network.certificates import Authority

@@ -12,9 +12,9 @@ from tests.verdict.honest import HONEST
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 EVERY = 3
-"""Of as many honest runs one is tried by ``make test``; the others cost a minute of CPU."""
+"""Of as many honest runs one is tried by ``make test``; the others take a minute of CPU."""
 CASES = [
-    pytest.param(case, id=str(case), marks=[pytest.mark.corpus] * bool(at % EVERY)) for at, case in enumerate(HONEST)
+    pytest.param(case, id=str(case), marks=[pytest.mark.thorough] * bool(at % EVERY)) for at, case in enumerate(HONEST)
 ]
 
 
