@@ -152,8 +152,17 @@ def not_in_patch(delegation: Delegation) -> list[str]:
 async def take_over_or_hint(
     settings: Settings, client: Client, result: ToolAgentResult, into: Path | None = None
 ) -> bool:
-    """Applies the changes to the directory, or prints how to. Returns whether that was refused."""
+    """Applies the changes to the directory, or prints how to. Returns whether that was refused.
+
+    Of a run with checks only a verified result is applied: what is not refuted may be a test that the run changed.
+    """
     delegation, note = await client.get(result.delegation_id), partial(output.line, err=True)
+    verdict, checked = result.verification.verdict, delegation.request.verify and not delegation.request.merges
+    if into and result.success and checked and verdict != "verified":
+        note(f"nothing was applied to {into}: the verdict is {verdict}, and --apply takes over what is verified")
+        for line in _hints(settings, delegation, result, ""):
+            note(line)
+        return True
     if into and result.success and result.file_changes:
         plan = await take_over(client, delegation, into)
         print_plan(settings, plan, delegation, into, note)

@@ -227,8 +227,9 @@ class RunStore:
 
     async def counts(self) -> StatusCounts:
         """Returns how many delegations there are of each status."""
-        records = await fields_of_records(self.redis, await self.redis.zrange(LEASES, 0, -1), "status")
-        found = Counter(status for (status,) in records if status and not Status(status).finished)
+        records = await fields_of_records(self.redis, await self.redis.zrange(LEASES, 0, -1), "status", "paused")
+        found = Counter(status for status, _ in records if status and not Status(status).finished)
+        found["paused"] = sum(status == Status.QUEUED and paused is not None for status, paused in records)
         for key, status in ((filed_key(status), status.value) for status in Status if status.finished):
             await self._forget_expired(key)
             found[status] = await self.redis.zcard(key)

@@ -187,7 +187,8 @@ class FakeService(FakePermissions):
 
     async def counts(self) -> StatusCounts:
         self.check()
-        return StatusCounts(**Counter(run.status.value for run in self.runs.values()))
+        paused = sum(run.paused for run in self.runs.values())
+        return StatusCounts(**Counter(run.status.value for run in self.runs.values()), paused=paused)
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         self._known(id)

@@ -275,7 +275,8 @@ async def test_only_a_worker_that_is_alive_can_be_drained(desk: Desk, service: D
         await service.drain("worker-2")
     assert (await service.drain("worker-1")).name == "worker-1"
     await desk.announce(worker_card(name="worker-1", draining=True))
-    assert await service.not_ready() == "every worker is draining; start others, or start these anew"
+    why = "every worker is draining; start them again (`deputize stop`, then `deputize up`), or others"
+    assert await service.not_ready() == why
     await desk.announce(worker_card(name="worker-2"))
     assert await service.not_ready() is None
 

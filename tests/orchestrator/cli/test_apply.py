@@ -178,6 +178,24 @@ async def test_a_run_applies_its_changes_only_after_success(
         assert not (folder / "né w").exists()
 
 
+@pytest.mark.parametrize(("verdict", "code"), [("verified", 0), ("inconclusive", 1), ("unverified", 1)])
+async def test_a_run_with_checks_applies_only_what_is_verified(
+    url: str, service: FakeService, folder: Path, verdict: str, code: int
+) -> None:
+    patch = await changed(folder, folder.parent / "root")
+
+    def finish(id: str) -> None:
+        service.patches[id] = patch
+        service.finish(id, verification={"verdict": verdict}, file_changes=[{"path": "né w", "change": "renamed"}])
+
+    given = ("x", "--workspace", str(folder), "--json")
+    done = await run(url, service, *given, "--verify", "make test", "--apply", then=finish)
+    assert (done.code, (folder / "né w").exists()) == (code, verdict == "verified")
+    refused = f"nothing was applied to {folder}: the verdict is {verdict}, and --apply takes over what is verified"
+    assert (refused in done.err.splitlines(), "to take this over: " in done.err) == (bool(code), bool(code))
+    assert (await run(url, service, *given, "--verify", "make test", then=finish)).code == 0
+
+
 async def test_apply_of_a_run_needs_a_directory(url: str) -> None:
     done = await deputize("run", "x", "--apply", DEPUTIZE_URL=url)
     assert (done.code, "--workspace DIR" in done.err) == (2, True)

@@ -144,7 +144,10 @@ async def test_list_is_newest_first_and_filtered(url: str, service: FakeService)
     assert lines[1].endswith("ago  old")
     for given in (["--status", "queued"], ["--session", "s"], ["--label", "team:a"]):
         assert [line.split()[0] for line in (await called(url, "list", *given)).stdout.splitlines()] == [old]
-    assert (await called(url, "list", "--limit", "1", "--json")).stdout == service.runs[new].to_json() + "\n"
+    assert (await called(url, "list", "--limit", "2")).stderr == ""
+    done = await called(url, "list", "--limit", "1", "--json")
+    assert done.stdout == service.runs[new].to_json() + "\n"
+    assert done.stderr == "the newest 1; there are more, which --limit N shows\n"
 
 
 async def test_list_goes_on_over_pages(url: str, service: FakeService) -> None:
@@ -329,6 +332,7 @@ async def test_list_has_the_total_and_show_the_size(url: str, service: FakeServi
     said = await deputize("list", "--limit", "1", DEPUTIZE_URL=url)
     assert len(said.out.splitlines()) == 1
     assert said.err == (
+        "the newest 1; there are more, which --limit N shows\n"
         "2 finished delegations keep 1.6 GB on disk (at most 34 GB); `deputize prune --keep-bytes SIZE` removes the "
         "oldest\n"
     )

@@ -80,6 +80,9 @@ async def test_status_counts_what_waits_and_runs(url: str, service: FakeService,
     ]
     shown = json.loads((await deputize("status", "--json", DEPUTIZE_URL=url)).out)
     assert (shown["problem"], shown["delegations"]) == (None, {"queued": 2, "running": 1, "waiting": 0})
+    service.runs[ids[1]] = service.runs[ids[1]].model_copy(update={"paused": True})
+    shown = (await deputize("status", DEPUTIZE_URL=url)).out
+    assert "\ndelegations  1 queued, 1 running, 0 waiting, 1 paused\n" in shown
 
 
 async def test_status_tells_why_work_would_only_wait(url: str, service: FakeService) -> None:

@@ -83,6 +83,12 @@ async def test_the_reason_of_a_failure_is_said_once(url: str, service: FakeServi
     assert (watched.out + watched.err).count(WHY) == 1
 
 
+async def test_while_every_worker_drains_it_is_queued_with_that_reason(url: str, service: FakeService) -> None:
+    service.fleet = [worker_card(draining=True)]
+    done = await run(url, service, "x", then=service.finish)
+    assert "queued for now: every worker is draining; start them again (`deputize stop`" in done.err
+
+
 async def test_as_json_the_whole_result_is_one_line(url: str, service: FakeService) -> None:
     done = await run(url, service, "x", "--json", then=lambda id: service.finish(id, summary="a\nb"))
     (id,) = service.runs
