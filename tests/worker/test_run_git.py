@@ -339,7 +339,9 @@ async def test_a_delegation_is_delivered_afterwards(
     elsewhere = bench.settings.model_copy(update={"workspace_root": tmp_path / "elsewhere"})
     async with opened(elsewhere) as service:
         done = await service.deliver(result.delegation_id, Deliver(branch="late", message="Late"))
-        again = await service.deliver(result.delegation_id, Deliver(branch="another"))
+        again = await service.deliver(result.delegation_id, Deliver(branch="late"))
+        with pytest.raises(Conflict, match="delivered as the branch late"):
+            await service.deliver(result.delegation_id, Deliver(branch="another"))
     assert done.result is not None
     assert done.result.git is not None
     assert (done.result.git.branch, again) == ("late", done)
