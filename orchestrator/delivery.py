@@ -60,6 +60,8 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
     result, wanted = delegation.result, wanted or delegation.request.deliver or Deliver()
     if result is None:
         raise Conflict(f"{delegation.id} is {delegation.status}; what it changes can be delivered when it has ended")
+    if result.git is None and isinstance(delegation.request.workspace, GitWorkspace):
+        raise Conflict(f"{delegation.id} has no clone, so nothing to deliver; `deputize show {delegation.id}` has why")
     if result.git is None:
         raise Conflict(f"{delegation.id} did not work on a git repository; `deputize apply` takes its changes over")
     if result.git.commit and named not in (None, result.git.branch):
