@@ -329,7 +329,7 @@ async def test_list_has_the_total_and_show_the_size(url: str, service: FakeServi
     said = await deputize("list", "--limit", "1", DEPUTIZE_URL=url)
     assert len(said.out.splitlines()) == 1
     assert said.err == (
-        "2 finished delegations keep 1.6 GB on disk (at most 34 GB); `deputize prune --keep-bytes SIZE` removes the "
+        "2 finished delegations keep 1.6 GB on disk (at most 32 GiB); `deputize prune --keep-bytes SIZE` removes the "
         "oldest\n"
     )
     shown = [(await deputize("show", id, DEPUTIZE_URL=url)).out.splitlines() for id in ids]
