@@ -364,7 +364,7 @@ async def deliver_delegation(
     """Pushes the changes of a finished delegation as a new branch to the repository that it was cloned from.
 
     Without fields as its request asks. At most once: what is delivered already is returned as it is. 409 where nothing
-    can be delivered.
+    can be delivered, or it is delivered as another branch.
     """
     return shown(await service.deliver(id, wanted if wanted.model_fields_set else None), note)
 

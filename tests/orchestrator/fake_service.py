@@ -197,7 +197,7 @@ class FakeService(FakePermissions):
                 yield envelope
                 if isinstance(envelope.event, RunFinished):
                     return
-            while True:
+            while not self.runs[id].status.finished or not inbox.empty():
                 envelope = await inbox.get()
                 if envelope.delegation_id == id:
                     yield envelope

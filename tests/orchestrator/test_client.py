@@ -318,6 +318,8 @@ async def test_an_event_of_a_newer_service_is_passed_over(client: Client, servic
     got: list[Envelope] = []
     await collected(client, id, got)
     assert [envelope.seq for envelope in got] == [1, 3]
+    await asyncio.wait_for(collected(client, id, got, after=3), 30)
+    assert [envelope.seq for envelope in got] == [1, 3]
 
 
 async def test_a_field_that_only_a_newer_services_requests_have_is_passed_over() -> None:

@@ -161,6 +161,10 @@ async def test_a_follower_gets_what_is_kept_then_what_happens_and_ends_with_the_
     await desk.finish(id)
     await asyncio.wait_for(following, 30)
     assert seen == [(2, "progress"), (3, "progress"), (None, "heartbeat"), (4, "progress"), (5, "run_finished")]
+    for after in (5, 6):
+        seen.clear()
+        await asyncio.wait_for(all_of(service.follow(id, after), seen), 30)
+        assert seen == []
 
 
 async def test_who_follows_all_gets_what_is_kept_of_everyone_from_then_on(desk: Desk, service: Delegations) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,7 @@ async def test_every_kind_of_change_is_taken_over_and_back(
     assert tree(folder) == wanted
     again = await apply(url, id)
     assert (again.code, again.out) == (0, f"nothing to do in {folder}: it has every change already\n")
+    assert done.err.endswith(f"deputize apply {id} --reverse\n")
     # The earlier binary content is in no patch; without it nothing at all is taken back.
     back = await apply(url, id, "--reverse")
     assert back.code == 1
@@ -107,6 +109,24 @@ async def test_text_changes_are_taken_back_beside_later_ones(url: str, service: 
     assert done.code == 0, done.err
     assert (folder / "src/main.py").read_text() == TEXT.replace("line 20", "line twenty")
     assert tree(folder).keys() <= before.keys()
+
+
+async def test_what_went_into_another_directory_is_taken_back_there(
+    url: str, service: FakeService, folder: Path
+) -> None:
+    patch = patch_of("src/main.py", TEXT.encode(), b"new\n")
+    id = await finished(service, folder, patch, ignored_files=["new.log"], ignored_count=1)
+    other = folder.parent / "another one"
+    shutil.copytree(folder, other, symlinks=True)
+    done = await apply(url, id, "--into", str(other))
+    assert f"deputize apply {id} --with-ignored --into '{other}'" in done.err
+    hint = done.err.rpartition("to take it back: ")[2]
+    assert hint.endswith(f"deputize apply {id} --reverse --into '{other}'\n")
+    back = await apply(url, *shlex.split(hint)[2:])
+    assert (back.code, back.out.splitlines()[0]) == (0, f"1 change taken back in {other}")
+    assert tree(other) == tree(folder)
+    again = await apply(url, *shlex.split(hint)[2:])
+    assert (again.code, again.out) == (0, f"nothing to do in {other}: it has none of the changes\n")
 
 
 async def test_what_was_changed_here_since_is_merged(url: str, service: FakeService, folder: Path) -> None:

@@ -333,7 +333,7 @@ async def test_list_has_the_total_and_show_the_size(url: str, service: FakeServi
     assert len(said.out.splitlines()) == 1
     assert said.err == (
         "the newest 1; there are more, which --limit N shows\n"
-        "2 finished delegations keep 1.6 GB on disk (at most 34 GB); `deputize prune --keep-bytes SIZE` removes the "
+        "2 finished delegations keep 1.6 GB on disk (at most 32 GiB); `deputize prune --keep-bytes SIZE` removes the "
         "oldest\n"
     )
     shown = [(await deputize("show", id, DEPUTIZE_URL=url)).out.splitlines() for id in ids]

@@ -98,6 +98,15 @@ def test_what_is_used_wrongly_ends_with_2(arguments: list[str]) -> None:
     assert done.stderr
 
 
+@pytest.mark.parametrize("name", ["continue", "send"])
+def test_every_argument_that_is_missing_is_named(name: str) -> None:
+    _, *missing = CliRunner().invoke(cli, [name]).stderr.splitlines()
+    assert [line.rpartition(": ")[::2] for line in missing] == [
+        ("  ID", "missing argument"),
+        ("  TEXT|@FILE|-", "missing argument"),
+    ]
+
+
 def result(reason: TerminationReason, **fields: Any) -> ToolAgentResult:
     status = {TerminationReason.COMPLETED: Status.SUCCEEDED, TerminationReason.CANCELLED: Status.CANCELLED}
     status[TerminationReason.WRAPPED_UP] = Status.CANCELLED

@@ -85,6 +85,9 @@ async def test_resuming_gives_exactly_the_tail(
     tail = await whole(http, id, **request_)
     assert [frame["id"] for frame in frames(tail)] == ["3", "4", "5"]
     assert every.endswith(tail)
+    # A browser reconnects after the end of a stream, unless it is answered that nothing follows.
+    over = await http.get(f"/v1/delegations/{id}/events", headers={"Last-Event-ID": "5"})
+    assert (over.status_code, over.content) == (204, b"")
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])

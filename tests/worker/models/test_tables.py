@@ -137,8 +137,8 @@ def test_the_price_and_the_window_of_a_table_count_for_its_model_only() -> None:
 @pytest.mark.parametrize(
     ("status", "advice"),
     [
-        (401, "Check key of [models.house] and that it belongs to base_url of [models.house]."),
-        (404, "Check model of [models.house] (m) and base_url of [models.house]: one of them does not exist there."),
+        (401, "Check key of [models.house] and that it belongs to the URL of [models.house]."),
+        (404, "Check model of [models.house] (m) and the URL of [models.house]: one of them does not exist there."),
         (400, "check model of [models.house] (m), or max_output of [models.house] for the length of replies."),
     ],
 )
