@@ -178,7 +178,11 @@ class FakeService(FakePermissions):
         self.check()
         rest = [run for id, run in sorted(self.runs.items(), reverse=True) if cursor is None or id < cursor]
         rest = [run for run in rest if parent is None or run.request.parent_id == parent]
-        runs = [brief(self.with_pending(run)) for run in rest if matches(run, status=status, session=session, labels=labels or {})]
+        runs = [
+            brief(self.with_pending(run))
+            for run in rest
+            if matches(run, status=status, session=session, labels=labels or {})
+        ]
         return PageOf(items=runs[:limit], next_cursor=runs[limit - 1].id if len(runs) > limit else None)
 
     async def counts(self) -> StatusCounts:

@@ -70,6 +70,16 @@ const READ = {
     for (const each of events) known.take(each);
     return known.all.map(costOf);
   },
+  async overtaken(events) {
+    const known = new Delegations();
+    known.take(events[0]);
+    const early = known.all;
+    await known.load(async () => {
+      for (const each of events.slice(1)) known.take(each);
+      return early;
+    });
+    return known.all.map(({ status, progress }) => [status, progress.turn]);
+  },
   attached(events, child) {
     const tree = treeOf(events.slice(0, 1));
     tree.attach(child, child.parent);
@@ -90,7 +100,8 @@ const READ = {
 };
 let input = "";
 for await (const chunk of process.stdin) input += chunk;
-console.log(JSON.stringify(JSON.parse(input).map(([name, ...given]) => READ[name](...given))));
+const answers = JSON.parse(input).map(([name, ...given]) => READ[name](...given));
+console.log(JSON.stringify(await Promise.all(answers)));
 """.replace("ROOT", web.FOLDER.as_uri())
 
 
@@ -285,6 +296,10 @@ def test_what_began_while_the_page_was_open_has_its_cost_from_the_first_reply_on
     queued = [(0, RunQueued(request=REQUEST)), *WORK]
     unpriced = (3, Replied(turn=1, text="", stop_reason="end_turn", usage=Usage(cost_usd=None)))
     assert asked(("cost", events(*queued)), ("cost", events(*queued[:3], unpriced, *WORK[4:]))) == [[0.75], [None]]
+
+
+def test_a_list_that_was_made_before_an_event_does_not_take_it_back() -> None:
+    assert asked(("overtaken", events((0, RunQueued(request=REQUEST)), *WORK[:2]))) == [[["running", 1]]]
 
 
 CHANGES = [FileChange(path=path, change="modified") for path in ("shop/pricing.py", "README.md")]
