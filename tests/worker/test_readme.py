@@ -66,6 +66,18 @@ def test_the_models_it_shows_are_tables_and_every_key_and_platform_is_named(tmp_
     assert [lack for lack in get_args(Lack) if f'"{lack}"' not in section("Models")] == []
 
 
+async def test_the_script_it_shows_is_played(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "script.yaml").write_text(block("Models", "yaml"))
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "calc.py").write_text("def add(a, b):\n    return a - b\n")
+    workspace = {"kind": "directory", "path": str(tmp_path / "source")}
+    async with open_bench(redis_url, tmp_path / "home") as bench:
+        result = await bench.run("Fix calc.py", model=f"scripted:{tmp_path / 'script.yaml'}", workspace=workspace)
+        changed = await bench.store.patch(result.delegation_id)
+    assert (result.success, "The sum was a difference." in result.summary) == (True, True)
+    assert "+    return a + b" in changed
+
+
 @pytest.mark.requirement("S003-045")
 async def test_the_tool_it_shows_runs_beside_our_own(redis_url: str, tmp_path: Path) -> None:
     tool = tool_of(block("Adding a tool", "python"), tmp_path)

@@ -241,7 +241,8 @@ def test_yaml_and_json_are_read(tmp_path: Path) -> None:
         ("- a", "is wrong"),
         ("rules:\n- turn: []", "did you mean 'turns'"),
         ("rules:\n- turns:\n  - - {text: a, call: b}", "exactly one of"),
-        ("rules:\n- turns:\n  - - {txt: a}", "txt"),
+        ("rules:\n- turns:\n  - - {say: a}", "blocks/0/say: unknown key 'say'; known keys: text, thinking, call, "),
+        ("rules:\n- turns:\n  - blok: []", "turns/0/blok: unknown key 'blok'; did you mean 'blocks'?"),
         ("rules:\n- turns: [[]]\n  match: {regex: '('}", "not a regular expression"),
     ],
 )
