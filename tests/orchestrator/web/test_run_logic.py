@@ -31,6 +31,7 @@ from deputize.shared.events import (
     RunStarted,
     StepCompleted,
     StepStarted,
+    TextDelta,
     TurnStarted,
     Waiting,
 )
@@ -204,6 +205,26 @@ def test_events_become_a_tree_of_turns_steps_waits_and_retries() -> None:
     assert bars[:2] == ["0+17 cut", "17+25"]
     assert (bars[6], bars[10]) == ("42+58 open", "92+8 open")
     assert heats == [0.5, 1]
+
+
+STREAMED = [(1, TextDelta(turn=1, text="The release ")), (2, TextDelta(turn=1, text="is ready."))]
+REPLIED = (3, reply(1, "The release is ready."))
+FRAMES: list[tuple[str, list[tuple[float, AnyEvent]]]] = [
+    ("in order", [*STREAMED, REPLIED]),
+    ("after the reply, which was read from the store", [REPLIED, *STREAMED]),
+    ("around the reply", [STREAMED[0], REPLIED, STREAMED[1]]),
+    (
+        "twice, as the model was asked again",
+        [STREAMED[0], (1, ModelRetried(turn=1, error="x", delay_seconds=1)), *STREAMED],
+    ),
+    ("twice, as the turn began again", [*STREAMED, (2, TurnStarted(turn=1)), *STREAMED]),
+]
+
+
+def test_the_text_of_a_reply_is_there_once_however_its_frames_arrive() -> None:
+    shown = asked(*(("rows", events((0, TurnStarted(turn=1)), *frames)) for _, frames in FRAMES))
+    titles = [rows[0][0].split(" ", 2)[2] for rows in shown]
+    assert titles == ["Turn 1: The release is ready."] * len(FRAMES)
 
 
 def test_the_axis_of_a_run_that_goes_on_moves_only_now_and_then() -> None:
