@@ -3,10 +3,10 @@
 import { get, scopes } from "./api.js";
 import { cancelButton } from "./actions.js";
 import {
-  childrenOf, elapsed, facts, inWords, isFinished, nowText, STATES, stateClass, stateOf, stateText,
-  titleOf,
+  badgesOf, childrenOf, elapsed, facts, inWords, isFinished, nowText, STATES, stateClass, stateOf,
+  stateText, titleOf,
 } from "./delegations.js";
-import { byId, h, setText, syncList } from "./dom.js";
+import { byId, h, refill, setText, syncList } from "./dom.js";
 import { compact, duration, money, number } from "./numbers.js";
 import { cut, visible } from "./text.js";
 
@@ -244,7 +244,8 @@ export class Fleet {
     const { cells: { state, now, ...cells }, cancel } = row;
     state.className = `state ${stateClass(item)}`;
     setText(state, stateText(item));
-    setText(now, nowText(item, row.open));
+    refill(now, [badgesOf(item).map(([text, style]) => [h("span", { class: `badge ${style}` }, visible(text)), " "]),
+      nowText(item, row.open)]);
     const { turns, time, cost, age } = facts(item);
     const begun = elapsed(item) !== null;
     for (const [name, text] of Object.entries({ turns: begun ? turns : "", time, cost: begun ? cost : "", age })) {

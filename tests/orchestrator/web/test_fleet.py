@@ -62,7 +62,7 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
 
         await filters.get_by_role("link", name="failed 1").click()
         await expect(rows).to_have_text(["an old one"])
-        await expect(page.locator(".row-link")).to_contain_text("refuted — 1 call denied — It is broken.")
+        await expect(page.locator(".row-link")).to_contain_text("refuted 1 call denied — It is broken.")
         await page.reload()
         await expect(rows).to_have_text(["an old one"])
         assert page.url == f"{url}/#?status=failed"

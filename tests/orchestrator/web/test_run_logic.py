@@ -35,7 +35,7 @@ from deputize.shared.events import (
     TurnStarted,
     Waiting,
 )
-from deputize.shared.facts import Check, FileChange, StepChange, Verification
+from deputize.shared.facts import Check, FileChange, StepChange, SummaryClaim, Verification
 from deputize.shared.permission import ExecuteDetails
 from deputize.shared.request import After, DelegationRequest, Limits
 
@@ -46,7 +46,7 @@ SCRIPT = """
 import { treeOf, rowsOf } from "ROOT/run/tree.js";
 import { ahead, barOf, heats, spanOf } from "ROOT/run/bars.js";
 import { whyEnded, whyChecked, whyChanged } from "ROOT/run/why.js";
-import { costOf, Delegations } from "ROOT/delegations.js";
+import { badgesOf, costOf, Delegations, nowText } from "ROOT/delegations.js";
 import { blocks } from "ROOT/run/markdown.js";
 
 const began = Date.parse("2026-11-21T09:00:00Z");
@@ -81,6 +81,7 @@ const READ = {
     });
     return known.all.map(({ status, progress }) => [status, progress.turn]);
   },
+  row: (result) => [badgesOf({ result }), nowText({ result }, 0)],
   attached(events, child) {
     const tree = treeOf(events.slice(0, 1));
     tree.attach(child, child.parent);
@@ -149,7 +150,8 @@ def finished(reason: TerminationReason, **fields: Any) -> RunFinished:
     succeeded = reason is TerminationReason.COMPLETED and "verification" not in fields
     cancelled = reason is TerminationReason.CANCELLED
     status = Status.SUCCEEDED if succeeded else Status.CANCELLED if cancelled else Status.FAILED
-    return RunFinished(result=ToolAgentResult(delegation_id=ID, status=status, termination_reason=reason, **fields))
+    given = {"delegation_id": ID, "status": status, "termination_reason": reason} | fields
+    return RunFinished(result=ToolAgentResult.model_validate(given))
 
 
 def question(after: float, step: Step) -> PermissionRequested:
@@ -373,6 +375,40 @@ def test_why_leads_from_the_end_a_check_or_a_file_to_the_step_and_its_turn() -> 
     assert changed == ["Last changed by edit README.md", turn, "Changed by $ make docs", turn]
     assert steps == ["d", None, "b", None]
     assert unknown == ["No step's events have this change; a command in the background may have made it"]
+
+
+REFUTED_CLAIM = SummaryClaim(claim="All tests pass", evidence=None, verdict="refuted")
+UNDECIDED = Verification(verdict="inconclusive", why="it was green before", claims=[REFUTED_CLAIM])
+ROWS: list[tuple[TerminationReason, dict[str, Any], list[list[str]], str]] = [
+    (TerminationReason.MAX_TURNS, {"turn_count": 30}, [], "30 turns used — Changed a.py: fixed"),
+    (TerminationReason.MAX_TOOL_CALLS, {"tool_call_count": 1}, [], "1 call used — Changed a.py: fixed"),
+    (TerminationReason.WRAPPED_UP, {}, [], "wrapped up — Changed a.py: fixed"),
+    (TerminationReason.CANCELLED, {}, [], "Changed a.py: fixed"),
+    (
+        TerminationReason.COMPLETED,
+        {"errors": ["$ x: denied: no one answered within 300 s"], "denied_call_count": 1},
+        [],
+        "permission expired — 1 call denied — Changed a.py: fixed",
+    ),
+    (
+        TerminationReason.COMPLETED,
+        {"verification": UNDECIDED, "status": Status.SUCCEEDED},
+        [["inconclusive", "waiting"], ["1 claim refuted", "failed"]],
+        "it was green before — Changed a.py: fixed",
+    ),
+    (
+        TerminationReason.COMPLETED,
+        {"verification": Verification(verdict="refuted", checks=[FAILED])},
+        [["refuted", "failed"]],
+        "1 test fails — Changed a.py: fixed",
+    ),
+]
+
+
+def test_the_row_of_an_ended_run_has_the_facts_before_the_words_of_the_agent() -> None:
+    results = [finished(reason, summary="## Changed\n- `a.py`: **fixed**", **more).result for reason, more, *_ in ROWS]
+    rows = asked(*(("row", result.to_dict()) for result in results))
+    assert rows == [[badges, text] for *_, badges, text in ROWS]
 
 
 def em(name: str, *parts: Any) -> dict[str, Any]:
