@@ -200,7 +200,7 @@ export class Fleet {
     const cells = Object.fromEntries(CELLS.map((name) => [name.split(" ")[0], h("span", { class: name })]));
     const title = titleOf({ request });
     setText(cells.task, title);
-    const cancel = cancelButton("✕", () => [id], (...asked) => this.#asked(...asked), `Cancel ${title}`);
+    const cancel = cancelButton("✕", () => [id], (...asked) => this.#asked(...asked), title);
     const sums = h("p", { class: "below faint", hidden: true });
     const list = h("ul", { class: "fleet-rows", hidden: true });
     const element = h("li", {},
