@@ -58,7 +58,8 @@ export class Requests {
   /** Takes an event of any delegation. Returns whether the service is to be asked for what waits now. */
   hear({ type, permissionId, delegationId, outcome, by, reason }) {
     const card = this.#cards.get(permissionId);
-    if (type === "permission_answered" && card) this.#report(card.request, outcome, by, reason);
+    const own = this.#sent.has(permissionId); // its event may come before the service's response
+    if (type === "permission_answered" && card && !own) this.#report(card.request, answerWords(outcome, by), reason);
     // An event of a child comes once more from each run above it.
     return type === "permission_requested" ? !card : type === "permission_answered" ? Boolean(card) :
       type === "run_finished" && [...this.#cards.values()].some(({ request }) => request.path.includes(delegationId));
@@ -220,7 +221,7 @@ export class Requests {
     this.#sent.add(request.permissionId);
     try {
       await answer(request.permissionId, outcome, fields);
-      this.#report(request, outcome, null, fields.reason);
+      this.#report(request, `${answerWords(outcome)} by you`, fields.reason);
     } catch (error) {
       this.#sent.delete(request.permissionId);
       if (error.status !== 409 && error.status !== 404) {
@@ -236,16 +237,15 @@ export class Requests {
     return null;
   }
 
-  /** Shows once how a request ended. Without an outcome it was answered elsewhere, or expired. */
-  #report(request, outcome, by, reason) {
+  /** Shows once how a request ended. Without words it was answered elsewhere, or expired. */
+  #report(request, words, reason) {
     if (this.#reported.has(request.permissionId)) return;
     this.#reported.add(request.permissionId);
     const title = visible(request.step.title);
-    if (outcome === null) {
+    if (words === null) {
       this.#notice(`Waits no more: ${title}`, "It was answered elsewhere, has expired, or its delegation ended.");
       return;
     }
-    const words = answerWords(outcome, by);
     this.#notice(`${words[0].toUpperCase()}${words.slice(1)}: ${title}`, reason ? visible(reason) : "");
   }
 

@@ -11,7 +11,7 @@ const WAITS = {
 };
 
 const NOTES = {
-  message_received: ({ text, by }) => `Message${by ? ` from ${by}` : ""}: ${text}`,
+  message_received: ({ text, by }) => `Message${by ? ` from token "${by}"` : ""}: ${text}`,
   wrap_up_requested: ({ reason }) => `Asked to wrap up${reason ? `: ${reason}` : ""}`,
   delivered: ({ git }) => `Delivered as ${git.branch}`,
   progress: ({ message }) => message, error: ({ message }) => message,
