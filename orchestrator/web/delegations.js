@@ -62,11 +62,15 @@ export function facts(delegation) {
 
 export const childrenOf = (amount) => `${number(amount)} ${amount === 1 ? "child" : "children"}`;
 
-/** One line: what it does, and why; of a finished one what came of it. `open`: how many children are not finished. */
-export function nowText(item, open) {
+/**
+ * One line: what it does, and why; of a finished one what came of it. `open`: how many children are not finished;
+ * `hold`: why none can begin.
+ */
+export function nowText(item, open, hold = "") {
   if (item.asked) return item.asked;
   if (item.result) return outcomeText(item.result);
   if (item.waitsFor?.length) return `waits for ${count(item.waitsFor.length, "delegation")}`;
+  if (item.status === "queued" && hold) return hold;
   const asks = stateOf(item) === "asking" ? "asks for permission" : null;
   const waits = item.status === "waiting" && open ? `waits for ${childrenOf(open)}` : null;
   const now = asks ? item.now ?? asks : waits ?? item.now ?? item.progress.lastStep ?? item.progress.lastTool ?? "";
@@ -132,6 +136,8 @@ const CHANGES = {
 const NOTHING = { turn: 0, toolCalls: 0, lastTool: null, lastStep: null, elapsedMs: 0, costUsd: 0 };
 
 export class Delegations {
+  /** Why none of those that are queued can begin, or "". */
+  hold = "";
   #items = new Map();
   #heard = new Set();
 

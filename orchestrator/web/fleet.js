@@ -85,10 +85,13 @@ export class Fleet {
     this.show();
   }
 
-  /** Takes how many delegations there are of each status. */
-  setCounts(counts) {
+  /** Takes how many delegations there are of each status, and why none can begin, or "". */
+  setCounts(counts, hold) {
     this.#counts = { ...counts };
     this.#showFilters();
+    if (this.#known.hold === hold) return;
+    this.#known.hold = hold;
+    for (const { id, status } of this.#known.all) if (status === "queued") this.#dirty.add(id);
   }
 
   /** Takes an event of any delegation; what it changes is drawn a moment later. */
@@ -119,7 +122,8 @@ export class Fleet {
     if (this.#stale) {
       this.#showFilters();
       this.show();
-    } else for (const id of this.#dirty) this.#updateRow(id);
+    }
+    for (const id of this.#dirty) this.#updateRow(id);
     this.#stale = false;
     this.#dirty.clear();
   }
@@ -245,7 +249,7 @@ export class Fleet {
     state.className = `state ${stateClass(item)}`;
     setText(state, stateText(item));
     refill(now, [badgesOf(item).map(([text, style]) => [h("span", { class: `badge ${style}` }, visible(text)), " "]),
-      nowText(item, row.open)]);
+      nowText(item, row.open, this.#known.hold)]);
     const { turns, time, cost, age } = facts(item);
     const begun = elapsed(item) !== null;
     for (const [name, text] of Object.entries({ turns: begun ? turns : "", time, cost: begun ? cost : "", age })) {

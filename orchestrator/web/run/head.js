@@ -40,12 +40,13 @@ export function numbersOf(delegation) {
   ]);
 }
 
-/** What happens at the end of a tree without a result. */
-export function workView({ turns, steps, request }) {
+/** What happens at the end of a tree without a result; `hold`: why none can begin. */
+export function workView({ turns, steps, request }, hold) {
   const turn = turns.at(-1);
   const open = steps.filter(({ end }) => end === null);
   return h("div", { class: "panel work" },
     h("h3", {}, turn ? [turn.title, span("faint", clock(turn.start))] : "Not begun yet"),
+    !turn && hold && text("problem faint", hold),
     open.map((each) => text("", span("sign", "▸ "), cut(each.title, 200))),
     turn?.words ? prose(turn.words) : turn?.thinking ? [text("faint", "Thinking"), prose(turn.thinking)] :
       turn && !open.length && text("faint", "Waits for the model."),

@@ -58,6 +58,7 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         new = await service.create(DelegationRequest(task="a new one"))
         await expect(rows).to_have_text(["review it all", "a new one", "later", "an old one"])
         await expect(page.locator("#workers")).to_contain_text("old@two takes no more")
+        await expect(page.locator("#load")).to_contain_text("1 draining")
         await expect(page.locator("#load")).to_contain_text("of 8 places")
 
         await filters.get_by_role("link", name="failed 1").click()

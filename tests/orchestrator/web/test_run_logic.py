@@ -46,6 +46,7 @@ SCRIPT = """
 import { treeOf, rowsOf } from "ROOT/run/tree.js";
 import { ahead, barOf, heats, spanOf } from "ROOT/run/bars.js";
 import { whyEnded, whyChecked, whyChanged } from "ROOT/run/why.js";
+import { holdOf } from "ROOT/load.js";
 import { badgesOf, costOf, Delegations, nowText } from "ROOT/delegations.js";
 import { blocks } from "ROOT/run/markdown.js";
 
@@ -81,6 +82,7 @@ const READ = {
     });
     return known.all.map(({ status, progress }) => [status, progress.turn]);
   },
+  held: (item, workers) => nowText(item, 0, holdOf(workers)),
   row: (result) => [badgesOf({ result }), nowText({ result }, 0)],
   attached(events, child) {
     const tree = treeOf(events.slice(0, 1));
@@ -375,6 +377,14 @@ def test_why_leads_from_the_end_a_check_or_a_file_to_the_step_and_its_turn() -> 
     assert changed == ["Last changed by edit README.md", turn, "Changed by $ make docs", turn]
     assert steps == ["d", None, "b", None]
     assert unknown == ["No step's events have this change; a command in the background may have made it"]
+
+
+def test_a_queued_row_has_the_reason_why_none_can_begin() -> None:
+    item = {"status": "queued", "progress": {}}
+    draining, alive = {"draining": True}, {"draining": False}
+    reasons = asked(*(("held", item, workers) for workers in ([draining], [], [draining, alive])))
+    assert reasons == ["every worker is draining", "no worker is alive", ""]
+    assert asked(("held", item | {"waitsFor": ["dlg_a"]}, [])) == ["waits for 1 delegation"]
 
 
 REFUTED_CLAIM = SummaryClaim(claim="All tests pass", evidence=None, verdict="refuted")
