@@ -3,14 +3,16 @@
 import { elapsed, inWords, stateClass, stateOf } from "../delegations.js";
 import { h } from "../dom.js";
 import { compact, duration, money, number, tokensIn } from "../numbers.js";
-import { clock, cut, percent, visible } from "../text.js";
+import { clock, cut, percent, shortId, visible } from "../text.js";
 import { facts, prose, span, text } from "./elements.js";
 
 const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
-export function crumbs({ request: { parentId } }) {
-  const fleet = h("a", { href: "#" }, "Fleet");
-  return parentId ? [fleet, " › ", h("a", { href: `#${parentId}` }, "Parent")] : [fleet];
+/** Where it belongs: the fleet, its parent, and what it continues or does again. */
+export function crumbs({ request: { parentId, continues, retryOf } }) {
+  const above = [[parentId, "Parent"], [continues, `continues ${shortId(continues)}`],
+    [retryOf, `retry of ${shortId(retryOf)}`]].filter(([id]) => id);
+  return [h("a", { href: "#" }, "Fleet"), ...above.flatMap(([id, words]) => [" › ", h("a", { href: `#${id}` }, words)])];
 }
 
 export function metaOf(delegation) {
