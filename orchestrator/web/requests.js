@@ -18,6 +18,10 @@ function delegationLink(id) {
   return h(known ? "a" : "span", { ...(known && { href: `#${id}` }), class: "id", title: visible(id) }, shortId(id));
 }
 
+/** Whether the view that is shown is the fleet, or one of the runs that the request is of. */
+const belongsHere = ({ path }) =>
+  !byId("fleet").hidden || (!byId("run").hidden && path.some((id) => location.hash.startsWith(`#${id}`)));
+
 /** What a call would do, in one line beside its title. */
 function gist({ details, step, reason }) {
   if (details.type === "edit" && details.diff) {
@@ -93,7 +97,7 @@ export class Requests {
       // Never a button: who presses Enter once more must not answer the next request.
       lostFocus: (heir) => (heir?.querySelector("article") ?? byId("requests-title")).focus(),
     });
-    if (items.length === 1 && fresh.length === 1 && byId("task").hidden) this.#open(items[0].permissionId, true);
+    if (items.length === 1 && fresh.length === 1 && belongsHere(fresh[0])) this.#open(fresh[0].permissionId, true);
     this.#refuseWithoutScope();
     this.tick();
     const after = [...list.children].map((node) => node.dataset.key);

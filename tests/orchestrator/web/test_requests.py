@@ -140,6 +140,11 @@ async def test_a_card_names_the_task_and_each_thing_once(pages: Pages) -> None:
         assert (await shown.inner_text()).count(address) == 1
         await expect(button(shown, "Always in this run")).to_be_visible()
         await expect(button(shown, "Always this tool")).to_have_count(0)
+        # Above the page of another run it would hide what was opened.
+        for run, expanded in ((await delegated(service, "another"), "false"), (id, "true")):
+            await page.goto(f"{url}/#{run}")
+            await page.reload()
+            await expect(button(shown, f"fetch {address}")).to_have_attribute("aria-expanded", expanded)
 
 
 async def test_a_result_has_its_verdict_with_the_checks_and_where_it_was_delivered(pages: Pages) -> None:
