@@ -9,6 +9,7 @@ import { answerWords, countdown, count, cut, shortId, visible } from "./text.js"
 
 const NO_SCOPE = "This token lacks the scope approve, so it cannot answer.";
 const SETTLE_MS = 500;
+const GIST = 200;
 const NOTICE_MS = 60_000;
 const MOST_NOTICES = 5;
 
@@ -167,7 +168,7 @@ export class Requests {
     return h("li", {},
       h("article", { class: "request", tabindex: "-1", "aria-labelledby": `${id}-title` },
         h("header", {}, select, h("h3", { id: `${id}-title` }, title),
-          h("p", { class: "faint gist" }, task, h("span", {}, cut(gist(request), 200))), clock),
+          h("p", { class: "faint gist" }, task, h("span", {}, cut(gist(request), GIST))), clock),
         body));
   }
 
@@ -198,7 +199,11 @@ export class Requests {
     } });
     const button = (text, style, outcome) => h("button", { type: "button", class: style, onclick: () => {
       const chosen = this.#chosen();
-      for (const { answers } of chosen) answers.give(outcome);
+      for (const { answers, request } of chosen) {
+        const isCut = outcome !== "cancel" && gist(request)?.length > GIST;
+        if (isCut) this.#open(request.permissionId, true); // what is not shown whole is not approved unread
+        else answers.give(outcome);
+      }
       announce(`${text}: ${count(chosen.length, "call")}`);
     } }, text);
     const [approve, deny] = [button("Approve", "primary", "proceed_once"), button("Deny", "danger", "cancel")];
