@@ -276,7 +276,9 @@ export class Fleet {
       counts.asking += 1;
     }
     const all = this.#counts && STATES.reduce((sum, each) => sum + counts[each], 0);
-    const amount = (value) => (this.#counts ? ` ${number(value)}` : "");
+    // They count what the service has: of a part of it, the amounts are not known.
+    const whole = this.#counts && !["label", "session", "text"].some((name) => this.#filters[name]);
+    const amount = (value) => (whole ? ` ${number(value)}` : "");
     const shown = STATES.filter((each) => !this.#counts || counts[each] || each === status);
     const chips = [["", `All${amount(all)}`],
       ...shown.map((each) => [each, `${inWords(each)}${amount(counts[each])}`])];
