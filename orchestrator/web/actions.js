@@ -6,8 +6,12 @@ import { announce, h, setText } from "./dom.js";
 import { count, visible } from "./text.js";
 
 const DOUBT_MS = 4000;
+const DOUBLE_CLICK_MS = 500;
 
-/** A button that acts at its second click; for `DOUBT_MS` after the first one it shows a question. */
+/**
+ * A button that acts at its second click; for `DOUBT_MS` after the first one it shows a question. A double click is
+ * one click.
+ */
 function doubtful(attributes, text, question, act) {
   let timer = 0;
   const reset = () => {
@@ -15,11 +19,13 @@ function doubtful(attributes, text, question, act) {
     timer = 0;
     setText(button, text);
     button.classList.remove("sure");
+    button.removeAttribute("aria-disabled");
   };
   const button = h("button", {
     type: "button", ...attributes,
     onblur: () => timer && reset(),
     onclick() {
+      if (button.ariaDisabled) return;
       if (timer) {
         reset();
         act();
@@ -29,25 +35,30 @@ function doubtful(attributes, text, question, act) {
       button.classList.add("sure");
       announce(question());
       timer = setTimeout(reset, DOUBT_MS);
+      button.ariaDisabled = "true";
+      setTimeout(() => button.removeAttribute("aria-disabled"), DOUBLE_CLICK_MS);
     },
   }, text);
   return button;
 }
 
 /**
- * A button that cancels the delegations of `ids()`; `onAsked(id, problem)` is called before the service is asked, and
- * with the problem where it refuses.
+ * A button that cancels the delegations of `ids()`, or the one with this title; `onAsked(id, problem)` is called before
+ * the service is asked, and with the problem where it refuses.
  */
-export function cancelButton(text, ids, onAsked, label = null) {
-  const cancel = (id) => {
+export function cancelButton(text, ids, onAsked, title = null) {
+  const cancel = async (id, _, { length }) => {
     onAsked(id, null);
-    post(`v1/delegations/${id}/cancel`).catch((error) => {
+    try {
+      await post(`v1/delegations/${id}/cancel`);
+      announce(`Cancelled: ${title ?? count(length, "delegation")}`);
+    } catch (error) {
       onAsked(id, error);
       announce(`Not cancelled: ${visible(error.message)}`);
-    });
+    }
   };
   const question = () => (ids().length === 1 ? "Cancel it?" : `Cancel ${count(ids().length, "delegation")}?`);
-  return doubtful({ class: "cancel", "aria-label": label, title: label ? "Cancel" : null }, text, question,
+  return doubtful({ class: "cancel", "aria-label": title && `Cancel ${title}`, title: title && "Cancel" }, text, question,
     () => ids().forEach(cancel));
 }
 

@@ -60,7 +60,7 @@ export class Answers {
     this.#change = h("button", { type: "button", "aria-expanded": "false", onclick: () => this.#toggle() }, "Change…");
     this.#reason = h("input", {
       type: "text", maxlength: "2000", autocomplete: "off",
-      placeholder: "Reason for the model (optional)", "aria-label": "Reason of a denial",
+      placeholder: "Reason (optional)", "aria-label": "Reason of a denial",
     });
     const deny = (event) => {
       event.preventDefault();

@@ -2,6 +2,7 @@
 
 import { serviceNow } from "./api.js";
 import { age, duration, money, number, tokensIn } from "./numbers.js";
+import { plain } from "./run/markdown.js";
 import { count, cut, visible } from "./text.js";
 
 const SIGNS = {
@@ -9,6 +10,17 @@ const SIGNS = {
 };
 export const STATES = Object.keys(SIGNS);
 const WORDS = { asking: "asks you" };
+const VERDICTS = {
+  verified: "succeeded", evidence: "succeeded", proved: "succeeded", refuted: "failed", tampered: "failed",
+  inconclusive: "waiting", preexisting: "waiting",
+};
+/** Why it ended, where the status does not show that. */
+const ENDINGS = {
+  completed: () => "", cancelled: () => "", error: () => "",
+  max_turns: ({ turnCount }) => `${count(turnCount, "turn")} used`,
+  max_tool_calls: ({ toolCallCount }) => `${count(toolCallCount, "call")} used`,
+  timeout: () => "time used up", budget: () => "budget used up",
+};
 const FINISHED = new Set(["succeeded", "failed", "cancelled"]);
 
 export const isFinished = ({ status }) => FINISHED.has(status);
@@ -50,22 +62,42 @@ export function facts(delegation) {
 
 export const childrenOf = (amount) => `${number(amount)} ${amount === 1 ? "child" : "children"}`;
 
-/** One line: what it does, and why; of a finished one what came of it. `open`: how many children are not finished. */
-export function nowText(item, open) {
+/**
+ * One line: what it does, and why; of a finished one what came of it. `open`: how many children are not finished;
+ * `hold`: why none can begin.
+ */
+export function nowText(item, open, hold = "") {
   if (item.asked) return item.asked;
   if (item.result) return outcomeText(item.result);
   if (item.waitsFor?.length) return `waits for ${count(item.waitsFor.length, "delegation")}`;
+  if (item.status === "queued" && hold) return hold;
   const asks = stateOf(item) === "asking" ? "asks for permission" : null;
   const waits = item.status === "waiting" && open ? `waits for ${childrenOf(open)}` : null;
   const now = asks ? item.now ?? asks : waits ?? item.now ?? item.progress.lastStep ?? item.progress.lastTool ?? "";
-  return [now, item.intent].filter(Boolean).map((each) => inShort(each, 140)).join(" — ");
+  return [now, plain(item.intent ?? "")].filter(Boolean).map((each) => inShort(each, 140)).join(" — ");
 }
 
-/** Facts before words: what the checks showed, what was denied, then the summary. */
-function outcomeText({ verification: { verdict }, deniedCallCount, summary, errors }) {
+/** The class of a badge by what a check, a claim or all of them showed. */
+export const verdictClass = (word) => VERDICTS[word] ?? "";
+
+/** What the checks and the run's own steps showed, as badges: `[text, class]`. */
+export function badgesOf({ result }) {
+  const { verdict = "unverified", claims = [] } = result?.verification ?? {};
+  const refuted = claims.filter((each) => each.verdict === "refuted").length;
+  return [verdict !== "unverified" && [verdict, verdictClass(verdict)],
+    refuted > 0 && [`${count(refuted, "claim")} refuted`, verdictClass("refuted")]].filter(Boolean);
+}
+
+/** Facts before words: why it ended, what was denied, why it is not proved, then the summary. */
+function outcomeText(result) {
+  const { terminationReason: reason, verification: { verdict, why, checks }, deniedCallCount, summary, errors } = result;
+  const ended = reason in ENDINGS ? ENDINGS[reason](result) : reason.replaceAll("_", " ");
+  const expired = errors.some((each) => each.includes("no one answered within")) && "permission expired";
   const denied = deniedCallCount > 0 && `${count(deniedCallCount, "call")} denied`;
-  const shown = [verdict !== "unverified" && verdict, denied];
-  return [...shown, summary || errors.at(-1)].filter(Boolean).map((each) => inShort(each, 200)).join(" — ");
+  const unproved = verdictClass(verdict) !== "succeeded" &&
+    (why || checks.find(({ outcome }) => verdictClass(outcome) !== "succeeded")?.why);
+  return [ended, expired, denied, unproved, plain(summary || errors.at(-1) || "")].filter(Boolean)
+    .map((each) => inShort(each, 200)).join(" — ");
 }
 
 /** What an event changes in a delegation: its status, its progress, and `now`, what it does in a few words. */
@@ -104,6 +136,8 @@ const CHANGES = {
 const NOTHING = { turn: 0, toolCalls: 0, lastTool: null, lastStep: null, elapsedMs: 0, costUsd: 0 };
 
 export class Delegations {
+  /** Why none of those that are queued can begin, or "". */
+  hold = "";
   #items = new Map();
   #heard = new Set();
 

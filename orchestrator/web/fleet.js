@@ -3,10 +3,10 @@
 import { get, scopes } from "./api.js";
 import { cancelButton } from "./actions.js";
 import {
-  childrenOf, elapsed, facts, inWords, isFinished, nowText, STATES, stateClass, stateOf, stateText,
-  titleOf,
+  badgesOf, childrenOf, elapsed, facts, inWords, isFinished, nowText, STATES, stateClass, stateOf,
+  stateText, titleOf,
 } from "./delegations.js";
-import { byId, h, setText, syncList } from "./dom.js";
+import { byId, h, refill, setText, syncList } from "./dom.js";
 import { compact, duration, money, number } from "./numbers.js";
 import { cut, visible } from "./text.js";
 
@@ -85,10 +85,13 @@ export class Fleet {
     this.show();
   }
 
-  /** Takes how many delegations there are of each status. */
-  setCounts(counts) {
+  /** Takes how many delegations there are of each status, and why none can begin, or "". */
+  setCounts(counts, hold) {
     this.#counts = { ...counts };
     this.#showFilters();
+    if (this.#known.hold === hold) return;
+    this.#known.hold = hold;
+    for (const { id, status } of this.#known.all) if (status === "queued") this.#dirty.add(id);
   }
 
   /** Takes an event of any delegation; what it changes is drawn a moment later. */
@@ -119,7 +122,8 @@ export class Fleet {
     if (this.#stale) {
       this.#showFilters();
       this.show();
-    } else for (const id of this.#dirty) this.#updateRow(id);
+    }
+    for (const id of this.#dirty) this.#updateRow(id);
     this.#stale = false;
     this.#dirty.clear();
   }
@@ -200,7 +204,7 @@ export class Fleet {
     const cells = Object.fromEntries(CELLS.map((name) => [name.split(" ")[0], h("span", { class: name })]));
     const title = titleOf({ request });
     setText(cells.task, title);
-    const cancel = cancelButton("✕", () => [id], (...asked) => this.#asked(...asked), `Cancel ${title}`);
+    const cancel = cancelButton("✕", () => [id], (...asked) => this.#asked(...asked), title);
     const sums = h("p", { class: "below faint", hidden: true });
     const list = h("ul", { class: "fleet-rows", hidden: true });
     const element = h("li", {},
@@ -244,7 +248,8 @@ export class Fleet {
     const { cells: { state, now, ...cells }, cancel } = row;
     state.className = `state ${stateClass(item)}`;
     setText(state, stateText(item));
-    setText(now, nowText(item, row.open));
+    refill(now, [badgesOf(item).map(([text, style]) => [h("span", { class: `badge ${style}` }, visible(text)), " "]),
+      nowText(item, row.open, this.#known.hold)]);
     const { turns, time, cost, age } = facts(item);
     const begun = elapsed(item) !== null;
     for (const [name, text] of Object.entries({ turns: begun ? turns : "", time, cost: begun ? cost : "", age })) {
@@ -271,7 +276,9 @@ export class Fleet {
       counts.asking += 1;
     }
     const all = this.#counts && STATES.reduce((sum, each) => sum + counts[each], 0);
-    const amount = (value) => (this.#counts ? ` ${number(value)}` : "");
+    // They count what the service has: of a part of it, the amounts are not known.
+    const whole = this.#counts && !["label", "session", "text"].some((name) => this.#filters[name]);
+    const amount = (value) => (whole ? ` ${number(value)}` : "");
     const shown = STATES.filter((each) => !this.#counts || counts[each] || each === status);
     const chips = [["", `All${amount(all)}`],
       ...shown.map((each) => [each, `${inWords(each)}${amount(counts[each])}`])];

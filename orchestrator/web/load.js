@@ -24,6 +24,10 @@ function workerRow({ name, draining, model, running, concurrency, sandbox, usage
     h("td", {}, age(Date.parse(startedAt), Date.now())));
 }
 
+/** Why a queued delegation cannot begin, or "". */
+export const holdOf = (workers) => (workers.some(({ draining }) => !draining) ? "" :
+  workers.length ? "every worker is draining" : "no worker is alive");
+
 const tile = (term, value, more = null) =>
   h("div", { class: "tile" }, h("dt", {}, term), h("dd", {}, h("strong", {}, value), more && h("span", {}, more)));
 
@@ -31,7 +35,7 @@ export class Load {
   #shown = "";
   #onCounts;
 
-  /** `onCounts` gets how many delegations there are of each status. */
+  /** `onCounts` gets how many delegations there are of each status, and why none can begin, or "". */
   constructor(onCounts) {
     this.#onCounts = onCounts;
   }
@@ -41,15 +45,16 @@ export class Load {
     today.setHours(0, 0, 0, 0);
     const [workers, counts, { total }] = await Promise.all([get("v1/workers"), get("v1/delegations:count"),
       get(`v1/cost?since=${encodeURIComponent(today.toISOString())}`)]);
-    this.#onCounts(counts);
+    this.#onCounts(counts, holdOf(workers));
     const key = JSON.stringify([workers, counts, total]);
     if (key === this.#shown) return;
     this.#shown = key;
+    const draining = workers.filter((worker) => worker.draining).length;
     const running = workers.reduce((sum, worker) => sum + worker.running, 0);
     const slots = workers.reduce((sum, worker) => sum + (worker.draining ? worker.running : worker.concurrency), 0);
     const { usage, unpriced } = total;
     byId("load").replaceChildren(
-      tile("Workers", number(workers.length), !slots && "none is alive"),
+      tile("Workers", number(workers.length), draining ? `${number(draining)} draining` : !slots && "none is alive"),
       tile("Working", number(running),
         slots > 0 && [` of ${number(slots)} places `, gauge(running / slots, `${running} of ${slots} places taken`)]),
       tile("In the queue", number(counts.queued)),

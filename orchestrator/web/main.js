@@ -23,7 +23,7 @@ const fleet = new Fleet(known, (filters) => {
   history.replaceState(null, "", fleetAddress(filters));
   showFleet();
 });
-const load = new Load((counts) => fleet.setCounts(counts));
+const load = new Load((...found) => fleet.setCounts(...found));
 let form = null;
 /** The view of one delegation, and the id it shows. */
 let run = null;

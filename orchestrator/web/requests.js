@@ -9,6 +9,7 @@ import { answerWords, countdown, count, cut, shortId, visible } from "./text.js"
 
 const NO_SCOPE = "This token lacks the scope approve, so it cannot answer.";
 const SETTLE_MS = 500;
+const GIST = 200;
 const NOTICE_MS = 60_000;
 const MOST_NOTICES = 5;
 
@@ -17,6 +18,10 @@ function delegationLink(id) {
   const known = isId(id);
   return h(known ? "a" : "span", { ...(known && { href: `#${id}` }), class: "id", title: visible(id) }, shortId(id));
 }
+
+/** Whether the view that is shown is the fleet, or one of the runs that the request is of. */
+const belongsHere = ({ path }) =>
+  !byId("fleet").hidden || (!byId("run").hidden && path.some((id) => location.hash.startsWith(`#${id}`)));
 
 /** What a call would do, in one line beside its title. */
 function gist({ details, step, reason }) {
@@ -58,7 +63,8 @@ export class Requests {
   /** Takes an event of any delegation. Returns whether the service is to be asked for what waits now. */
   hear({ type, permissionId, delegationId, outcome, by, reason }) {
     const card = this.#cards.get(permissionId);
-    if (type === "permission_answered" && card) this.#report(card.request, outcome, by, reason);
+    const own = this.#sent.has(permissionId); // its event may come before the service's response
+    if (type === "permission_answered" && card && !own) this.#report(card.request, answerWords(outcome, by), reason);
     // An event of a child comes once more from each run above it.
     return type === "permission_requested" ? !card : type === "permission_answered" ? Boolean(card) :
       type === "run_finished" && [...this.#cards.values()].some(({ request }) => request.path.includes(delegationId));
@@ -92,7 +98,7 @@ export class Requests {
       // Never a button: who presses Enter once more must not answer the next request.
       lostFocus: (heir) => (heir?.querySelector("article") ?? byId("requests-title")).focus(),
     });
-    if (items.length === 1 && fresh.length === 1 && byId("task").hidden) this.#open(items[0].permissionId, true);
+    if (items.length === 1 && fresh.length === 1 && belongsHere(fresh[0])) this.#open(fresh[0].permissionId, true);
     this.#refuseWithoutScope();
     this.tick();
     const after = [...list.children].map((node) => node.dataset.key);
@@ -162,7 +168,7 @@ export class Requests {
     return h("li", {},
       h("article", { class: "request", tabindex: "-1", "aria-labelledby": `${id}-title` },
         h("header", {}, select, h("h3", { id: `${id}-title` }, title),
-          h("p", { class: "faint gist" }, task, h("span", {}, cut(gist(request), 200))), clock),
+          h("p", { class: "faint gist" }, task, h("span", {}, cut(gist(request), GIST))), clock),
         body));
   }
 
@@ -193,7 +199,11 @@ export class Requests {
     } });
     const button = (text, style, outcome) => h("button", { type: "button", class: style, onclick: () => {
       const chosen = this.#chosen();
-      for (const { answers } of chosen) answers.give(outcome);
+      for (const { answers, request } of chosen) {
+        const isCut = outcome !== "cancel" && gist(request)?.length > GIST;
+        if (isCut) this.#open(request.permissionId, true); // what is not shown whole is not approved unread
+        else answers.give(outcome);
+      }
       announce(`${text}: ${count(chosen.length, "call")}`);
     } }, text);
     const [approve, deny] = [button("Approve", "primary", "proceed_once"), button("Deny", "danger", "cancel")];
@@ -220,7 +230,7 @@ export class Requests {
     this.#sent.add(request.permissionId);
     try {
       await answer(request.permissionId, outcome, fields);
-      this.#report(request, outcome, null, fields.reason);
+      this.#report(request, `${answerWords(outcome)} by you`, fields.reason);
     } catch (error) {
       this.#sent.delete(request.permissionId);
       if (error.status !== 409 && error.status !== 404) {
@@ -236,16 +246,15 @@ export class Requests {
     return null;
   }
 
-  /** Shows once how a request ended. Without an outcome it was answered elsewhere, or expired. */
-  #report(request, outcome, by, reason) {
+  /** Shows once how a request ended. Without words it was answered elsewhere, or expired. */
+  #report(request, words, reason) {
     if (this.#reported.has(request.permissionId)) return;
     this.#reported.add(request.permissionId);
     const title = visible(request.step.title);
-    if (outcome === null) {
+    if (words === null) {
       this.#notice(`Waits no more: ${title}`, "It was answered elsewhere, has expired, or its delegation ended.");
       return;
     }
-    const words = answerWords(outcome, by);
     this.#notice(`${words[0].toUpperCase()}${words.slice(1)}: ${title}`, reason ? visible(reason) : "");
   }
 

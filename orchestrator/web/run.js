@@ -199,10 +199,11 @@ export class RunView {
     const result = this.#tree.result && this.#delegation?.result;
     const turn = this.#tree.turns.at(-1);
     const open = this.#tree.steps.filter(({ end }) => end === null);
-    const side = result ? "result" : [turn, ...open].map((each) => `${each?.key}.${each?.version}`).join();
+    const { hold } = this.#context.known;
+    const side = result ? "result" : [hold, ...[turn, ...open].map((each) => `${each?.key}.${each?.version}`)].join();
     if (this.#side === side) return;
     this.#side = side;
-    const view = result ? div("panel result", resultView(this.#delegation, this.#explain())) : workView(this.#tree);
+    const view = result ? div("panel result", resultView(this.#delegation, this.#explain())) : workView(this.#tree, hold);
     this.#parts.now.replaceChildren(view);
     if (result && this.#tab !== "timeline") this.#showTab();
   }

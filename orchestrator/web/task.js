@@ -35,6 +35,8 @@ const OTHER = "";
 const MAIN = [
   ["task", "Task", "What to do, in words that are complete by themselves.", text, { rows: 4, required: true }],
   ["expectedOutcome", "Expected outcome", "What must be true at the end.", text, { rows: 2 }],
+  ["verify", "Checks", "A command per line that must succeed afterwards, on files the run cannot reach.",
+    (given) => lines(given).map((run) => ({ kind: "command", run })), { rows: 2, spellcheck: "false" }],
   ["context", "Context", "Background that the work needs.", text, { rows: 2 }],
 ];
 const AGENT = [
@@ -54,8 +56,6 @@ const LIMITS = [
   ["limits/maxCostUsd", "US dollars", "", Number, { type: "number", min: 0, step: "any" }],
 ];
 const MORE = [
-  ["verify", "Checks", "A command per line that must succeed afterwards, on files the run cannot reach.",
-    (given) => lines(given).map((run) => ({ kind: "command", run })), { rows: 2, spellcheck: "false" }],
   ["deliver/branch", "Deliver as branch", "Of a git workspace; {id} is filled in.", text],
   ["labels", "Labels", "key:value, to find it by.", labelsOf],
   ["sessionId", "Session", "The conversation that it belongs to.", text],
@@ -98,7 +98,7 @@ export class TaskForm {
         h("div", { class: "field" }, h("label", { for: this.#kind.id }, "Works on"), this.#kind)), this.#workspace),
       group("Agent", fields(AGENT)),
       h("details", {}, h("summary", {}, "Limits: the service's caps lower them"), fields(LIMITS)),
-      h("details", {}, h("summary", {}, "Checks, delivery, labels and more"), fields(MORE)),
+      h("details", {}, h("summary", {}, "Delivery, labels and more"), fields(MORE)),
       this.#problem,
       h("div", { class: "row" }, this.#submit, h("a", { class: "button", href: "#" }, "Back"),
         h("span", { class: "faint" }, "Ctrl + Enter delegates")));
@@ -203,6 +203,6 @@ export class TaskForm {
     this.node.reset();
     this.#showWorkspace();
     this.#context.changed(delegation);
-    this.#context.navigate(`#${delegation.id}`);
+    location.replace(`#${delegation.id}`); // back leads to before the form, which is empty now
   }
 }

@@ -38,7 +38,7 @@ export function cut(text, width) {
   return chars.length <= width ? line : `${chars.slice(0, width - 1).join("")}…`;
 }
 
-/** How a permission request was answered, as in shared/lines.py; `by` is the name of a token. */
+/** How a permission request was answered, as in shared/wording.py; `by` is the name of a token. */
 export function answerWords(outcome, by) {
   const how = outcome === "cancel" ? "denied" : "approved";
   const more = outcome === "modify" ? " with other arguments" : outcome.includes("always") ? " always" : "";

@@ -3,14 +3,16 @@
 import { elapsed, inWords, stateClass, stateOf } from "../delegations.js";
 import { h } from "../dom.js";
 import { compact, duration, money, number, tokensIn } from "../numbers.js";
-import { clock, cut, percent, visible } from "../text.js";
+import { clock, cut, percent, shortId, visible } from "../text.js";
 import { facts, prose, span, text } from "./elements.js";
 
 const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
-export function crumbs({ request: { parentId } }) {
-  const fleet = h("a", { href: "#" }, "Fleet");
-  return parentId ? [fleet, " › ", h("a", { href: `#${parentId}` }, "Parent")] : [fleet];
+/** Where it belongs: the fleet, its parent, and what it continues or does again. */
+export function crumbs({ request: { parentId, continues, retryOf } }) {
+  const above = [[parentId, "Parent"], [continues, `continues ${shortId(continues)}`],
+    [retryOf, `retry of ${shortId(retryOf)}`]].filter(([id]) => id);
+  return [h("a", { href: "#" }, "Fleet"), ...above.flatMap(([id, words]) => [" › ", h("a", { href: `#${id}` }, words)])];
 }
 
 export function metaOf(delegation) {
@@ -40,12 +42,13 @@ export function numbersOf(delegation) {
   ]);
 }
 
-/** What happens at the end of a tree without a result. */
-export function workView({ turns, steps, request }) {
+/** What happens at the end of a tree without a result; `hold`: why none can begin. */
+export function workView({ turns, steps, request }, hold) {
   const turn = turns.at(-1);
   const open = steps.filter(({ end }) => end === null);
   return h("div", { class: "panel work" },
     h("h3", {}, turn ? [turn.title, span("faint", clock(turn.start))] : "Not begun yet"),
+    !turn && hold && text("problem faint", hold),
     open.map((each) => text("", span("sign", "▸ "), cut(each.title, 200))),
     turn?.words ? prose(turn.words) : turn?.thinking ? [text("faint", "Thinking"), prose(turn.thinking)] :
       turn && !open.length && text("faint", "Waits for the model."),

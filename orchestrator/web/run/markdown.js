@@ -2,6 +2,7 @@
 
 const MOST_CHARS = 100_000;
 const MOST_INLINE = 20_000;
+const MOST_PLAIN = 2000;
 const MOST_DEPTH = 6;
 // Bounded, so that no text takes more than a moment. Words as snake_case, sums as 2 * 3 and patterns as **/*.py have
 // no emphasis in them.
@@ -89,3 +90,10 @@ export function blocks(text, depth = 0) {
   }
   return found;
 }
+
+const wordsOf = (each) => (typeof each === "string" ? each :
+  [each.text, each.parts, ...each.items ?? [], each.blocks].flat().filter(Boolean).map(wordsOf)
+    .join(each.parts ? "" : " "));
+
+/** The beginning of a text without its signs of Markdown, for one line. */
+export const plain = (text) => blocks(text.slice(0, MOST_PLAIN)).map(wordsOf).join(" ");

@@ -1,6 +1,7 @@
 // The result of a delegation: why it ended, summary, verdict, checks with their evidence, changed files, artifacts.
 
 import { open } from "../api.js";
+import { verdictClass } from "../delegations.js";
 import { block, diffView, folded } from "../details.js";
 import { h } from "../dom.js";
 import { number } from "../numbers.js";
@@ -11,12 +12,8 @@ const MOST_CALL_ERRORS = 50;
 const MOST_FILES = 200;
 const MOST_LINES = 3000;
 const GROUNDS = { base: "before", candidate: "after", canary: "with something broken" };
-const BADGES = {
-  verified: "succeeded", evidence: "succeeded", proved: "succeeded", refuted: "failed", tampered: "failed",
-  inconclusive: "waiting", preexisting: "waiting",
-};
 
-const badge = (word) => span(`badge ${BADGES[word] ?? ""}`, visible(word.replaceAll("_", " ")));
+const badge = (word) => span(`badge ${verdictClass(word)}`, visible(word.replaceAll("_", " ")));
 const why = (about, onclick) => button("Why?", onclick, { class: "why quiet", "aria-label": `Why? ${visible(about)}` });
 const section = (title, buttons, ...children) =>
   h("section", {}, div("flow", h("h3", {}, title), buttons), children);

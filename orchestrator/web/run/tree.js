@@ -11,12 +11,13 @@ const WAITS = {
 };
 
 const NOTES = {
-  message_received: ({ text, by }) => `Message${by ? ` from ${by}` : ""}: ${text}`,
+  message_received: ({ text, by }) => `Message${by ? ` from token "${by}"` : ""}: ${text}`,
   wrap_up_requested: ({ reason }) => `Asked to wrap up${reason ? `: ${reason}` : ""}`,
   delivered: ({ git }) => `Delivered as ${git.branch}`,
   progress: ({ message }) => message, error: ({ message }) => message,
 };
 
+const NO_REPLY = { reply: null, words: "", thinking: "" };
 const isOver = (turn) => turn.reply !== null && turn.reply.toolCalls.length === 0;
 
 /**
@@ -163,8 +164,8 @@ export class Tree {
     if (event.type === "turn_started") {
       const known = this.#turnsByNumber.get(event.turn);
       if (known !== this.#turn) this.#closeTurn(at);
-      this.#turn = known ?? this.#add({ kind: "turn", start: at, reply: null, words: "", thinking: "" }, null);
-      Object.assign(this.#turn, { state: "live", end: null, title: `Turn ${event.turn}` });
+      this.#turn = known ?? this.#add({ kind: "turn", start: at }, null);
+      Object.assign(this.#turn, { ...NO_REPLY, state: "live", end: null, title: `Turn ${event.turn}` });
       if (known) return;
       this.#turnsByNumber.set(event.turn, this.#turn);
       this.turns.push(this.#turn);
@@ -175,13 +176,14 @@ export class Tree {
     if (event.type === "model_retried") {
       this.#add({ kind: "retry", state: "warn", start: at, end: at + event.delaySeconds * 1000, event,
         title: "Asks the model again", detail: event.error }, turn);
+      if (!turn.reply) Object.assign(turn, NO_REPLY); // what was streamed comes again
     } else if (event.type === "replied") {
       turn.reply = { ...event, at };
       turn.cost = event.usage.costUsd;
       turn.words = event.text;
       turn.thinking = event.thinking;
       if (isOver(turn)) this.#closeTurn(at);
-    } else {
+    } else if (!turn.reply) { // a frame may arrive after the reply that has its text
       const part = event.type === "text_delta" ? "words" : "thinking";
       turn[part] = (turn[part] + event.text).slice(-TRANSIENT_TEXT);
     }

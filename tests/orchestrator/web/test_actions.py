@@ -54,7 +54,7 @@ async def test_a_run_is_sent_a_message_wrapped_up_cancelled_continued_and_retrie
         (continued,) = [each for each in service.runs.values() if each.request.continues == id]
         assert (continued.request.task, page.url) == ("and the changelog", f"{url}/#{continued.id}")
 
-        await page.go_back()
+        await page.get_by_role("link", name=f"continues …{id[-6:]}").click()
         await button(page, "Retry").click()
         await expect(page.get_by_label("Message")).to_be_visible()
         (retried,) = [each for each in service.runs.values() if each.request.retry_of == id]

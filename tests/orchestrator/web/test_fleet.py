@@ -58,11 +58,12 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         new = await service.create(DelegationRequest(task="a new one"))
         await expect(rows).to_have_text(["review it all", "a new one", "later", "an old one"])
         await expect(page.locator("#workers")).to_contain_text("old@two takes no more")
+        await expect(page.locator("#load")).to_contain_text("1 draining")
         await expect(page.locator("#load")).to_contain_text("of 8 places")
 
         await filters.get_by_role("link", name="failed 1").click()
         await expect(rows).to_have_text(["an old one"])
-        await expect(page.locator(".row-link")).to_contain_text("refuted — 1 call denied — It is broken.")
+        await expect(page.locator(".row-link")).to_contain_text("refuted 1 call denied — It is broken.")
         await page.reload()
         await expect(rows).to_have_text(["an old one"])
         assert page.url == f"{url}/#?status=failed"
@@ -114,11 +115,13 @@ async def test_one_or_all_that_are_shown_are_cancelled_after_a_second_click(page
         await expect(page.locator(".row-link")).to_have_count(3)
         line = page.locator(".row-line", has_text="number 5")
         await line.hover()
-        await button(line, "Cancel number 5").click()
+        await button(line, "Cancel number 5").dblclick()
         await expect(line.locator(".cancel")).to_have_text("Cancel it?")
+        await expect(line.locator(".cancel")).to_be_enabled()
         assert cancelled() == []
         await line.locator(".cancel").click()
         await until(lambda: cancelled() == [5])
+        await expect(page.locator("#announcements")).to_have_text("Cancelled: number 5")
         await expect(page.locator("#groups")).to_contain_text("Finished")
         line = page.locator(".row-line", has_text="number 3")
         service.away = Unavailable("Redis is away")

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.events import PermissionAnswered
-from deputize.shared.permission import EditDetails, InfoDetails
+from deputize.shared.permission import EditDetails, ExecuteDetails, InfoDetails
 from tests.orchestrator.access_tokens import entry, secret_of, write
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
@@ -50,7 +50,7 @@ async def test_an_answer_on_the_page_decides_about_the_call(redis_url: str, tmp_
         await button(page, "Approve once").click()
         await run
         assert (await bench.result(id)).files_modified == ["a.txt"]
-        await expect(page.get_by_text(re.compile("^Approved.*: write a.txt"))).to_be_visible()
+        await expect(page.get_by_text("Approved by you: write a.txt")).to_be_visible()
         await expect(page.locator("#waiting")).to_be_hidden()
 
         id, run = await begun(bench, model)
@@ -106,21 +106,25 @@ async def test_several_are_compact_and_are_answered_at_once(pages: Pages) -> Non
     service = FakeService()
     id = await delegated(service, "the task")
     edit = EditDetails(paths=["a.py"], diff="--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n-x\n+y\n+z\n")
+    long = ExecuteDetails(command=f"echo {'x ' * 200}; rm -r docs")
     requests = [ask(service, id, number, f"number {number}", details=edit) for number in range(4)]
+    ask(service, id, 4, "number 4 $ rm -rf docs && git push --force origin main && echo done", details=long)
     async with served(service) as url:
         page = await pages.open(url, viewport={"width": 390, "height": 800})
-        await expect(page.get_by_role("article")).to_have_count(4)
+        await expect(page.get_by_role("article")).to_have_count(5)
         await expect(card(page, "number 0")).to_contain_text("the task")
+        title = page.locator(".disclosure", has_text="git push")
+        assert await title.evaluate("node => node.scrollWidth <= node.clientWidth && node.clientHeight > 30")
         await expect(card(page, "number 0")).to_contain_text(re.compile("a.py \\+2 .1"))
         await expect(button(page, "Approve once")).to_have_count(0)
-        assert (await page.locator("#waiting").bounding_box() or {})["height"] < 500
+        assert (await page.locator("#waiting").bounding_box() or {})["height"] < 800
         await expect(button(page, "Approve")).to_be_disabled()
         await page.get_by_label("Select all").check()
         await page.get_by_role("checkbox", name="number 1", exact=True).uncheck()
-        await button(page, "Approve 3").click()
-        await expect(page.get_by_role("article")).to_have_count(1)
+        await button(page, "Approve 4").click()
+        await expect(page.get_by_role("article")).to_have_count(2)
+        await expect(title).to_have_attribute("aria-expanded", "true")  # it was not shown whole
         assert {*service.given_answers} == {each.permission_id for each in requests} - {requests[1].permission_id}
-        await expect(page.locator("#requests-bulk")).to_be_hidden()
         assert await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
@@ -140,6 +144,11 @@ async def test_a_card_names_the_task_and_each_thing_once(pages: Pages) -> None:
         assert (await shown.inner_text()).count(address) == 1
         await expect(button(shown, "Always in this run")).to_be_visible()
         await expect(button(shown, "Always this tool")).to_have_count(0)
+        # Above the page of another run it would hide what was opened.
+        for run, expanded in ((await delegated(service, "another"), "false"), (id, "true")):
+            await page.goto(f"{url}/#{run}")
+            await page.reload()
+            await expect(button(shown, f"fetch {address}")).to_have_attribute("aria-expanded", expanded)
 
 
 async def test_a_result_has_its_verdict_with_the_checks_and_where_it_was_delivered(pages: Pages) -> None:

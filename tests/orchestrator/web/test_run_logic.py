@@ -31,10 +31,11 @@ from deputize.shared.events import (
     RunStarted,
     StepCompleted,
     StepStarted,
+    TextDelta,
     TurnStarted,
     Waiting,
 )
-from deputize.shared.facts import Check, FileChange, StepChange, Verification
+from deputize.shared.facts import Check, FileChange, StepChange, SummaryClaim, Verification
 from deputize.shared.permission import ExecuteDetails
 from deputize.shared.request import After, DelegationRequest, Limits
 
@@ -45,7 +46,8 @@ SCRIPT = """
 import { treeOf, rowsOf } from "ROOT/run/tree.js";
 import { ahead, barOf, heats, spanOf } from "ROOT/run/bars.js";
 import { whyEnded, whyChecked, whyChanged } from "ROOT/run/why.js";
-import { costOf, Delegations } from "ROOT/delegations.js";
+import { holdOf } from "ROOT/load.js";
+import { badgesOf, costOf, Delegations, nowText } from "ROOT/delegations.js";
 import { blocks } from "ROOT/run/markdown.js";
 
 const began = Date.parse("2026-11-21T09:00:00Z");
@@ -80,6 +82,8 @@ const READ = {
     });
     return known.all.map(({ status, progress }) => [status, progress.turn]);
   },
+  held: (item, workers) => nowText(item, 0, holdOf(workers)),
+  row: (result) => [badgesOf({ result }), nowText({ result }, 0)],
   attached(events, child) {
     const tree = treeOf(events.slice(0, 1));
     tree.attach(child, child.parent);
@@ -148,7 +152,8 @@ def finished(reason: TerminationReason, **fields: Any) -> RunFinished:
     succeeded = reason is TerminationReason.COMPLETED and "verification" not in fields
     cancelled = reason is TerminationReason.CANCELLED
     status = Status.SUCCEEDED if succeeded else Status.CANCELLED if cancelled else Status.FAILED
-    return RunFinished(result=ToolAgentResult(delegation_id=ID, status=status, termination_reason=reason, **fields))
+    given = {"delegation_id": ID, "status": status, "termination_reason": reason} | fields
+    return RunFinished(result=ToolAgentResult.model_validate(given))
 
 
 def question(after: float, step: Step) -> PermissionRequested:
@@ -204,6 +209,26 @@ def test_events_become_a_tree_of_turns_steps_waits_and_retries() -> None:
     assert bars[:2] == ["0+17 cut", "17+25"]
     assert (bars[6], bars[10]) == ("42+58 open", "92+8 open")
     assert heats == [0.5, 1]
+
+
+STREAMED = [(1, TextDelta(turn=1, text="The release ")), (2, TextDelta(turn=1, text="is ready."))]
+REPLIED = (3, reply(1, "The release is ready."))
+FRAMES: list[tuple[str, list[tuple[float, AnyEvent]]]] = [
+    ("in order", [*STREAMED, REPLIED]),
+    ("after the reply, which was read from the store", [REPLIED, *STREAMED]),
+    ("around the reply", [STREAMED[0], REPLIED, STREAMED[1]]),
+    (
+        "twice, as the model was asked again",
+        [STREAMED[0], (1, ModelRetried(turn=1, error="x", delay_seconds=1)), *STREAMED],
+    ),
+    ("twice, as the turn began again", [*STREAMED, (2, TurnStarted(turn=1)), *STREAMED]),
+]
+
+
+def test_the_text_of_a_reply_is_there_once_however_its_frames_arrive() -> None:
+    shown = asked(*(("rows", events((0, TurnStarted(turn=1)), *frames)) for _, frames in FRAMES))
+    titles = [rows[0][0].split(" ", 2)[2] for rows in shown]
+    assert titles == ["Turn 1: The release is ready."] * len(FRAMES)
 
 
 def test_the_axis_of_a_run_that_goes_on_moves_only_now_and_then() -> None:
@@ -352,6 +377,48 @@ def test_why_leads_from_the_end_a_check_or_a_file_to_the_step_and_its_turn() -> 
     assert changed == ["Last changed by edit README.md", turn, "Changed by $ make docs", turn]
     assert steps == ["d", None, "b", None]
     assert unknown == ["No step's events have this change; a command in the background may have made it"]
+
+
+def test_a_queued_row_has_the_reason_why_none_can_begin() -> None:
+    item = {"status": "queued", "progress": {}}
+    draining, alive = {"draining": True}, {"draining": False}
+    reasons = asked(*(("held", item, workers) for workers in ([draining], [], [draining, alive])))
+    assert reasons == ["every worker is draining", "no worker is alive", ""]
+    assert asked(("held", item | {"waitsFor": ["dlg_a"]}, [])) == ["waits for 1 delegation"]
+
+
+REFUTED_CLAIM = SummaryClaim(claim="All tests pass", evidence=None, verdict="refuted")
+UNDECIDED = Verification(verdict="inconclusive", why="it was green before", claims=[REFUTED_CLAIM])
+ROWS: list[tuple[TerminationReason, dict[str, Any], list[list[str]], str]] = [
+    (TerminationReason.MAX_TURNS, {"turn_count": 30}, [], "30 turns used — Changed a.py: fixed"),
+    (TerminationReason.MAX_TOOL_CALLS, {"tool_call_count": 1}, [], "1 call used — Changed a.py: fixed"),
+    (TerminationReason.WRAPPED_UP, {}, [], "wrapped up — Changed a.py: fixed"),
+    (TerminationReason.CANCELLED, {}, [], "Changed a.py: fixed"),
+    (
+        TerminationReason.COMPLETED,
+        {"errors": ["$ x: denied: no one answered within 300 s"], "denied_call_count": 1},
+        [],
+        "permission expired — 1 call denied — Changed a.py: fixed",
+    ),
+    (
+        TerminationReason.COMPLETED,
+        {"verification": UNDECIDED, "status": Status.SUCCEEDED},
+        [["inconclusive", "waiting"], ["1 claim refuted", "failed"]],
+        "it was green before — Changed a.py: fixed",
+    ),
+    (
+        TerminationReason.COMPLETED,
+        {"verification": Verification(verdict="refuted", checks=[FAILED])},
+        [["refuted", "failed"]],
+        "1 test fails — Changed a.py: fixed",
+    ),
+]
+
+
+def test_the_row_of_an_ended_run_has_the_facts_before_the_words_of_the_agent() -> None:
+    results = [finished(reason, summary="## Changed\n- `a.py`: **fixed**", **more).result for reason, more, *_ in ROWS]
+    rows = asked(*(("row", result.to_dict()) for result in results))
+    assert rows == [[badges, text] for *_, badges, text in ROWS]
 
 
 def em(name: str, *parts: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ async def test_a_task_is_written_corrected_and_delegated(pages: Pages, tmp_path:
         await page.get_by_label("Works on").select_option("git")
         await page.get_by_label("URL").fill("https://example.org/r.git")
         await page.get_by_label("Approval").select_option("ask")
-        for summary in ("Limits", "Checks, delivery"):
+        for summary in ("Limits", "Delivery"):
             await page.locator("summary", has_text=summary).click()
         turns = page.get_by_label("Turns")
         await turns.fill("0")
@@ -63,6 +63,8 @@ async def test_a_task_is_written_corrected_and_delegated(pages: Pages, tmp_path:
         assert run.request == DelegationRequest.model_validate(wanted)
 
         await page.go_back()
+        await expect(page).to_have_url(f"{url}/")
+        await page.keyboard.press("n")
         await expect(task).to_have_value("")
         archive = tmp_path / "files.zip"
         archive.write_bytes(b"PK\x05\x06" + bytes(18))
