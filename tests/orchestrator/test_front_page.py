@@ -27,7 +27,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 GREEN = "c32"
 
 
-def test_the_two_commands_are_targets_that_do_what_it_says() -> None:
+def test_the_two_commands_are_targets_that_do_what_is_documented() -> None:
     done = subprocess.run(
         ["make", "--dry-run", "--always-make", "demo", "test"], cwd=ROOT, capture_output=True, text=True
     )

@@ -179,7 +179,7 @@ async def test_logs_that_grow_for_ever_are_no_reason_to_wait_for_ever(tmp_path: 
     assert time.monotonic() - began > LONGEST * 0.2  # between two looks something was logged, however slow all is
 
 
-async def test_a_start_that_takes_its_time_says_what_it_does(tmp_path: Path) -> None:
+async def test_a_slow_start_reports_its_stage(tmp_path: Path) -> None:
     said: list[str] = []
     write_info(tmp_path, info("http://127.0.0.1:9"))
     with held(tmp_path):

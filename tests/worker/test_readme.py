@@ -151,7 +151,7 @@ def test_every_matcher_of_a_rule_is_in_its_table_and_no_other() -> None:
 
 
 @pytest.mark.requirement("S002-007", "S003-001")
-def test_each_part_of_the_other_styles_is_where_it_says() -> None:
+def test_each_part_of_the_other_styles_is_where_it_belongs() -> None:
     rows = [line for line in section("Tools of other styles").splitlines() if line.startswith("| ")]
     table = dict(
         row.strip("| ").split(" | ")

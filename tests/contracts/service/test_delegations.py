@@ -297,7 +297,7 @@ async def cut_off(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     yield FakeDesk(fake).service
 
 
-async def test_without_redis_everything_is_unavailable_and_readiness_says_why(cut_off: Delegations) -> None:
+async def test_without_redis_everything_is_unavailable_and_readiness_states_the_reason(cut_off: Delegations) -> None:
     id, request = new_id(), DelegationRequest(task="do it")
     asked: list[Callable[[], Any]] = [
         lambda: cut_off.create(request),

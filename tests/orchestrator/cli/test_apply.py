@@ -168,7 +168,9 @@ async def test_where_work_would_be_lost_nothing_is_changed_and_the_files_are_nam
     assert len(report["refused"]) == 6
 
 
-async def test_without_a_directory_it_says_where_one_is_named(url: str, service: FakeService, tmp_path: Path) -> None:
+async def test_without_a_directory_the_error_shows_where_one_is_named(
+    url: str, service: FakeService, tmp_path: Path
+) -> None:
     id = (await service.create(DelegationRequest(task="x"))).delegation.id
     waiting = await apply(url, id, "--into", str(tmp_path))
     assert (waiting.code, "is not finished yet (queued)" in waiting.err) == (2, True)
@@ -283,7 +285,7 @@ async def test_a_continuation_whose_earlier_parts_were_pruned_is_applied(
     assert (await apply(url, ids[2])).out.startswith("2 changes applied to")
 
 
-async def test_show_says_that_changes_are_those_of_the_whole_conversation(
+async def test_show_states_that_changes_are_those_of_the_whole_conversation(
     url: str, service: FakeService, folder: Path
 ) -> None:
     ids = await conversation(service, folder)

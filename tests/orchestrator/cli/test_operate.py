@@ -85,7 +85,7 @@ async def test_status_counts_what_waits_and_runs(url: str, service: FakeService,
     assert "\ndelegations  1 queued, 1 running, 0 waiting, 1 paused\n" in shown
 
 
-async def test_status_tells_why_work_would_only_wait(url: str, service: FakeService) -> None:
+async def test_status_reports_why_work_would_only_wait(url: str, service: FakeService) -> None:
     service.fleet = [worker_card(draining=True)]
     done = await deputize("status", DEPUTIZE_URL=url)
     assert (done.code, "✗ every worker is draining" in done.out) == (3, True)
@@ -231,7 +231,7 @@ async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> Non
 
 
 @pytest.mark.system
-async def test_a_detached_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_detached_start_that_fails_reports_the_reason_and_leaves_nothing(tmp_path: Path) -> None:
     here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_SANDBOX": "required", "PATH": "/nonexistent"}
     done = await deputize("up", "--detach", "--port", "1", DEPUTIZE_POLICY=str(tmp_path / "none.toml"), **here)
     assert done.code == 3

@@ -84,7 +84,7 @@ async def _only_its_user_is_let_in(home: Path, **here: Any) -> None:
     assert [path.name for path in home.iterdir() if path.is_file() and path.stat().st_mode & 0o077] == []
 
 
-async def test_without_a_token_up_says_whom_that_trusts_and_no_password(
+async def test_without_a_token_up_states_which_users_that_trusts_and_no_password(
     redis_process: RedisProcess, tmp_path: Path
 ) -> None:
     with redis.Redis.from_url(redis_process.url) as client:

@@ -31,7 +31,7 @@ def test_every_name_in_the_table_is_a_command_of_that_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_says_what_it_is_for(name: str) -> None:
+def test_every_option_has_a_description(name: str) -> None:
     silent = [each.name for each in command(name).params if isinstance(each, click.Option) and not each.help]
     assert silent == []
 

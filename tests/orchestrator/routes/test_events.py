@@ -75,7 +75,7 @@ async def test_live_events_come_as_they_happen(http: httpx2.AsyncClient, service
 @pytest.mark.parametrize(
     "request_", [{"headers": {"Last-Event-ID": "2"}}, {"params": {"after": 2}}], ids=["header", "query"]
 )
-async def test_resuming_gives_exactly_the_tail(
+async def test_resuming_yields_exactly_the_tail(
     http: httpx2.AsyncClient, service: FakeService, id: str, request_: dict[str, Any]
 ) -> None:
     for number in range(3):

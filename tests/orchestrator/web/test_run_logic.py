@@ -247,7 +247,7 @@ def test_a_child_that_was_known_before_its_call_is_below_it() -> None:
     assert rows == ["0 turn", "1 step", "2 child"]
 
 
-def test_calls_of_two_turns_are_two_steps_though_an_endpoint_gives_them_one_id() -> None:
+def test_calls_of_two_turns_are_two_steps_though_an_endpoint_uses_one_id_for_both() -> None:
     (rows,) = asked(
         (
             "rows",

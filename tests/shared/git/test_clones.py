@@ -224,7 +224,7 @@ def test_an_empty_repository_has_no_commit(server: GitServer, tmp_path: Path) ->
 def test_a_head_that_names_no_branch_is_no_empty_repository(server: GitServer, source: Path, tmp_path: Path) -> None:
     url = server.add(source)
     git(server.root / "project.git", "symbolic-ref", "HEAD", "refs/heads/gone")
-    with pytest.raises(RepositoryFailed, match="no default branch.*--ref"), cloned(settings(tmp_path, server), url):
+    with pytest.raises(RepositoryFailed, match=r"no default branch.*--ref"), cloned(settings(tmp_path, server), url):
         pass
 
 

@@ -158,7 +158,7 @@ def test_a_key_that_is_missing_is_named_with_its_table() -> None:
         open_model("house", settings)
 
 
-async def test_a_name_that_is_no_table_is_told_from_those_that_are(
+async def test_a_name_that_is_no_table_is_distinguished_from_those_that_are(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_PROFILE"):

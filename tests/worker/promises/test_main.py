@@ -168,7 +168,7 @@ async def of_project(tmp_path: Path, project: Path, **sandbox: Any) -> dict[str,
         return {row.name: row for row in await project_rows(settings, project, canaries.workspace("project"))}
 
 
-async def test_it_says_what_set_up_would_run_which_hosts_it_reaches_and_the_limits(tmp_path: Path) -> None:
+async def test_it_shows_what_set_up_would_run_which_hosts_it_reaches_and_the_limits(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     line = "touch /opt/setup/x"
