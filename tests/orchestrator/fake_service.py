@@ -278,7 +278,7 @@ class FakeService(FakePermissions):
         if wraps_up and (first := next((each for each in inbox if each.mode is mode), None)):
             return SentMessage(message_id=first.message_id)
         if run.status.finished:
-            raise Conflict(f"{id} has ended, so nothing reads a message; `deputize continue {id}` goes on with it")
+            raise Conflict(f"{id} has ended, so nothing reads a message; `deputize continue {id} TEXT` goes on with it")
         if not wraps_up and len(inbox) >= MAX_UNREAD:
             raise InboxFull(
                 f"{id} has {MAX_UNREAD} messages that its model has not read; send more after its next turn"
