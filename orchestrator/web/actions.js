@@ -7,6 +7,7 @@ import { count, visible } from "./text.js";
 
 const DOUBT_MS = 4000;
 const DOUBLE_CLICK_MS = 500;
+const SENT = "Sent. The model reads it before its next turn.";
 
 /**
  * A button that acts at its second click; for `DOUBT_MS` after the first one it shows a question. A double click is
@@ -58,8 +59,8 @@ export function cancelButton(text, ids, onAsked, title = null) {
     }
   };
   const question = () => (ids().length === 1 ? "Cancel it?" : `Cancel ${count(ids().length, "delegation")}?`);
-  return doubtful({ class: "cancel", "aria-label": title && `Cancel ${title}`, title: title && "Cancel" }, text, question,
-    () => ids().forEach(cancel));
+  const named = title && { "aria-label": `Cancel ${title}`, title: "Cancel" };
+  return doubtful({ class: "cancel", ...named }, text, question, () => ids().forEach(cancel));
 }
 
 /** The actions that the state of a delegation allows, as the only child of `place`; none without the scope `submit`. */
@@ -73,6 +74,7 @@ export class Actions {
   #busy = false;
   #key = newKey();
   #finished = null;
+  #turn = 0;
 
   constructor(place, delegation, context) {
     this.#id = delegation.id;
@@ -106,6 +108,9 @@ export class Actions {
 
   update(delegation) {
     const finished = isFinished(delegation);
+    const { turn } = delegation.progress;
+    if (turn !== this.#turn && this.#note.textContent === SENT) setText(this.#note, "");
+    this.#turn = turn;
     const { send, wrapUp, resume, retry, cancel } = this.#buttons;
     this.node.hidden = scopes !== null && !scopes.includes("submit");
     for (const each of [wrapUp, cancel]) each.hidden = finished;
@@ -153,7 +158,7 @@ export class Actions {
       this.#text.value ||= text;
       throw error;
     }
-    setText(this.#note, "Sent. The model reads it before its next turn.");
+    setText(this.#note, SENT);
   }
 
   async #wrapUp() {

@@ -90,7 +90,8 @@ export function badgesOf({ result }) {
 
 /** Facts before words: why it ended, what was denied, why it is not proved, then the summary. */
 function outcomeText(result) {
-  const { terminationReason: reason, verification: { verdict, why, checks }, deniedCallCount, summary, errors } = result;
+  const { terminationReason: reason, verification, deniedCallCount, summary, errors } = result;
+  const { verdict, why, checks } = verification;
   const ended = reason in ENDINGS ? ENDINGS[reason](result) : reason.replaceAll("_", " ");
   const expired = errors.some((each) => each.includes("no one answered within")) && "permission expired";
   const denied = deniedCallCount > 0 && `${count(deniedCallCount, "call")} denied`;

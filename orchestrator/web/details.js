@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { visible, visibleBlock, visibleJson } from "./text.js";
 
+const HASHES = /^(index [0-9a-f]{7})[0-9a-f]*(\.\.[0-9a-f]{7})[0-9a-f]*/gmu;
 const DECISIONS = { allow: "only reads", ask: "may change something", deny: "forbidden" };
 
 /** A unified diff, at most so many lines of it. The signs stay, so that colour is not the only difference. */
@@ -11,7 +12,7 @@ export function diffView(diff, most = Infinity) {
     if (/^(diff |index |--- |\+\+\+ |new file|deleted file|rename |similarity )/u.test(line)) return "file";
     return { "+": "added", "-": "removed", "@": "hunk" }[line[0]] ?? "";
   };
-  const lines = visibleBlock(diff).replace(/\n$/u, "").split("\n");
+  const lines = visibleBlock(diff).replace(/\n$/u, "").replace(HASHES, "$1$2").split("\n");
   const shown = lines.slice(0, most).map((line) => h("span", { class: `line ${kind(line)}` }, `${line}\n`));
   const more = lines.length - shown.length;
   return block("Change", [shown, more > 0 && `… ${more} more lines\n`], "diff");

@@ -197,14 +197,13 @@ export class RunView {
   /** The result where there is one, else what the model does. */
   #drawSide() {
     const result = this.#tree.result && this.#delegation?.result;
-    const turn = this.#tree.turns.at(-1);
-    const open = this.#tree.steps.filter(({ end }) => end === null);
+    const shown = [this.#tree.turns.at(-1), ...this.#tree.steps.filter(({ end }) => end === null)];
     const { hold } = this.#context.known;
-    const side = result ? "result" : [hold, ...[turn, ...open].map((each) => `${each?.key}.${each?.version}`)].join();
+    const side = result ? "result" : [hold, ...shown.map((each) => `${each?.key}.${each?.version}`)].join();
     if (this.#side === side) return;
     this.#side = side;
-    const view = result ? div("panel result", resultView(this.#delegation, this.#explain())) : workView(this.#tree, hold);
-    this.#parts.now.replaceChildren(view);
+    this.#parts.now.replaceChildren(result ? div("panel result", resultView(this.#delegation, this.#explain())) :
+      workView(this.#tree, hold));
     if (result && this.#tab !== "timeline") this.#showTab();
   }
 

@@ -69,8 +69,9 @@ const MORE = [
 const WORKSPACES = {
   empty: ["An empty folder", []],
   directory: ["A directory of the service's machine",
-    [["path", "Path", "It gets a copy; the original is never changed."]]],
-  git: ["A git repository", [["url", "URL", ""], ["ref", "Branch, tag or commit", "Empty: the default branch."]]],
+    [["path", "Path", "It gets a copy; the original is never changed.", { wide: true }]]],
+  git: ["A git repository", [["url", "URL", "", { wide: true }],
+    ["ref", "Branch, tag or commit", "Empty: the default branch."]]],
   archive: ["An archive from this machine",
     [["upload", "File", "zip or tar.", { type: "file", accept: ".zip,.tar,.gz,.tgz,.xz,.bz2" }]]],
 };
@@ -91,7 +92,8 @@ export class TaskForm {
     const group = (title, ...children) => h("fieldset", {}, h("legend", {}, title), children);
     const fields = (rows) => h("div", { class: "fields" }, rows.map((row) => this.#field(...row)));
     this.node = h("form", { class: "task-form panel", novalidate: true, autocomplete: "off",
-      onsubmit: (event) => this.#send(event), onkeydown: (event) => this.#shortcut(event) },
+      oninput: ({ target }) => this.#clearMistakes(target), onsubmit: (event) => this.#send(event),
+      onkeydown: (event) => this.#shortcut(event) },
       h("h2", { tabindex: "-1" }, "New task"),
       MAIN.map((row) => this.#field(...row)),
       group("Workspace", h("div", { class: "fields" },
@@ -105,7 +107,7 @@ export class TaskForm {
     this.#showWorkspace();
   }
 
-  #field(pointer, label, hint, valueOf = text, { choices, rows, ...attributes } = {}) {
+  #field(pointer, label, hint, valueOf = text, { choices, rows, wide = rows || choices, ...attributes } = {}) {
     const id = `field-${pointer.replace("/", "-") || "other"}`;
     const shared = { id, "aria-describedby": `${id}-hint ${id}-problem`, ...attributes };
     const options = Object.entries(choices ?? {}).map(([value, words]) => h("option", { value }, words));
@@ -113,7 +115,7 @@ export class TaskForm {
       : rows ? h("textarea", { rows, ...shared }) : h("input", { type: "text", spellcheck: "false", ...shared });
     const problem = h("p", { id: `${id}-problem`, class: "problem" });
     this.#controls.set(pointer, { control, problem, valueOf });
-    return h("div", { class: rows ? "field wide" : "field" }, h("label", { for: id }, label), control,
+    return h("div", { class: wide ? "field wide" : "field" }, h("label", { for: id }, label), control,
       h("p", { id: `${id}-hint`, class: "faint" }, hint), problem);
   }
 
@@ -172,9 +174,10 @@ export class TaskForm {
     return 1;
   }
 
-  #clearMistakes() {
+  #clearMistakes(changed = null) {
     setText(this.#problem, "");
     for (const { control, problem } of this.#controls.values()) {
+      if (changed && changed !== control) continue;
       setText(problem, "");
       control.removeAttribute("aria-invalid");
     }

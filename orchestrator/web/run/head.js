@@ -12,7 +12,8 @@ const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle
 export function crumbs({ request: { parentId, continues, retryOf } }) {
   const above = [[parentId, "Parent"], [continues, `continues ${shortId(continues)}`],
     [retryOf, `retry of ${shortId(retryOf)}`]].filter(([id]) => id);
-  return [h("a", { href: "#" }, "Fleet"), ...above.flatMap(([id, words]) => [" › ", h("a", { href: `#${id}` }, words)])];
+  const link = (id, words) => h("a", { href: `#${id}` }, words);
+  return [link("", "Fleet"), ...above.flatMap(([id, words]) => [" › ", link(id, words)])];
 }
 
 export function metaOf(delegation) {

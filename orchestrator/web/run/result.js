@@ -76,8 +76,9 @@ function changesView(id, { fileChanges, leftOut }, explain) {
 
 /** `explain` has `end()`, `check(index)`, `file(change)` and `step(id)`, which show why. */
 export function resultView({ result, id, request }, explain) {
-  // Where it succeeded, it went on without the calls that failed: their errors are the last ones.
-  const calls = result.success ? Math.min(result.failedCallCount, MOST_CALL_ERRORS + 1) : 0;
+  // Where it succeeded or wrapped up, it went on without the calls that failed: their errors are the last ones.
+  const wentOn = result.success || result.terminationReason === "wrapped_up";
+  const calls = wentOn ? Math.min(result.failedCallCount, MOST_CALL_ERRORS + 1) : 0;
   const trouble = result.errors.slice(0, result.errors.length - calls);
   const reason = visible(result.terminationReason.replaceAll("_", " "));
   const { deniedCallCount: denied, failedCallCount: failed } = result;
@@ -93,8 +94,8 @@ export function resultView({ result, id, request }, explain) {
       notes.length > 0 && text("faint", notes.join(", ")),
       trouble.length > 0 && list("Errors", "problem errors", trouble.map(visibleBlock)),
       // What failed without words of the model has its error as the summary.
-      !trouble.includes(result.summary) &&
-        div("summary", result.summary ? prose(result.summary) : text("faint", "It wrote no summary.")),
+      !trouble.includes(result.summary) && [result.summary && h("h4", {}, "The agent says"),
+        div("summary", result.summary ? prose(result.summary) : text("faint", "It wrote no summary."))],
       delivered && text("delivered", "Delivered as ", code(delivered)),
       undelivered.length > 0 && text("problem faint", `${count(undelivered.length, "message")} came too late.`)),
     verdict !== "unverified" && verdictView(result.verification, explain),

@@ -5,7 +5,6 @@ import { duration, money } from "../numbers.js";
 import { cut } from "../text.js";
 import { barOf, heats, ticksOf } from "./bars.js";
 import { button, div, span as cell } from "./elements.js";
-import { plain } from "./markdown.js";
 import { rowsOf } from "./tree.js";
 
 const SPARE_ROWS = 6;
@@ -64,7 +63,7 @@ export function fillRow(row, node, span, now, heat = null) {
   if (row.version !== `${node.key}.${node.version}`) {
     row.version = `${node.key}.${node.version}`;
     setText(row.title, cut(node.title, LONGEST));
-    setText(row.detail, cut(["turn", "child"].includes(node.kind) ? plain(node.detail) : node.detail, LONGEST));
+    setText(row.detail, cut(node.detail, LONGEST));
     setText(row.cost, typeof node.cost === "number" ? money(node.cost) : "");
   }
   fillBar(row.bar, node, span, now, heat);

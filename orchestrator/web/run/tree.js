@@ -1,6 +1,7 @@
 // The events of one delegation as a tree: turns, in them steps and waits, beside them checks. Knows no document.
 
 import { answerWords, count } from "../text.js";
+import { plain } from "./markdown.js";
 
 const TRANSIENT_TEXT = 4000;
 const LONGEST_CALL_ID = 180; // as in the idempotency keys of child delegations
@@ -75,7 +76,7 @@ export class Tree {
       this.#add({ kind: "child", key: delegation.id, start: Date.parse(delegation.createdAt) }, caller ?? null);
     Object.assign(node, {
       delegation, title: delegation.request.task, end: finished || null, state: states[delegation.status] ?? "idle",
-      detail: delegation.result?.summary ?? "", cost: (delegation.result?.usage ?? delegation.progress).costUsd,
+      detail: plain(delegation.result?.summary ?? ""), cost: (delegation.result?.usage ?? delegation.progress).costUsd,
     });
     node.version += 1;
     return node;
@@ -187,7 +188,7 @@ export class Tree {
       const part = event.type === "text_delta" ? "words" : "thinking";
       turn[part] = (turn[part] + event.text).slice(-TRANSIENT_TEXT);
     }
-    turn.detail = turn.words || turn.thinking;
+    turn.detail = plain(turn.words || turn.thinking);
     turn.version += 1;
   }
 

@@ -40,6 +40,7 @@ async def test_a_task_is_written_corrected_and_delegated(pages: Pages, tmp_path:
         await button(page, "Delegate").click()
         await expect(page.locator("#field-labels-problem")).to_have_text("team is not key:value")
         await page.get_by_label("Labels").fill("team:docs, of:me")
+        await expect(page.locator("#field-labels-problem")).to_be_empty()
         assert service.runs == {}
         await button(page, "Delegate").click()
         await expect(page.locator("#field-limits-maxTurns-problem")).not_to_be_empty()
