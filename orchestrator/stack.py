@@ -27,7 +27,7 @@ from pydantic import SecretStr
 
 from ..shared.errors import Misconfigured, Unavailable
 from ..shared.settings import Settings
-from .child import keep_last_log, last_line
+from .child import keep_last_logs, last_line
 from .home import (
     INFO,
     SUPERVISOR_LOCK,
@@ -350,7 +350,7 @@ def _start_supervisor(settings: Settings, wanted: StackOptions, lock: IO[bytes])
     log = settings.home / "logs" / SUPERVISOR.log
     log.parent.mkdir(mode=0o700, exist_ok=True)
     settings.home.joinpath(INFO).unlink(missing_ok=True)  # of a supervisor that was killed
-    keep_last_log(log)
+    keep_last_logs(settings.home)
     with open_private(log, "ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "deputize.orchestrator.supervisor"],

@@ -210,6 +210,8 @@ def test_of_a_log_complete_lines_are_read_and_of_a_long_one_its_end(tmp_path: Pa
 @pytest.mark.system
 async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> None:
     here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted", "DEPUTIZE_PORT": "0"}
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/worker-2.log").write_text("of an earlier stack\n")
     done = await deputize("up", "--detach", **here)
     assert done.code == 0, done.err
     try:
@@ -219,7 +221,8 @@ async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> Non
         assert (info["stays"], info["url"]) == (True, said["API"])
         assert (await deputize("status", **here)).out.splitlines()[1] == "state        ✓ ready"
         assert (await deputize("open", "--print", **here)).out == f"{info['url']}/#token={info['token']}\n"
-        assert "worker-1" in (await deputize("logs", **here)).out
+        logged = (await deputize("logs", **here)).out
+        assert ("worker-1 " in logged, "worker-2 " in logged) == (True, False)
         again = await deputize("up", "--detach", **here)
         assert (again.code, f"already at {info['url']}" in again.err) == (3, True)
         id = (await deputize("run", "x", "--detach", **here)).out.strip()
