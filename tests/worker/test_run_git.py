@@ -332,9 +332,7 @@ async def test_a_lost_answer_of_the_worker_makes_no_second_branch(
 # Afterwards
 
 
-async def test_a_delegation_is_delivered_afterwards(
-    bench: Bench, server: GitServer, source: Path, tmp_path: Path
-) -> None:
+async def test_a_run_is_delivered_afterwards(bench: Bench, server: GitServer, source: Path, tmp_path: Path) -> None:
     result = await run(bench, tmp_path, server.add(source), APPEND)
     elsewhere = bench.settings.model_copy(update={"workspace_root": tmp_path / "elsewhere"})
     async with opened(elsewhere) as service:
@@ -342,9 +340,7 @@ async def test_a_delegation_is_delivered_afterwards(
         again = await service.deliver(result.delegation_id, Deliver(branch="late"))
         with pytest.raises(Conflict, match="delivered as the branch late"):
             await service.deliver(result.delegation_id, Deliver(branch="another"))
-    assert done.result is not None
-    assert done.result.git is not None
-    assert (done.result.git.branch, again) == ("late", done)
+    assert (done.to_dict()["result"]["git"]["branch"], again) == ("late", done)
     assert git(server.root / "project.git", "log", "-1", "--format=%s", "late") == "Late"
     assert branches(server) == ["late", "main"]
 
