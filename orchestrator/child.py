@@ -36,9 +36,9 @@ KILLED_SECONDS = 5.0
 """Seconds to wait for a killed program's exit. The kernel kills it with its parent in any case."""
 
 
-def keep_last_log(log_file: Path) -> None:
-    """Renames the previous log, so that a start begins a new file."""
-    with suppress(FileNotFoundError):
+def keep_last_logs(home: Path) -> None:
+    """Renames the logs of the previous stack, also of programs that the next one lacks."""
+    for log_file in home.glob("logs/*.log"):
         log_file.replace(log_file.with_suffix(".log.1"))
 
 
@@ -101,7 +101,6 @@ class Child:
         return self._running
 
     async def _run(self) -> None:
-        keep_last_log(self._log)
         backoff, ends = Backoff(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS), 0
         while not self._stopping.is_set():
             started = time.monotonic()

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 from urllib.request import getproxies
 
 import httpx2
@@ -47,6 +47,7 @@ from ..shared.text import visible
 from ..shared.wire import LONGEST_SHOWN
 from .audit_log import AuditPage
 from .service import AcceptedDelegation, Items, MergeReport, PageOf, Service
+from .sockets import scheme_and_host
 from .uploads import AcceptedUpload, Upload
 from .workspace_files import FileList
 
@@ -78,6 +79,10 @@ MAX_WAIT_SECONDS = 60.0
 MAX_CONCURRENT = 20
 
 
+class _NothingFollows(Exception):
+    """The run has ended, and no event follows the one that was resumed from."""
+
+
 class Client(Service):
     """The service at an address. Raises Unavailable if it cannot connect."""
 
@@ -87,7 +92,7 @@ class Client(Service):
     """The ``traceparent`` of requests that are part of no trace of this process."""
 
     def __init__(self, url: str, token: str | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
-        scheme, host = _address(url)
+        scheme, host = scheme_and_host(url)
         self.url = url.rstrip("/")
         self._patience = patience
         try:
@@ -314,6 +319,8 @@ class Client(Service):
                         yield envelope
                         if isinstance(envelope.event, RunFinished):
                             return
+            except _NothingFollows:
+                return
             except (httpx2.HTTPError, httpx2.SSEError, Unavailable) as error:
                 broken_since = broken_since or time.monotonic()
                 cause = self._unreachable(error)
@@ -348,10 +355,12 @@ class Client(Service):
         return AcceptedDelegation(delegation, "Idempotent-Replayed" in answer.headers)
 
     async def _stream(self, path: str, after: int) -> AsyncGenerator[Envelope]:
-        """Yields the events of one stream after ``after`` until it ends or breaks."""
+        """Yields the events of one stream after ``after`` until it ends or breaks. Raises _NothingFollows."""
         timeout = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         async with self._http.sse(path, headers={"Last-Event-ID": str(after)}, timeout=timeout) as source:
             await self._check(source.response)
+            if source.response.status_code == 204:
+                raise _NothingFollows
             async for frame in source:
                 if envelope := Envelope.read(frame.data):
                     yield envelope
@@ -437,14 +446,3 @@ def _proxies() -> str:
 def tls_context(scheme: str) -> SSLContext:
     """Returns the context for a scheme: for plain HTTP an empty one, as loading the authorities takes 10 ms of CPU."""
     return httpx2.create_ssl_context() if scheme == "https" else SSLContext(PROTOCOL_TLS_CLIENT)
-
-
-def _address(url: str) -> tuple[str, str]:
-    """Returns scheme and host."""
-    try:
-        address = urlsplit(url)
-        if address.scheme in ("http", "https") and address.hostname and (address.port is None or address.port):
-            return address.scheme, address.hostname
-    except ValueError:
-        pass
-    raise Misconfigured(f"{url!r} is not a service URL; DEPUTIZE_URL looks like http://127.0.0.1:8642")

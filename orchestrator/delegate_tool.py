@@ -29,6 +29,17 @@ PARAMETERS = ("task", "context", "expectedOutcome")
 """The fields of a request that the model writes, unless the program has set them."""
 
 
+def _framework(module: str, package: str) -> Any:
+    """Imports a module of a framework. Raises ModuleNotFoundError with the package to install."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise  # the package is there, and one that it needs is not
+        message = f"the tool needs the package {package}: pip install {package}"
+        raise ModuleNotFoundError(message, name=error.name) from None
+
+
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
     """The answer to one call: of a delegation its facts as JSON, with the words of its agent in fields of their own."""
@@ -67,7 +78,7 @@ class DelegateTool(Generic[A]):
 
         The client is an ``AsyncAnthropic`` where the tool is that of an ``Orchestrator``, else an ``Anthropic``.
         """
-        tools = import_module("anthropic.lib.tools")
+        tools = _framework("anthropic.lib.tools", "anthropic")
         kind = tools.BetaAsyncFunctionTool if self._is_async else tools.BetaFunctionTool
         function = self._function(tools.ToolError)
         return kind(function, name=self.name, description=self.description, input_schema=self.parameters)
@@ -87,18 +98,18 @@ class DelegateTool(Generic[A]):
             answer: Any = self.call(arguments) if self._is_async else asyncio.to_thread(self.call, arguments)
             return (await answer).text
 
-        kind = import_module("agents").FunctionTool
+        kind = _framework("agents", "openai-agents").FunctionTool
         return kind(self.name, self.description, self.parameters, invoke, strict_json_schema=False)
 
     def for_pydantic_ai(self) -> Any:
         """Returns a tool for agents of pydantic-ai."""
-        framework = import_module("pydantic_ai")
+        framework = _framework("pydantic_ai", "pydantic-ai-slim")
         function = self._function(framework.ToolFailed)
         return framework.Tool.from_schema(function, self.name, self.description, self.parameters)
 
     def for_langchain(self) -> Any:
         """Returns a tool for models and agents of LangChain."""
-        tools = import_module("langchain_core.tools")
+        tools = _framework("langchain_core.tools", "langchain-core")
         return tools.StructuredTool(
             name=self.name,
             description=self.description,

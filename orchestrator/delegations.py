@@ -41,7 +41,7 @@ from .home import is_full, no_space
 from .metrics.exposition import exposition
 from .request_checks import check_after, check_requests
 from .service import AcceptedDelegation, MergeReport, PageOf, Service
-from .stack import NO_WORKER
+from .stack import ALL_DRAIN, NO_WORKER
 from .uploads import AcceptedUpload, receive
 from .workspace_files import FileList, OpenedFile, list_files, open_file
 
@@ -365,7 +365,7 @@ def no_worker(workers: Sequence[WorkerCard]) -> str | None:
     if not workers:
         return f"{NO_WORKER}; start one with `deputize worker` or `deputize up`"
     drain = all(worker.draining for worker in workers)
-    return "every worker is draining; start others, or start these anew" if drain else None
+    return f"{ALL_DRAIN}; start them again (`deputize stop`, then `deputize up`), or others" if drain else None
 
 
 @asynccontextmanager

@@ -56,11 +56,16 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
 
     Raises Conflict where there is nothing that can be, Invalid, and Unavailable where the host does not answer.
     """
+    named = wanted.branch_of(delegation.id) if wanted and "branch" in wanted.model_fields_set else None
     result, wanted = delegation.result, wanted or delegation.request.deliver or Deliver()
     if result is None:
         raise Conflict(f"{delegation.id} is {delegation.status}; what it changes can be delivered when it has ended")
+    if result.git is None and isinstance(delegation.request.workspace, GitWorkspace):
+        raise Conflict(f"{delegation.id} has no clone, so nothing to deliver; `deputize show {delegation.id}` has why")
     if result.git is None:
         raise Conflict(f"{delegation.id} did not work on a git repository; `deputize apply` takes its changes over")
+    if result.git.commit and named not in (None, result.git.branch):
+        raise Conflict(f"{delegation.id} is delivered as the branch {result.git.branch}, at most once; not as {named}")
     if result.git.commit and (result.git.pull_request_url or not wanted.pull_request):
         return None
     check_wanted(delegation.request, wanted, settings)

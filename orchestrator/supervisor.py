@@ -26,7 +26,7 @@ from ..shared.log import log, log_uncaught, set_up
 from ..shared.settings import Settings
 from ..shared.text import visible
 from ..shared.wire import now
-from .child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, ChildProgram, hard_timeout, python
+from .child import EXIT_MISCONFIGURED, KILLED_SECONDS, Child, ChildProgram, hard_timeout, keep_last_logs, python
 from .home import (
     INFO,
     OPENED,
@@ -254,6 +254,7 @@ def run_foreground(settings: Settings, wanted: StackOptions, on_ready: OnReady, 
         if not try_lock(lock, fcntl.LOCK_EX):
             raise already_runs(settings.home)
         sign(lock.fileno())
+        keep_last_logs(settings.home)
         asyncio.run(work())
 
 

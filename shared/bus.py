@@ -121,6 +121,7 @@ async def follow(
 ) -> AsyncGenerator[Envelope]:
     """Yields every event of a delegation after ``after``, in order, then the live ones, up to ``run_finished``.
 
+    Yields nothing where that is not above ``after``.
     Durable events are delivered exactly once, however often the connection breaks; transient frames only live.
     After ``recheck`` seconds without a message the stored events are read. Raises ``NotFound``.
     """
@@ -133,6 +134,8 @@ async def follow(
                 seq = envelope.seq or seq
                 if isinstance(envelope.event, RunFinished):
                     return
+            if not news and await store.has_ended(id, seq):
+                return
             news = await _news(listener, store, id, seq, recheck)
 
 

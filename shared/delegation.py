@@ -346,6 +346,8 @@ class StatusCounts(Wire):
 
     queued: int = 0
     """Those that no worker has begun with, or that are to be tried again."""
+    paused: int = 0
+    """Those of the queued ones that go on only when they are resumed."""
     running: int = 0
     """Those that a worker executes."""
     waiting: int = 0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 import time
 from datetime import datetime
 
+ID = re.compile("dlg_[0-9a-z]{26}")
+"""The id of a delegation."""
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _lock = threading.Lock()
 _last = 0

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal
 
+from .ids import ID
 from .masking import SecretMask
 from .text import visible, visible_block, visible_json
 
@@ -26,7 +27,8 @@ _more: ContextVar[Mapping[str, object]] = ContextVar("more", default=MappingProx
 
 _mask = SecretMask()
 
-_OWN = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName", "color_message"}
+# Celery's `data` repeats the message, and has the arguments of the task, which quote what a caller wrote.
+_OWN = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName", "color_message", "data"}
 
 
 class _Lines(logging.Formatter):
@@ -37,8 +39,8 @@ class _Lines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if delegation.get():
-            line["delegation"] = delegation.get()
+        if id := delegation.get() or ((named := ID.search(line["message"])) and named[0]):
+            line["delegation"] = id
         line |= _more.get()
         line |= {key: value for key, value in record.__dict__.items() if key not in _OWN}
         if record.exc_info:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,23 +58,26 @@ def sandbox_of(path: Sequence[str | None], settings: Settings) -> SandboxSetting
 def misspelt_model(name: str | None, settings: Settings) -> str | None:
     """Returns why a name is taken for that of a table of ``models``, misspelt; None for what may be a model's own name.
 
-    The endpoint may have models of any name, so one with other digits than a table's, as ``gpt-4.1`` and ``gpt-4o``, is
-    no mistake, and neither is one that goes on where a table's ends.
+    The endpoint may have models of any name. So a misspelt one has as many words and numbers as the table's, the same
+    numbers, and words that are alike: ``hous`` beside ``house``, and neither ``house-2`` nor ``mouse:7b``.
     """
     if name is None or name in settings.models or len(name) > LONGEST_COMPARED:
         return None
-    alike = [
-        table
-        for table in settings.models
-        if _digits(table) == _digits(name) and not table.startswith(name) and not name.startswith(table)
-    ]
-    if near := did_you_mean(name, alike, cutoff=0.7):
+    if alike := [table for table in settings.models if _is_alike(_parts(name), _parts(table))]:
+        near = did_you_mean(name, alike, cutoff=0)
         return f"there is no table [models.{name}]; {near} There are {', '.join(settings.models)}."
     return None
 
 
-def _digits(name: str) -> str:
-    return "".join(filter(str.isdigit, name))
+def _parts(name: str) -> list[str]:
+    return re.findall(r"[^\W\d_]+|\d+", name.casefold())
+
+
+def _is_alike(parts: Sequence[str], others: Sequence[str]) -> bool:
+    return len(parts) == len(others) and all(
+        part == other or (not part.isdecimal() and did_you_mean(part, [other], cutoff=0.6) != "")
+        for part, other in zip(parts, others, strict=True)
+    )
 
 
 PREFIX = "scripted:"

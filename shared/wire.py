@@ -201,12 +201,17 @@ def _step(at: Any, part: int | str) -> tuple[Any, str]:
                 return kinds[0] if len(kinds) == 2 and kinds[1] is NoneType else field.annotation, _escaped(part)
         return None, _escaped(part)
     if get_origin(at) is dict:
-        return get_args(at)[1], _escaped(part)
+        return _bare(get_args(at)[1]), _escaped(part)
     if isinstance(part, int):
-        return next(iter(get_args(at)), None), _escaped(part)
+        return _bare(next(iter(get_args(at)), None)), _escaped(part)
     fields = ((member, field) for member in _members(at) for field in member.model_fields.values())
     chosen = next((member for member, field in fields if part in get_args(field.annotation)), None)
     return chosen, "" if chosen else _escaped(part)
+
+
+def _bare(annotation: Any) -> Any:
+    """Returns an annotation without what validates it besides its type."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
 def _members(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -154,10 +154,10 @@ def answer_words(outcome: str, by: str | None, reason: str | None) -> str:
 
 
 def step_line(step: Step, ended: datetime | None = None) -> str:
-    """`✓ read pricing.py  0.1 s`."""
+    """`✓ read pricing.py  0.1 s`; of a denied call only the wait for the answer took time, which is not shown."""
     sign = {"completed": "✓", "failed": "✗"}.get(step.status, "…")
     trouble = f": {cut(step.error, MAX_TEXT)}" if step.error else ""
-    took = "" if ended is None else f"  {seconds(max(0.0, (ended - step.timestamp).total_seconds()))}"
+    took = "" if ended is None or step.denied else f"  {seconds(max(0.0, (ended - step.timestamp).total_seconds()))}"
     return f"{sign} {cut(step.title or step.tool_name, MAX_TITLE)}{took}{trouble}"
 
 

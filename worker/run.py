@@ -384,7 +384,7 @@ class Run:
             summary=outcome.summary,
             **self.context.of_result,
             **outputs.of_files,
-            verification=verification.model_copy(update={"claims": self._claims(outcome, outputs.facts)}),
+            verification=verification.model_copy(update={"claims": self._claims(outcome, outputs.facts, verification)}),
             merge=self.merge and self.merge.facts,
             tool_call_count=self.context.meter.tool_calls,
             attempts=self.claim.attempt - self.given_up,
@@ -393,8 +393,8 @@ class Run:
             reaped=self.loop.tool_calls.run_tools.context.sandbox.reaped if self.loop else [],
         )
 
-    def _claims(self, outcome: RunOutcome, facts: Facts | None) -> list[SummaryClaim]:
-        work = Work.of(self.claim.request, self.context.steps.ended, facts)
+    def _claims(self, outcome: RunOutcome, facts: Facts | None, verification: Verification) -> list[SummaryClaim]:
+        work = Work.of(self.claim.request, self.context.steps.ended, facts, verification)
         return claims(outcome.summary, work) if outcome.is_report else []
 
     async def _delivered(self, result: ToolAgentResult, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:

@@ -105,9 +105,8 @@ def print_plan(
         for path, why in sorted(plan.refused.items()):
             warn(f"  {path}: {why}")
     elif not plan.applied:
-        write(
-            f"nothing to do in {folder}: " + ("it has every change already" if plan.already else "no file was changed")
-        )
+        already = f"it has {'none of the changes' if how.reverse else 'every change already'}"
+        write(f"nothing to do in {folder}: {already if plan.already else 'no file was changed'}")
     elif how.check:
         write(f"{changes} can be applied to {folder}")
     else:
@@ -116,10 +115,18 @@ def print_plan(
         write(f"  {planned.verb} {planned.path}" + (", merged with the changes here" if planned.merged else ""))
     if missing := missing_note(settings, delegation):
         warn(missing)
-    if stays := ignored_note(settings, delegation, how, [*plan.already, *(planned.path for planned in plan.applied)]):
+    into = _into(delegation, folder)
+    taken = [*plan.already, *(planned.path for planned in plan.applied)]
+    if stays := ignored_note(settings, delegation, how, taken, into):
         warn(stays)
     if plan.applied and not (plan.refused or how.check or how.reverse):
-        warn(f"  to take it back: {output.command(settings, 'apply', delegation.id, '--reverse')}")
+        warn(f"  to take it back: {output.command(settings, 'apply', delegation.id, '--reverse', *into)}")
+
+
+def _into(delegation: Delegation, folder: Path) -> Sequence[str]:
+    """Returns the option by which `apply` changes this directory; none for the one that it changes by default."""
+    workspace = delegation.request.workspace
+    return () if workspace.kind == "directory" and workspace.path == str(folder) else ("--into", str(folder))
 
 
 def missing_note(settings: Settings, delegation: Delegation) -> str | None:
@@ -131,14 +138,17 @@ def missing_note(settings: Settings, delegation: Delegation) -> str | None:
 
 
 def ignored_note(
-    settings: Settings, delegation: Delegation, how: How = PLAINLY, taken: Sequence[str] = ()
+    settings: Settings, delegation: Delegation, how: How = PLAINLY, taken: Sequence[str] = (), into: Sequence[str] = ()
 ) -> str | None:
-    """Returns a line about the new files that .gitignore names and that stay behind, and how to get them."""
+    """Returns a line about the new files that .gitignore names and that stay behind, and how to get them.
+
+    ``taken``: those that do not; ``into``: the options of `apply` that name the directory.
+    """
     if delegation.result is None or not delegation.result.ignored_count or how.reverse:
         return None
     left = [path for path in delegation.result.ignored_files if path not in taken]
     number = delegation.result.ignored_count - len(delegation.result.ignored_files) + len(left)
-    command = ("pull", delegation.id, "PATH") if how.with_ignored else ("apply", delegation.id, "--with-ignored")
+    command = ("pull", delegation.id, "PATH") if how.with_ignored else ("apply", delegation.id, "--with-ignored", *into)
     hint = f"to take them, too: {output.command(settings, *command)}"
     return f"  left behind: {output.ignored(number, left)}; {hint}" if number else None
 
@@ -152,8 +162,17 @@ def not_in_patch(delegation: Delegation) -> list[str]:
 async def take_over_or_hint(
     settings: Settings, client: Client, result: ToolAgentResult, into: Path | None = None
 ) -> bool:
-    """Applies the changes to the directory, or prints how to. Returns whether that was refused."""
+    """Applies the changes to the directory, or prints how to. Returns whether that was refused.
+
+    Of a run with checks only a verified result is applied: what is not refuted may be a test that the run changed.
+    """
     delegation, note = await client.get(result.delegation_id), partial(output.line, err=True)
+    verdict, checked = result.verification.verdict, delegation.request.verify and not delegation.request.merges
+    if into and result.success and checked and verdict != "verified":
+        note(f"nothing was applied to {into}: the verdict is {verdict}, and --apply takes over what is verified")
+        for line in _hints(settings, delegation, result, ""):
+            note(line)
+        return True
     if into and result.success and result.file_changes:
         plan = await take_over(client, delegation, into)
         print_plan(settings, plan, delegation, into, note)

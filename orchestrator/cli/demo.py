@@ -85,7 +85,7 @@ async def demo() -> Exit:
     """
     settings = load_settings()
     output.note(_model_sentence(settings))
-    with _sources() as (project, sample):
+    with sources(settings) as (project, sample):
         tried = parts(project, sample, None if _has_model(settings) else "scripted")
         async with connect(settings, workers=WORKERS) as service:
             delegations = await service.client.create_many([part.request for part in tried])
@@ -109,17 +109,18 @@ async def demo() -> Exit:
 
 
 @contextmanager
-def _sources() -> Generator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yields the workspaces: this project, and the sample package with the bug."""
+def sources(settings: Settings) -> Generator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yields the workspaces: this project, and the sample package with the bug; both where they may be copied from."""
     here = Path(__file__).parent
     root = here.parents[1]
-    with tempfile.TemporaryDirectory(prefix="deputize-demo-") as folder:
+    allowed = settings.workspace_sources[0].absolute() if settings.workspace_sources else None
+    with tempfile.TemporaryDirectory(prefix="deputize-demo-", dir=allowed) as folder:
         sample = Path(folder, "sample")
         sample.mkdir()
         # Kept as text, so that no linter of this project reports the bug.
         for kept in here.joinpath("sample").glob("*.py.txt"):
             shutil.copyfile(kept, sample / kept.name.removesuffix(".txt"))
-        if not root.joinpath("pyproject.toml").is_file():
+        if allowed or not root.joinpath("pyproject.toml").is_file():
             root = _copy_installed(Path(folder, "project"))
         yield {"kind": "directory", "path": str(root)}, {"kind": "directory", "path": str(sample)}
 

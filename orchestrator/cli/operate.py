@@ -66,7 +66,8 @@ async def status(as_json: bool) -> Exit:
         with suppress(Unavailable):  # the problem is known
             workers = await client.workers()
             found = await client.counts()
-            counts = {"queued": found.queued, "running": found.running, "waiting": found.waiting}
+            counts = {"queued": found.queued - found.paused, "running": found.running, "waiting": found.waiting}
+            counts |= {"paused": found.paused} if found.paused else {}
     facts: dict[str, Any] = {
         "url": client.url,
         "version": client.version,

@@ -203,7 +203,9 @@ def columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list
 
 
 def size(octets: int) -> str:
-    """`60 MB`, in powers of 1000."""
+    """`60 MB`, in powers of 1000; `32 GiB` where that is exact, as limits are set."""
+    if octets and octets % 2**30 == 0:
+        return f"{octets >> 30} GiB"
     for least, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if octets >= least:
             return f"{octets / least:.{1 if octets < 10 * least else 0}f} {unit}"

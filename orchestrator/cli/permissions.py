@@ -144,7 +144,7 @@ def full_permission_id(waiting: Sequence[PermissionRequest], given: str) -> str:
     found = [each for each in waiting if named and is_short_for(given, each.permission_id)]
     found = found or [each for each in waiting if named and any(is_short_for(given, id) for id in each.path)]
     if not found:
-        what = "no call waits for permission" if not waiting else f"no call that waits has an id like {given[:100]}"
+        what = "no call waits for permission" if given == NEWEST else f"no call that waits has an id like {given[:100]}"
         raise NotFound(f"{what}; `deputize permissions` lists them")
     if len(found) > 1:
         some = [f"{each.permission_id} ({cut(each.step.title, MAX_TITLE)})" for each in found[:5]]

@@ -61,7 +61,11 @@ if TYPE_CHECKING:
     metavar="DIR|ARCHIVE",
     help="Send this directory, or a zip or tar file, to a service elsewhere, to work on.",
 )
-@click.option("--apply", is_flag=True, help="Take the changes over into DIR if it succeeds.")
+@click.option(
+    "--apply",
+    is_flag=True,
+    help="Take the changes over into DIR if it succeeds; with --verify if they are verified, else the exit code is 1.",
+)
 @wait_option
 @click.option("--detach", is_flag=True, help="Print the id and leave; needs a service that stays.")
 @denied_option

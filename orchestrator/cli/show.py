@@ -343,8 +343,11 @@ async def list_(limit: int, parent: str | None, status: str | None, as_json: boo
         filters |= {"status": Status(status) if status else None}
         filters |= {"labels": dict(label.split(":", 1) for label in filters["labels"])}
         filters |= {"parent": await full_id(service.client, parent) if parent else None}
-        found = [delegation async for delegation in listed(service.client, limit, **filters)]
+        found = [delegation async for delegation in listed(service.client, limit + 1, **filters)]
         disk = await service.client.disk()
+    if found[limit:]:
+        del found[limit:]
+        output.note(f"the newest {limit}; there are more, which --limit N shows")
     if as_json:
         output.json_lines(found)
         return

@@ -164,7 +164,7 @@ class StrictCommand(click.Command):
                 param.handle_parse_result(ctx, values, [])
             except click.BadParameter as error:
                 name = max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
-                mistakes.append({"pointer": name, "detail": error.message})
+                mistakes.append({"pointer": name, "detail": error.message or f"missing {param.param_type_name}"})
             except click.UsageError:
                 pass  # standard input was read the first time
         return mistakes

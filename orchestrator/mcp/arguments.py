@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, WithJsonSchema
 
 from ...shared.delegation import Status
 from ...shared.errors import Invalid
+from ...shared.ids import ID
 from ...shared.json_schema import plain_schema
 from ...shared.permission import ALIASES, PermissionOutcome, PermissionReply
 from ...shared.request import MAX_ENTRIES, MAX_NAME, Batch, DelegationRequest
 from ...shared.runs.permissions import delegation_of
 from ...shared.wire import LONGEST_SHOWN, Request, explain
 
-ID = re.compile(r"dlg_[0-9a-z]{26}")
 MAX_MANY = 100
 MAX_WAIT_SECONDS = 600.0
 

@@ -13,11 +13,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ...shared.errors import Invalid
+from ...shared.ids import ID
 from ...shared.markup import harmless
 from ...shared.permission import PermissionOutcome, PermissionReply, PermissionRequest
 from ...shared.text import clip, visible
 from ...shared.wording import question_of
-from .arguments import ID
 from .call import Ask, OpenQuestion, Round
 
 Context = ServerRequestContext[Any, Any]

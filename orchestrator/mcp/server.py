@@ -18,10 +18,11 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from ...shared.errors import DeputizeError, Invalid, NotFound, Refused, ScopeMissing
+from ...shared.ids import ID
 from ...shared.text import did_you_mean
 from ..access_tokens import Caller
 from ..scopes import MCP_RESOURCES, MCP_TOOLS, Scope
-from .arguments import ID, input_schema, output_schema, parsed
+from .arguments import input_schema, output_schema, parsed
 from .call import Answer, Call, OpenQuestion, Source
 from .elicitation import Context, input_required, repeated, way_to_ask
 from .outcome import SCHEME, explained

@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from ...shared.delegation import Delegation, Status, StatusCounts, ToolAgentStep
 from ...shared.errors import Conflict, Invalid, TooLarge
+from ...shared.ids import ID
 from ...shared.message import MAX_MESSAGE_BYTES, MessageRequest, SentMessage
 from ...shared.request import (
     MAX_ENTRIES,
@@ -71,8 +72,7 @@ def spelled(pattern: re.Pattern[str], what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-_ID = re.compile("dlg_[0-9a-z]{26}")
-DelegationId = Annotated[str, Field(max_length=MAX_NAME), spelled(_ID, "the id of a delegation")]
+DelegationId = Annotated[str, Field(max_length=MAX_NAME), spelled(ID, "the id of a delegation")]
 
 
 class DelegationFilter(Filter):
@@ -88,7 +88,7 @@ class DelegationFilter(Filter):
     """``key:value``; given more than once, all must match."""
     limit: int = Field(default=50, ge=1, le=500)
     """The most delegations of a page."""
-    cursor: Annotated[str, Field(max_length=MAX_NAME), spelled(_ID, "the nextCursor of a page")] | None = None
+    cursor: Annotated[str, Field(max_length=MAX_NAME), spelled(ID, "the nextCursor of a page")] | None = None
     """The ``nextCursor`` of the previous page."""
 
     @field_validator("label")
@@ -364,7 +364,7 @@ async def deliver_delegation(
     """Pushes the changes of a finished delegation as a new branch to the repository that it was cloned from.
 
     Without fields as its request asks. At most once: what is delivered already is returned as it is. 409 where nothing
-    can be delivered.
+    can be delivered, or it is delivered as another branch.
     """
     return shown(await service.deliver(id, wanted if wanted.model_fields_set else None), note)
 

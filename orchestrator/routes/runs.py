@@ -36,6 +36,9 @@ STREAM: dict[int | str, dict[str, Any]] = {
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 }
+ENDED: dict[int | str, dict[str, Any]] = {
+    204: {"description": "The run has ended, and no event follows; EventSource stops"}
+}
 LIST = {"schema": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}}}
 
 
@@ -61,7 +64,7 @@ Lines = Annotated[bool, Query(description="Whether an event of the stream has it
     "/delegations/{id}/events",
     status_code=200,
     response_class=EventStream,
-    responses={**STREAM, **problem_responses(404, 422)},
+    responses={**STREAM, **ENDED, **problem_responses(404, 422)},
     openapi_extra={"responses": {"200": {"content": {"application/json": LIST}}}},
 )
 async def stream_events(
@@ -75,7 +78,9 @@ async def stream_events(
     if "application/json" in accepted and "text/event-stream" not in accepted:
         stored = await service.events(id, after)
         return Response(f"[{','.join(envelope.to_json() for envelope in stored)}]", media_type="application/json")
-    await service.get(id)  # raises NotFound before the status line is sent
+    delegation = await service.get(id)  # raises NotFound before the status line is sent
+    if after and delegation.status.finished and not await service.events(id, after):
+        return Response(status_code=204)
     return EventStream(service.follow(id, after), request.app.state.slots, lines=lines)
 
 

@@ -201,6 +201,8 @@ class _Making:
         found = next((each for each in asked if each in refs), None)
         if found is None:
             what = f"branch or tag {ref} (a commit is named by all 40 digits)" if ref else "commit yet"
+            if refs and not ref:
+                what = "default branch, as its HEAD names one that is not there; name another one with --ref"
             raise RepositoryFailed("repository_ref", f"{url}: it has no {what}; `git ls-remote` lists what it has")
         return found, found.removeprefix("refs/heads/") if found.startswith("refs/heads/") else None, refs[found]
 

@@ -51,7 +51,9 @@ async def send(redis: Any, id: str, message: Message, retention: int) -> str:
             case "gone":
                 raise not_found(id)
             case "ended":
-                raise Conflict(f"{id} has ended, so nothing reads a message; `deputize continue {id}` goes on with it")
+                raise Conflict(
+                    f"{id} has ended, so nothing reads a message; `deputize continue {id} TEXT` goes on with it"
+                )
             case "full":
                 detail = f"{id} has {MAX_UNREAD} messages that its model has not read; send more after its next turn"
                 raise InboxFull(detail)

@@ -120,7 +120,7 @@ async def files_before(redis: Any, earlier: Delegation, turn: int) -> FilesOf:
     """
     id, last = earlier.id, earlier.result.turn_count if earlier.result else 0
     if turn > max(last, 1):
-        detail = f"{id} had {last} turns; `deputize continue {id}` goes on after the last one"
+        detail = f"{id} had {last} turns; `deputize continue {id} TEXT` goes on after the last one"
         raise Invalid(f"/fromTurn: {detail}", [{"pointer": "/fromTurn", "detail": detail}])
     turns = FileTurns.from_json(await redis.hget(record_key(id), FILE_TURNS))
     if turns is None:
@@ -130,7 +130,8 @@ async def files_before(redis: Any, earlier: Delegation, turn: int) -> FilesOf:
     if path := turns.lacks(turn):
         raise Conflict(
             f"the files of {id} as they were before turn {turn} are not all kept: {path} is too large, or one too many."
-            f" Turns that can be chosen: {turns.choices(last)}; `deputize continue {id}` goes on after the last one"
+            f" Turns that can be chosen: {turns.choices(last)}; "
+            f"`deputize continue {id} TEXT` goes on after the last one"
         )
     return FilesOf(id, None if turns.last < turn else turn)
 

@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 from ..connection import Pipe, Script
 from ..delegation import Delegation, Status, StatusCounts, TerminationReason
 from ..errors import Conflict, Fenced, KeyReused, NotFound
-from ..events import Envelope
+from ..events import Envelope, RunFinished
 from ..ids import first_id
 from ..log import log
 from ..metrics import ACCEPTED, LEASES_LOST
@@ -227,8 +227,9 @@ class RunStore:
 
     async def counts(self) -> StatusCounts:
         """Returns how many delegations there are of each status."""
-        records = await fields_of_records(self.redis, await self.redis.zrange(LEASES, 0, -1), "status")
-        found = Counter(status for (status,) in records if status and not Status(status).finished)
+        records = await fields_of_records(self.redis, await self.redis.zrange(LEASES, 0, -1), "status", "paused")
+        found = Counter(status for status, _ in records if status and not Status(status).finished)
+        found["paused"] = sum(status == Status.QUEUED and paused is not None for status, paused in records)
         for key, status in ((filed_key(status), status.value) for status in Status if status.finished):
             await self._forget_expired(key)
             found[status] = await self.redis.zcard(key)
@@ -301,6 +302,12 @@ class RunStore:
         entries = await self.redis.xrange(events_key(id), min=f"({after}-0")
         found = (Envelope.read(published(entry["e"])) for _, entry in entries)
         return [envelope for envelope in found if envelope]
+
+    async def has_ended(self, id: str, after: int) -> bool:
+        """Returns whether no event follows ``after`` any more: the last one is ``run_finished``."""
+        entries = await self.redis.xrevrange(events_key(id), count=1)
+        last = Envelope.read(published(entries[0][1]["e"])) if entries else None
+        return last is not None and isinstance(last.event, RunFinished) and (last.seq or 0) <= after
 
     async def conversation(self, id: str) -> tuple[list[str], str | None]:
         """Returns the stored messages and the kit of a run; nothing where it never began or is gone."""

@@ -221,8 +221,8 @@ class WebhookSettings(_Table):
     def refusal(self, webhook: Webhook) -> str | None:
         """Returns why nothing can be sent to a webhook, or None."""
         if not self.keys(webhook.secret_name):
-            which = f"is named {webhook.secret_name!r}" if webhook.secret_name else "is without a name"
-            return f"no secret {which}: set DEPUTIZE_WEBHOOK_SECRETS ([NAME=]whsec_…) for the service and all workers"
+            which = f"secret is named {webhook.secret_name!r}" if webhook.secret_name else "default secret is set"
+            return f"no {which}: set DEPUTIZE_WEBHOOK_SECRETS ([NAME=]whsec_…) for the service and all workers"
         return wrong_url(webhook.url, self.hosts)
 
 

@@ -68,7 +68,7 @@ def test_there_are_never_more_of_them() -> None:
     assert sum(map(len, REASONS.values())) == ROOF
 
 
-def test_a_handler_that_goes_on_is_told_from_one_that_raises() -> None:
+def test_a_handler_that_goes_on_is_distinguished_from_one_that_raises() -> None:
     handlers = {
         "goes_on": "try: x()\n    except Exception: log()",
         "goes_on_bare": "try: x()\n    except: log()",

@@ -55,7 +55,7 @@ def test_every_path_in_a_document_exists(document: str) -> None:
     assert [word for word in words if not exists(word, path.parent)] == []
 
 
-def test_a_path_is_told_from_another_word() -> None:
+def test_a_path_is_distinguished_from_another_word() -> None:
     text = "`worker/loop.py` `tests/system/` `read_file` `/v1/tools` `a/b`\n```\n`shared/gone.py`\n```\n`loop.py`"
     assert paths_named(text, ROOT) == ["worker/loop.py", "tests/system/", "loop.py"]
 
@@ -84,7 +84,7 @@ def test_every_sentence_of_what_happens_when_names_its_test() -> None:
     assert [each for each in sentences if not A_TEST.search(each)] == []
 
 
-def test_a_test_that_is_gone_is_told_from_one_that_is_there() -> None:
+def test_a_test_that_is_gone_is_distinguished_from_one_that_is_there() -> None:
     here = "architecture/test_docs.py"
     text = f'[test]({here} "missing_tests") [test]({here} "gone") [test](gone.py "x") [test]({here})'
     assert missing_tests(text, ROOT / "tests") == [f"{here}::gone", "gone.py::x"]

@@ -60,7 +60,7 @@ def test_a_branch_hangs_below_the_one_above_it() -> None:
     assert drawn(text) == [("A", "B"), ("A", "D"), ("B", "C"), ("E", "F")]
 
 
-def test_an_exception_is_told_by_its_base_wherever_that_is_defined() -> None:
+def test_an_exception_is_recognized_by_its_base_wherever_that_is_defined() -> None:
     modules = [
         ast.parse("class B(A): ...\nclass D: ...\nclass _E(A): ..."),
         ast.parse("class A(ValueError): ...\nclass C(lib.ConnectError): ..."),

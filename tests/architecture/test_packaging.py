@@ -115,12 +115,12 @@ def test_the_lock_is_complete() -> None:
     assert {name: distribution(name).version for name in reached} == {name: versions.get(name) for name in reached}
 
 
-def test_nobody_can_upload_this_by_mistake() -> None:
+def test_this_cannot_be_uploaded_by_mistake() -> None:
     """The names shared, worker and orchestrator belong to others on package indexes."""
     assert "Private :: Do Not Upload" in project()["classifiers"]
 
 
-def test_the_metadata_says_what_it_is_and_for_which_pythons() -> None:
+def test_the_metadata_has_a_description_and_the_pythons() -> None:
     versions = {f"3.{minor}" for minor in range(11, 15)}
     said = {each.rpartition(" :: ")[2] for each in project()["classifiers"] if " :: Python :: 3." in each}
     assert (project()["readme"], said, project()["requires-python"]) == ("README.md", versions, ">=3.11")
@@ -187,7 +187,7 @@ def test_every_container_is_confined() -> None:
         assert not service.get("privileged")
 
 
-def test_every_container_says_whether_it_is_well() -> None:
+def test_every_container_has_a_health_check() -> None:
     assert [name for name, service in compose()["services"].items() if "healthcheck" not in service] == []
 
 

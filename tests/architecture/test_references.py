@@ -39,7 +39,7 @@ def test_no_file_but_a_test_cites_a_requirement_or_a_document_elsewhere() -> Non
     assert {path: found for path, text in ours.items() if (found := references(text))} == {}
 
 
-def test_a_reference_is_told_from_a_number_or_a_code() -> None:
+def test_a_reference_is_distinguished_from_a_number_or_a_code() -> None:
     assert references("one (S000-003, C01), P-20: see design §3 and contract.md") == [
         "S000-003", "C01", "P-20", "§", "contract.md",
     ]  # fmt: skip

@@ -68,7 +68,7 @@ def test_the_top_level_holds_only_what_the_design_shows() -> None:
     assert entries - AT_THE_TOP == set()
 
 
-def test_no_module_or_folder_has_a_name_that_says_nothing() -> None:
+def test_no_module_or_folder_has_a_meaningless_name() -> None:
     paths = [Path(name(path)) for path in python_files(*PACKAGES, "tests")]
     assert [str(path) for path in paths if SAYS_NOTHING & {*path.parent.parts, path.stem}] == []
 

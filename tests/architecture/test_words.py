@@ -110,5 +110,5 @@ def test_production_code_and_documents_use_plain_words() -> None:
         *(("foretell = 1", 0), ("it gives up", 0), ("there are no files", 0)),
     ],
 )
-def test_an_unusual_word_is_told_from_ordinary_english(text: str, count: int) -> None:
+def test_an_unusual_word_is_distinguished_from_ordinary_english(text: str, count: int) -> None:
     assert len(unusual_words(text)) == count

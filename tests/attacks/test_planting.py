@@ -110,7 +110,7 @@ def git(*arguments: str, folder: Path, input: str = "") -> None:
     subprocess.run(["git", "-C", folder, *who, *arguments], input=input, text=True, check=True, capture_output=True)
 
 
-async def test_forged_state_tells_nothing_and_changes_nothing(stage: Stage) -> None:
+async def test_forged_state_reveals_nothing_and_changes_nothing(stage: Stage) -> None:
     """Artifacts, notes and outputs lie in the workspace, where commands can write."""
     up = "../../../../../../../files"
     lines = [

@@ -123,7 +123,7 @@ async def test_the_cost_of_the_prompt_is_known_before_the_first_word(model_that:
 
 
 @pytest.mark.requirement("S000-105")
-async def test_a_reply_tells_its_calls_apart(model_that: Maker) -> None:
+async def test_a_reply_distinguishes_its_calls(model_that: Maker) -> None:
     reply = await reply_of(model_that(Says(calls=[{"path": "a"}, {"path": "a"}, {}])), "hello")
     assert [(call.name, call.arguments, call.problem) for call in reply.calls] == [
         ("read_file", {"path": "a"}, None),
@@ -161,7 +161,7 @@ async def test_the_content_of_a_reply_is_plain_json(model_that: Maker) -> None:
 
 
 @pytest.mark.parametrize("fault", ["refused", "overloaded"])
-async def test_a_passing_failure_is_said_and_the_turn_is_played_again(model_that: Maker, fault: str) -> None:
+async def test_a_transient_failure_is_reported_and_the_turn_is_repeated(model_that: Maker, fault: str) -> None:
     says = Says(words="A text of many words, some of which come twice.", fault=fault)
     parts = await parts_of(model_that(says), "hello")
     (retry,) = [part for part in parts if isinstance(part, Retrying)]
@@ -172,7 +172,7 @@ async def test_a_passing_failure_is_said_and_the_turn_is_played_again(model_that
     assert parts[-1].text == says.words
 
 
-async def test_a_model_that_cannot_be_used_says_so(model_that: Maker) -> None:
+async def test_a_model_that_cannot_be_used_reports_it(model_that: Maker) -> None:
     with pytest.raises(ModelUnavailable) as error:
         await parts_of(model_that(Says(gone=True)), "hello")
     assert str(error.value)

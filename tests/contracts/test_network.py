@@ -63,12 +63,12 @@ async def test_a_request_gets_the_whole_answer(net: Net) -> None:
     assert (answer.status_code, answer.text, answer.headers["content-type"]) == (200, "Hello.", "text/plain")
 
 
-async def test_where_nobody_listens_the_connection_fails(net: Net) -> None:
+async def test_without_a_listener_the_connection_fails(net: Net) -> None:
     with pytest.raises(httpcore2.ConnectError):
         await net.network.connect_tcp(*net.silent)
 
 
-async def test_a_connection_gives_what_was_said_in_pieces_and_then_nothing(net: Net) -> None:
+async def test_a_connection_returns_what_was_sent_in_pieces_and_then_nothing(net: Net) -> None:
     stream = await net.network.connect_tcp(HERE, net.port)
     await stream.write(b"GET / HTTP/1.1\r\nHo")
     await stream.write(b"st: localhost\r\n\r\n")

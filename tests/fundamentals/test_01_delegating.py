@@ -31,7 +31,7 @@ async def test_a_delegation_is_a_task_and_comes_back_as_a_result(orchestrator: O
     }
 
 
-async def test_the_result_says_what_was_done_and_which_files_changed(
+async def test_the_result_states_what_was_done_and_which_files_changed(
     orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     write = call("write_file", path="greeting.txt", content="Hello.\n")

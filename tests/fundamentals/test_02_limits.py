@@ -120,7 +120,7 @@ async def test_a_run_in_circles_is_stopped(orchestrator: Orchestrator, tmp_path:
     }
 
 
-async def test_the_servers_caps_lower_what_is_asked_for_and_the_answer_says_so(
+async def test_the_servers_caps_lower_what_is_asked_for_and_the_answer_states_it(
     orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     model = script(tmp_path, [say("Done.")])

@@ -71,7 +71,7 @@ async def test_who_follows_gets_what_was_then_what_is_and_stops_at_the_end(
 
 
 @pytest.mark.requirement("P-22")
-async def test_words_arrive_while_they_are_said_and_are_kept_whole(
+async def test_words_arrive_as_they_are_sent_and_are_kept_whole(
     orchestrator: Orchestrator, settings: Settings, tmp_path: Path
 ) -> None:
     heard: list[Envelope] = []

@@ -38,7 +38,7 @@ async def test_a_run_works_on_its_own_copy_of_a_directory(
     ]
 
 
-async def test_what_changed_is_a_fact_from_the_disk_whatever_the_model_says(
+async def test_what_changed_is_a_fact_from_the_disk_whatever_the_model_claims(
     orchestrator: Orchestrator, project: Path, tmp_path: Path
 ) -> None:
     command = call("bash", command="echo more >> notes.txt; rm spare.txt; echo hi > report.txt")

@@ -56,7 +56,7 @@ async def test_an_unknown_tool_is_refused_with_the_closest_name(orchestrator: Or
     ]
 
 
-async def test_the_fleet_says_which_tools_it_has(orchestrator: Orchestrator) -> None:
+async def test_the_fleet_reports_its_tools(orchestrator: Orchestrator) -> None:
     cards = {card.name: card for card in await orchestrator.service.tools()}
     assert {"read_file", "bash", "call_subagent"} <= set(cards)
     assert (cards["glob"].kind, cards["glob"].effect, cards["glob"].source) == ("search", "pure", "builtin")

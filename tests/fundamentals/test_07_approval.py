@@ -43,7 +43,7 @@ async def test_sandboxed_is_the_default_and_lets_a_run_work_inside_its_workspace
     }
 
 
-async def test_sandboxed_denies_what_leaves_the_workspace_and_says_what_would_allow_it(
+async def test_sandboxed_denies_what_leaves_the_workspace_and_names_what_would_allow_it(
     orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     assert await attempt(orchestrator, tmp_path, "sandboxed", FETCH) == {
@@ -81,9 +81,7 @@ async def test_read_only_lets_a_run_look_and_change_nothing(orchestrator: Orches
     }
 
 
-async def test_ask_denies_every_change_because_nobody_can_be_asked_yet(
-    orchestrator: Orchestrator, tmp_path: Path
-) -> None:
+async def test_ask_denies_every_change_while_no_answer_is_possible(orchestrator: Orchestrator, tmp_path: Path) -> None:
     assert await attempt(orchestrator, tmp_path, "ask", READ, WRITE) == {
         "status": "succeeded",
         "success": True,

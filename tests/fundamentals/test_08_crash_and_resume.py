@@ -116,7 +116,7 @@ async def test_what_was_done_is_not_done_again(survived: Results) -> None:
     assert (result.summary, result.attempts) == ("once", 2)
 
 
-async def test_a_command_that_was_cut_off_is_not_repeated_and_the_model_is_told(survived: Results) -> None:
+async def test_a_command_that_was_cut_off_is_not_repeated_and_the_model_is_informed(survived: Results) -> None:
     assert survived["cut off"].summary == f"Error: {IN_DOUBT}"
 
 
@@ -155,7 +155,7 @@ async def test_limits_hold_over_all_attempts_together(survived: Results) -> None
     }
 
 
-async def test_what_is_handed_over_while_nobody_works_is_done_by_the_next_worker(survived: Results) -> None:
+async def test_what_is_handed_over_while_no_worker_is_there_is_done_by_the_next_one(survived: Results) -> None:
     assert visible(survived["handed over while nobody worked"]) == {
         "status": "succeeded",
         "success": True,

@@ -106,7 +106,7 @@ async def test_cancelling_is_a_request_that_may_be_repeated(http: httpx2.AsyncCl
     assert (await http.get(address, params={"wait": 60})).json()["status"] == "cancelled"
 
 
-async def test_it_says_whether_work_would_be_done(http: httpx2.AsyncClient) -> None:
+async def test_it_reports_whether_work_would_be_done(http: httpx2.AsyncClient) -> None:
     assert (await http.get("/readyz")).json() == {"status": "ready", "workers": 1, "version": own_version()}
     (worker,) = (await http.get("/v1/workers")).json()
     assert (worker["model"], worker["sandbox"]) == ("scripted", None)

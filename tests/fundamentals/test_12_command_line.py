@@ -52,7 +52,7 @@ async def test_a_limit_ends_with_5_and_what_was_found_so_far(deputize: Deputize,
     assert (done.code, done.out) == (5, "One turn was not enough.\n")
 
 
-async def test_for_programs_json_gives_the_whole_result_on_one_line(deputize: Deputize, tmp_path: Path) -> None:
+async def test_for_programs_json_has_the_whole_result_on_one_line(deputize: Deputize, tmp_path: Path) -> None:
     done = await deputize("run", "Say hello.", "--json", "--model", script(tmp_path, [say("Hello.")]))
     (line,) = done.out.splitlines()
     assert {name: json.loads(line)[name] for name in ("status", "summary", "errors")} == {
@@ -97,7 +97,7 @@ async def test_batch_reads_a_request_per_line_and_writes_a_result_per_line(deput
     assert [(result["line"], result["summary"]) for result in results] == [(1, "Done: one."), (2, "Done: two.")]
 
 
-async def test_what_is_used_wrongly_ends_with_2_and_says_what_was_meant(deputize: Deputize) -> None:
+async def test_wrong_usage_ends_with_2_and_names_what_was_meant(deputize: Deputize) -> None:
     done = await deputize("run", "Say hello.", "--max-turn", "3")
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[-1] == (

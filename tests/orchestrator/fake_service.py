@@ -187,7 +187,8 @@ class FakeService(FakePermissions):
 
     async def counts(self) -> StatusCounts:
         self.check()
-        return StatusCounts(**Counter(run.status.value for run in self.runs.values()))
+        paused = sum(run.paused for run in self.runs.values())
+        return StatusCounts(**Counter(run.status.value for run in self.runs.values()), paused=paused)
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         self._known(id)
@@ -196,7 +197,7 @@ class FakeService(FakePermissions):
                 yield envelope
                 if isinstance(envelope.event, RunFinished):
                     return
-            while True:
+            while not self.runs[id].status.finished or not inbox.empty():
                 envelope = await inbox.get()
                 if envelope.delegation_id == id:
                     yield envelope
@@ -277,7 +278,7 @@ class FakeService(FakePermissions):
         if wraps_up and (first := next((each for each in inbox if each.mode is mode), None)):
             return SentMessage(message_id=first.message_id)
         if run.status.finished:
-            raise Conflict(f"{id} has ended, so nothing reads a message; `deputize continue {id}` goes on with it")
+            raise Conflict(f"{id} has ended, so nothing reads a message; `deputize continue {id} TEXT` goes on with it")
         if not wraps_up and len(inbox) >= MAX_UNREAD:
             raise InboxFull(
                 f"{id} has {MAX_UNREAD} messages that its model has not read; send more after its next turn"

@@ -30,7 +30,9 @@ async def guarded() -> AsyncIterator[httpx2.AsyncClient]:
 @pytest.mark.parametrize(
     "sent", [None, "Bearer wrong", "Bearer", "Basic c8OpY3JldA==", "Bearer sécret2", "Bearer secret", "sécret"]
 )
-async def test_without_the_token_nobody_is_let_in(guarded: httpx2.AsyncClient, path: str, sent: str | None) -> None:
+async def test_without_the_token_every_request_is_refused(
+    guarded: httpx2.AsyncClient, path: str, sent: str | None
+) -> None:
     answer = await guarded.get(path, headers={b"Authorization": sent.encode()} if sent else {})
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")

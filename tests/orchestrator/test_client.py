@@ -68,7 +68,7 @@ async def collected(client: Client, id: str, into: list[Envelope], after: int = 
         into.append(envelope)
 
 
-async def test_every_verb_gives_what_the_service_gives(client: Client, service: FakeService) -> None:
+async def test_every_verb_returns_what_the_service_returns(client: Client, service: FakeService) -> None:
     one = (await client.create(TASK)).delegation
     two, three = await client.create_many([DelegationRequest(task="two"), DelegationRequest(task="three")])
     step = Step(
@@ -122,7 +122,7 @@ async def test_errors_come_out_as_they_went_in(
     assert getattr(caught.value, "errors", None) == getattr(raised, "errors", None)
 
 
-async def test_it_says_why_work_would_wait(client: Client, service: FakeService) -> None:
+async def test_it_reports_why_work_would_wait(client: Client, service: FakeService) -> None:
     assert "no worker is alive" in (await client.not_ready() or "")
     service.fleet = [worker_card()]
     assert await client.not_ready() is None
@@ -145,7 +145,7 @@ async def test_the_token_is_sent() -> None:
                 await client.workers()
 
 
-async def test_where_nobody_answers_the_error_names_the_address_and_the_way_out() -> None:
+async def test_without_an_answer_the_error_names_the_address_and_a_way_out() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     async with Client(url) as client:
         with pytest.raises(Unavailable) as caught:
@@ -177,7 +177,7 @@ async def test_a_proxy_of_the_environment_is_used_or_refused_by_name(
             await client.list()
 
 
-async def test_what_is_no_service_of_ours_is_said_to_be_none() -> None:
+async def test_a_foreign_service_is_reported_as_one() -> None:
     async def something(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 6\r\n\r\n<html>")
@@ -244,7 +244,7 @@ class Repeating(FakeService):
 
 
 @pytest.mark.requirement("P-13")
-async def test_what_a_broken_stream_had_told_is_neither_asked_for_nor_given_again() -> None:
+async def test_what_a_broken_stream_had_sent_is_neither_asked_for_nor_returned_again() -> None:
     service, got = Repeating(), list[Envelope]()
     id = (await service.create(TASK)).delegation.id
     service.happen(id, ProgressMade(message="half way"))
@@ -318,6 +318,8 @@ async def test_an_event_of_a_newer_service_is_passed_over(client: Client, servic
     got: list[Envelope] = []
     await collected(client, id, got)
     assert [envelope.seq for envelope in got] == [1, 3]
+    await asyncio.wait_for(collected(client, id, got, after=3), 30)
+    assert [envelope.seq for envelope in got] == [1, 3]
 
 
 async def test_a_field_that_only_a_newer_services_requests_have_is_passed_over() -> None:
@@ -329,7 +331,9 @@ async def test_a_field_that_only_a_newer_services_requests_have_is_passed_over()
             assert (found.id, found.request) == (newer.id, TASK)
 
 
-async def test_a_full_disk_is_told_at_once_and_a_follower_waits_only_a_moment_for_room(service: FakeService) -> None:
+async def test_a_full_disk_is_reported_at_once_and_a_follower_waits_only_a_moment_for_room(
+    service: FakeService,
+) -> None:
     async with served(service) as url, Client(url, patience=0.2) as client:
         one = (await client.create(TASK)).delegation
         service.away = OutOfSpace("no space left at /home/x")

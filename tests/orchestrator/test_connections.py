@@ -130,7 +130,7 @@ async def test_its_own_pages_and_programs_are_let_in(
     assert (await answer(url, request("POST", "/v1/delegations", **given) + '{"task":"t"}'))[0] == 202
 
 
-async def test_every_answer_tells_a_browser_to_run_and_frame_nothing_of_it(url: str) -> None:
+async def test_every_answer_forbids_a_browser_to_run_and_frame_it(url: str) -> None:
     texts = [request(path=path) for path in ("/livez", "/readyz", "/v1/workers", "/openapi.json", "/nowhere")]
     texts += [request("DELETE"), request(Host="a@localhost"), request("PO ST"), "nonsense\r\n\r\n"]
     for text in texts:

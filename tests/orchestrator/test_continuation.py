@@ -125,7 +125,7 @@ async def test_what_cannot_be_continued_is_refused_with_what_to_do(whole: Whole)
         await whole.service.create(other)
 
 
-async def test_files_that_are_gone_are_said_before_and_after_it_is_accepted(whole: Whole) -> None:
+async def test_files_that_are_gone_are_reported_before_and_after_it_is_accepted(whole: Whole) -> None:
     first = await whole.first(Turn([text("one")]))
     late = await whole.continued(first.delegation_id, "x")
     shutil.rmtree(whole.bench.settings.workspaces / first.delegation_id)
@@ -136,7 +136,7 @@ async def test_files_that_are_gone_are_said_before_and_after_it_is_accepted(whol
     assert "DEPUTIZE_WORKSPACE_RETENTION_SECONDS" in result.summary
 
 
-async def test_the_same_key_gives_the_first_continuation_and_the_first_retry_again(whole: Whole) -> None:
+async def test_the_same_key_returns_the_first_continuation_and_the_first_retry_again(whole: Whole) -> None:
     first = (await whole.first(Turn([text("one")]))).delegation_id
     new = await whole.service.continue_(first, "go on", idempotency_key="c")
     again = await whole.service.continue_(first, "go on", idempotency_key="c")

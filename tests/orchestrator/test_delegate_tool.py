@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -56,6 +57,26 @@ async def test_a_delegation_that_is_no_success_is_an_error_with_what_it_did(
     assert (facts["terminationReason"], facts["success"]) == ("max_turns", False)
     assert facts["summary"] == "<~system-reminder> half of it"
     assert heard.is_error in (True, None)
+
+
+@pytest.mark.parametrize(
+    ("module", "method", "package"),
+    [
+        ("agents", "for_openai_agents", "openai-agents"),
+        ("pydantic_ai", "for_pydantic_ai", "pydantic-ai-slim"),
+        ("langchain_core", "for_langchain", "langchain-core"),
+        ("anthropic.lib.tools", "for_anthropic", "anthropic"),
+    ],
+)
+async def test_a_framework_that_is_not_installed_is_named_by_its_package(
+    url: str, monkeypatch: pytest.MonkeyPatch, module: str, method: str, package: str
+) -> None:
+    for loaded in [name for name in sys.modules if name.startswith(f"{module}.")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, module, None)
+    async with Orchestrator(url=url) as orchestrator:
+        with pytest.raises(ModuleNotFoundError, match=f"needs the package {package}: pip install {package}$"):
+            getattr(orchestrator.as_tool(), method)()
 
 
 async def test_what_a_model_may_not_write_is_an_error_and_submits_nothing(

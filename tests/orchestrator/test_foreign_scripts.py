@@ -35,7 +35,12 @@ TABLES = Settings.load(
 
 @pytest.mark.parametrize(
     ("model", "near"),
-    [("hose", "house"), ("House", "house"), ("houze", "house"), ("claude-opsu", "claude-opus"), ("qwem3", "qwen3")],
+    [
+        *((name, "house") for name in ("hose", "House", "HOUSE", "houze", "hous", "haus", "houses")),
+        *((name, "claude-opus") for name in ("claude-opsu", "claude_opus", "claud-opus")),
+        ("qwem3", "qwen3"),
+        ("gtp-4o", "gpt-4o"),
+    ],
 )
 def test_the_misspelt_name_of_a_table_is_refused_with_the_list_of_tables(model: str, near: str) -> None:
     with pytest.raises(Invalid) as refusal:
@@ -46,13 +51,28 @@ def test_the_misspelt_name_of_a_table_is_refused_with_the_list_of_tables(model: 
 
 
 OWN = (
-    "house claude-opus-5-5 claude-sonnet-5-5 claude-opus-latest gpt-4.1 gpt-4o-mini qwen3-coder qwen2 mouse:7b scripted"
+    "house house-2 house2 claude claude-sonnet claude-opus-5-5 claude-opus-latest gpt-4 gpt-4.1 gpt-5o gpt-4o-mini "
+    "qwen qwen3-coder qwen2 qwen3.5 mouse:7b scripted"
 )
 
 
 @pytest.mark.parametrize("model", [None, *OWN.split(), "deepseek-chat", "anthropic:house", "x" * 200])
 def test_what_may_be_the_own_name_of_a_model_is_accepted(model: str | None) -> None:
     check_requests([DelegationRequest(task="t", model=model)], [], TABLES, batch=False)
+
+
+@pytest.mark.parametrize(
+    ("table", "model"),
+    [
+        ("claude-opus-5", "claude-opus-5-5"),
+        ("claude-opus-5-5", "claude-sonnet-5-5"),
+        ("claude-opus-5-5", "claude-opus-5"),
+        ("model-4567", "model-4568"),
+    ],
+)
+def test_another_model_of_the_same_family_is_accepted(table: str, model: str) -> None:
+    tables = Settings.load(environ={}, models={table: {"base_url": "http://127.0.0.1:1"}})
+    check_requests([DelegationRequest(task="t", model=model)], [], tables, batch=False)
 
 
 async def test_one_of_a_batch_that_names_a_script_refuses_the_batch(real: httpx2.AsyncClient) -> None:

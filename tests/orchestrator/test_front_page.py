@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from deputize.orchestrator.cli.demo import parts
+from deputize.orchestrator.cli.demo import parts, sources
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Misconfigured
 from deputize.shared.fleet import own_version
@@ -27,7 +27,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 GREEN = "c32"
 
 
-def test_the_two_commands_are_targets_that_do_what_it_says() -> None:
+def test_the_two_commands_are_targets_that_do_what_is_documented() -> None:
     done = subprocess.run(
         ["make", "--dry-run", "--always-make", "demo", "test"], cwd=ROOT, capture_output=True, text=True
     )
@@ -65,6 +65,14 @@ def texts(svg: str, *, last: bool) -> list[str]:
     """The lines of a picture: those of its last state, or those that it shows only before."""
     found = ElementTree.fromstring(svg).iter(f"{SVG}text")
     return ["".join(each.itertext()) for each in found if ("h" in each.get("class", "").split()) is not last]
+
+
+def test_the_demo_works_on_files_below_the_first_allowed_root(tmp_path: Path) -> None:
+    with sources(Settings.load(environ={"DEPUTIZE_WORKSPACE_SOURCES": str(tmp_path)})) as workspaces:
+        project, sample = (Path(each["path"]) for each in workspaces)
+        assert {path.relative_to(tmp_path).parts[1] for path in (project, sample)} == {"project", "sample"}
+        assert (project / "orchestrator/cli/demo.py").is_file()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_its_picture_is_a_recording_of_the_demo() -> None:

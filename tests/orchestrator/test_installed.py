@@ -87,7 +87,7 @@ def hint_of_the_demo(said: str) -> str:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda python: python.parents[1].name)
-async def test_it_is_installed_as_it_says_and_its_blocks_run_on_every_python(python: Path, tmp_path: Path) -> None:
+async def test_it_is_installed_as_documented_and_its_blocks_run_on_every_python(python: Path, tmp_path: Path) -> None:
     fresh, home, project = tmp_path / "fresh", tmp_path / "home", tmp_path / "project"
     site, source = empty_environment(python, fresh), checkout(tmp_path / "checkout")
     if python == PYTHONS[0]:

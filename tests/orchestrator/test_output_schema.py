@@ -274,7 +274,7 @@ async def test_the_output_goes_to_stdout_and_the_words_to_stderr(
     assert '"sum": 3' in shown.out
 
 
-async def test_an_output_that_is_missing_is_said(url: str, service: FakeService, tmp_path: Path) -> None:
+async def test_an_output_that_is_missing_is_reported(url: str, service: FakeService, tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text("{}")
     options = ("--no-workspace", "--output-schema", str(tmp_path / "schema.json"))
     done = await run(url, service, "t", *options, then=lambda id: service.finish(id, output_status="missing"))

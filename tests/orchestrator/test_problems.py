@@ -260,7 +260,7 @@ async def test_an_unknown_path_and_an_unknown_method_are_problems_too(http: http
     assert answer.headers["allow"] == "GET, POST"
 
 
-async def test_with_redis_away_the_answer_is_503_and_says_when_to_come_back(redis_process: RedisProcess) -> None:
+async def test_with_redis_away_the_answer_is_503_with_retry_after(redis_process: RedisProcess) -> None:
     using = settings(redis_url=redis_process.url)
     async with (
         served(lambda: open_service(using, redis_process.url), using) as url,
@@ -279,7 +279,7 @@ async def test_with_redis_away_the_answer_is_503_and_says_when_to_come_back(redi
         await until(accepted)
 
 
-async def test_a_mistake_of_ours_is_logged_and_not_told(
+async def test_an_internal_error_is_logged_and_not_shown(
     http: httpx2.AsyncClient, service: FakeService, caplog: pytest.LogCaptureFixture
 ) -> None:
     service.away = RuntimeError("the secret plan")

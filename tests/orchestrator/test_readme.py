@@ -8,6 +8,8 @@ import re
 from deputize.orchestrator.app import create_app
 from deputize.orchestrator.cli import COMMANDS
 from deputize.orchestrator.delegations import Delegations
+from deputize.orchestrator.mcp.arguments import input_schema
+from deputize.orchestrator.mcp.tools import TOOLS
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.settings.fields import CAPS, SettingsFields
 from tests.architecture.sources import ROOT
@@ -15,13 +17,13 @@ from tests.orchestrator.command_line import deputize
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, settings
 
-_TABLE = (ROOT / "orchestrator" / "README.md").read_text("utf-8").split("|---|---|---|\n")[1].split("\n\n")[0]
+README = (ROOT / "orchestrator" / "README.md").read_text("utf-8")
+_TABLE = README.split("|---|---|---|\n")[1].split("\n\n")[0]
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in _TABLE.splitlines()]
 
 
 def answer(question: str) -> str:
-    text = (ROOT / "orchestrator" / "README.md").read_text("utf-8")
-    (row,) = [line for line in text.splitlines() if line.startswith(f"| {question}")]
+    (row,) = [line for line in README.splitlines() if line.startswith(f"| {question}")]
     return row.split(" | ", 1)[1]
 
 
@@ -53,6 +55,22 @@ def test_its_routes_are_those_of_the_application() -> None:
     named = [route.split(" ") for row in ROWS for route in re.findall(r"`([A-Z]+ [^`]+)`", row[1])]
     assert len(named) > 10
     assert [route for route in named if route[0].lower() not in paths.get(route[1], {})] == []
+
+
+def test_its_arguments_of_mcp_tools_are_those_of_their_schemas() -> None:
+    table = re.split(r"\| tool \| arguments.*\n\|---\|---\|---\|\n", README)[1].split("\n\n")[0]
+    rows = {cells[1].strip().strip("`"): cells[2] for cells in (line.split("|") for line in table.splitlines())}
+    assert [*rows] == [*TOOLS]
+    for name, cell in rows.items():
+        schema = input_schema(TOOLS[name].arguments)
+        named = re.findall(r"`(\w+)`", re.sub(r"those of `\w+`", "", cell))
+        if TOOLS[name].arguments is DelegationRequest:
+            assert {*named} <= {*schema["properties"]}
+        else:
+            assert ({*named}, {*re.findall(r"\*`(\w+)`", cell)}) == (
+                {*schema["properties"]},
+                {*schema.get("required", [])},
+            )
 
 
 def test_its_commands_are_those_of_the_command_line() -> None:

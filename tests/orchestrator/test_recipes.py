@@ -40,6 +40,11 @@ FILES = {
     }.items()
 }
 REPAIR = call("write_file", path="shop.py", content="def right():\n    return True\n")
+LIE = call(
+    "write_file",
+    path="test_shop.py",
+    content="import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        pass\n",
+)
 UPGRADE = call(
     "write_file", path="packages/{{task /packages\\/(\\w+)/}}/{{task /packages\\/(\\w+)/}}.py", content="VERSION = 2\n"
 )
@@ -50,6 +55,7 @@ RULES: list[dict[str, Any]] = [
     {"match": {"contains": "Upgrade packages/"}, "turns": [[UPGRADE], [say("It is upgraded.")]]},
     {"match": {"contains": "It crashes"}, "turns": [[BUG], [say("Done.")]]},
     {"match": {"contains": "Which license?"}, "turns": [[QUESTION], [say("Done.")]]},
+    {"match": {"contains": "Change the test"}, "turns": [[LIE], [say("All tests pass now.")]]},
     {"match": {"contains": "Repair the code"}, "turns": [[REPAIR], [say("The code is repaired.")]]},
     {"turns": [[say("Nothing stands out.")]]},
 ]
@@ -77,6 +83,8 @@ async def test_each_runs_as_it_stands(tmp_path: Path) -> None:
     }
     env = environment(**here)
     folders = {name: project(tmp_path / str(number)) for number, name in enumerate(BLOCKS)}
+    lied = project(tmp_path / "lied")
+    lie = BLOCKS["A job of continuous integration"].replace("Repair the code", "Change the test")
 
     async def run(name: str) -> str:
         program = (sys.executable, "-c") if "import " in BLOCKS[name] else ()
@@ -84,9 +92,10 @@ async def test_each_runs_as_it_stands(tmp_path: Path) -> None:
 
     async with started("up", "--port", "0", **here) as stack:
         await until(lambda: b"Stop" in stack.out, 60)
-        found = await asyncio.gather(*map(run, BLOCKS), return_exceptions=True)
+        found = await asyncio.gather(*map(run, BLOCKS), executed(lie, lied, env), return_exceptions=True)
         stack.interrupt()
         await stack.done()
+    *found, refused = found
     assert [str(each) for each in found if isinstance(each, BaseException)] == []
     review, upgrade, triage, over_mcp, repair = map(str, found)
 
@@ -109,3 +118,9 @@ async def test_each_runs_as_it_stands(tmp_path: Path) -> None:
     last = folders["A job of continuous integration"]
     assert json.loads((last / "result.json").read_text())["verification"]["verdict"] == "verified"
     assert (last / "shop.py").read_text() == "def right():\n    return True\n", repair
+
+    # Its check was red before and is green after, and the agent changed only the test.
+    assert json.loads((lied / "result.json").read_text())["verification"]["verdict"] == "inconclusive"
+    assert isinstance(refused, AssertionError)
+    assert "nothing was applied to" in str(refused)
+    assert (lied / "test_shop.py").read_text() == FILES["test_shop.py"]

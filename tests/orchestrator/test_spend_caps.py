@@ -52,7 +52,7 @@ async def test_over_a_labels_cap_that_label_is_refused_and_others_are_not(servic
     await service.create(DelegationRequest(task="do it", labels={"team": "shop"}))
 
 
-def test_a_reached_cap_is_a_429_that_says_when_to_come_back_and_exit_code_5() -> None:
+def test_a_reached_cap_is_a_429_with_retry_after_and_exit_code_5() -> None:
     error = SpendCapReached("spend.daily_usd: …")
     answer = response_to(error)
     assert (answer.status_code, json.loads(bytes(answer.body))["type"]) == (429, "urn:deputize:spend-cap-reached")

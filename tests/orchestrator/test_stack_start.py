@@ -141,6 +141,17 @@ async def test_what_a_start_waits_for_is_known_from_outside() -> None:
     assert await stage_of(info(url)) == API
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+async def test_a_stack_whose_workers_all_drain_is_used_as_it_is(tmp_path: Path, workers: int) -> None:
+    service = FakeService()
+    service.fleet = [worker_card(draining=True)]
+    async with served(service) as url:
+        write_info(tmp_path, info(url))
+        with held(tmp_path):
+            async with stack_in_use(settings(tmp_path), workers=workers, wait=0.3) as found:
+                assert found == info(url)
+
+
 def test_a_start_gets_on_as_long_as_something_is_logged(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     stage, progress = Stage("starting Redis", "redis.log"), StartMonitor(tmp_path)
@@ -168,7 +179,7 @@ async def test_logs_that_grow_for_ever_are_no_reason_to_wait_for_ever(tmp_path: 
     assert time.monotonic() - began > LONGEST * 0.2  # between two looks something was logged, however slow all is
 
 
-async def test_a_start_that_takes_its_time_says_what_it_does(tmp_path: Path) -> None:
+async def test_a_slow_start_reports_its_stage(tmp_path: Path) -> None:
     said: list[str] = []
     write_info(tmp_path, info("http://127.0.0.1:9"))
     with held(tmp_path):

@@ -39,9 +39,9 @@ def asking(**webhook: Any) -> DelegationRequest:
 @pytest.mark.parametrize(
     ("settings", "webhook", "why"),
     [
-        ({}, {}, "set DEPUTIZE_WEBHOOK_SECRETS"),
+        ({}, {}, "no default secret is set: set DEPUTIZE_WEBHOOK_SECRETS"),
         ({"secrets": [f"ci={SECRET}"]}, {}, "set DEPUTIZE_WEBHOOK_SECRETS"),
-        ({"secrets": [SECRET]}, {"secretName": "ci"}, "'ci': set DEPUTIZE_WEBHOOK_SECRETS"),
+        ({"secrets": [SECRET]}, {"secretName": "ci"}, "no secret is named 'ci': set DEPUTIZE_WEBHOOK_SECRETS"),
         ({"secrets": [SECRET]}, {"url": "http://example.org/"}, "DEPUTIZE_WEBHOOK_HOSTS has to name example.org:80$"),
     ],
 )

@@ -127,7 +127,7 @@ def nothing_left_behind() -> Iterator[None]:
     try:
         until_sync(all_have_ended)
     except AssertionError:
-        left = f"{ {pid: _described(pid) for pid in descendants() - before - kept} }"
+        left = f"{ {pid: described(pid) for pid in descendants() - before - kept} }"
     if left:  # outside of the handler: a report of both errors is cut before the second one
         pytest.fail(f"processes left behind: {left}", pytrace=False)
     files_now = files()
@@ -191,7 +191,7 @@ def _is_part(pid: int) -> bool:
     return False
 
 
-def _described(pid: int) -> str:
+def described(pid: int) -> str:
     """The command line, and what the process waits for: a leak that is rare is seen once."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

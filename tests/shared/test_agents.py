@@ -36,7 +36,7 @@ def test_an_agent_fills_in_what_the_request_leaves_open(settings: Settings) -> N
     assert (filled.limits.max_turns, filled.limits.max_cost_usd, filled.limits.max_tool_calls) == (3, 0.5, 50)
 
 
-def test_what_the_request_says_itself_stays(settings: Settings) -> None:
+def test_what_the_request_sets_itself_stays(settings: Settings) -> None:
     said = {"system_prompt": "You write.", "model": "m", "tools": [], "approval_mode": ApprovalMode.SANDBOXED}
     filled = with_agent(DelegationRequest(task="t", agent="reviewer", **said), settings.agents)
     assert filled.model_dump(include={*said}) == said
@@ -53,7 +53,7 @@ def test_defaults_do_not_travel_so_that_an_agent_can_fill_them_in(settings: Sett
     assert json.loads(whole.given_json()) == {"task": "t", "workspace": {"kind": "empty"}, "priority": 5}
 
 
-def test_a_wrong_name_is_told_with_the_closest_one(settings: Settings) -> None:
+def test_a_wrong_name_is_reported_with_the_closest_one(settings: Settings) -> None:
     assert "did you mean reviewer?" in (unknown_agent("reviwer", settings.agents) or "")
     assert "there are reviewer" in (unknown_agent("zzz", settings.agents) or "")
     assert "define none" in (unknown_agent("reviewer", {}) or "")

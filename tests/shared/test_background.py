@@ -43,7 +43,7 @@ async def test_essential_work_may_end_and_may_be_cancelled(caplog: pytest.LogCap
     assert caplog.messages == []
 
 
-def test_a_repeated_cause_is_said_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repeated_cause_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "deputize")
     trouble = RepeatedCause("Redis is away")
     for error in (OSError("refused"), OSError("refused"), OSError("no route")):

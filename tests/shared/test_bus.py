@@ -81,7 +81,7 @@ async def test_an_event_that_comes_again_is_passed_over(desk: Desk) -> None:
     assert desk.seen == [1, 2, 3]
 
 
-async def test_a_follower_that_begins_later_is_not_told_of_what_it_has_seen(desk: Desk) -> None:
+async def test_a_follower_that_begins_later_does_not_receive_what_it_has_seen(desk: Desk) -> None:
     await desk.accept()
     await desk.keep(2)
     following = desk.follow(after=2)
@@ -168,7 +168,7 @@ async def test_the_channel_of_all_and_the_delegations_own_hear_of_a_cancellation
         assert [await heard(listener) for listener in (every, own)] == ["run_finished"] * 2
 
 
-async def test_following_all_gives_what_is_said_from_now_on(desk: Desk) -> None:
+async def test_following_all_yields_what_is_published_from_now_on(desk: Desk) -> None:
     following = follow_all(desk.bus)
     coming = asyncio.ensure_future(anext(following))
     await until(lambda: desk.store.redis.publish(EVENTS, desk.envelope(7)))
@@ -189,7 +189,7 @@ async def connected(bus: Bus) -> None:
         pass
 
 
-async def test_a_listener_that_does_not_keep_up_loses_its_backlog_and_is_told(desk: Desk) -> None:
+async def test_a_listener_that_does_not_keep_up_loses_its_backlog_and_is_informed(desk: Desk) -> None:
     await connected(desk.bus)
     async with desk.bus.listen("deputize:test") as slow:
         async with desk.store.redis.pipeline(transaction=False) as pipeline:
@@ -219,7 +219,7 @@ async def test_who_waits_for_a_redis_that_is_away_can_leave() -> None:
         assert entering.cancelled()
 
 
-def test_a_connection_that_breaks_on_uvloop_is_made_again_and_listeners_are_told(redis_url: str) -> None:
+def test_a_connection_that_breaks_on_uvloop_is_made_again_and_listeners_are_informed(redis_url: str) -> None:
     """uvloop has errors of its own for a transport that is closed; redis-py's own retry would inform none of them."""
 
     async def hear_again() -> str | None:

@@ -84,7 +84,7 @@ class Answering:
         return self.answer
 
 
-async def test_what_was_asked_for_by_somebody_who_left_has_no_answer_and_breaks_nothing(pipe: Pipe) -> None:
+async def test_a_request_of_a_caller_that_left_has_no_answer_and_breaks_nothing(pipe: Pipe) -> None:
     left = ask(pipe)
     left.cancel()
     assert await ask(pipe) == []
@@ -134,7 +134,7 @@ async def test_what_a_deferred_script_writes_can_grow_until_it_is_first_sent() -
     assert (b"second" in sent_twice, b"third" in sent_twice, b"third" in sent_once) == (True, False, True)
 
 
-async def test_a_pipe_that_ends_while_redis_is_away_lets_nobody_wait() -> None:
+async def test_a_pipe_that_ends_while_redis_is_away_leaves_no_waiter() -> None:
     redis: Any = Answering(ConnectionError("away"))
     async with Pipe(redis, [RENEW]) as pipe:
         waiting = ask(pipe)

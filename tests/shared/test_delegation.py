@@ -22,7 +22,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.wire import now
 
 
-def test_limits_and_budgets_are_told_from_other_ends() -> None:
+def test_limits_and_budgets_are_distinguished_from_other_ends() -> None:
     assert [reason for reason in TerminationReason if reason.is_limit] == [
         "max_turns",
         "max_tool_calls",

@@ -13,7 +13,9 @@ from contextvars import copy_context
 from typing import Any
 
 import pytest
+from celery.app.trace import LOG_RECEIVED
 
+from deputize.shared.ids import new_id
 from deputize.shared.log import Format, _Lines, bind, log_uncaught, set_up
 from tests.hostile.texts import HOSTILE, assert_harmless
 
@@ -108,6 +110,24 @@ def test_a_line_names_the_delegation_the_attempt_and_the_trace_that_it_is_about(
     assert copy_context().run(about, "dlg_1", **facts) == {"delegation": "dlg_1", **facts}
     assert copy_context().run(about, "dlg_1") == {"delegation": "dlg_1"}
     assert copy_context().run(about) == {}
+
+
+def test_a_line_of_another_task_names_the_delegation_of_its_message_and_never_the_tasks_text() -> None:
+    id = new_id()
+    context = {"id": id, "name": "deputize.run", "args": "('fix calc',)", "kwargs": "{}", "eta": None}
+    received = logging.LogRecord("celery.worker.strategy", logging.INFO, __file__, 1, LOG_RECEIVED, (context,), None)
+    received.__dict__["data"] = context
+    line = _Lines().format(received)
+    assert (json.loads(line)["message"], json.loads(line)["delegation"]) == (f"Task deputize.run[{id}] received", id)
+    assert "fix calc" not in line
+
+    def of(message: str, bound: str = "") -> str | None:
+        bind(bound)
+        return json.loads(_Lines().format(logging.makeLogRecord({"msg": message}))).get("delegation")
+
+    assert copy_context().run(of, f"{id} is unclaimed after 2 attempts: another ticket") == id
+    assert copy_context().run(of, f"{id} is its child", "dlg_parent") == "dlg_parent"
+    assert copy_context().run(of, "ready") is None
 
 
 @pytest.mark.usefixtures("logging_as_before")

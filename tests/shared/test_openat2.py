@@ -80,7 +80,7 @@ def test_a_rename_elsewhere_is_waited_out_and_only_so_many_of_them(folder: int, 
     assert {*refused} == {errno.EXDEV}
 
 
-def test_a_machine_without_it_is_told_what_it_lacks() -> None:
+def test_a_machine_without_it_is_reported_with_what_it_lacks() -> None:
     require_openat2()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.open("/", os.O_PATH)

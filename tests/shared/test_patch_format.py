@@ -50,7 +50,7 @@ UNSAFE = ["../x", "/x", "a/../../x", "a/./x", "a//x", ".git/hooks/post-checkout"
 
 
 @pytest.mark.parametrize("path", UNSAFE)
-def test_a_path_that_leads_elsewhere_is_refused_whoever_names_it(path: str) -> None:
+def test_a_path_that_leads_elsewhere_is_refused_for_every_caller(path: str) -> None:
     patch = f"diff --git a/{path} b/{path}\nnew file mode 100755\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"
     with pytest.raises(Invalid, match=r"not a safe path|not in git"):
         parse_patch(patch)

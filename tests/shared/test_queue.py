@@ -130,7 +130,7 @@ def test_every_key_of_the_queue_is_ours(app: Celery, redis_url: str) -> None:
         assert [key for key in client.scan_iter() if not key.startswith("deputize:")] == []
 
 
-def test_without_redis_sending_fails_soon_and_says_so(redis_process: RedisProcess) -> None:
+def test_without_redis_sending_fails_soon_with_the_reason(redis_process: RedisProcess) -> None:
     app = app_for(redis_process.url)
     redis_process.kill()
     started = time.monotonic()
@@ -231,7 +231,7 @@ def test_celery_finds_its_app_and_starts_no_worker_with_it(
 
 
 @pytest.mark.usefixtures("process_of_celery")
-def test_celery_without_a_redis_is_told_what_to_set(
+def test_celery_without_a_redis_names_the_setting(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("DEPUTIZE_REDIS_URL", raising=False)

@@ -43,7 +43,7 @@ def said(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
 
 
 @pytest.mark.requirement("P-13")
-async def test_a_bus_that_may_not_subscribe_says_so_once_and_hears_again_when_it_may(
+async def test_a_bus_that_may_not_subscribe_reports_it_once_and_resumes_when_it_may(
     redis_process: RedisProcess, operator: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "deputize")
@@ -153,7 +153,7 @@ async def test_a_worker_that_may_not_read_the_queue_ends_with_one_line(
     assert "Traceback" not in said
 
 
-async def test_a_worker_without_the_password_is_told_that_one_is_wanted(
+async def test_a_worker_without_the_password_reports_that_one_is_required(
     redis_process: RedisProcess, operator: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await operator.config_set("requirepass", "right")

@@ -112,7 +112,7 @@ def test_a_cut_moves_to_the_edge_of_a_character_unless_it_is_far(text: str, at: 
     assert (safe_cut(text, at), safe_cut(text, at, forwards=True)) == (before, after)
 
 
-def test_what_was_cut_says_so_where_there_is_room_for_it() -> None:
+def test_a_cut_is_marked_where_there_is_room_for_it() -> None:
     assert clip("x" * 200, 100) == "x" * 64 + "… [cut: 200 characters, 100 allowed]"
     assert [clip("abcdef", room) for room in (6, 3, 1, 0)] == ["abcdef", "ab…", "…", ""]
 

@@ -77,6 +77,8 @@ def test_the_end_of_a_step_has_its_duration_and_its_error() -> None:
     failed = STEP.model_copy(update={"status": "failed", "title": "", "error": "no such\nfile"})
     assert step_line(failed, failed.timestamp + timedelta(seconds=61)) == "✗ edit_file  1 min 01 s: no such file"
     assert step_line(failed, failed.timestamp - timedelta(seconds=1)) == "✗ edit_file  0.0 s: no such file"
+    denied = failed.model_copy(update={"denied": True})
+    assert step_line(denied, failed.timestamp + timedelta(seconds=61)) == "✗ edit_file: no such file"
     assert len(step_line(failed.model_copy(update={"title": "t" * 900, "error": "e" * 900}))) < 300
 
 

@@ -137,7 +137,7 @@ def _without_capabilities(*dropped: int) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be kept from namespaces so simply")
-def test_a_worker_whose_sandbox_does_not_work_takes_no_work_ends_and_says_so(
+def test_a_worker_whose_sandbox_does_not_work_takes_no_work_ends_and_reports_it(
     guarded_redis: str, tmp_path: Path
 ) -> None:
     with create_app(Settings.load(environ={}), guarded_redis) as app:
@@ -230,7 +230,7 @@ def test_flower_asks_for_the_password_of_its_secret(tmp_path: Path) -> None:
     assert "--read-only=true" in found["command"]
 
 
-def test_a_worker_is_well_as_long_as_its_loop_gives_a_sign_of_life(tmp_path: Path) -> None:
+def test_a_worker_is_healthy_as_long_as_its_loop_sends_heartbeats(tmp_path: Path) -> None:
     kind, command = service("worker")["healthcheck"]["test"]
     assert kind == "CMD-SHELL"
     assert shell(command, tmp_path, home="/tmp/deputize").returncode != 0

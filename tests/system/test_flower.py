@@ -135,7 +135,7 @@ def task_events(monitor: Monitor) -> list[str]:
     return [command for command in until_heartbeat if "celeryev/task." in command]
 
 
-def test_flower_tells_nobody_who_has_not_its_password(page: Page) -> None:
+def test_flower_shows_nothing_without_its_password(page: Page) -> None:
     with pytest.raises(urllib.error.HTTPError, match="401"):
         page.get("/api/tasks", password=False)
 

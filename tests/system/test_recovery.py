@@ -55,7 +55,7 @@ async def test_redis_away_for_a_moment_changes_nothing(
 
 
 @pytest.mark.requirement("P-14")
-async def test_redis_away_for_longer_than_the_lease_hands_the_run_to_whoever_comes_next(
+async def test_redis_away_for_longer_than_the_lease_hands_the_run_to_the_next_worker(
     own_fleet: Fleet, redis_process: RedisProcess, tmp_path: Path
 ) -> None:
     await own_fleet.start()

@@ -82,7 +82,7 @@ def test_a_stack_lives_as_long_as_it_is_used(home: Path, use: Callable[..., User
     assert not (home / "stack.json").exists()
 
 
-def test_what_the_stack_says_and_keeps_is_private(shared: User) -> None:
+def test_what_the_stack_logs_and_keeps_is_private(shared: User) -> None:
     home = shared.home
     modes = {name: (home / name).stat().st_mode & 0o777 for name in ("stack.json", "redis", "redis/r.sock", "logs")}
     assert modes == {"stack.json": 0o600, "redis": 0o700, "redis/r.sock": 0o700, "logs": 0o700}
@@ -179,14 +179,14 @@ def test_a_stack_in_the_foreground_stops_with_its_supervisor_and_refuses_a_secon
     gone(members, timeout=20)
 
 
-def test_a_port_that_is_taken_is_said_clearly(use: Callable[..., User]) -> None:
+def test_a_port_that_is_taken_is_reported_clearly(use: Callable[..., User]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = use(f"port={taken.getsockname()[1]}").stack
     assert said["error"] == "Misconfigured"
     assert "Address already in use" in said["message"]
 
 
-def test_a_redis_that_does_not_answer_is_said_clearly(use: Callable[..., User]) -> None:
+def test_a_redis_that_does_not_answer_is_reported_clearly(use: Callable[..., User]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     said = use(f"redis_url=redis://127.0.0.1:{port}").stack

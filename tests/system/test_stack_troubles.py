@@ -46,7 +46,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk is root's")
-def test_a_full_disk_is_said_and_forgotten_as_soon_as_there_is_room(folder: Path) -> None:
+def test_a_full_disk_is_reported_and_forgotten_as_soon_as_there_is_room(folder: Path) -> None:
     ended = subprocess.run(
         ["unshare", "--mount", "sh", "-c", FULL_THEN_FREE, sys.executable, str(folder)],
         cwd=ROOT,
@@ -111,7 +111,7 @@ def test_a_stack_that_is_only_read_gets_a_worker_when_there_is_work(folder: Path
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk is root's")
-def test_a_disk_that_fills_up_while_a_command_waits_is_said_at_once(folder: Path) -> None:
+def test_a_disk_that_fills_up_while_a_command_waits_is_reported_at_once(folder: Path) -> None:
     write = {"call": "bash", "arguments": {"command": "echo begun; head -c 900000 /dev/zero > full"}}
     model = folder.with_suffix(".json")
     model.write_text(json.dumps({"rules": [{"turns": [[{"call": "glob", "arguments": {"pattern": "*"}}], [write]]}]}))

@@ -67,7 +67,7 @@ def test_every_operation_has_a_name_of_its_own(document: dict[str, Any]) -> None
     assert len(names) == len(set(names)) == len(list(routes(ROUTERS)))
 
 
-def test_what_is_behind_the_token_says_so_with_the_scope(document: dict[str, Any]) -> None:
+def test_operations_behind_the_token_declare_their_scope(document: dict[str, Any]) -> None:
     named = {(method, path.replace(":file}", "}")): scopes for (method, path), scopes in SCOPES.items()}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -176,7 +176,7 @@ SENT: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("schema", "value"), SENT, ids=[f"{name}-{value.get('type', '')}" for name, value in SENT])
-def test_what_is_sent_is_as_the_document_says(document: dict[str, Any], schema: str, value: dict[str, Any]) -> None:
+def test_what_is_sent_is_as_documented(document: dict[str, Any], schema: str, value: dict[str, Any]) -> None:
     whole = {"$ref": f"#/components/schemas/{schema}", "components": document["components"]}
     assert [error.message for error in Draft202012Validator(whole).iter_errors(value)] == []
     known = _properties(document, schema, value)
@@ -190,7 +190,7 @@ def _properties(document: dict[str, Any], name: str, value: dict[str, Any]) -> s
     return set(schema["properties"])
 
 
-def test_numbers_as_text_are_taken_as_the_document_says(document: dict[str, Any]) -> None:
+def test_numbers_as_text_are_taken_as_the_document_states(document: dict[str, Any]) -> None:
     assert "may be written as text" in document["components"]["schemas"]["Limits"]["description"]
     assert Limits.model_validate({"maxTurns": "5", "timeoutSeconds": "1.5"}) == Limits(max_turns=5, timeout_seconds=1.5)
 

@@ -192,7 +192,7 @@ async def test_a_worker_that_shuts_down_hands_the_run_over_and_the_next_one_fini
     assert re.search(r"^2\. \[turn 2\] ✗ .* outcome unknown", result.details, re.MULTILINE)
 
 
-async def test_an_attempt_that_cannot_see_the_files_of_the_one_before_says_so(bench: Bench, tmp_path: Path) -> None:
+async def test_an_attempt_that_cannot_see_the_files_of_the_one_before_reports_it(bench: Bench, tmp_path: Path) -> None:
     turns = [[WRITE], [call("bash", command="touch begun; exec sleep 1000")], [say("done")]]
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, *turns)))
     await bench.interrupt(id, (bench.settings.workspaces / id / "files" / "begun").exists)

@@ -267,7 +267,7 @@ async def test_a_long_conversation_goes_on_as_a_fresh_one_from_a_summary(bench: 
 
 @pytest.mark.requirement("P-21")
 @pytest.mark.parametrize("summary", ["", "   "])
-async def test_a_summariser_that_says_nothing_does_not_fail_the_run(bench: Bench, tmp_path: Path, summary: str) -> None:
+async def test_a_summariser_without_a_text_does_not_fail_the_run(bench: Bench, tmp_path: Path, summary: str) -> None:
     result = await bench.run("write it", model=long_script(tmp_path, summary=summary))
     assert result.status is Status.SUCCEEDED
     entries = await kept(bench, result.delegation_id)
@@ -291,7 +291,7 @@ async def test_a_conversation_that_the_endpoint_finds_too_long_begins_anew(bench
     assert "HTTP 400: prompt is too long" in said.message
 
 
-async def test_a_task_longer_than_the_window_is_told_so(bench: Bench, tmp_path: Path) -> None:
+async def test_a_task_longer_than_the_window_is_reported(bench: Bench, tmp_path: Path) -> None:
     result = await bench.run("write it " * 1000, model=long_script(tmp_path))
     assert result.termination_reason is TerminationReason.MODEL_UNAVAILABLE
     assert "give the task less context" in result.errors[0]
@@ -331,7 +331,7 @@ async def compactions(bench: Bench, id: str) -> list[str]:
 
 
 @pytest.mark.parametrize("stop", ["end_turn", "max_tokens", "pause_turn"])
-async def test_calls_are_carried_out_whatever_reason_the_reply_gives_for_its_end(
+async def test_calls_are_carried_out_whatever_reason_the_reply_has_for_its_end(
     bench: Bench, tmp_path: Path, stop: str
 ) -> None:
     result = await bench.run(model=script(tmp_path, {"blocks": [SHORT], "stop": stop}, [say("done")]))

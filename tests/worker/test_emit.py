@@ -61,7 +61,7 @@ def replied(text: str, **arguments: Any) -> Replied:
     return Replied(turn=1, text=text, stop_reason="tool_use", usage=Usage(), tool_calls=calls)
 
 
-async def test_what_is_said_in_one_tick_is_one_write(voice: Voice) -> None:
+async def test_what_is_published_in_one_tick_is_one_write(voice: Voice) -> None:
     for turn in range(1, 4):
         voice.emitter.emit(TurnStarted(turn=turn))
     voice.emitter.store_message(b'{"role":"user"}')
@@ -73,7 +73,7 @@ async def test_what_is_said_in_one_tick_is_one_write(voice: Voice) -> None:
 
 
 @pytest.mark.requirement("P-12")
-async def test_an_event_says_whose_it_is_when_it_happened_and_in_which_order(voice: Voice) -> None:
+async def test_an_event_has_its_delegation_its_time_and_its_order(voice: Voice) -> None:
     voice.emitter.emit(TurnStarted(turn=1))
     frame = await voice.next_frame()
     assert frame | {"at": "now"} == {
@@ -144,7 +144,7 @@ async def test_however_many_words_come_there_is_one_frame_in_a_twentieth_of_a_se
 
 
 @pytest.mark.parametrize("kept", ["event", "message", "mark", "field"])
-async def test_whatever_is_said_alone_is_written_though_nobody_waits_for_it(voice: Voice, kept: str) -> None:
+async def test_a_single_entry_is_written_though_no_caller_waits_for_it(voice: Voice, kept: str) -> None:
     redis, id = voice.store.redis, voice.claim.id
     match kept:
         case "event":
@@ -170,7 +170,7 @@ async def test_live_text_comes_before_the_event_that_follows_it(voice: Voice) ->
     assert [(await voice.next_frame())["type"] for _ in range(2)] == ["text_delta", "replied"]
 
 
-async def test_a_transient_frame_never_overtakes_what_was_said_before_it(voice: Voice) -> None:
+async def test_a_transient_frame_never_overtakes_what_was_published_before_it(voice: Voice) -> None:
     voice.emitter.emit(TurnStarted(turn=1))
     voice.emitter.emit(Heartbeat(turn=1, tool_calls=0, elapsed_ms=5))
     frames = [await voice.next_frame() for _ in range(2)]
@@ -179,7 +179,7 @@ async def test_a_transient_frame_never_overtakes_what_was_said_before_it(voice: 
 
 
 @pytest.mark.requirement("P-19")
-async def test_no_event_is_longer_than_its_cap_and_a_cut_says_so(voice: Voice) -> None:
+async def test_no_event_is_longer_than_its_cap_and_a_cut_is_marked(voice: Voice) -> None:
     voice.emitter.emit(replied("é" * 200_000, content="x" * 500_000, lines=["y" * 3000] * 200))
     frame = await voice.next_frame()
     assert len(json.dumps(frame, ensure_ascii=False).encode()) <= MAX_EVENT_BYTES
@@ -203,7 +203,7 @@ async def test_a_secret_that_arrives_in_two_frames_leaves_in_none(voice: Voice) 
     assert (await voice.next_frame())["text"] == "***, is it not?"
 
 
-async def test_what_only_looks_like_the_beginning_of_a_secret_is_said_at_the_turns_end(voice: Voice) -> None:
+async def test_what_only_looks_like_the_beginning_of_a_secret_is_published_at_the_turns_end(voice: Voice) -> None:
     voice.emitter.delta(TextDelta, 1, f"keys begin with {SECRET[:3]}")
     assert (await voice.next_frame())["text"] == "keys begin with "
     voice.emitter.emit(replied("words"))
@@ -226,7 +226,7 @@ async def test_a_secret_where_an_event_is_cut_leaves_no_piece(voice: Voice) -> N
         assert set(text[shift:].partition("…")[0]) == {"*"}
 
 
-async def test_after_the_lease_is_lost_nothing_more_is_said(voice: Voice) -> None:
+async def test_after_the_lease_is_lost_nothing_more_is_published(voice: Voice) -> None:
     await voice.store.redis.hset(record_key(voice.claim.id), "fence", "2:other")
     voice.emitter.emit(TurnStarted(turn=1))
     with pytest.raises(Fenced):
@@ -239,7 +239,7 @@ async def test_after_the_lease_is_lost_nothing_more_is_said(voice: Voice) -> Non
     assert voice.fenced == 1
 
 
-async def test_a_run_that_is_handed_over_says_what_it_had_to_say_and_nothing_more(voice: Voice) -> None:
+async def test_a_run_that_is_handed_over_publishes_what_is_left_and_nothing_more(voice: Voice) -> None:
     voice.emitter.emit(TurnStarted(turn=1))
     voice.emitter.hand_over()
     voice.emitter.emit(TurnStarted(turn=2))
@@ -294,7 +294,7 @@ def withheld() -> Iterator[Held]:
 
 
 @pytest.mark.requirement("P-13")
-async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier_one_said(withheld: Held) -> None:
+async def test_a_write_reports_the_positions_of_its_messages_and_nothing_of_an_earlier_one(withheld: Held) -> None:
     pipe, emitter, _ = withheld
     for entry in (b'"one"', b'"two"'):
         emitter.store_message(entry)
@@ -318,7 +318,7 @@ async def test_a_write_says_where_its_messages_stand_and_nothing_that_an_earlier
     assert [(seq, json.loads(event)["attempt"]) for seq, event in events] == [(2, 2), (3, 2)]
 
 
-async def test_what_somebody_waits_for_is_sent_at_once_and_only_once(withheld: Held) -> None:
+async def test_what_has_a_waiter_is_sent_at_once_and_only_once(withheld: Held) -> None:
     pipe, emitter, _ = withheld
     emitter.emit(TurnStarted(turn=1))
     assert (len(pipe.queued), pipe.flushed) == (1, 0)
@@ -376,7 +376,7 @@ async def test_who_waits_until_all_is_kept_may_be_stopped_without_harm_to_the_ot
     assert len(pipe.queued) == 1
 
 
-async def test_a_lost_lease_is_told_once_and_nothing_is_sent_after_it(withheld: Held) -> None:
+async def test_a_lost_lease_is_reported_once_and_nothing_is_sent_after_it(withheld: Held) -> None:
     pipe, emitter, fenced = withheld
     for turn in (1, 2):
         emitter.emit(TurnStarted(turn=turn))
@@ -391,7 +391,7 @@ async def test_a_lost_lease_is_told_once_and_nothing_is_sent_after_it(withheld: 
     assert (fenced, len(pipe.queued), len(pipe.published)) == (["fenced"], 2, 2)
 
 
-async def test_nothing_is_sent_where_nothing_was_said_or_after_the_end(withheld: Held) -> None:
+async def test_nothing_is_sent_without_an_entry_or_after_the_end(withheld: Held) -> None:
     pipe, emitter, _ = withheld
     await emitter.settled()
     emitter.delta(TextDelta, 1, "words")

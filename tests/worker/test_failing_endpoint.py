@@ -53,9 +53,7 @@ async def test_a_run_waits_for_its_endpoint_no_longer_than_its_own_time(redis_ur
     assert result.termination_reason == "timeout" or "the run has only" in result.summary
 
 
-async def test_a_run_that_ends_before_its_next_request_gives_its_slot_back_at_once(
-    redis_url: str, tmp_path: Path
-) -> None:
+async def test_a_run_that_ends_before_its_next_request_returns_its_slot_at_once(redis_url: str, tmp_path: Path) -> None:
     turn = Turn([text("x")], faults=[refuse(429, retry_after="7200")] * 100)
     result = await ran(redis_url, tmp_path / "home", turn, "7300", timeout_seconds=50)
     assert result.termination_reason == "model_unavailable"
@@ -71,7 +69,7 @@ def test_a_request_that_is_possible_only_after_the_time_is_not_waited_for() -> N
         counter.check_wait(100, "It is busy.")
 
 
-async def test_a_run_fails_when_the_endpoint_failed_for_as_long_as_the_setting_says(
+async def test_a_run_fails_when_the_endpoint_failed_for_as_long_as_the_setting_allows(
     redis_url: str, tmp_path: Path
 ) -> None:
     turn = Turn([text("x")], faults=[refuse(529)] * 100)

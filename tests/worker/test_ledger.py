@@ -145,7 +145,7 @@ async def test_a_background_command_that_never_began_is_started(desk: Desk) -> N
     assert await desk.settled(tool, params) is None
 
 
-async def test_an_edit_is_told_by_the_file_itself(desk: Desk) -> None:
+async def test_an_edit_is_recognized_by_the_file_itself(desk: Desk) -> None:
     desk.context.files.write("a.txt", b"one\n")
     tool, params = await desk.begin("edit_file", path="a.txt", old_string="one", new_string="one one")
     assert await desk.settled(tool, params) is None

@@ -76,7 +76,7 @@ def test_a_nested_delegation_gets_what_it_asks_for_as_far_as_the_run_has_it_itse
         counter.lend("c", Limits(), 1)
 
 
-def test_what_nobody_asks_for_is_divided_among_those_who_share_it_and_the_run() -> None:
+def test_what_is_not_requested_is_divided_among_the_children_and_the_run() -> None:
     counter = meter(PRICE, max_tokens=40_000, max_cost_usd=4)
     lent = [counter.lend(id, Limits(), sharers) for id, sharers in (("a", 3), ("b", 2), ("c", 1))]
     assert [each.max_tokens for each in lent] == [10_000] * 3
@@ -178,7 +178,7 @@ def test_a_reply_that_was_lost_under_way_is_paid_for_and_its_turn_is_free() -> N
     assert restored.usage.cost_usd == pytest.approx(0.002)
 
 
-def test_a_summary_that_was_lost_under_way_gives_no_turn_back() -> None:
+def test_a_summary_that_was_lost_under_way_restores_no_turn() -> None:
     counter = meter(PRICE, max_turns=1)
     counter.begin_turn()
     counter.begin_reply(Usage(input_tokens=1000), counted=False)

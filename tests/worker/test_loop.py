@@ -140,7 +140,7 @@ async def test_what_was_sent_is_sent_again_as_it_was_in_every_turn(redis_url: st
 
 
 @pytest.mark.requirement("P-12")
-async def test_a_step_says_what_was_thought_before_it_or_else_what_was_said(redis_url: str, tmp_path: Path) -> None:
+async def test_a_step_has_the_thought_before_it_or_else_the_text(redis_url: str, tmp_path: Path) -> None:
     listed = [asked("list_directory", path="."), asked("glob", pattern="*")]
     turns = Turn([thinking("I must look."), text("Looking."), *listed]), Turn([text("Again."), listed[0]])
     async with talking(redis_url, tmp_path / "home", *turns, Turn([text("done")])) as (bench, _):
@@ -203,7 +203,7 @@ class Defective(Tool[Params]):
 
 
 @pytest.mark.requirement("P-10", "S000-110")
-async def test_a_tools_own_bug_is_an_answer_and_the_run_goes_on_and_tells_its_effect(
+async def test_a_tools_own_bug_is_an_answer_and_the_run_goes_on_and_reports_its_effect(
     redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_bench(redis_url, tmp_path / "home", offered=[Defective(), *BUILTIN]) as bench:

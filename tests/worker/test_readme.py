@@ -66,6 +66,18 @@ def test_the_models_it_shows_are_tables_and_every_key_and_platform_is_named(tmp_
     assert [lack for lack in get_args(Lack) if f'"{lack}"' not in section("Models")] == []
 
 
+async def test_the_script_it_shows_is_played(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "script.yaml").write_text(block("Models", "yaml"))
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "calc.py").write_text("def add(a, b):\n    return a - b\n")
+    workspace = {"kind": "directory", "path": str(tmp_path / "source")}
+    async with open_bench(redis_url, tmp_path / "home") as bench:
+        result = await bench.run("Fix calc.py", model=f"scripted:{tmp_path / 'script.yaml'}", workspace=workspace)
+        changed = await bench.store.patch(result.delegation_id)
+    assert (result.success, "The sum was a difference." in result.summary) == (True, True)
+    assert "+    return a + b" in changed
+
+
 @pytest.mark.requirement("S003-045")
 async def test_the_tool_it_shows_runs_beside_our_own(redis_url: str, tmp_path: Path) -> None:
     tool = tool_of(block("Adding a tool", "python"), tmp_path)
@@ -139,7 +151,7 @@ def test_every_matcher_of_a_rule_is_in_its_table_and_no_other() -> None:
 
 
 @pytest.mark.requirement("S002-007", "S003-001")
-def test_each_part_of_the_other_styles_is_where_it_says() -> None:
+def test_each_part_of_the_other_styles_is_where_it_belongs() -> None:
     rows = [line for line in section("Tools of other styles").splitlines() if line.startswith("| ")]
     table = dict(
         row.strip("| ").split(" | ")

@@ -136,7 +136,7 @@ async def test_what_goes_wrong_with_a_call_is_an_answer_and_the_run_goes_on(benc
     assert (len(result.errors), result.tool_call_count) == (3, 4)
 
 
-async def test_read_only_mode_denies_what_changes_files_and_says_so(bench: Bench, tmp_path: Path) -> None:
+async def test_read_only_mode_denies_what_changes_files_and_reports_it(bench: Bench, tmp_path: Path) -> None:
     result = await bench.run(model=script(tmp_path, [WRITE], [say("done")]), approval_mode="readOnly")
     assert result.file_changes == []
     assert "read-only" in result.errors[0]

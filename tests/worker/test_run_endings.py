@@ -42,7 +42,7 @@ async def test_a_call_in_writing_is_asked_for_again_and_the_real_one_is_executed
 
 
 @pytest.mark.parametrize("stop", ["end_turn", "tool_use", "max_tokens", "stop_sequence", "who_knows"])
-async def test_a_model_that_only_writes_its_calls_has_failed_and_the_result_says_why(
+async def test_a_model_that_only_writes_its_calls_has_failed_and_the_result_has_the_reason(
     redis_url: str, tmp_path: Path, stop: str
 ) -> None:
     result, fake = await ran(redis_url, tmp_path, Turn([text(INVOKE)], stop=stop))
@@ -85,7 +85,9 @@ async def test_in_calls_as_xml_another_form_is_asked_for_again_as_well(redis_url
 
 
 @pytest.mark.parametrize("stop", ["refusal", "content_filter"])
-async def test_a_refusal_says_why_and_its_calls_are_not_executed(redis_url: str, tmp_path: Path, stop: str) -> None:
+async def test_a_refusal_states_the_reason_and_its_calls_are_not_executed(
+    redis_url: str, tmp_path: Path, stop: str
+) -> None:
     details = {"type": "refusal", "category": "cyber", "explanation": "This would do harm."}
     turn = Turn([text("I must not."), WRITE], stop=stop, details=details)
     result, _ = await ran(redis_url, tmp_path, turn, Turn([text("never")]))
@@ -97,7 +99,7 @@ async def test_a_refusal_says_why_and_its_calls_are_not_executed(redis_url: str,
 
 
 @pytest.mark.parametrize(("stop", "named"), [("who_knows", "'who_knows'"), (None, "no stop reason")])
-async def test_an_end_of_an_unknown_kind_is_said_with_the_answer(
+async def test_an_end_of_an_unknown_kind_is_reported_with_the_answer(
     redis_url: str, tmp_path: Path, stop: str | None, named: str
 ) -> None:
     raw = [
@@ -307,7 +309,7 @@ async def test_an_empty_reply_is_asked_about_once_and_the_answer_counts(
 
 
 @pytest.mark.parametrize("blocks", NOTHING)
-async def test_a_model_that_says_nothing_twice_has_failed(
+async def test_a_model_that_is_silent_twice_has_failed(
     redis_url: str, tmp_path: Path, blocks: list[dict[str, Any]]
 ) -> None:
     work = Turn([text("I write."), call("write_file", path="a.txt", content="x")])

@@ -339,7 +339,9 @@ async def test_a_delegation_is_delivered_afterwards(
     elsewhere = bench.settings.model_copy(update={"workspace_root": tmp_path / "elsewhere"})
     async with opened(elsewhere) as service:
         done = await service.deliver(result.delegation_id, Deliver(branch="late", message="Late"))
-        again = await service.deliver(result.delegation_id, Deliver(branch="another"))
+        again = await service.deliver(result.delegation_id, Deliver(branch="late"))
+        with pytest.raises(Conflict, match="delivered as the branch late"):
+            await service.deliver(result.delegation_id, Deliver(branch="another"))
     assert done.result is not None
     assert done.result.git is not None
     assert (done.result.git.branch, again) == ("late", done)
@@ -394,11 +396,13 @@ async def test_what_cannot_be_delivered_is_a_conflict(
     nothing = await run(bench, tmp_path, url)
     other = await bench.run(model=script(tmp_path, [say("done")]))
     work = await run(bench, tmp_path, url, APPEND)
+    failed = await run(bench, tmp_path, url, workspace={"kind": "git", "url": url, "ref": "gone"})
     waiting = await bench.accept(DelegationRequest(task="x"))
     async with opened(bench.settings) as service:
         for id, wanted, why in (
             (nothing.delegation_id, None, "changed no files"),
             (other.delegation_id, None, "did not work on a git repository"),
+            (failed.delegation_id, None, "has no clone"),
             (waiting, None, "when it has ended"),
             (work.delegation_id, Deliver(require="verified"), "the verdict is unverified"),
             (work.delegation_id, Deliver(branch="main"), "delivery_branch"),

@@ -101,9 +101,7 @@ async def test_a_wrong_file_keeps_the_worker_from_starting(redis_url: str, tmp_p
             pytest.fail("it has started")
 
 
-async def test_a_call_in_the_words_of_another_agent_is_judged_and_told_of_as_ours(
-    redis_url: str, tmp_path: Path
-) -> None:
+async def test_a_call_in_the_words_of_another_agent_is_judged_and_shown_as_ours(redis_url: str, tmp_path: Path) -> None:
     async with open_bench(redis_url, tmp_path / "home", policy=[written(tmp_path, RULES)]) as bench:
         editor = "str_replace_based_edit_tool"
         asked = [

@@ -43,7 +43,7 @@ async def test_an_allowed_host_is_fetched(redis_url: str, tmp_path: Path, allowe
 
 
 @pytest.mark.parametrize(("allowed", "mode"), [(["docs.example"], "sandboxed"), ([], "ask"), (["*"], "readOnly")])
-async def test_another_host_is_not_and_the_model_is_told_what_would_allow_it(
+async def test_another_host_is_not_and_the_model_learns_what_would_allow_it(
     redis_url: str, tmp_path: Path, allowed: list[str], mode: str
 ) -> None:
     step = await fetched(redis_url, tmp_path, PAGE, allowed=allowed, mode=mode)

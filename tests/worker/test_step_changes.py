@@ -68,7 +68,7 @@ STEPS = [
 BEFORE = [set[str](), {"a.txt"}, {"a.txt", "c"}, {"a.txt", "c"}]
 
 
-async def test_of_a_worker_killed_between_any_two_writes_no_change_is_lost_or_told_twice(
+async def test_of_a_worker_killed_between_any_two_writes_no_change_is_lost_or_reported_twice(
     bench: Bench, tmp_path: Path
 ) -> None:
     request = DelegationRequest(task="do it", model=script(tmp_path, *TURNS))

@@ -183,7 +183,7 @@ async def test_a_subagents_own_mode_holds_where_it_is_stricter(busy: Bench, tmp_
 @pytest.mark.parametrize(
     ("agent", "why"), [("reviwer", "did you mean reviewer or reader?"), ("surfer", "this run has none of its tools")]
 )
-async def test_an_agent_that_cannot_be_had_is_an_error_that_says_why(
+async def test_an_agent_that_cannot_be_had_is_an_error_with_its_reason(
     busy: Bench, tmp_path: Path, agent: str, why: str
 ) -> None:
     model = by_task(tmp_path, parent=[[delegate("child", agent=agent)], [say("ok")]], child=[[say("Fine.")]])

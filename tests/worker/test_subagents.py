@@ -72,7 +72,7 @@ async def test_a_child_can_begin_with_a_copy_of_the_files_as_they_are_now(busy: 
     assert (busy.settings.workspaces / child.id / "files" / "a.txt").read_text() == "two\n"
 
 
-async def test_a_copy_that_another_machine_does_not_see_is_said_so(bench: Bench, tmp_path: Path) -> None:
+async def test_a_copy_that_another_machine_does_not_see_is_reported(bench: Bench, tmp_path: Path) -> None:
     model = by_task(tmp_path, parent=[[WRITE], [delegate("child", workspace="copy")], [say("ok")]], child=[[say("ok")]])
     id, running = await begin(bench, model=model)
     child = await the_child_of(bench, id)

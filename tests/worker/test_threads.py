@@ -111,7 +111,7 @@ async def of_run(id: str, *works: Callable[[], Any]) -> None:
 
 
 @pytest.mark.requirement("P-03")
-async def test_a_run_works_in_two_threads_at_a_time_and_holds_up_nobody_else() -> None:
+async def test_a_run_works_in_two_threads_at_a_time_and_does_not_delay_others() -> None:
     one, other = Busy(), Busy()
     many = asyncio.create_task(of_run("one", *[one] * 20))
     await until(lambda: one.running == A_RUN)

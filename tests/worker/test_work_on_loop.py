@@ -191,7 +191,7 @@ async def test_the_loop_does_few_pieces_of_work_in_a_turn() -> None:
     assert max(turns.count(each) for each in turns) == A_TURN
 
 
-async def test_who_is_cancelled_before_his_turn_does_nothing_and_holds_up_nobody() -> None:
+async def test_a_cancelled_waiter_does_nothing_and_delays_no_other() -> None:
     works = [Work() for _ in range(A_TURN + 2)]
     waiting = [asyncio.create_task(run_short(True, each)) for each in works]
     await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal, Self
 
 from ...shared.delegation import Step, StepStatus
-from ...shared.facts import FileChange, SummaryClaim
+from ...shared.facts import FileChange, SummaryClaim, Verification
 from ...shared.request import DelegationRequest
 from ...shared.text import CUT_NOTE, mapped, terminal_text
 from ..policy.shell import CommandLine, Decision, classify_line
@@ -64,9 +64,13 @@ class Work:
     task: str = ""
     unclear: bool = False
     has_files: bool = True
+    tests_proved: bool = True
+    """Whether a test run of its own proves that tests pass: not after it changed them, and no check agrees."""
 
     @classmethod
-    def of(cls, request: DelegationRequest, steps: Sequence[Step], facts: Facts | None) -> Self:
+    def of(
+        cls, request: DelegationRequest, steps: Sequence[Step], facts: Facts | None, verification: Verification
+    ) -> Self:
         """Returns what a run did. A list of changes that is not complete is none."""
         complete = facts and len(facts.changes) < MAX_CHANGES and facts.ignored_count == len(facts.ignored)
         return cls(
@@ -76,6 +80,7 @@ class Work:
             f"{request.task}\n{request.context}"[:MAX_TASK],
             unclear=request.builds_on is not None,
             has_files=request.workspace.kind != "empty",
+            tests_proved=not verification.restored or verification.verdict == "verified",
         )
 
 
@@ -147,7 +152,8 @@ class _Evidence:
             case "testing" | "tests":
                 if not self._runs:
                     return self._untested(statement)
-                return self._tests(statement) if statement.kind == "tests" else ("proved", self._runs[-1].step)
+                verdict, step = self._tests(statement) if statement.kind == "tests" else ("proved", self._runs[-1].step)
+                return ("unproved" if verdict == "proved" and not self._work.tests_proved else verdict), step
             case "work":
                 work = self._work
                 nothing = work.has_files and not work.steps and not work.unclear and "```" not in self._summary

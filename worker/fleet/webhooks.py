@@ -129,8 +129,8 @@ class WebhookSender:
 
     async def _try(self, due: DueNotification) -> Answer:
         if not (keys := self.settings.webhook.keys(due.webhook.secret_name)):
-            name = due.webhook.secret_name or "without a name"
-            return Answer(error=f"DEPUTIZE_WEBHOOK_SECRETS of this worker has no secret {name}")
+            which = f"secret {due.webhook.secret_name}" if due.webhook.secret_name else "default secret"
+            return Answer(error=f"DEPUTIZE_WEBHOOK_SECRETS of this worker has no {which}")
         transport = GuardedTransport(self.settings.webhook.hosts, network=self.network, keepalive=False)
         try:
             async with asyncio.timeout(self.try_seconds), transport:

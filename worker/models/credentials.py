@@ -38,7 +38,7 @@ class Names(NamedTuple):
     @classmethod
     def of_table(cls, name: str) -> Self:
         table = f"[models.{name}]"
-        return cls(f"base_url of {table}", f"key of {table}", f"model of {table}", f"max_output of {table}", table)
+        return cls(f"the URL of {table}", f"key of {table}", f"model of {table}", f"max_output of {table}", table)
 
 
 OF_VARIABLES = Names()

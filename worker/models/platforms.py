@@ -73,7 +73,7 @@ def prepare(credentials: Credentials) -> None:
         except ImportError:
             raise Misconfigured(
                 f"platform {credentials.platform} signs requests with {platform.library}, which is not installed: "
-                f"pip install 'deputize[{platform.extra}]'"
+                f"`pip install '.[{platform.extra}]'` in a clone of deputize"
             ) from None
         logging.getLogger("botocore").setLevel(logging.INFO)  # below it logs session tokens, which no setting has
 

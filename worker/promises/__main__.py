@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...shared.errors import DeputizeError, ToolError
+from ...shared.errors import DeputizeError, Misconfigured, ToolError
 from ...shared.libc import is_memory_private, keep_memory_private
 from ...shared.promises import PROMISES, Finding, Promise
 from ...shared.request import ApprovalMode
@@ -37,6 +37,7 @@ from ..sandbox.project_tools import ProjectTools, check_shown, tools_for
 from ..sandbox.protections import Problems
 from ..sandbox.setup_command import SetupCache
 from ..sandbox.trials import Canaries, try_commands, try_egress, try_limits
+from ..tracing import open_exporter
 from ..web.egress_proxy import EgressProxy
 from ..workspace.files import Files
 from .calls import ASKS, FORBIDDEN, plant, try_decisions, try_file_tools, try_planted
@@ -106,7 +107,7 @@ async def find(settings: Settings, canaries: Canaries, directory: Path | None = 
     async with asyncio.TaskGroup() as together:
         together.create_task(_try_calls(settings, canaries, report))
         together.create_task(_try_commands(settings, canaries, report, directory))
-    report.machine += memory_rows(is_private=is_memory_private())
+    report.machine += [*memory_rows(is_private=is_memory_private()), *traces_rows(environment())]
     return report.rows()
 
 
@@ -147,6 +148,18 @@ def memory_rows(*, is_private: bool | None) -> Iterator[Finding]:
     elif is_private is not None:
         detail = "programs of this user can read that of our processes, and the keys in it"
         yield Finding("!", "memory", detail, "run workers as a user that runs nothing else")
+
+
+def traces_rows(variables: Mapping[str, str]) -> Iterator[Finding]:
+    """Yields whether workers can send traces, where these variables name an endpoint for them."""
+    try:
+        tracing = open_exporter("doctor", variables)
+    except Misconfigured as error:
+        yield Finding("!", "traces", f"workers send none: {error}", "correct it, and start the workers anew")
+        return
+    if tracing:
+        tracing.close()
+        yield Finding("✓", "traces", "workers send them to the endpoint of the variables OTEL_…")
 
 
 def network(hosts: list[str]) -> str:

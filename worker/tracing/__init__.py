@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ...shared.errors import Misconfigured
 from ...shared.log import log
 from ...shared.settings import environment
 
@@ -25,31 +26,37 @@ async def open_tracing(worker: str) -> AsyncGenerator[Tracing | None]:
 
     Spans of a worker have its name. What cannot be opened is a line in the log, and the worker works without traces.
     """
-    if not is_wanted(environment()):
-        yield None
-        return
     try:
-        # In a thread: that takes half a second. A wrong variable is a ValueError.
-        exporter = await asyncio.to_thread(import_module, ".exporter", __package__)
-        tracing: Tracing = await asyncio.to_thread(exporter.Tracing, worker, environment())
-    except (ImportError, ValueError) as error:
-        log.warning("no traces are sent (`pip install 'deputize[otel]'` has what that needs): %s", error)
-        yield None
-        return
+        tracing = await asyncio.to_thread(open_exporter, worker, environment())  # that takes half a second
+    except Misconfigured as error:
+        log.warning("no traces are sent: %s", error)
+        tracing = None
     try:
         yield tracing
     finally:
-        await asyncio.to_thread(tracing.close)
+        if tracing:
+            await asyncio.to_thread(tracing.close)
+
+
+def open_exporter(worker: str, variables: Mapping[str, str]) -> Tracing | None:
+    """Returns what sends spans; None where these variables name no endpoint. Raises Misconfigured."""
+    if not is_wanted(variables):
+        return None
+    protocol = next((text for name in PROTOCOLS if (text := variables.get(name, "").strip())), OURS)
+    if protocol != OURS:
+        raise Misconfigured(f"the protocol is {protocol[:100]}, and only {OURS} is supported")
+    try:
+        return import_module(".exporter", __package__).Tracing(worker, variables)
+    except ImportError as error:
+        raise Misconfigured(f"{error}; `pip install '.[otel]'` in a clone of deputize has what that needs") from None
+    except ValueError as error:
+        raise Misconfigured(f"a variable OTEL_… is wrong: {error}") from None
 
 
 def is_wanted(variables: Mapping[str, str]) -> bool:
-    """Returns whether these variables name an endpoint for traces. Logs where it has a protocol that is not ours."""
-    given = {name: variables.get(name, "").strip() for name in (*ENDPOINTS, *PROTOCOLS)}
+    """Returns whether these variables name an endpoint for traces."""
     exporters = variables.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
     disabled = variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    if disabled or "otlp" not in exporters.split(",") or not any(given[name] for name in ENDPOINTS):
-        return False
-    protocol = next((given[name] for name in PROTOCOLS if given[name]), OURS)
-    if protocol != OURS:
-        log.warning("no traces are sent: the protocol is %s, and only %s is supported", protocol[:100], OURS)
-    return protocol == OURS
+    return (
+        not disabled and "otlp" in exporters.split(",") and any(variables.get(name, "").strip() for name in ENDPOINTS)
+    )

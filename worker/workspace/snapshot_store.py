@@ -53,7 +53,9 @@ class SnapshotStore:
             from obstore import store
             from obstore.exceptions import BaseError
         except ImportError:
-            raise Misconfigured("DEPUTIZE_SNAPSHOT_STORE needs obstore: pip install 'deputize[s3]'") from None
+            raise Misconfigured(
+                "DEPUTIZE_SNAPSHOT_STORE needs obstore: `pip install '.[s3]'` in a clone of deputize"
+            ) from None
         self._obstore: Any = obstore
         self._error: type[Exception] = BaseError
         try:

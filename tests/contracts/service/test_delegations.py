@@ -161,6 +161,10 @@ async def test_a_follower_gets_what_is_kept_then_what_happens_and_ends_with_the_
     await desk.finish(id)
     await asyncio.wait_for(following, 30)
     assert seen == [(2, "progress"), (3, "progress"), (None, "heartbeat"), (4, "progress"), (5, "run_finished")]
+    for after in (5, 6):
+        seen.clear()
+        await asyncio.wait_for(all_of(service.follow(id, after), seen), 30)
+        assert seen == []
 
 
 async def test_who_follows_all_gets_what_is_kept_of_everyone_from_then_on(desk: Desk, service: Delegations) -> None:
@@ -275,7 +279,8 @@ async def test_only_a_worker_that_is_alive_can_be_drained(desk: Desk, service: D
         await service.drain("worker-2")
     assert (await service.drain("worker-1")).name == "worker-1"
     await desk.announce(worker_card(name="worker-1", draining=True))
-    assert await service.not_ready() == "every worker is draining; start others, or start these anew"
+    why = "every worker is draining; start them again (`deputize stop`, then `deputize up`), or others"
+    assert await service.not_ready() == why
     await desk.announce(worker_card(name="worker-2"))
     assert await service.not_ready() is None
 
@@ -292,7 +297,7 @@ async def cut_off(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     yield FakeDesk(fake).service
 
 
-async def test_without_redis_everything_is_unavailable_and_readiness_says_why(cut_off: Delegations) -> None:
+async def test_without_redis_everything_is_unavailable_and_readiness_states_the_reason(cut_off: Delegations) -> None:
     id, request = new_id(), DelegationRequest(task="do it")
     asked: list[Callable[[], Any]] = [
         lambda: cut_off.create(request),

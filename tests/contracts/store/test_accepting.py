@@ -119,7 +119,7 @@ async def test_only_the_present_attempt_of_a_run_can_hand_over_in_its_name(store
     assert await store.redis.smembers(children_key(parent.id)) == {child.id}
 
 
-async def test_an_unknown_id_says_so(store: RunStore) -> None:
+async def test_an_unknown_id_is_reported(store: RunStore) -> None:
     for asked in (store.get("dlg_x"), store.events("dlg_x"), store.patch("dlg_x"), store.cancel("dlg_x")):
         with pytest.raises(NotFound, match="dlg_x"):
             await asked

@@ -45,7 +45,7 @@ async def test_the_record_names_who_took_it_last_and_when_it_was_started_first(s
     assert started is not None
 
 
-async def test_nobody_claims_what_is_gone_or_held_whether_it_works_or_waits(store: RunStore) -> None:
+async def test_what_is_gone_or_held_cannot_be_claimed_whether_it_works_or_waits(store: RunStore) -> None:
     assert await store.claim(new_id(), "token", "worker-1", LEASE) is None
     held = await claimed(store)
     for status in ("running", "waiting"):
@@ -55,7 +55,7 @@ async def test_nobody_claims_what_is_gone_or_held_whether_it_works_or_waits(stor
     assert await store.claim(held.id, "token", "worker-1", LEASE) is None  # its own, but it has long begun
 
 
-async def test_renewing_tells_held_lost_cancelled_and_finished_apart(store: RunStore, pipe: Pipe) -> None:
+async def test_renewing_distinguishes_held_lost_cancelled_and_finished(store: RunStore, pipe: Pipe) -> None:
     held, lost, cancelled, finished = [await claimed(store) for _ in range(4)]
     await store.redis.hset(record_key(lost.id), "fence", "9:other")
     assert await store.cancel(cancelled.id) == "asked"

@@ -111,7 +111,7 @@ async def expire(redis: Any, id: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_what_is_filed_gives_what_every_record_would_give(store: RunStore, pipe: Pipe, seed: int) -> None:
+async def test_what_is_filed_returns_what_every_record_would(store: RunStore, pipe: Pipe, seed: int) -> None:
     history = History(store, pipe, seed)
     for round in range(60):
         await history.step()

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from deputize.shared.connection import Pipe
-from deputize.shared.delegation import Status, TerminationReason
+from deputize.shared.delegation import Status, StatusCounts, TerminationReason
 from deputize.shared.facts import Verification
 from deputize.shared.ids import first_id, new_id
 from deputize.shared.runs.disk import prune
@@ -178,6 +178,7 @@ async def test_a_paused_one_waits_until_it_is_resumed(store: RunStore, pipe: Pip
     waits, upstream = await started(store)
     await pause_unfinished(store.redis, "dlg_" + "z" * 26, temporary=True)
     await resume(store.redis, upstream.id)
+    assert (await store.counts()).to_dict() == StatusCounts(queued=2, paused=1).to_dict()
     assert await look(store) == [upstream.id]
     again = await store.claim(upstream.id, "token", "worker-2", LEASE)
     assert again is not None

@@ -43,7 +43,7 @@ async def test_a_worker_that_lost_its_fence_writes_nothing(store: RunStore, pipe
     assert (await store.get(claim.id)).status is Status.RUNNING
 
 
-async def test_the_last_write_ends_the_run_and_gives_every_key_an_end(store: RunStore, pipe: Pipe) -> None:
+async def test_the_last_write_ends_the_run_and_lets_every_key_expire(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
     await write(pipe, claim, RunUpdate(history=['{"role":"user"}']))
     assert await write(pipe, claim, ending(claim, 2)) == 1
@@ -53,7 +53,7 @@ async def test_the_last_write_ends_the_run_and_gives_every_key_an_end(store: Run
     assert await store.redis.zcard("deputize:leases") == 0
 
 
-async def test_the_last_write_sent_twice_says_yes_twice(store: RunStore, pipe: Pipe) -> None:
+async def test_the_last_write_sent_twice_is_confirmed_twice(store: RunStore, pipe: Pipe) -> None:
     claim = await claimed(store)
     assert [await write(pipe, claim, ending(claim, 2)) for _ in range(2)] == [1, 1]
     assert await write(pipe, claim, RunUpdate(events=[turn(claim, 3)])) == 0

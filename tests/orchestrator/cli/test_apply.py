@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,7 @@ async def test_every_kind_of_change_is_taken_over_and_back(
     assert tree(folder) == wanted
     again = await apply(url, id)
     assert (again.code, again.out) == (0, f"nothing to do in {folder}: it has every change already\n")
+    assert done.err.endswith(f"deputize apply {id} --reverse\n")
     # The earlier binary content is in no patch; without it nothing at all is taken back.
     back = await apply(url, id, "--reverse")
     assert back.code == 1
@@ -107,6 +109,24 @@ async def test_text_changes_are_taken_back_beside_later_ones(url: str, service: 
     assert done.code == 0, done.err
     assert (folder / "src/main.py").read_text() == TEXT.replace("line 20", "line twenty")
     assert tree(folder).keys() <= before.keys()
+
+
+async def test_what_went_into_another_directory_is_taken_back_there(
+    url: str, service: FakeService, folder: Path
+) -> None:
+    patch = patch_of("src/main.py", TEXT.encode(), b"new\n")
+    id = await finished(service, folder, patch, ignored_files=["new.log"], ignored_count=1)
+    other = folder.parent / "another one"
+    shutil.copytree(folder, other, symlinks=True)
+    done = await apply(url, id, "--into", str(other))
+    assert f"deputize apply {id} --with-ignored --into '{other}'" in done.err
+    hint = done.err.rpartition("to take it back: ")[2]
+    assert hint.endswith(f"deputize apply {id} --reverse --into '{other}'\n")
+    back = await apply(url, *shlex.split(hint)[2:])
+    assert (back.code, back.out.splitlines()[0]) == (0, f"1 change taken back in {other}")
+    assert tree(other) == tree(folder)
+    again = await apply(url, *shlex.split(hint)[2:])
+    assert (again.code, again.out) == (0, f"nothing to do in {other}: it has none of the changes\n")
 
 
 async def test_what_was_changed_here_since_is_merged(url: str, service: FakeService, folder: Path) -> None:
@@ -148,7 +168,9 @@ async def test_where_work_would_be_lost_nothing_is_changed_and_the_files_are_nam
     assert len(report["refused"]) == 6
 
 
-async def test_without_a_directory_it_says_where_one_is_named(url: str, service: FakeService, tmp_path: Path) -> None:
+async def test_without_a_directory_the_error_shows_where_one_is_named(
+    url: str, service: FakeService, tmp_path: Path
+) -> None:
     id = (await service.create(DelegationRequest(task="x"))).delegation.id
     waiting = await apply(url, id, "--into", str(tmp_path))
     assert (waiting.code, "is not finished yet (queued)" in waiting.err) == (2, True)
@@ -176,6 +198,24 @@ async def test_a_run_applies_its_changes_only_after_success(
     else:
         assert "itself is unchanged, because the run did not succeed; to take this over: " in done.err
         assert not (folder / "né w").exists()
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("verified", 0), ("inconclusive", 1), ("unverified", 1)])
+async def test_a_run_with_checks_applies_only_what_is_verified(
+    url: str, service: FakeService, folder: Path, verdict: str, code: int
+) -> None:
+    patch = await changed(folder, folder.parent / "root")
+
+    def finish(id: str) -> None:
+        service.patches[id] = patch
+        service.finish(id, verification={"verdict": verdict}, file_changes=[{"path": "né w", "change": "renamed"}])
+
+    given = ("x", "--workspace", str(folder), "--json")
+    done = await run(url, service, *given, "--verify", "make test", "--apply", then=finish)
+    assert (done.code, (folder / "né w").exists()) == (code, verdict == "verified")
+    refused = f"nothing was applied to {folder}: the verdict is {verdict}, and --apply takes over what is verified"
+    assert (refused in done.err.splitlines(), "to take this over: " in done.err) == (bool(code), bool(code))
+    assert (await run(url, service, *given, "--verify", "make test", then=finish)).code == 0
 
 
 async def test_apply_of_a_run_needs_a_directory(url: str) -> None:
@@ -245,7 +285,7 @@ async def test_a_continuation_whose_earlier_parts_were_pruned_is_applied(
     assert (await apply(url, ids[2])).out.startswith("2 changes applied to")
 
 
-async def test_show_says_that_changes_are_those_of_the_whole_conversation(
+async def test_show_states_that_changes_are_those_of_the_whole_conversation(
     url: str, service: FakeService, folder: Path
 ) -> None:
     ids = await conversation(service, folder)

@@ -124,7 +124,7 @@ async def test_every_wrong_line_is_named_at_once(url: str, service: FakeService,
     assert [path.name for path in tmp_path.iterdir()] == ["tasks.jsonl"]
 
 
-async def test_what_only_the_service_knows_is_told_by_line_too(redis_url: str, tmp_path: Path) -> None:
+async def test_what_only_the_service_knows_is_reported_by_line_too(redis_url: str, tmp_path: Path) -> None:
     tasks, out = tmp_path / "tasks.jsonl", tmp_path / "out.jsonl"
     good = {"task": "fine"}
     wrong = [{"task": "x", "tools": ["read_fil"]}, {"task": "x", "workspace": {"kind": "directory", "path": "here"}}]
@@ -274,7 +274,7 @@ def test_without_a_template_columns_named_as_fields_are_the_request(name: str, s
     }
 
 
-def test_what_a_json_line_says_goes_before_the_options() -> None:
+def test_the_fields_of_a_json_line_go_before_the_options() -> None:
     given = {"task": "same", "limits": {"maxTurns": 3, "maxTokens": 9}, "expectedOutcome": "green"}
     lines = '{"workspace": {"kind": "directory", "path": "/a"}}\n{"task": "t", "expected_outcome": "o", "limits": '
     assert read("t.jsonl", lines + '{"max_turns": 5}}', **given) == {
@@ -323,7 +323,7 @@ def test_what_cannot_be_meant_is_refused(name: str, data: str | bytes, given: di
     assert said in " ".join(mistakes(name, data, **given))
 
 
-def test_a_mistake_of_an_option_is_told_once_and_that_of_a_template_by_line() -> None:
+def test_an_error_of_an_option_is_shown_once_and_that_of_a_template_by_line() -> None:
     given = source("t.csv", task="{{a}}", tools=["nix"], workspace={"kind": "directory", "path": "/{{a}}"})
     lines = given.read(io.BytesIO(b"a\nx\ny\n"))
     errors = [

@@ -60,7 +60,7 @@ async def test_what_was_accepted_before_does_not_count(url: str, service: FakeSe
     assert "$1.2500" in (await called(url, "cost", "--since", "2020-01-01")).stdout.splitlines()[-1]
 
 
-async def test_an_unknown_price_is_not_zero_and_is_said(url: str, service: FakeService) -> None:
+async def test_an_unknown_price_is_not_zero_and_is_reported(url: str, service: FakeService) -> None:
     await spent(service, None, cached={"cache_saved_usd": None}, model="house-model")
     done = await called(url, "cost", "--by", "model")
     assert done.stdout.splitlines()[1].split() == ["house-model", "1", "1,000", "0.0%", "–", "–"]

@@ -72,7 +72,7 @@ async def test_a_whole_machine_with_its_stack_is_well_and_every_promise_is_kept(
     assert {*tmp_path.iterdir()} == before
 
 
-async def test_without_a_sandbox_nothing_is_broken_and_every_warning_says_what_to_do(tmp_path: Path) -> None:
+async def test_without_a_sandbox_nothing_is_broken_and_every_warning_suggests_what_to_do(tmp_path: Path) -> None:
     home, rules = tmp_path / "new", tmp_path / "rules.toml"
     rules.write_text("[[rule]]\n")
     done = await deputize("doctor", DEPUTIZE_HOME=str(home), DEPUTIZE_SANDBOX="false", DEPUTIZE_POLICY=str(rules))
@@ -237,7 +237,7 @@ def test_nothing_is_to_be_changed_of_a_containers_secret_that_is_not_ours(
     assert [row.remedy for row in key_rows()] == [f"chmod 600 {file}"]
 
 
-async def test_it_says_what_an_agent_will_find_before_money_is_spent(tmp_path: Path) -> None:
+async def test_it_shows_what_an_agent_will_find_before_money_is_spent(tmp_path: Path) -> None:
     assert await Bubblewrap.selftest() is None
     project = tmp_path / "project"
     venv.create(project / ".venv", symlinks=True)

@@ -84,7 +84,7 @@ async def test_files_of_ones_own_with_these_names_are_kept(
     assert (folder / "main.py").read_text() == "old\n"
 
 
-async def test_a_run_says_what_stays_behind_and_show_names_it(
+async def test_a_run_reports_what_stays_behind_and_show_names_it(
     url: str, service: FakeService, folder: Path, tmp_path: Path
 ) -> None:
     service.workspaces = tmp_path / "workspaces"

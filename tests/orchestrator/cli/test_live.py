@@ -147,7 +147,7 @@ async def test_a_second_ctrl_c_counts_what_it_cancels(url: str, service: FakeSer
     assert terminal.last_line() == "12/12 finished, 12 cancelled, $0.0000"
 
 
-async def test_what_waits_comes_first_and_says_what_it_asks(url: str, service: FakeService) -> None:
+async def test_what_waits_comes_first_and_shows_its_question(url: str, service: FakeService) -> None:
     ids = await accepted(service, 30)
     async with on_terminal("watch", *ids, columns=80, DEPUTIZE_URL=url) as terminal:
         await until(lambda: service.following == 30, 60)

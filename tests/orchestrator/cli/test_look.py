@@ -29,7 +29,7 @@ def step(**fields: Any) -> Step:
     return Step(**base | {"turn_index": 1, "timestamp": now(), "arguments": {"path": "x.py"}} | fields)
 
 
-async def test_show_gives_facts_and_then_the_summary(url: str, service: FakeService) -> None:
+async def test_show_prints_facts_and_then_the_summary(url: str, service: FakeService) -> None:
     id = await accepted(service)
     service.finish(
         id,
@@ -66,12 +66,12 @@ async def test_show_prints_what_the_summary_states_against_the_facts(url: str, s
     assert "outcome    ✓ succeeded (completed, 1 claim refuted): " in "\n".join(shown)
 
 
-async def test_show_tells_how_far_an_unfinished_one_is(url: str, service: FakeService) -> None:
+async def test_show_reports_the_progress_of_an_unfinished_one(url: str, service: FakeService) -> None:
     id = await accepted(service)
     assert "progress   turn 0, 0 tool calls" in (await called(url, "show", id)).stdout
 
 
-async def test_show_gives_events_steps_and_patch(url: str, service: FakeService) -> None:
+async def test_show_prints_events_steps_and_patch(url: str, service: FakeService) -> None:
     id = await accepted(service)
     failed = step(status=StepStatus.FAILED, error="there is no x.py")
     timeout = TerminationReason.TIMEOUT
@@ -106,7 +106,7 @@ async def test_show_gives_events_steps_and_patch(url: str, service: FakeService)
     assert (await called(url, "show", id, "--patch")).stdout == "diff --git a/x b/x\n"
 
 
-async def test_show_gives_what_was_made_to_be_handed_over(url: str, service: FakeService) -> None:
+async def test_show_prints_what_was_made_to_be_handed_over(url: str, service: FakeService) -> None:
     id = await accepted(service)
     service.made[id, "report.md"] = ["old", "new, without a line end"]
     service.finish(id, artifacts=[{"name": "report.md", "version": 2, "size": 23}])
@@ -144,7 +144,10 @@ async def test_list_is_newest_first_and_filtered(url: str, service: FakeService)
     assert lines[1].endswith("ago  old")
     for given in (["--status", "queued"], ["--session", "s"], ["--label", "team:a"]):
         assert [line.split()[0] for line in (await called(url, "list", *given)).stdout.splitlines()] == [old]
-    assert (await called(url, "list", "--limit", "1", "--json")).stdout == service.runs[new].to_json() + "\n"
+    assert (await called(url, "list", "--limit", "2")).stderr == ""
+    done = await called(url, "list", "--limit", "1", "--json")
+    assert done.stdout == service.runs[new].to_json() + "\n"
+    assert done.stderr == "the newest 1; there are more, which --limit N shows\n"
 
 
 async def test_list_goes_on_over_pages(url: str, service: FakeService) -> None:
@@ -256,7 +259,7 @@ async def test_watching_everything_shows_what_happens_to_anybody(url: str, servi
     assert not service.runs[old].status.finished
 
 
-async def test_watching_as_json_gives_every_event_on_stdout(url: str, service: FakeService) -> None:
+async def test_watching_as_json_prints_every_event_on_stdout(url: str, service: FakeService) -> None:
     id = await accepted(service)
     async with started("watch", id, "--json", DEPUTIZE_URL=url) as command:
         await until(lambda: service.following, 60)
@@ -292,7 +295,7 @@ async def test_the_last_one_is_no_subagents_however_many_these_are(url: str, ser
     assert f"id         {parent}" in (await called(url, "show", "@last")).stdout.splitlines()
 
 
-async def test_the_last_of_none_is_told(url: str) -> None:
+async def test_the_last_of_none_is_reported(url: str) -> None:
     done = await called(url, "show", "@last")
     assert done.exit_code == 2
     assert "no delegation yet" in done.stderr
@@ -329,7 +332,8 @@ async def test_list_has_the_total_and_show_the_size(url: str, service: FakeServi
     said = await deputize("list", "--limit", "1", DEPUTIZE_URL=url)
     assert len(said.out.splitlines()) == 1
     assert said.err == (
-        "2 finished delegations keep 1.6 GB on disk (at most 34 GB); `deputize prune --keep-bytes SIZE` removes the "
+        "the newest 1; there are more, which --limit N shows\n"
+        "2 finished delegations keep 1.6 GB on disk (at most 32 GiB); `deputize prune --keep-bytes SIZE` removes the "
         "oldest\n"
     )
     shown = [(await deputize("show", id, DEPUTIZE_URL=url)).out.splitlines() for id in ids]

@@ -52,5 +52,5 @@ async def test_what_cannot_be_sent_is_refused_with_the_remedy() -> None:
     assert (empty.code, "the message is empty" in empty.err) == (2, True)
     service.finish(id)
     late = await called(service, "send", id, "hello")
-    remedy = f"deputize: {id} has ended, so nothing reads a message; `deputize continue {id}` goes on with it\n"
+    remedy = f"deputize: {id} has ended, so nothing reads a message; `deputize continue {id} TEXT` goes on with it\n"
     assert (late.code, late.out, late.err) == (2, "", remedy)

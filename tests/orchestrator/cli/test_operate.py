@@ -80,9 +80,12 @@ async def test_status_counts_what_waits_and_runs(url: str, service: FakeService,
     ]
     shown = json.loads((await deputize("status", "--json", DEPUTIZE_URL=url)).out)
     assert (shown["problem"], shown["delegations"]) == (None, {"queued": 2, "running": 1, "waiting": 0})
+    service.runs[ids[1]] = service.runs[ids[1]].model_copy(update={"paused": True})
+    shown = (await deputize("status", DEPUTIZE_URL=url)).out
+    assert "\ndelegations  1 queued, 1 running, 0 waiting, 1 paused\n" in shown
 
 
-async def test_status_tells_why_work_would_only_wait(url: str, service: FakeService) -> None:
+async def test_status_reports_why_work_would_only_wait(url: str, service: FakeService) -> None:
     service.fleet = [worker_card(draining=True)]
     done = await deputize("status", DEPUTIZE_URL=url)
     assert (done.code, "✗ every worker is draining" in done.out) == (3, True)
@@ -207,6 +210,8 @@ def test_of_a_log_complete_lines_are_read_and_of_a_long_one_its_end(tmp_path: Pa
 @pytest.mark.system
 async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> None:
     here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted", "DEPUTIZE_PORT": "0"}
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/worker-2.log").write_text("of an earlier stack\n")
     done = await deputize("up", "--detach", **here)
     assert done.code == 0, done.err
     try:
@@ -216,7 +221,8 @@ async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> Non
         assert (info["stays"], info["url"]) == (True, said["API"])
         assert (await deputize("status", **here)).out.splitlines()[1] == "state        ✓ ready"
         assert (await deputize("open", "--print", **here)).out == f"{info['url']}/#token={info['token']}\n"
-        assert "worker-1" in (await deputize("logs", **here)).out
+        logged = (await deputize("logs", **here)).out
+        assert ("worker-1 " in logged, "worker-2 " in logged) == (True, False)
         again = await deputize("up", "--detach", **here)
         assert (again.code, f"already at {info['url']}" in again.err) == (3, True)
         id = (await deputize("run", "x", "--detach", **here)).out.strip()
@@ -228,7 +234,7 @@ async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> Non
 
 
 @pytest.mark.system
-async def test_a_detached_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_detached_start_that_fails_reports_the_reason_and_leaves_nothing(tmp_path: Path) -> None:
     here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_SANDBOX": "required", "PATH": "/nonexistent"}
     done = await deputize("up", "--detach", "--port", "1", DEPUTIZE_POLICY=str(tmp_path / "none.toml"), **here)
     assert done.code == 3

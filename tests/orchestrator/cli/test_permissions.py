@@ -154,6 +154,7 @@ async def test_the_newest_one_and_one_that_was_answered(url: str, service: FakeS
     assert (code, "was answered before: denied" in err) == (2, True)
     await called(url, "approve", "@last")
     assert await called(url, "permissions") == (0, "", "no call waits for permission\n")
+    assert "no call that waits has an id like nonsense" in (await called(url, "approve", "nonsense"))[2]
     assert (await called(url, "approve", "@last"))[0] == 2
 
 

@@ -137,7 +137,7 @@ async def test_names_that_are_not_utf_8_or_hold_line_ends_are_fetched_as_they_ar
         assert "  line\\nend.txt, 12 bytes" in done.out.splitlines()
 
 
-async def test_out_of_reach_it_says_so(url: str, service: FakeService, tmp_path: Path) -> None:
+async def test_a_redis_out_of_reach_is_reported(url: str, service: FakeService, tmp_path: Path) -> None:
     id = (await service.create(DelegationRequest(task="x"))).delegation.id
     done = await pull(url, id)
     assert (done.code, "DEPUTIZE_WORKSPACE_ROOT" in done.err) == (2, True)

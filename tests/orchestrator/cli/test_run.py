@@ -56,7 +56,7 @@ async def test_the_summary_goes_to_stdout_and_what_happens_to_stderr(url: str, s
 
 
 @pytest.mark.parametrize(("reason", "code"), [("error", 1), ("cancelled", 4), ("max_turns", 5)])
-async def test_the_exit_code_says_how_it_ended(url: str, service: FakeService, reason: str, code: int) -> None:
+async def test_the_exit_code_shows_how_it_ended(url: str, service: FakeService, reason: str, code: int) -> None:
     end = TerminationReason(reason)
     done = await run(url, service, "x", then=lambda id: service.finish(id, end, summary="half of it"))
     assert (done.code, done.out) == (code, "half of it\n")
@@ -65,7 +65,7 @@ async def test_the_exit_code_says_how_it_ended(url: str, service: FakeService, r
 WHY = "model m cannot be used: HTTP 401. Check ANTHROPIC_API_KEY."
 
 
-async def test_the_reason_of_a_failure_is_said_once(url: str, service: FakeService) -> None:
+async def test_the_reason_of_a_failure_is_shown_once(url: str, service: FakeService) -> None:
     def fail(id: str) -> None:
         service.happen(id, ErrorSeen(message="the tools of `x` are missing", kind="tools_missing"))
         service.happen(id, ErrorSeen(message=WHY, kind="model_unavailable"))
@@ -83,6 +83,12 @@ async def test_the_reason_of_a_failure_is_said_once(url: str, service: FakeServi
     assert (watched.out + watched.err).count(WHY) == 1
 
 
+async def test_while_every_worker_drains_it_is_queued_with_that_reason(url: str, service: FakeService) -> None:
+    service.fleet = [worker_card(draining=True)]
+    done = await run(url, service, "x", then=service.finish)
+    assert "queued for now: every worker is draining; start them again (`deputize stop`" in done.err
+
+
 async def test_as_json_the_whole_result_is_one_line(url: str, service: FakeService) -> None:
     done = await run(url, service, "x", "--json", then=lambda id: service.finish(id, summary="a\nb"))
     (id,) = service.runs
@@ -90,7 +96,7 @@ async def test_as_json_the_whole_result_is_one_line(url: str, service: FakeServi
     assert json.loads(done.out) == service.runs[id].to_dict()["result"]
 
 
-async def test_where_nobody_answers_it_ends_with_3_and_names_the_way_out(tmp_path: Path) -> None:
+async def test_without_an_answer_it_ends_with_3_and_suggests_a_way_out(tmp_path: Path) -> None:
     done = await deputize("run", "x", DEPUTIZE_URL=f"http://127.0.0.1:{free_port()}")
     assert done.code == 3
     assert "deputize up" in done.err
@@ -143,7 +149,7 @@ async def test_an_interrupt_ends_a_command_that_reads_standard_input(
     assert (done.code, done.out, service.runs) == (130, "", {})
 
 
-async def test_the_first_interrupt_detaches_and_says_how_to_come_back(url: str, service: FakeService) -> None:
+async def test_the_first_interrupt_detaches_and_shows_how_to_come_back(url: str, service: FakeService) -> None:
     async with started("run", "x", DEPUTIZE_URL=url) as command:
         await until(lambda: service.following, 60)
         command.interrupt()
@@ -178,7 +184,7 @@ async def test_detached_it_prints_the_id_and_leaves(url: str, service: FakeServi
     assert json.loads(done.out)["status"] == "queued"
 
 
-async def test_it_says_at_once_when_nobody_works(url: str, service: FakeService) -> None:
+async def test_it_reports_at_once_that_no_worker_is_there(url: str, service: FakeService) -> None:
     done = await deputize("run", "x", "--detach", DEPUTIZE_URL=url)
     assert "no worker is alive" in done.err
     assert "deputize up" in done.err
@@ -193,7 +199,7 @@ async def test_a_worker_of_another_version_is_named(url: str, service: FakeServi
     assert "99.1" not in (await run(url, service, "x")).err
 
 
-async def test_a_limit_above_the_cap_is_told(url: str, service: FakeService) -> None:
+async def test_a_limit_above_the_cap_is_reported(url: str, service: FakeService) -> None:
     done = await run(url, service, "x", "--max-turns", "5000", "--timeout", "1000000")
     assert "maxTurns 5000 is above the server's cap; 200 holds" in done.err
     assert "timeoutSeconds 1000000 is above" in done.err
@@ -244,7 +250,7 @@ async def test_without_a_terminal_nothing_is_coloured_or_redrawn(url: str, servi
     assert "\x1b" not in done.out + done.err
 
 
-async def test_tools_that_would_be_refused_are_told_before_the_work(url: str, service: FakeService) -> None:
+async def test_tools_that_would_be_refused_are_reported_before_the_work(url: str, service: FakeService) -> None:
     service.fleet = [worker_card(sandbox="no user namespaces")]
     done = await run(url, service, "x", "--no-workspace")
     warning, id, *_ = done.err.splitlines()
@@ -279,7 +285,7 @@ async def test_the_command_that_takes_the_changes_over_does_it(
     assert work.joinpath("a.txt").read_text() == "new\n"
 
 
-async def test_an_error_is_said_once_and_many_changes_are_counted(url: str, service: FakeService) -> None:
+async def test_an_error_is_shown_once_and_many_changes_are_counted(url: str, service: FakeService) -> None:
     changes = [{"path": f"{number}.txt", "change": "created"} for number in range(60)]
 
     def finish(id: str) -> None:
@@ -293,7 +299,7 @@ async def test_an_error_is_said_once_and_many_changes_are_counted(url: str, serv
     assert f"  and 40 more: deputize show {next(iter(service.runs))}" in done.err
 
 
-async def test_what_was_not_copied_is_said_and_counted_beyond_five(url: str, service: FakeService) -> None:
+async def test_what_was_not_copied_is_listed_and_counted_beyond_five(url: str, service: FakeService) -> None:
     sentences = [f"{number}.sock is a socket and was not copied" for number in range(7)]
 
     def finish(id: str) -> None:
@@ -309,7 +315,7 @@ async def test_what_was_not_copied_is_said_and_counted_beyond_five(url: str, ser
         ]
 
 
-async def test_what_the_patch_lacks_is_said_with_its_size_and_how_to_get_it(
+async def test_what_the_patch_lacks_is_reported_with_its_size_and_how_to_get_it(
     url: str, service: FakeService, tmp_path: Path
 ) -> None:
     def finish(id: str) -> None:
@@ -343,7 +349,7 @@ async def test_a_success_counts_what_was_denied_and_recovered_and_what_did_not_c
     assert "changed    no files changed" in shown.splitlines()
 
 
-async def test_nothing_is_said_of_files_where_there_are_none_or_they_are_not_known(
+async def test_files_are_not_mentioned_where_there_are_none_or_they_are_not_known(
     url: str, service: FakeService, tmp_path: Path
 ) -> None:
     done = await run(url, service, "x")

@@ -169,7 +169,7 @@ async def test_a_pipe_gets_words_and_output_in_whole_lines(url: str, service: Fa
     assert [line for line in done.err.splitlines() if line.startswith(">")] == ["> I look.", "> And then"]
 
 
-async def test_where_nothing_happens_for_long_a_line_tells_the_state(
+async def test_where_nothing_happens_for_long_a_line_shows_the_state(
     service: FakeService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = [(await service.create(DelegationRequest(task=f"t{n}"))).delegation.id for n in (1, 2)]
@@ -196,7 +196,9 @@ async def test_where_nothing_happens_for_long_a_line_tells_the_state(
     assert said[:before] == said
 
 
-async def test_while_all_waits_the_state_is_told_once(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_while_all_waits_the_state_is_shown_once(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = (await service.create(DelegationRequest(task="first"))).delegation.id
     id = (await service.create(DelegationRequest(task="t", after=[After(id=first)]))).delegation.id
     asks, runs = [(await service.create(DelegationRequest(task="t"))).delegation.id for _ in range(2)]

@@ -27,8 +27,12 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
 async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> None:
     here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted"}
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/worker-3.log").write_text("of an earlier stack\n")
     async with started("up", "--port", "0", "--workers", "2", "--flower", **here) as stack:
         await until(lambda: b"Stop" in stack.out, 60)
+        assert {path.name for path in tmp_path.glob("logs/worker-*")} >= {"worker-1.log", "worker-3.log.1"}
+        assert not (tmp_path / "logs/worker-3.log").exists()
         await _only_its_user_is_let_in(tmp_path, **here)
         done = await deputize("run", "Look around", "--json", **here)
         result = ToolAgentResult.model_validate_json(done.out)
@@ -84,7 +88,7 @@ async def _only_its_user_is_let_in(home: Path, **here: Any) -> None:
     assert [path.name for path in home.iterdir() if path.is_file() and path.stat().st_mode & 0o077] == []
 
 
-async def test_without_a_token_up_says_whom_that_trusts_and_no_password(
+async def test_without_a_token_up_states_which_users_that_trusts_and_no_password(
     redis_process: RedisProcess, tmp_path: Path
 ) -> None:
     with redis.Redis.from_url(redis_process.url) as client:

@@ -187,7 +187,9 @@ async def test_without_a_model_nothing_is_started(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [["run", "x"], ["list"], ["up"], ["serve", "--port", "0"]], ids=" ".join)
 @pytest.mark.parametrize("kind", ["closed", "scheme", "password"])
-async def test_a_wrong_redis_is_told_and_nothing_waits_for_it(tmp_path: Path, command: list[str], kind: str) -> None:
+async def test_a_wrong_redis_is_reported_and_nothing_waits_for_it(
+    tmp_path: Path, command: list[str], kind: str
+) -> None:
     with password_redis(tmp_path) if kind == "password" else nullcontext(free_port()) as port:
         url = "http://x" if kind == "scheme" else f"redis://127.0.0.1:{port}"
         here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path / "home"), "DEPUTIZE_MODEL": "scripted"}

@@ -31,7 +31,7 @@ def test_every_name_in_the_table_is_a_command_of_that_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_says_what_it_is_for(name: str) -> None:
+def test_every_option_has_a_description(name: str) -> None:
     silent = [each.name for each in command(name).params if isinstance(each, click.Option) and not each.help]
     assert silent == []
 
@@ -96,6 +96,15 @@ def test_what_is_used_wrongly_ends_with_2(arguments: list[str]) -> None:
     done = CliRunner().invoke(cli, arguments, env={"DEPUTIZE_URL": "http://127.0.0.1:1"})
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr
+
+
+@pytest.mark.parametrize("name", ["continue", "send"])
+def test_every_argument_that_is_missing_is_named(name: str) -> None:
+    _, *missing = CliRunner().invoke(cli, [name]).stderr.splitlines()
+    assert [line.rpartition(": ")[::2] for line in missing] == [
+        ("  ID", "missing argument"),
+        ("  TEXT|@FILE|-", "missing argument"),
+    ]
 
 
 def result(reason: TerminationReason, **fields: Any) -> ToolAgentResult:

@@ -75,7 +75,7 @@ async def test_run_and_batch_in_a_repository_work_on_a_copy_of_it(project: Path,
     assert [each.get("path") for each in spaces] == [None, str(project), str(project)]
 
 
-async def test_an_empty_directory_is_said_before_the_work_begins(
+async def test_an_empty_directory_is_reported_before_the_work_begins(
     url: str, service: FakeService, tmp_path: Path
 ) -> None:
     done = await run(url, service, "x", cwd=tmp_path)

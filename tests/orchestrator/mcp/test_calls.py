@@ -88,7 +88,7 @@ async def test_data_is_asked_for_by_a_schema_and_comes_back_as_the_output(url: s
     assert (said["output"]["note"], said["neutralized"]) == ("<~system_hint>", 1)
 
 
-async def test_a_wait_that_runs_out_says_how_far_it_is(url: str, service: FakeService) -> None:
+async def test_a_wait_that_runs_out_reports_the_progress(url: str, service: FakeService) -> None:
     async with connected("http", url) as client:
         id = content(await client.call_tool("delegate_start", {"task": "x"}))["id"]
         service.begin(id)
@@ -96,7 +96,7 @@ async def test_a_wait_that_runs_out_says_how_far_it_is(url: str, service: FakeSe
     assert (said["status"], said["success"]) == ("running", None)
 
 
-async def test_a_wait_for_what_is_paused_says_so_at_once_also_where_it_is_paused_meanwhile(
+async def test_a_wait_for_what_is_paused_reports_it_at_once_also_where_it_is_paused_meanwhile(
     url: str, service: FakeService
 ) -> None:
     service.fleet = [worker_card()]
@@ -111,7 +111,7 @@ async def test_a_wait_for_what_is_paused_says_so_at_once_also_where_it_is_paused
     assert f"`deputize resume {id}` goes on" in said["notes"][0]
 
 
-async def test_why_it_is_queued_and_which_limits_were_lowered_is_said(url: str, service: FakeService) -> None:
+async def test_the_reason_for_waiting_and_the_lowered_limits_are_shown(url: str, service: FakeService) -> None:
     async with connected("http", url) as client:
         said = content(await client.call_tool("delegate_start", {"task": "x", "limits": {"maxTurns": 5000}}))
     assert said["effectiveLimits"]["maxTurns"] == 200

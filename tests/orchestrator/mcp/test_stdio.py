@@ -100,7 +100,7 @@ async def test_relative_paths_start_where_it_was_started(
     assert service.runs[id].request.workspace == DirectoryWorkspace(kind="directory", path=str(tmp_path / "src"))
 
 
-async def test_without_a_model_the_call_says_what_is_missing(tmp_path: Path) -> None:
+async def test_without_a_model_the_call_names_what_is_missing(tmp_path: Path) -> None:
     async with connected("stdio", "", cwd=tmp_path, home=tmp_path / "home") as client:
         result = await client.call_tool("delegate", {"task": "x"})
     assert result.is_error

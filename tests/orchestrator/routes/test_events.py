@@ -75,7 +75,7 @@ async def test_live_events_come_as_they_happen(http: httpx2.AsyncClient, service
 @pytest.mark.parametrize(
     "request_", [{"headers": {"Last-Event-ID": "2"}}, {"params": {"after": 2}}], ids=["header", "query"]
 )
-async def test_resuming_gives_exactly_the_tail(
+async def test_resuming_yields_exactly_the_tail(
     http: httpx2.AsyncClient, service: FakeService, id: str, request_: dict[str, Any]
 ) -> None:
     for number in range(3):
@@ -85,6 +85,9 @@ async def test_resuming_gives_exactly_the_tail(
     tail = await whole(http, id, **request_)
     assert [frame["id"] for frame in frames(tail)] == ["3", "4", "5"]
     assert every.endswith(tail)
+    # A browser reconnects after the end of a stream, unless it is answered that nothing follows.
+    over = await http.get(f"/v1/delegations/{id}/events", headers={"Last-Event-ID": "5"})
+    assert (over.status_code, over.content) == (204, b"")
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])

@@ -129,7 +129,7 @@ async def test_nothing_else_is_read(
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
 
 
-async def test_files_out_of_reach_are_a_conflict_that_says_where_they_are(
+async def test_files_out_of_reach_are_a_conflict_that_names_their_place(
     real: httpx2.AsyncClient, redis_url: str, tmp_path: Path
 ) -> None:
     using = settings(redis_url=redis_url, home=tmp_path)

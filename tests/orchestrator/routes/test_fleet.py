@@ -14,7 +14,7 @@ async def test_tools_and_workers_are_what_the_fleet_announced(http: httpx2.Async
     assert (await http.get("/v1/tools")).json() == [READ_FILE.to_dict()]
 
 
-async def test_it_is_ready_when_redis_answers_and_somebody_works(
+async def test_it_is_ready_when_redis_answers_and_a_worker_is_there(
     http: httpx2.AsyncClient, service: FakeService
 ) -> None:
     service.fleet = [worker_card()]

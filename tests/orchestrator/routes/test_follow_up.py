@@ -18,7 +18,7 @@ async def finished(service: FakeService) -> str:
 
 
 @pytest.mark.parametrize(("verb", "body"), [("continue", CONTINUE), ("retry", None), ("retry", {})])
-async def test_the_same_key_gives_the_first_one_again(
+async def test_the_same_key_returns_the_first_one_again(
     http: httpx2.AsyncClient, service: FakeService, verb: str, body: dict[str, object] | None
 ) -> None:
     id = await finished(service)

@@ -178,7 +178,7 @@ async def set_hidden(page: Page, hidden: bool) -> None:
     )
 
 
-async def test_a_page_without_a_stream_asks_and_one_that_nobody_sees_has_none(pages: Pages) -> None:
+async def test_a_page_without_a_stream_polls_and_a_hidden_one_has_none(pages: Pages) -> None:
     service = FakeService()
     id = await delegated(service, "the task")
     async with served(service, settings(max_streams=1)) as url:

@@ -221,6 +221,13 @@ def test_an_empty_repository_has_no_commit(server: GitServer, tmp_path: Path) ->
         pass
 
 
+def test_a_head_that_names_no_branch_is_no_empty_repository(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url = server.add(source)
+    git(server.root / "project.git", "symbolic-ref", "HEAD", "refs/heads/gone")
+    with pytest.raises(RepositoryFailed, match=r"no default branch.*--ref"), cloned(settings(tmp_path, server), url):
+        pass
+
+
 def test_a_detached_head_is_taken_as_it_is(server: GitServer, source: Path, tmp_path: Path) -> None:
     url = server.add(source)
     git(server.root / "project.git", "update-ref", "--no-deref", "HEAD", git(source, "rev-parse", "HEAD~1"))

@@ -98,7 +98,7 @@ async def test_an_idempotency_key_is_kept_for_a_day(store: RunStore) -> None:
     assert 0 < kept <= IDEMPOTENCY_SECONDS == 86_400
 
 
-async def test_who_sends_a_key_again_is_told_that_it_is_a_replay(store: RunStore) -> None:
+async def test_the_answer_to_a_repeated_key_is_marked_as_a_replay(store: RunStore) -> None:
     request = DelegationRequest(task="do it", idempotency_key="k")
     first, again = [(await store.accept([(new_id(), request, request.limits)], SECONDS))[0] for _ in range(2)]
     assert (first.replayed, again.replayed, again.id) == (False, True, first.id)
@@ -224,7 +224,9 @@ async def test_what_is_reaped_is_named_with_all_that_a_ticket_needs(store: RunSt
     assert [await due_in(store, id) for id in (lapsed.id, waits)] == pytest.approx([SECONDS] * 2, abs=60)
 
 
-async def test_a_handed_over_delegation_is_nobodys_and_due_when_it_says(store: RunStore, clients: list[Any]) -> None:
+async def test_a_handed_over_delegation_is_unclaimed_and_due_at_the_stated_time(
+    store: RunStore, clients: list[Any]
+) -> None:
     claim = await claimed(store)
     async with Pipe(clients[1], WRITING) as pipe:
         keys = [record_key(claim.id), LEASES]
@@ -251,7 +253,7 @@ async def test_a_run_that_stood_still_is_marked_by_its_own_standby_alone_and_due
     assert await store.redis.zscore(LEASES, claim.id) == 0
 
 
-async def test_a_run_that_is_done_again_keeps_nothing_of_its_failed_try_but_what_it_says(
+async def test_a_run_that_is_done_again_keeps_nothing_of_its_failed_try_but_its_report(
     store: RunStore, clients: list[Any]
 ) -> None:
     claim = await claimed(store)

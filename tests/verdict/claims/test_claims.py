@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from deputize.shared.facts import FileChange
+from deputize.shared.facts import FileChange, Verification
 from deputize.shared.request import DelegationRequest
 from deputize.worker.claims import Work, claims
 from deputize.worker.claims.statements import MAX_STATEMENTS, MAX_WORDS, statements
@@ -196,10 +196,26 @@ def test_work_without_a_call_is_refuted_only_where_files_were_to_change() -> Non
 def test_a_list_of_changes_that_is_not_complete_refutes_nothing() -> None:
     request = DelegationRequest(task="Fix it.")
     change = FileChange(path="x", change="created")
-    assert Work.of(request, [], Facts([change])).changes == [change]
-    assert Work.of(request, [], None).changes is None
-    assert Work.of(request, [], Facts([change] * MAX_CHANGES)).changes is None
-    assert Work.of(request, [], Facts([change], ignored_count=1)).changes is None
+    assert Work.of(request, [], Facts([change]), Verification()).changes == [change]
+    assert Work.of(request, [], None, Verification()).changes is None
+    assert Work.of(request, [], Facts([change] * MAX_CHANGES), Verification()).changes is None
+    assert Work.of(request, [], Facts([change], ignored_count=1), Verification()).changes is None
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Verification(verdict="inconclusive", restored=["test_a.py"]), "unproved"),
+        (Verification(verdict="verified", restored=["test_a.py"]), "proved"),
+        (Verification(verdict="inconclusive"), "proved"),
+    ],
+)
+def test_a_run_of_tests_that_the_agent_has_changed_proves_nothing_alone(found: Verification, expected: str) -> None:
+    steps = work([GREEN], []).steps
+    done = Work.of(DelegationRequest(task="Fix the bug."), steps, None, found)
+    assert [(verdict, step) for _, verdict, step in verdicts("The tests pass.", done)] == [(expected, "call_1")]
+    ((_, red, _),) = verdicts("The tests pass.", replace(done, steps=work([RED], []).steps))
+    assert red == "refuted"
 
 
 WORDS = ["I", "updated", "ran", "all", "tests", "pass", "`a.py`", "and", ",", ".", ":", "(", "-", "5", "passed", "was"]

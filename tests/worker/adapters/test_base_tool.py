@@ -63,7 +63,7 @@ async def test_it_runs_in_the_loop_like_one_of_ours(theatre: Theatre) -> None:
         (ToolPermission.AUTO, "readOnly", "denied: this delegation is read-only"),
     ],
 )
-async def test_auto_needs_nobody_and_confirm_needs_somebody(
+async def test_auto_needs_no_answer_and_confirm_needs_one(
     theatre: Theatre, permission: ToolPermission, mode: str, error: str | None
 ) -> None:
     tool = BookSearchTool(permission, engine="slow")

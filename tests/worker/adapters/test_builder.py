@@ -109,7 +109,7 @@ async def test_a_builder_declares_and_an_invocation_holds_one_calls_arguments() 
 
 
 @pytest.mark.requirement("S004-006", "S004-037")
-async def test_what_an_invocation_says_of_itself_is_known_before_it_runs(theatre: Theatre) -> None:
+async def test_what_an_invocation_declares_is_known_before_it_runs(theatre: Theatre) -> None:
     tool = adapt(AskingTool(Kind.EDIT, can_update_output=True))
     assert (tool.kind, tool.effect) == (Kind.EDIT, Effect.EFFECTFUL)
     assert tool.touches(tool.parse({"input": "a.txt"})).paths == ("a.txt", "b.txt")
@@ -188,7 +188,7 @@ class WaitingTool(MyTool):
         return Waiting(params)
 
 
-def test_a_signal_can_be_given_by_whoever_calls_an_invocation() -> None:
+def test_a_signal_can_be_passed_by_the_caller_of_an_invocation() -> None:
     signal = AbortSignal()
     signal.abort()
     assert signal.aborted

@@ -195,7 +195,7 @@ async def test_a_table_runs_in_the_loop_like_our_own_list(theatre: Theatre, tmp_
     assert play.result.success
 
 
-async def test_a_text_that_tells_of_an_error_is_a_failure(desk: Toolbench) -> None:
+async def test_a_text_that_reports_an_error_is_a_failure(desk: Toolbench) -> None:
     reverse_tool, line_tool = adapt_table(TOOLS)
     result = await reverse_tool.run(desk.context(), ReverseArgs.model_construct(text=" "))
     assert (result.success, result.for_model) == (False, "Error: 文本为空 - text")

@@ -337,7 +337,7 @@ async def test_what_that_design_sends_with_a_call_has_its_place_here(redis_url: 
 
 
 @pytest.mark.requirement("S002-079")
-async def test_what_that_designs_settings_say_is_said_by_a_request_and_the_workers_settings(
+async def test_the_settings_of_that_design_are_fields_of_a_request_and_the_workers_settings(
     redis_url: str, tmp_path: Path
 ) -> None:
     """enableToolCalls, enabled: ``tools`` and switches; autoExecute: the approval mode; toolAgentSettings: limits."""

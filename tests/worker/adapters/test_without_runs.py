@@ -128,7 +128,7 @@ NAMES = ("call_subagent", "web_search", "web_fetch")
 
 
 @pytest.mark.requirement("S003-015", "S003-016")
-def test_the_library_holds_each_name_once_and_says_when_one_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_library_holds_each_name_once_and_reports_when_one_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     library = ToolRegistry()
     first, second = Named("web_search"), Named("web_search")
     library.register_tool_to_library(first)

@@ -120,7 +120,7 @@ def test_no_more_jobs_run_than_there_are_places(start: Callable[..., Worker]) ->
     assert worker.stats["peak"] == 3
 
 
-def test_a_job_that_waits_gives_its_place_to_another(start: Callable[..., Worker]) -> None:
+def test_a_job_that_waits_frees_its_slot_for_another(start: Callable[..., Worker]) -> None:
     worker = start("--concurrency", "1")
     worker.send("wait", 60, id="waiting")
     worker.sees("start waiting")
@@ -178,7 +178,7 @@ def test_a_job_that_ignores_its_cancellation_is_cancelled_again(worker: Worker) 
     until_sync(lambda: worker.seen.count("ignored stub") == 2, timeout=45)
 
 
-def test_shutdown_gives_jobs_their_time_then_cancels_and_awaits_the_rest(start: Callable[..., Worker]) -> None:
+def test_shutdown_leaves_jobs_their_time_then_cancels_and_awaits_the_rest(start: Callable[..., Worker]) -> None:
     worker = start()
     worker.send("stay", 0.5, id="short")
     worker.send("stay", 60, 0.3, id="long")

@@ -25,13 +25,13 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_worker_without_redis_says_what_to_set() -> None:
+def test_a_worker_without_redis_names_the_setting() -> None:
     ended = run("-m", "deputize.worker")
     assert ended.returncode == 3
     assert "DEPUTIZE_REDIS_URL" in ended.stderr
 
 
-def test_a_worker_that_cannot_reach_redis_says_so() -> None:
+def test_a_worker_that_cannot_reach_redis_reports_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     ended = run("-m", "deputize.worker", DEPUTIZE_REDIS_URL=f"redis://127.0.0.1:{port}")
@@ -40,7 +40,7 @@ def test_a_worker_that_cannot_reach_redis_says_so() -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_a_service_that_cannot_reach_redis_ends_and_says_so() -> None:
+def test_a_service_that_cannot_reach_redis_ends_and_reports_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     url = f"redis://127.0.0.1:{port}"

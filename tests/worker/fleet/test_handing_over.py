@@ -47,7 +47,7 @@ async def test_a_worker_that_lost_its_lease_cannot_hand_the_run_back(bench: Benc
 
 
 @pytest.mark.parametrize(("lost", "ending"), [(2, "completed"), (3, "worker_lost")])
-async def test_a_run_has_as_many_attempts_as_the_setting_says_and_not_one_fewer(
+async def test_a_run_has_as_many_attempts_as_the_setting_allows_and_not_one_fewer(
     bench: Bench, tmp_path: Path, lost: int, ending: str
 ) -> None:
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [say("done")])))
@@ -72,7 +72,7 @@ async def test_a_step_is_announced_once_whichever_attempt_ends_it(bench: Bench, 
     assert (await bench.result(id)).termination_reason == "completed"
 
 
-async def test_a_run_that_is_under_way_says_so_again_and_again_and_none_of_it_is_kept(
+async def test_a_run_that_is_under_way_reports_it_repeatedly_and_none_of_it_is_kept(
     bench: Bench, tmp_path: Path
 ) -> None:
     slow = {"blocks": [say("never")], "delay": 1000}

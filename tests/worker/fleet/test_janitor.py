@@ -27,7 +27,7 @@ def janitor(bench: Bench, sent: list[Ticket]) -> Janitor:
     return Janitor(bench.settings, bench.store, bench.bus, Presence(bench.store, bench.bus, "eye"), sent.extend)
 
 
-async def test_a_delegation_that_nobody_claimed_gets_another_ticket(bench: Bench) -> None:
+async def test_an_unclaimed_delegation_gets_another_ticket(bench: Bench) -> None:
     id = await bench.accept(DelegationRequest(task="wait", priority=7))
     sent: list[Ticket] = []
     assert await janitor(bench, sent).requeue() == 0
@@ -57,7 +57,7 @@ async def test_the_files_of_what_was_pruned_go_with_it(bench: Bench, tmp_path: P
     await until(lambda: not folder.exists())
 
 
-async def test_a_delegation_that_goes_on_keeps_its_files_whoever_names_it(bench: Bench) -> None:
+async def test_a_continued_delegation_keeps_its_files_for_any_delegation_that_names_it(bench: Bench) -> None:
     active = await bench.accept(DelegationRequest(task="wait"))
     folder = bench.settings.workspaces / active
     folder.mkdir(parents=True)

@@ -180,7 +180,7 @@ async def test_an_answer_stops_the_run_that_is_lost_or_cancelled_and_no_other(re
         assert held.reason is None
 
 
-async def test_an_answer_that_comes_after_the_run_is_for_nobody(renewing: Renewing) -> None:
+async def test_an_answer_that_comes_after_the_run_is_dropped(renewing: Renewing) -> None:
     async with renewing.leases(0.3) as leases:
         async with leases.held(claim("a")) as ended:
             await until(lambda: renewing.pipe.asked)

@@ -63,7 +63,7 @@ async def now(redis: Any) -> int:
     return seconds * 1000 + micros // 1000
 
 
-async def test_without_a_failure_nobody_is_asked_or_waits(processes: list[Outages]) -> None:
+async def test_without_a_failure_no_judge_is_asked_and_nothing_waits(processes: list[Outages]) -> None:
     async with processes[0].admission("endpoint") as admission:
         assert await admission.ask() == ("open", 0, "")
     assert not processes[0].pipe._jobs
@@ -259,7 +259,7 @@ async def test_runs_of_all_processes_get_through_after_one_probe(processes: list
     assert through.count("probe") == 1
 
 
-async def test_nobody_waits_longer_than_it_may(processes: list[Outages]) -> None:
+async def test_no_caller_waits_longer_than_it_may(processes: list[Outages]) -> None:
     admission, other = (processes[0].admission("endpoint") for _ in range(2))
     await _outage(admission, other, retry_after=500)
     await asyncio.wait_for(admission.wait(0.05), 30)

@@ -85,7 +85,7 @@ def waits(found: Notification) -> float:
     return found.next_try_at.timestamp() - time.time()
 
 
-async def test_a_notification_says_how_it_stands_and_no_text_of_the_run(hooks: Hooks) -> None:
+async def test_a_notification_has_the_state_and_no_text_of_the_run(hooks: Hooks) -> None:
     async with receiving() as receiver:
         id = await hooks.ended(receiver.url)
         assert await send_due(hooks.sender([receiver.host])) == 1

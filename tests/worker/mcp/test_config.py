@@ -93,7 +93,7 @@ def test_both_root_keys_are_read(tmp_path: Path, root: str) -> None:
         ({"url": "https://a.test/x", "type": "SSE"}, "sse"),
     ],
 )
-def test_the_way_to_a_server_is_told_or_guessed(tmp_path: Path, entry: Any, type: str) -> None:
+def test_the_transport_of_a_server_is_stated_or_guessed(tmp_path: Path, entry: Any, type: str) -> None:
     assert one(tmp_path, entry).type == type
 
 
@@ -249,7 +249,7 @@ def test_what_is_disabled_needs_not_even_be_right(tmp_path: Path) -> None:
         ('"' + "x" * 2_000_000 + '"', "is larger than"),
     ],
 )
-def test_a_file_that_says_nothing_is_a_mistake(tmp_path: Path, text: str, said: str) -> None:
+def test_an_empty_file_is_a_mistake(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(Misconfigured, match=said):
         read(tmp_path, text)
 
@@ -361,7 +361,7 @@ async def test_a_configured_file_that_is_not_there_is_warned_of(bare_desk: Toolb
         assert not place.may_be_missing("read_file")
 
 
-async def test_where_no_file_is_nothing_is_said(bare_desk: Toolbench, home: Path) -> None:
+async def test_where_no_file_is_there_is_no_message(bare_desk: Toolbench, home: Path) -> None:
     async with source(bare_desk, None) as (warnings, place):
         assert (warnings, place.missing) == ([], [])
 

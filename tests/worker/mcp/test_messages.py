@@ -211,7 +211,7 @@ async def test_a_reader_waits_for_what_comes_and_reads_what_came_before_the_end(
         (b"{}\n" * (MAX_NONSENSE + 1), "its messages are not valid JSON-RPC"),
     ],
 )
-async def test_who_says_what_nobody_can_read_is_not_listened_to_any_more(said: bytes, why: str) -> None:
+async def test_a_server_that_sends_invalid_messages_is_no_longer_read(said: bytes, why: str) -> None:
     incoming = Incoming(lambda line: None)
     incoming.feed(message(1) + said)
     incoming.feed(message(2))
@@ -257,7 +257,7 @@ async def test_a_flood_is_heard_slowly_and_in_the_end_not_at_all(flood: bytes) -
     assert (sum(pauses) > MAX_PAUSED) is ("faster than" in incoming.broken)
 
 
-def test_a_server_is_heard_at_once_until_it_has_said_too_much_and_again_after_a_rest() -> None:
+def test_a_server_is_heard_at_once_until_it_has_sent_too_much_and_again_after_a_pause() -> None:
     now = 0.0
     pace = Pace(lambda: now)
     assert pace.pause(BURST_BYTES, BURST_LINES) == 0
@@ -292,7 +292,7 @@ async def test_many_messages_of_one_piece_are_parsed_bit_by_bit_and_none_is_lost
     await asyncio.wait([beside])
 
 
-async def test_notifications_that_mean_nothing_here_reach_nobody() -> None:
+async def test_notifications_without_a_meaning_here_are_dropped() -> None:
     incoming = Incoming(lambda line: None)
     progress = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}\n'
     incoming.feed(b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}\n' * 50 + progress + message(1))
@@ -324,7 +324,7 @@ async def test_a_name_that_leads_to_this_machine_is_not_dialled(address: str) ->
         ("127.0.0.1", "127.0.0.1"),
     ],
 )
-async def test_what_the_url_says_itself_is_dialled(host: str, address: str) -> None:
+async def test_what_the_url_names_itself_is_dialled(host: str, address: str) -> None:
     network, url = internet(host.lower(), address), f"http://{host}:9000/mcp"
     async with httpx2.AsyncClient(transport=guarded(url, network)) as client:
         assert (await client.get(url)).status_code == 200

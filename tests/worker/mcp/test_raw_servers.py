@@ -56,7 +56,7 @@ async def test_a_server_gets_no_variable_but_those_that_are_named(desk: Toolbenc
     assert environ["HOME"] != "/root"
 
 
-async def test_what_a_tool_says_of_itself_becomes_its_kind_and_effect(server: Opened) -> None:
+async def test_the_annotations_of_a_tool_become_its_kind_and_effect(server: Opened) -> None:
     found = {name.removeprefix("mcp__raw__"): (tool.kind, tool.effect) for name, tool in server.tools.items()}
     assert found["echo"] == (Kind.READ, Effect.PURE)
     assert found["die_once"] == (Kind.OTHER, Effect.IDEMPOTENT)
@@ -75,7 +75,7 @@ async def test_a_tool_whose_schema_is_none_is_left_out_and_its_server_is_not(des
         assert "mcp__raw__echo" in found.tools
 
 
-async def test_what_says_that_it_only_reads_is_free_and_all_else_is_asked_about(desk: Toolbench) -> None:
+async def test_what_declares_that_it_only_reads_is_free_and_all_else_is_asked_about(desk: Toolbench) -> None:
     """Also where the server runs in the sandbox, unless the operator trusts it."""
     async with opened(desk, {"raw": raw(), "trusted": raw(trust=["die*"])}) as found:
 
@@ -179,7 +179,7 @@ async def test_a_server_that_cannot_be_had_is_warned_of_and_costs_the_others_not
 
 
 @pytest.mark.requirement("S000-024")
-async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_said(desk: Toolbench) -> None:
+async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_configured(desk: Toolbench) -> None:
     async with opened(desk, {"deaf": raw("deaf")}, seconds=1) as found:
         warning, nothing = found.warnings
         assert "the MCP server 'deaf' is left out: it did not answer within 1 seconds" in warning
@@ -285,7 +285,7 @@ async def test_news_put_off_the_end_of_a_call(desk: Toolbench) -> None:
         assert (await found.call("mcp__raw__tick", times=25)).content == "ticked"
 
 
-async def test_a_call_may_take_no_longer_than_the_file_says_whatever_it_reports(desk: Toolbench) -> None:
+async def test_a_call_may_take_no_longer_than_the_file_allows_whatever_it_reports(desk: Toolbench) -> None:
     async with opened(desk, {"raw": raw(callSeconds=0.5)}) as found:
         result = await found.call("mcp__raw__tick", times=1000)
     assert result.error_type is ErrorType.TIMEOUT
@@ -300,14 +300,14 @@ async def test_a_server_that_does_not_list_its_tools_is_not_waited_for(desk: Too
         assert "mcp__raw__echo" in found.tools
 
 
-async def test_a_server_is_waited_for_as_long_as_its_own_entry_says(desk: Toolbench) -> None:
+async def test_a_server_is_waited_for_as_long_as_its_own_entry_allows(desk: Toolbench) -> None:
     servers = {"deaf": raw("deaf", connectSeconds=1), "raw": raw(connectSeconds=60)}
     async with asyncio.timeout(15), opened(desk, servers, seconds=0.001) as found:
         assert "it did not answer within 1 seconds" in found.warnings[0]
         assert "mcp__raw__echo" in found.tools
 
 
-async def test_patterns_that_fit_no_tool_are_told_of(desk: Toolbench) -> None:
+async def test_patterns_that_fit_no_tool_are_reported(desk: Toolbench) -> None:
     servers = {"raw": raw(includeTools=["eco", "say*"], excludeTools=["say mch"], trust=["di"], timeot=3, envFile="x")}
     async with opened(desk, servers) as found:
         assert [*found.tools] == [f"mcp__raw__say_{what}" for what in ("much", "too_much", "nothing")]

@@ -113,7 +113,7 @@ async def test_either_setting_names_the_file_and_the_shorter_one_wins(redis_url:
 
 
 @pytest.mark.requirement("P-17")
-async def test_what_a_server_is_given_as_a_secret_is_never_said(redis_url: str, tmp_path: Path) -> None:
+async def test_a_servers_secret_is_never_shown(redis_url: str, tmp_path: Path) -> None:
     configure(tmp_path, raw=raw(env={"API_KEY": "sk-of-the-server", "PLACE": "over the rainbow"}))
     model = script(tmp_path, [call("mcp__raw__environ")], [say("It is sk-of-the-server.")])
     async with worker(redis_url, tmp_path) as bench:
@@ -159,7 +159,7 @@ async def test_a_name_no_server_has_is_refused_unless_its_server_is_broken(redis
 
 
 @pytest.mark.requirement("P-16")
-async def test_after_a_crash_the_model_is_told_of_the_very_same_tools(redis_url: str, tmp_path: Path) -> None:
+async def test_after_a_crash_the_model_has_the_very_same_tools(redis_url: str, tmp_path: Path) -> None:
     """One server is gone by then, another has changed its tools, a third is new."""
     configure(tmp_path, gone=raw(tools={"allow": ["echo", "die"]}), stays=raw(tools={"allow": ["echo"]}))
     turns = [
@@ -200,7 +200,7 @@ async def test_a_run_that_had_no_further_tools_gets_none_later(redis_url: str, t
 
 
 @pytest.mark.requirement("S000-022")
-async def test_a_worker_says_at_its_start_what_it_has_and_announces_it(
+async def test_a_worker_logs_what_it_has_at_its_start_and_announces_it(
     redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = configure(tmp_path, good=raw(tools={"allow": ["echo", "die"]}), broken=raw("die"))

@@ -114,7 +114,7 @@ async def _failures(sdk: Opened) -> None:
 
 
 @pytest.mark.requirement("P-15")
-async def test_progress_is_told_and_a_cancelled_call_is_cancelled(
+async def test_progress_is_reported_and_a_cancelled_call_is_cancelled(
     sdk: Opened, journal: Path, request: pytest.FixtureRequest
 ) -> None:
     assert (await sdk.call("mcp__sdk__count", upto=3)).content == "counted to 3"
@@ -207,7 +207,7 @@ async def test_whatever_comes_over_http_the_model_gets_words(
         assert (await found.call("mcp__far__good")).content == "fine"
 
 
-async def test_headers_go_to_the_server_and_their_secret_to_nobody_else(bare_desk: Toolbench) -> None:
+async def test_headers_go_to_the_server_and_their_secret_to_no_other(bare_desk: Toolbench) -> None:
     seen: list[str] = []
 
     async def door(request: Request) -> Response:

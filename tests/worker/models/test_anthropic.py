@@ -30,7 +30,7 @@ from tests.worker.models.asking import IMPATIENT, model_at, model_of, parts_of, 
 
 
 @pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"x" * 100_000])
-async def test_an_endpoint_that_speaks_no_http_is_told(said: bytes) -> None:
+async def test_an_endpoint_that_does_not_speak_http_is_reported(said: bytes) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(said)
@@ -79,7 +79,7 @@ async def test_what_would_be_refused_again_is_not_asked_again(fake: FakeModel, f
         (refuse(400, error={"message": "max_tokens: must be at least 1"}), False),
     ],
 )
-async def test_a_conversation_that_is_too_long_is_told_apart(fake: FakeModel, fault: Fault, too_long: bool) -> None:
+async def test_a_conversation_that_is_too_long_is_recognized(fake: FakeModel, fault: Fault, too_long: bool) -> None:
     fake.script("", [Turn([text("x")], faults=[fault])])
     with pytest.raises(ModelUnavailable) as error:
         await parts_of(model_of(fake), "hello")
@@ -169,26 +169,26 @@ async def test_a_user_and_a_password_in_the_address_are_sent_as_basic_authorizat
     assert "\r\nanthropic-version: " in head
 
 
-async def test_a_certificate_nobody_vouches_for_is_told(tmp_path: Path) -> None:
+async def test_a_certificate_of_an_unknown_authority_is_reported(tmp_path: Path) -> None:
     async with FakeModel(tls=self_signed(tmp_path)) as fake:
         with pytest.raises(ModelUnavailable, match=f"certificate of {fake.url}.* is not trusted"):
             await parts_of(model_of(fake), "hello")
         await close_models()
 
 
-async def test_what_is_no_messages_api_is_told(fake: FakeModel) -> None:
+async def test_an_endpoint_without_the_messages_api_is_reported(fake: FakeModel) -> None:
     with pytest.raises(ModelUnavailable, match="not a Messages API"):
         await parts_of(model_at(f"{fake.url}/fake", fake.key), "hello")
 
 
 @pytest.mark.parametrize("url", ["ftp://model.invalid", "http://", "not a url"])
-async def test_a_url_that_cannot_be_used_is_told(url: str) -> None:
+async def test_a_url_that_cannot_be_used_is_reported(url: str) -> None:
     with pytest.raises(ModelUnavailable):
         await parts_of(model_at(url), "hello")
     await close_models()
 
 
-async def test_a_conversation_the_api_refuses_says_why(fake: FakeModel) -> None:
+async def test_the_reason_of_a_conversation_the_api_refuses_is_reported(fake: FakeModel) -> None:
     history = Conversation()
     history.ask("hello")
     history.add(Reply([call("read_file", path="a")], "tool_use", Usage()))
@@ -223,7 +223,7 @@ def known_price(model: str, day: date = NOVEMBER) -> Price:
     return price
 
 
-def test_a_model_costs_what_its_provider_says_and_on_that_day() -> None:
+def test_a_model_costs_the_providers_price_of_that_day() -> None:
     assert known_price("claude-sonnet-5-5") == Price(input=2, output=10, cache_read=0.1, cache_write=2.5)
     days = [known_price("claude-sonnet-5-5", date(2026, 10, day)).cache_read for day in (6, 7)]
     assert days == [0.2, 0.1]

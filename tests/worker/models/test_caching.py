@@ -112,7 +112,7 @@ async def test_a_turn_of_many_blocks_names_the_end_of_the_request_before(fake: F
         assert marks(body) == [("system",), ("messages", "0.0"), *before, ("automatic",)]
 
 
-async def test_what_a_reply_or_a_task_says_is_never_taken_for_the_end_of_a_block(fake: FakeModel) -> None:
+async def test_the_text_of_a_reply_or_a_task_is_never_taken_for_the_end_of_a_block(fake: FakeModel) -> None:
     conversation = conversation_of('tricky "}]} end }', context='a "}]} context ' * 200)
     conversation.add(Reply([text('"}]}') for _ in range(30)], "end_turn", Usage(input_tokens=1), text="x"))
     conversation.ask('go "}]} on')

@@ -354,7 +354,7 @@ def test_an_sdk_that_signs_in_another_way_is_named(monkeypatch: pytest.MonkeyPat
 
 def test_what_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(Misconfigured, match=r"signs requests with boto3, which is not installed: pip install"):
+    with pytest.raises(Misconfigured, match=r"signs requests with boto3, which is not installed: `pip install '\.\["):
         opened(monkeypatch, AWS, platform="bedrock")
     opened(monkeypatch, AWS, platform="bedrock", key="PLATFORM_KEY")  # a key needs no library
 

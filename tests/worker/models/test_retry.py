@@ -110,7 +110,7 @@ PASSING = [
 
 
 @pytest.mark.parametrize("fault", PASSING, ids=lambda fault: f"{fault.kind}-{fault.status}-{fault.after}")
-async def test_a_passing_failure_is_said_and_tried_again(fake: FakeModel, fault: Fault) -> None:
+async def test_a_transient_failure_is_reported_and_retried(fake: FakeModel, fault: Fault) -> None:
     fake.script("", [Turn([text(MANY)], faults=[fault, fault])])
     parts = await parts_of(model_of(fake), "hello")
     assert len(retries(parts)) == 2
@@ -137,7 +137,7 @@ async def test_an_endpoint_that_answers_nothing_at_all_is_a_stall_too(fake: Fake
 
 
 @pytest.mark.parametrize("fault", [overload(), bad_json()], ids=lambda fault: fault.kind)
-async def test_what_a_failed_try_cost_is_said(fake: FakeModel, fault: Fault) -> None:
+async def test_the_cost_of_a_failed_try_is_reported(fake: FakeModel, fault: Fault) -> None:
     fake.script("", [Turn([text(MANY)], usage={"input_tokens": 1000}, faults=[fault, refuse(529)])])
     streamed, refused = retries(await parts_of(model_of(fake), "hello"))
     assert streamed.wasted == Usage(input_tokens=1000, output_tokens=1, cost_usd=0.00201)
@@ -156,7 +156,7 @@ async def test_what_a_failed_try_cost_is_said(fake: FakeModel, fault: Fault) -> 
         ({}, 0.0005, 0.001),
     ],
 )
-async def test_the_endpoint_says_when_to_come_back(
+async def test_the_endpoint_sets_when_to_come_back(
     fake: FakeModel, headers: dict[str, Any], shortest: float, longest: float
 ) -> None:
     fake.script("", [Turn([text("x")], faults=[refuse(429, **headers)])])
@@ -172,7 +172,7 @@ def test_delays_grow_up_to_a_roof() -> None:
         assert len(set(some)) > 1
 
 
-async def test_an_endpoint_may_fail_for_as_long_as_the_setting_says(fake: FakeModel) -> None:
+async def test_an_endpoint_may_fail_for_as_long_as_the_setting_allows(fake: FakeModel) -> None:
     """Not for a number of tries: fifteen bad seconds must not end what was paid for."""
     faults = [refuse(529), refuse(500), refuse(429), cut(), reset(), overload()] * 4
     fake.script("", [Turn([text(MANY)], faults=faults)])
@@ -254,7 +254,9 @@ NOT_TOO_LONG = [
 
 @pytest.mark.parametrize("reason", TOO_LONG)
 @pytest.mark.parametrize("status", [400, 413, 422, 500])
-async def test_a_conversation_that_is_too_long_is_told_in_many_words(fake: FakeModel, reason: str, status: int) -> None:
+async def test_a_conversation_that_is_too_long_is_recognized_in_many_wordings(
+    fake: FakeModel, reason: str, status: int
+) -> None:
     fake.script("", [Turn([text("x")], faults=[refuse(status, error={"message": reason})])])
     with pytest.raises(ContextFull):
         await parts_of(model_of(fake), "hello")
@@ -262,7 +264,7 @@ async def test_a_conversation_that_is_too_long_is_told_in_many_words(fake: FakeM
 
 
 @pytest.mark.parametrize("reason", TOO_LONG)
-async def test_it_is_also_told_within_the_stream_and_with_status_200(fake: FakeModel, reason: str) -> None:
+async def test_it_is_also_reported_within_the_stream_and_with_status_200(fake: FakeModel, reason: str) -> None:
     for error in ({"type": "invalid_request_error", "message": reason}, {"message": reason, "code": 400}, reason):
         fake.script("", [Turn(raw=[{"type": "message_start", "message": {}}, {"type": "error", "error": error}])])
         with pytest.raises(ContextFull):

@@ -76,7 +76,7 @@ async def test_the_first_rule_that_matches_is_played() -> None:
     assert [await texts(model, task=task) for task in tasks] == [["contains"], ["regex"], ["else"]]
 
 
-async def test_a_task_no_rule_matches_is_told() -> None:
+async def test_a_task_no_rule_matches_is_reported() -> None:
     rules = [{"match": {"contains": "cake"}, "turns": [[{"text": "x"}]]}]
     with pytest.raises(ModelUnavailable, match="no rule of it matches"):
         await parts_of(ScriptedModel(Script.model_validate({"rules": rules})), "Fix it")
@@ -120,7 +120,7 @@ async def test_blocks_depend_on_the_last_result_and_on_the_tools() -> None:
     assert await texts(model, "not OK") == ["", "bad+read"]
 
 
-async def test_when_tools_are_forbidden_the_summary_is_said() -> None:
+async def test_when_tools_are_forbidden_the_summary_is_the_text() -> None:
     rule = {"turns": [[call("bash", command="x")]], "summary": "{{calls}} results, the last: {{result}}"}
     model, history = ScriptedModel(Script.model_validate({"rules": [rule], "label": ""})), Conversation()
     history.ask("do it")
@@ -132,7 +132,7 @@ async def test_when_tools_are_forbidden_the_summary_is_said() -> None:
     assert (await reply_of(model, prompt_of(history.messages))).text == "1 results, the last: found"
 
 
-async def test_every_final_text_says_that_it_is_scripted() -> None:
+async def test_every_final_text_states_that_it_is_scripted() -> None:
     model = ScriptedModel(
         Script.model_validate({"rules": [{"turns": [[{"text": "x"}, call("bash")], [{"text": "y"}]]}]})
     )
@@ -217,7 +217,7 @@ async def test_a_script_can_be_unavailable() -> None:
         ("{{unknown}} {{ }} {{result", "{{unknown}} {{ }} {{result"),
     ],
 )
-def test_a_template_says_what_tools_returned(template: str, filled: str) -> None:
+def test_a_template_quotes_what_tools_returned(template: str, filled: str) -> None:
     context = TemplateContext("Fix a.py and b.py", ("first", "x: 1\ny: 2", "one two one"), round=1)
     assert render(template, context) == filled
     assert render({"a": [template, 1, None]}, context) == {"a": [filled, 1, None]}
@@ -241,7 +241,8 @@ def test_yaml_and_json_are_read(tmp_path: Path) -> None:
         ("- a", "is wrong"),
         ("rules:\n- turn: []", "did you mean 'turns'"),
         ("rules:\n- turns:\n  - - {text: a, call: b}", "exactly one of"),
-        ("rules:\n- turns:\n  - - {txt: a}", "txt"),
+        ("rules:\n- turns:\n  - - {say: a}", "blocks/0/say: unknown key 'say'; known keys: text, thinking, call, "),
+        ("rules:\n- turns:\n  - blok: []", "turns/0/blok: unknown key 'blok'; did you mean 'blocks'?"),
         ("rules:\n- turns: [[]]\n  match: {regex: '('}", "not a regular expression"),
     ],
 )
@@ -272,7 +273,7 @@ def test_a_script_that_is_not_there_is_named() -> None:
         ("anthropic", "anthropic"),
     ],
 )
-def test_a_models_name_says_which_adapter(name: str, opened: str) -> None:
+def test_a_models_name_selects_the_adapter(name: str, opened: str) -> None:
     assert open_model(name, SETTINGS).name == opened
 
 
@@ -371,7 +372,7 @@ async def test_reading_on_and_on_ends_in_a_summary(sample: Toolbench) -> None:
 
 
 @pytest.mark.parametrize("kit", [DEFAULT_KIT, ("list_directory",)])
-async def test_any_other_task_is_not_done_and_that_is_said(sample: Toolbench, kit: tuple[str, ...]) -> None:
+async def test_any_other_task_is_not_done_and_this_is_reported(sample: Toolbench, kit: tuple[str, ...]) -> None:
     last = (await play(sample, "Bake a cake.", kit=kit))[-1].text
     assert "pricing.py" in last
     assert "Nothing else was done for this task, because no language model is set up." in last

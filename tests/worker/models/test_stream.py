@@ -48,7 +48,7 @@ def decoded(chunks: list[bytes]) -> list[dict[str, Any]]:
 
 
 @given(EVENTS, ENDS, st.booleans(), st.data())
-def test_any_chunking_gives_the_same_events(
+def test_any_chunking_yields_the_same_events(
     events: list[dict[str, Any]], end: str, noise: bool, data: st.DataObject
 ) -> None:
     raw = b"".join(encoded(event, end, noise) for event in events)
@@ -101,7 +101,7 @@ def test_an_event_that_never_ends_breaks_the_stream() -> None:
         decoded([chunk] * (MAX_EVENT_BYTES // len(chunk) + 1))
 
 
-def test_what_was_said_before_an_event_that_does_not_fit_is_shown_and_counted() -> None:
+def test_what_was_published_before_an_event_that_does_not_fit_is_shown_and_counted() -> None:
     started = b'data: {"type":"message_start","message":{"usage":{"input_tokens":7}}}\n\n'
     said = b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"Hello"}}\n\n'
     assembler = ReplyAssembler(None)

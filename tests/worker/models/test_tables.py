@@ -137,8 +137,8 @@ def test_the_price_and_the_window_of_a_table_count_for_its_model_only() -> None:
 @pytest.mark.parametrize(
     ("status", "advice"),
     [
-        (401, "Check key of [models.house] and that it belongs to base_url of [models.house]."),
-        (404, "Check model of [models.house] (m) and base_url of [models.house]: one of them does not exist there."),
+        (401, "Check key of [models.house] and that it belongs to the URL of [models.house]."),
+        (404, "Check model of [models.house] (m) and the URL of [models.house]: one of them does not exist there."),
         (400, "check model of [models.house] (m), or max_output of [models.house] for the length of replies."),
     ],
 )
@@ -158,7 +158,7 @@ def test_a_key_that_is_missing_is_named_with_its_table() -> None:
         open_model("house", settings)
 
 
-async def test_a_name_that_is_no_table_is_told_from_those_that_are(
+async def test_a_name_that_is_no_table_is_distinguished_from_those_that_are(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_PROFILE"):

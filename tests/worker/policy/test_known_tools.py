@@ -141,7 +141,7 @@ def test_without_mcp_no_server_is_known(tmp_path: Path) -> None:
     assert known(tmp_path, DEPUTIZE_TOOLS_ENABLE_MCP="false").servers == ()
 
 
-def test_the_test_of_a_file_says_so(tmp_path: Path) -> None:
+def test_the_test_of_a_file_is_recognized_as_one(tmp_path: Path) -> None:
     question: dict[str, Any] = {"settings": {}, "test": [str(written(tmp_path, 'tool = "bsh"'))]}
     assert "there is no tool 'bsh'; did you mean bash?" in answer(question)["error"]
     written(tmp_path, 'tool = "bsh"', "allow")

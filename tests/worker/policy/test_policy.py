@@ -135,7 +135,7 @@ def test_no_mode_touches_allow_and_deny(decision: Decision, mode: ApprovalMode) 
     assert verdict == Verdict(decision, "because of sure", "sure")
 
 
-def test_a_question_nobody_can_answer_is_denied_with_its_reason() -> None:
+def test_a_question_without_a_possible_answer_is_denied_with_its_reason() -> None:
     error = denial(decide(call_of(Kind.EDIT), PolicyContext(ApprovalMode.ASK)))
     assert error is not None
     assert error.type is ErrorType.PERMISSION_DENIED
@@ -164,7 +164,7 @@ def test_what_leaves_the_workspace_is_denied_with_what_would_allow_it(mode: Appr
     ]
 
 
-def test_a_read_only_run_is_told_so() -> None:
+def test_a_read_only_run_is_informed_of_it() -> None:
     error = denial(decide(call_of(Kind.EXECUTE), PolicyContext(ApprovalMode.READ_ONLY)))
     assert error is not None
     assert error.message.startswith("denied: this delegation is read-only (approvalMode readOnly)")
@@ -179,7 +179,7 @@ def test_every_builtin_tool_may_do_its_work_by_default(tool: AnyTool) -> None:
     assert (denied is None) == tool.kind.looks
 
 
-def test_every_rule_says_its_own_name() -> None:
+def test_every_rule_has_its_own_name() -> None:
     calls = [call_of(kind, needs_sandbox=True, hosts=hosts) for kind in Kind for hosts in ((), ("a.example",))]
     calls += [call_of(Kind.EXECUTE, command=line) for line in ("ls", "sudo id")]
     calls.append(PolicyCall(SubmitResult({"type": "object"}), Touches()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +25,7 @@ from deputize.worker.promises.__main__ import (
     memory_rows,
     project_rows,
     sandbox_row,
+    traces_rows,
 )
 from deputize.worker.promises.calls import ASKS, FORBIDDEN, plant, try_decisions, try_file_tools, try_planted
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
@@ -116,6 +118,16 @@ def test_memory_that_others_can_read_is_a_warning() -> None:
     assert [[row.state for row in memory_rows(is_private=each)] for each in (True, False, None)] == [["✓"], ["!"], []]
 
 
+def test_traces_have_a_row_where_an_endpoint_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}  # nothing is sent there
+    assert [*traces_rows({})] == []
+    assert [row.state for row in traces_rows(variables)] == ["✓"]
+    monkeypatch.delitem(sys.modules, "deputize.worker.tracing.exporter")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
+    (row,) = traces_rows(variables)
+    assert (row.state, "pip install '.[otel]'" in row.detail) == ("!", True)
+
+
 @pytest.mark.parametrize(
     ("enabled", "for_project", "state", "remedy"),
     [
@@ -156,7 +168,7 @@ async def of_project(tmp_path: Path, project: Path, **sandbox: Any) -> dict[str,
         return {row.name: row for row in await project_rows(settings, project, canaries.workspace("project"))}
 
 
-async def test_it_says_what_set_up_would_run_which_hosts_it_reaches_and_the_limits(tmp_path: Path) -> None:
+async def test_it_shows_what_set_up_would_run_which_hosts_it_reaches_and_the_limits(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     line = "touch /opt/setup/x"

@@ -244,7 +244,7 @@ HOLD_AND = 'python3 -c \'b = bytearray({} << 20); b[::4096] = b[::4096].replace(
 FOREVER = "import signal; signal.pause()"
 
 
-async def test_a_command_that_takes_too_much_memory_is_killed_and_told(tmp_path: Path) -> None:
+async def test_a_command_that_takes_too_much_memory_is_killed_and_reported(tmp_path: Path) -> None:
     with sandbox_over(tmp_path / "ws", limits=SMALL) as sandbox:
         done = await sandbox.run(bash(HOLD_AND.format(600, FOREVER), 60))
         assert done.exit_code != 0

@@ -19,7 +19,7 @@ from tests.worker.sandbox.sandboxes import bash, said, sandbox_over, unheard
 
 
 @pytest.mark.parametrize("what", ["mem", "maps", "environ", "fd/0"])
-async def test_no_command_reads_or_changes_the_guard_that_tells_of_it(sandbox: Bubblewrap, what: str) -> None:
+async def test_no_command_reads_or_changes_the_guard_that_reports_it(sandbox: Bubblewrap, what: str) -> None:
     """Its memory holds the word by which we know its report."""
     for redirection in ("<", ">>"):
         assert "Permission denied" in await said(sandbox, f": {redirection}/proc/2/{what}; exit 0")

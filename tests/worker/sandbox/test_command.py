@@ -76,7 +76,7 @@ async def test_a_process_can_be_talked_to(sandbox: Bubblewrap) -> None:
     assert await process.ended == 0
 
 
-async def test_output_is_told_as_it_comes(sandbox: Bubblewrap, place: Path) -> None:
+async def test_output_is_shown_as_it_comes(sandbox: Bubblewrap, place: Path) -> None:
     """The command goes on only when it sees what we do upon its first words."""
     heard: list[bytes] = []
 
@@ -89,7 +89,7 @@ async def test_output_is_told_as_it_comes(sandbox: Bubblewrap, place: Path) -> N
     assert outcome(done) == (0, b"first\n", b"second\n")
 
 
-async def test_a_listener_that_fails_harms_nobody(sandbox: Bubblewrap) -> None:
+async def test_a_listener_that_fails_does_not_affect_the_others(sandbox: Bubblewrap) -> None:
     reported: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
     done = await sandbox.run(bash("echo x"), lambda data: {}[data])

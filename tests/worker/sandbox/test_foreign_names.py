@@ -102,7 +102,7 @@ async def test_the_endpoints_ids_are_sent_in_the_apis_form_and_used_for_nothing_
     }
 
 
-async def test_calls_of_one_id_or_none_are_told_apart(redis_url: str, tmp_path: Path) -> None:
+async def test_calls_of_one_id_or_none_are_distinguished(redis_url: str, tmp_path: Path) -> None:
     calls = [bash_call(id, f"echo {n}") for n, id in enumerate(["same", "same", "", "", "same-2"])]
     async with endpoint(redis_url, tmp_path / "home", calls, [text("Done.")]) as (fake, bench):
         result = await bench.run()

@@ -257,7 +257,7 @@ def test_the_state_of_the_service_is_not_shown_and_a_missing_path_is_named(tmp_p
         shown_paths([tmp_path / "nothing"], [])
 
 
-def test_nothing_is_looked_for_if_the_operator_says_so(project: Path, tmp_path: Path) -> None:
+def test_nothing_is_looked_for_if_the_operator_forbids_it(project: Path, tmp_path: Path) -> None:
     settings = Settings.load(environ={"DEPUTIZE_SANDBOX_FIND_TOOLS": "false"}, home=tmp_path / "home")
     assert tools_for(settings, project) == ProjectTools()
     looking = Settings.load(environ={}, home=tmp_path / "home")

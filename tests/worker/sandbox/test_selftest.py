@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 PR_SET_DUMPABLE = 4
 
 
-async def test_without_a_working_bubblewrap_nothing_runs_and_the_reason_says_how_to_mend_it(tmp_path: Path) -> None:
+async def test_without_a_working_bubblewrap_nothing_runs_and_the_reason_states_the_remedy(tmp_path: Path) -> None:
     none = await run_selftest(Bubblewrap, tmp_path, [])
     broken = await run_selftest(Bubblewrap, tmp_path, [Bwrap(Path("/bin/false"))])
     assert none.bwrap is broken.bwrap is None
@@ -44,7 +44,7 @@ async def test_the_first_bubblewrap_that_keeps_its_promises_is_taken(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sandbox_nobody_has_tested_is_broken(tmp_path: Path) -> None:
+def test_an_untested_sandbox_is_broken(tmp_path: Path) -> None:
     class Untested(Bubblewrap):
         _selftest_result = None
 
@@ -79,7 +79,7 @@ async def test_root_runs_no_process_of_a_sandbox_as_root(sandbox: Bubblewrap) ->
     assert owners == {environment.SANDBOX_UID}
 
 
-async def test_root_can_use_a_bubblewrap_where_nobody_else_can_go(tmp_path: Path) -> None:
+async def test_root_can_use_a_bubblewrap_that_only_root_may_enter(tmp_path: Path) -> None:
     """As in a clone below root's home: pytest's own directories are as private."""
     need_root()
     found = next((each for each in environment.find_bubblewraps() if each.parts), None)
@@ -94,7 +94,7 @@ async def test_root_can_use_a_bubblewrap_where_nobody_else_can_go(tmp_path: Path
     assert (await run_selftest(Bubblewrap, tmp_path, [Bwrap(program, parts)])).reason is None
 
 
-def test_root_that_may_not_mount_is_told_to_be_somebody_else(tmp_path: Path) -> None:
+def test_root_that_may_not_mount_is_advised_to_be_another_user(tmp_path: Path) -> None:
     """As in a container without CAP_SYS_ADMIN."""
     need_root()
     script = (

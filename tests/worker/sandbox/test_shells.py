@@ -60,7 +60,7 @@ async def test_a_shell_that_was_ended_on_purpose_is_not_named(sandbox: Bubblewra
 
 
 @pytest.mark.requirement("S000-078")
-async def test_a_shell_that_cannot_be_started_says_why(place: Path) -> None:
+async def test_a_shell_that_cannot_be_started_reports_the_reason(place: Path) -> None:
     with sandbox_over(place, bwrap=Bwrap(Path("/bin/false"))) as sandbox:
         shell = await sandbox.shells.start("x", bash("echo never"))
         await shell.wait_for_output(20)
@@ -124,7 +124,7 @@ async def test_a_flood_is_read_slowly(sandbox: Bubblewrap) -> None:
     await sandbox.shells.end()
 
 
-def test_of_what_nobody_reads_a_part_is_kept_and_the_rest_is_counted() -> None:
+def test_of_an_unread_output_a_part_is_kept_and_the_rest_is_counted() -> None:
     unread = OutputBuffer()
     for _ in range(5):
         unread.add(b"x" * MAX_UNREAD)

@@ -46,7 +46,7 @@ def answering(tmp_path: Path) -> Iterator[Callable[[Completed], Toolbench]]:
         yield with_answer
 
 
-async def test_an_engine_that_gave_up_is_told_of(desk: Toolbench) -> None:
+async def test_an_engine_that_failed_is_reported(desk: Toolbench) -> None:
     desk.write("a.txt", "a" * 5000 + "!\n")
     desk.write("b.txt", "plain\n")
     result = await desk.call("grep", pattern=SLOW)
@@ -61,7 +61,7 @@ async def test_an_engine_that_gave_up_is_told_of(desk: Toolbench) -> None:
 
 
 @pytest.mark.parametrize(("path", "pattern"), [("locked", "needle"), (".", "nothing")])
-async def test_what_ripgrep_may_not_read_is_told_of(desk: Toolbench, path: str, pattern: str) -> None:
+async def test_what_ripgrep_may_not_read_is_reported(desk: Toolbench, path: str, pattern: str) -> None:
     desk.write("locked/a.txt", "needle\n")
     desk.write("b.txt", "other\n")
     (desk.root / "locked/a.txt").chmod(0)

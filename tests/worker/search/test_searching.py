@@ -66,7 +66,7 @@ def fits_name(part: str, name: str) -> bool:
 
 @settings(max_examples=500, deadline=None)
 @given(patterns, paths)
-def test_a_pattern_matches_what_the_oracle_says(pattern: str, path: str) -> None:
+def test_a_pattern_matches_as_the_oracle_does(pattern: str, path: str) -> None:
     assert GlobPattern(pattern).matches(path) == fits(pattern, path)
     folder, _, name = path.rpartition("/")
     state = GlobPattern(pattern).at(folder)

@@ -40,7 +40,7 @@ def applied(diff: str, before: str) -> str:
 
 
 @given(texts, texts)
-def test_a_diff_applied_to_the_old_text_gives_the_new(before: str, after: str) -> None:
+def test_a_diff_applied_to_the_old_text_yields_the_new(before: str, after: str) -> None:
     diff = unified_diff(before, after, "a.txt")
     if before == after:
         assert diff == Diff("", 0, 0)

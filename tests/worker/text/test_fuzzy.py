@@ -36,7 +36,7 @@ def edited(text: str, old: str, new: str) -> str:
     return done.text
 
 
-def test_what_was_taken_for_the_old_text_is_said_line_by_line() -> None:
+def test_what_was_taken_for_the_old_text_is_shown_line_by_line() -> None:
     done = replace(TextFile(SOURCE), QUOTED, QUOTED.replace("result = sum", "result = 2 * sum"), every=False)
     assert done is not None
     assert (done.lines, done.tolerated) == ((3,), "wording")

@@ -110,9 +110,7 @@ def merged(old: str, found: str, new: str) -> str | None:
 
 @settings(deadline=None, derandomize=True)
 @given(versions(), versions())
-def test_nobody_is_overruled_where_only_one_side_changed_anything(
-    pair: tuple[str, str], other: tuple[str, str]
-) -> None:
+def test_no_side_is_overruled_where_only_one_changed_anything(pair: tuple[str, str], other: tuple[str, str]) -> None:
     old, found = pair
     assert merged(old, found, old) == found
     assert merged(old, old, other[0]) == other[0]

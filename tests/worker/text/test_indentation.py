@@ -66,7 +66,7 @@ def test_the_first_new_line_stands_where_the_first_found_one_stood(
     assert (done and done.text) == after
 
 
-def test_the_answer_says_when_it_was_indented_anew() -> None:
+def test_the_answer_reports_that_it_was_indented_anew() -> None:
     done = edited("class A:\n    def f():\n        go()\n", "def f():\n    go()", "def f():\n    stop()")
     assert done is not None
     assert done.report("a.py") == (

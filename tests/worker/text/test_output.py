@@ -147,7 +147,7 @@ def test_a_token_bound_holds_for_any_text(text: str, times: int, most: int, keep
 
 
 @pytest.mark.requirement("P-19")
-def test_a_clipped_text_says_what_was_cut() -> None:
+def test_a_clipped_text_states_what_was_cut() -> None:
     assert clip("x" * 1000, 100).endswith("… [cut: 1000 characters, 100 allowed]")
     assert clip("x" * 1000, 10) == "xxxxxxxxx…"
 

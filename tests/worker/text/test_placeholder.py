@@ -86,7 +86,7 @@ def test_a_line_that_stands_for_others_is_seen(line: str) -> None:
         "x" * 1000 + " # ... existing code",
     ],
 )
-def test_a_line_that_means_what_it_says_is_none(line: str) -> None:
+def test_a_line_that_means_what_it_shows_is_none(line: str) -> None:
     assert find_placeholder(f"before()\n{line}\nafter()\n") is None
 
 

@@ -71,7 +71,7 @@ async def announced(desk: Toolbench, *declarations: Any) -> tuple[dict[str, AnyT
     return await found(desk, settings())
 
 
-async def test_a_worker_without_a_sandbox_discovers_nothing_and_says_why(bare_desk: Toolbench) -> None:
+async def test_a_worker_without_a_sandbox_discovers_nothing_and_reports_the_reason(bare_desk: Toolbench) -> None:
     tools, warnings = await found(bare_desk, settings())
     assert (tools, len(warnings)) == ({}, 1)
     assert "commands cannot be run on this worker" in warnings[0]
@@ -88,7 +88,7 @@ async def test_a_worker_without_a_sandbox_discovers_nothing_and_says_why(bare_de
         ("no-such-program", "ended with exit code 127"),
     ],
 )
-async def test_nonsense_from_the_discovery_command_is_told_of(desk: Toolbench, command: str, said: str) -> None:
+async def test_invalid_output_of_the_discovery_command_is_reported(desk: Toolbench, command: str, said: str) -> None:
     tools, warnings = await found(desk, settings(command))
     assert (tools, len(warnings)) == ({}, 1)
     assert warnings[0].startswith("there are no discovered tools: the discovery command")
@@ -252,7 +252,7 @@ async def test_a_run_goes_on_without_what_could_not_be_discovered(
         ("die", ErrorType.DISCOVERED_TOOL_EXECUTION_ERROR, "die ended with exit code 137", ""),
     ],
 )
-async def test_a_call_that_fails_says_what_the_command_said(
+async def test_a_call_that_fails_returns_the_output_of_the_command(
     desk: Toolbench, name: str, type: ErrorType, error: str, content: str
 ) -> None:
     tools, _ = await announced(desk, {"name": name})
@@ -280,7 +280,7 @@ class Slow(NoSandbox):
         return Completed(-9, b"so far", b"", timed_out=True)
 
 
-async def test_commands_that_take_too_long_are_stopped_and_told_of(tmp_path: Path) -> None:
+async def test_commands_that_take_too_long_are_stopped_and_reported(tmp_path: Path) -> None:
     with open_toolbench(tmp_path / "desk", sandbox=Slow("it is slow")) as desk:
         assert await found(desk, settings()) == (
             {},
@@ -292,7 +292,7 @@ async def test_commands_that_take_too_long_are_stopped_and_told_of(tmp_path: Pat
     assert result.error == "slow was stopped after 120 seconds. Its output:"
 
 
-async def test_of_a_call_that_was_cut_off_its_mark_tells(desk: Toolbench, tmp_path: Path) -> None:
+async def test_a_call_that_was_cut_off_is_shown_by_its_mark(desk: Toolbench, tmp_path: Path) -> None:
     (tmp_path / "marks").mkdir()
     desk.write("calls.sh", CALLS)
     tool = DiscoveredTool("fail", ToolDeclaration(name="fail"), "sh calls.sh")

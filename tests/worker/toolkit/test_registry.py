@@ -104,7 +104,7 @@ def test_a_name_comes_before_an_alias() -> None:
 
 
 @pytest.mark.requirement("S004-030")
-def test_the_tools_of_one_server_are_told_by_the_server_and_not_by_their_names() -> None:
+def test_the_tools_of_one_server_are_recognized_by_the_server_and_not_by_their_names() -> None:
     here, there = Sample("mcp__git__log", "mcp", "git"), Sample("log", "mcp", "git")
     other, fake = Sample("mcp__git__status", "mcp", "git_two"), Sample("mcp__git__diff", "discovered")
     registry = Registry([here, there, other, fake])
@@ -182,7 +182,7 @@ def test_a_tool_that_cannot_be_had_is_not_offered() -> None:
     assert available_tools(settings(search_provider="brave", enable_web=False), [needy]) == []
 
 
-async def test_a_run_is_told_of_a_tool_that_cannot_be_made_ready() -> None:
+async def test_a_run_is_informed_of_a_tool_that_cannot_be_made_ready() -> None:
     class Broken(Sample):
         async def ready(self, ctx: InitContext) -> AnyTool | None:
             raise Misconfigured(f"{self.name} is not set up")
@@ -197,7 +197,7 @@ async def test_a_run_is_told_of_a_tool_that_cannot_be_made_ready() -> None:
     assert warned == ["broken is not set up"]
 
 
-def test_a_card_says_where_a_tool_comes_from() -> None:
+def test_a_card_shows_the_origin_of_a_tool() -> None:
     tools = [Sample("b"), Sample("d", "discovered"), Sample("m", "mcp", "git")]
     assert [card.source for card in tool_cards(tools)] == ["builtin", "discovered", "mcp:git"]
 

@@ -54,7 +54,7 @@ def test_a_parameter_that_models_refuse_is_refused_at_once() -> None:
         sample({"properties": {"a b": {}}})
 
 
-def test_what_models_do_not_take_in_a_schema_they_are_told_in_words() -> None:
+def test_keywords_that_models_do_not_take_are_described_in_words() -> None:
     tool = sample({"properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})
     assert "anyOf" not in tool.schema
     assert tool.description == (

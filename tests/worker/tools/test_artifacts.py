@@ -63,7 +63,7 @@ async def test_an_update_replaces_one_text_of_the_latest_version(bare_desk: Tool
 
 
 @pytest.mark.requirement("S003-043")
-async def test_an_update_tolerates_what_an_edit_tolerates_and_says_so(bare_desk: Toolbench) -> None:
+async def test_an_update_tolerates_what_an_edit_tolerates_and_reports_it(bare_desk: Toolbench) -> None:
     lines = "First the parser was measured.\nThen the printer was measured.\nBoth are slower than last year.\n"
     await bare_desk.call("create_artifact", name="report.md", content=REPORT + lines)
     almost = lines.replace("printer", "printr").removesuffix("\n")
@@ -189,7 +189,7 @@ async def test_the_latest_versions_are_kept_before_older_ones(bare_desk: Toolben
 
 
 @pytest.mark.parametrize("tool", ["create_artifact", "update_artifact", "rewrite_artifact"])
-async def test_after_a_crash_the_version_says_whether_it_was_written(bare_desk: Toolbench, tool: str) -> None:
+async def test_after_a_crash_the_version_shows_whether_it_was_written(bare_desk: Toolbench, tool: str) -> None:
     arguments: dict[str, Any] = {"name": "a", "content": "new text"}
     if tool != "create_artifact":
         await bare_desk.call("create_artifact", name="a", content="old text")

@@ -156,7 +156,7 @@ async def test_of_a_progress_bar_each_look_shows_the_last_state(desk: Toolbench)
         ("kill -9 $$", "status: failed, exit code: 137"),
     ],
 )
-async def test_how_it_ended_is_said(desk: Toolbench, command: str, status: str) -> None:
+async def test_the_end_is_shown_with_its_reason(desk: Toolbench, command: str, status: str) -> None:
     assert status in await all_output(desk, await start(desk, command))
 
 
@@ -197,7 +197,7 @@ def test_of_hidden_lines_the_last_are_kept_and_the_others_counted() -> None:
 
 
 @pytest.mark.requirement("S000-077")
-async def test_where_no_line_matches_that_is_said(desk: Toolbench) -> None:
+async def test_where_no_line_matches_this_is_reported(desk: Toolbench) -> None:
     id = await start(desk, "seq 1 12")
     await has_ended(desk, id)
     assert (await output(desk, id, filter="x")).content == (

@@ -75,7 +75,7 @@ async def test_nothing_that_a_command_started_goes_on_after_it(desk: Toolbench) 
 
 
 @pytest.mark.requirement("S000-062", "S000-063", "S001-011")
-async def test_a_timeout_in_milliseconds_is_clamped_and_said(desk: Toolbench) -> None:
+async def test_a_timeout_in_milliseconds_is_clamped_and_reported(desk: Toolbench) -> None:
     result = await desk.call("bash", command="echo hi", timeout=30000)
     assert result.content == "hi\n[timeout: 30000 is more than allowed; 600 seconds were used]"
     assert (await desk.call("bash", command="echo hi", timeout=600)).content == "hi"
@@ -88,7 +88,7 @@ def test_the_default_is_two_minutes() -> None:
     assert (BashParams(command="x").timeout, DEFAULT_TIMEOUT, MAX_TIMEOUT) == (120, 120, 600)
 
 
-def test_the_operator_sets_how_long_a_command_may_take_and_the_model_is_told() -> None:
+def test_the_operator_sets_how_long_a_command_may_take_and_the_model_learns_it() -> None:
     configured = Bash().configured(Settings.load(environ={"DEPUTIZE_SANDBOX_COMMAND_SECONDS": "45"}))
     assert "when its time is over, after 45 seconds at the latest." in " ".join(configured.description.split())
     assert Bash().configured(Settings.load(environ={})).description == Bash().description
@@ -96,7 +96,7 @@ def test_the_operator_sets_how_long_a_command_may_take_and_the_model_is_told() -
     assert effective_timeout(46, 45) == (45, "[timeout: 46 is more than allowed; 45 seconds were used]")
 
 
-def test_the_model_is_told_which_hosts_commands_may_reach() -> None:
+def test_the_model_learns_which_hosts_commands_may_reach() -> None:
     settings = Settings.load(environ={"DEPUTIZE_SANDBOX_ALLOWED_HOSTS": "example.org,*.example.com"})
     described = " ".join(Bash().configured(settings).description.split())
     assert "reaches example.org, *.example.com, by the proxy in HTTPS_PROXY, and nothing else; there is no" in described
@@ -196,7 +196,7 @@ async def test_a_command_inherits_no_descriptor_of_its_text_and_keeps_its_name(d
     )
 
 
-async def test_the_own_name_of_the_machine_is_known_and_says_nothing_of_the_host(desk: Toolbench) -> None:
+async def test_the_own_name_of_the_machine_is_known_and_reveals_nothing_of_the_host(desk: Toolbench) -> None:
     assert (await desk.call("bash", command="hostname")).content == HOST
     look_up = "import socket; print(socket.gethostbyname(socket.gethostname()))"
     assert (await desk.call("bash", command=f"python3 -c '{look_up}'")).content == "127.0.0.1"

@@ -130,7 +130,7 @@ async def test_known_mistakes_are_named(desk: Toolbench, old: str, new: str, sai
     assert said in error
 
 
-async def test_what_had_to_be_overlooked_is_said(desk: Toolbench) -> None:
+async def test_what_had_to_be_overlooked_is_reported(desk: Toolbench) -> None:
     desk.write("a.py", "def f():  \n    return 1\n")
     result = await desk.call("edit_file", path="a.py", old_string="f():\n    return 1", new_string="f():\n    return 2")
     assert result.content == (
@@ -188,7 +188,7 @@ async def test_an_edit_reports_only_as_many_lines_as_help(desk: Toolbench) -> No
     assert (result.metadata["addedLines"], result.metadata["removedLines"]) == (5000, 5000)
 
 
-async def test_a_text_that_is_nearly_right_is_found_and_the_answer_says_what_it_was(desk: Toolbench) -> None:
+async def test_a_text_that_is_nearly_right_is_found_and_the_answer_quotes_it(desk: Toolbench) -> None:
     text = "\ufeffdef total(prices):\r\n    tax = 0.19\r\n    return sum(prices) * (1 + tax)"
     desk.write("a.py", text)
     old = "def total(price):\n    tax = 0.19\n    return sum(price) * (1 + tax)\n"

@@ -153,7 +153,7 @@ def test_other_files_are_not_waited_for(bare_desk: Toolbench) -> None:
         pass
 
 
-async def test_a_file_that_is_too_large_is_not_edited_and_says_what_to_do(bare_desk: Toolbench) -> None:
+async def test_a_file_that_is_too_large_is_not_edited_and_the_error_suggests_what_to_do(bare_desk: Toolbench) -> None:
     bare_desk.write("large.txt", b"unique\n" + b"many words\n" * 900_000)
     error = await bare_desk.refusal(
         ErrorType.FILE_TOO_LARGE, "edit_file", path="large.txt", old_string="unique", new_string="x"

@@ -95,7 +95,7 @@ async def test_several_files_are_read_by_a_pattern_with_brackets_of_real_names(d
     assert result.metadata["read"] == ["app/[slug]/page.tsx"]
 
 
-async def test_case_matters_unless_switched_off_and_a_miss_by_case_is_told(desk: Toolbench) -> None:
+async def test_case_matters_unless_switched_off_and_a_miss_by_case_is_reported(desk: Toolbench) -> None:
     desk.write("docs/README.md")
     assert await found(desk, "docs/readme.md", ignore_case=True) == ["docs/README.md"]
     assert (await desk.call("glob", pattern="docs/readme.md")).content == (
@@ -107,7 +107,7 @@ async def test_case_matters_unless_switched_off_and_a_miss_by_case_is_told(desk:
     )
 
 
-async def test_a_miss_by_gitignore_is_told(desk: Toolbench) -> None:
+async def test_a_miss_by_gitignore_is_reported(desk: Toolbench) -> None:
     desk.write(".gitignore", "dist/\n")
     desk.write("dist/app.js")
     assert (await desk.call("glob", pattern="dist/*.js")).content == (
@@ -117,7 +117,7 @@ async def test_a_miss_by_gitignore_is_told(desk: Toolbench) -> None:
 
 
 @pytest.mark.requirement("S002-014", "S002-015", "S002-016", "S002-032", "S002-040")
-async def test_the_search_says_that_it_goes_on(desk: Toolbench) -> None:
+async def test_the_search_reports_that_it_goes_on(desk: Toolbench) -> None:
     desk.write("a.py")
     result = await desk.call("glob", pattern="*.py")
     assert desk.news == [("Searching: *.py", {"pattern": "*.py", "searchPath": ".", "count": 0})]
@@ -137,7 +137,7 @@ async def test_a_search_starts_at_the_workspace_or_at_the_path_in_it(desk: Toolb
     assert await found(desk, "./src/*.py") == ["src/a.py"]
 
 
-async def test_a_pattern_that_lacks_directories_is_told_so(desk: Toolbench) -> None:
+async def test_a_pattern_that_lacks_directories_is_reported(desk: Toolbench) -> None:
     desk.write("src/a.py")
     result = await desk.call("glob", pattern="*.py")
     assert result.success

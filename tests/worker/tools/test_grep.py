@@ -169,7 +169,7 @@ async def test_only_files_of_a_type(desk: Toolbench) -> None:
     assert wrong.error == "grep: unrecognized file type: nope"
 
 
-async def test_case_matters_unless_switched_off_and_a_miss_by_case_is_told(desk: Toolbench) -> None:
+async def test_case_matters_unless_switched_off_and_a_miss_by_case_is_reported(desk: Toolbench) -> None:
     desk.write("a.txt", "Total\n")
     missed = await desk.call("grep", pattern="total", output_mode="count")
     assert missed.metadata["total"] == 0
@@ -306,5 +306,5 @@ def test_context_after_the_last_shown_match_is_kept_and_before_the_next_is_not_n
     assert format_hits({"a": ["1:x", "2-y", "9:x"]}, "content", 1, context=1) == ("a\n     1|x\n     2-y", 1, 2)
 
 
-def test_the_description_says_that_numbers_are_not_part_of_the_file() -> None:
+def test_the_description_states_that_numbers_are_not_part_of_the_file() -> None:
     assert "Number and bar are not part of the file" in EVERYTHING["grep"].description

@@ -29,7 +29,7 @@ async def test_directories_come_first_and_files_have_their_size(desk: Toolbench)
     assert result.metadata == {"path": ".", "count": 5, "truncated": False}
 
 
-async def test_an_empty_directory_says_so(desk: Toolbench) -> None:
+async def test_an_empty_directory_is_reported(desk: Toolbench) -> None:
     (desk.root / "empty").mkdir()
     assert (await desk.call("ls", path="empty/")).content == "(The directory empty/ is empty.)"
 

@@ -143,7 +143,7 @@ async def test_a_call_that_waits_for_the_lock_can_be_cancelled(bare_desk: Toolbe
     assert not (bare_desk.root / MEMORY_FILE).exists()
 
 
-async def test_after_a_crash_the_file_says_whether_the_note_was_recorded(bare_desk: Toolbench) -> None:
+async def test_after_a_crash_the_file_shows_whether_the_note_was_recorded(bare_desk: Toolbench) -> None:
     tool = recoverable("record_note")
     params = tool.parse({"content": "once", "category": "c"})
     await bare_desk.call("record_note", content="once", category="c")  # the same note, from an earlier call

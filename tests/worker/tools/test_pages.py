@@ -146,7 +146,7 @@ async def test_a_name_with_signs_of_a_pattern_is_a_name_where_such_a_file_exists
     assert result.metadata["read"] == ["app/[id].ts"]
 
 
-async def test_what_cannot_be_read_is_said_in_its_place(desk: Toolbench) -> None:
+async def test_what_cannot_be_read_is_reported_in_its_place(desk: Toolbench) -> None:
     desk.write("good.py", "fine\n")
     desk.write("image.png", b"\x89PNG\r\n\x1a\n\0\0")
     desk.write("empty.txt")

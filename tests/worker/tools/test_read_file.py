@@ -36,14 +36,14 @@ async def test_no_offset_or_limit_is_the_whole_file(desk: Toolbench, offset: int
     assert result.content == "     1|one\n     2|two"
 
 
-async def test_an_offset_past_the_end_says_how_many_lines_there_are(desk: Toolbench) -> None:
+async def test_an_offset_past_the_end_is_answered_with_the_number_of_lines(desk: Toolbench) -> None:
     desk.write("a.txt", "one\ntwo\n")
     error = await desk.refusal(ErrorType.INVALID_TOOL_PARAMS, "read_file", path="a.txt", offset=3)
     assert error == "offset 3 is past the end: a.txt has 2 lines. Use an offset from 1 to 2."
 
 
 @pytest.mark.requirement("S000-037", "S001-015")
-async def test_a_missing_file_is_said_to_be_missing(desk: Toolbench) -> None:
+async def test_a_missing_file_is_reported_as_missing(desk: Toolbench) -> None:
     result = await desk.call("read_file", path="src/nope.py")
     assert not result.success
     assert result.content == ""
@@ -88,7 +88,7 @@ async def test_a_limit_above_the_page_is_honoured_as_far_as_tokens_allow(desk: T
     assert (await desk.call("read_file", path="long.txt", limit=2200)).metadata["lastLine"] == 2200
 
 
-async def test_an_overlong_line_is_cut_and_says_so(desk: Toolbench) -> None:
+async def test_an_overlong_line_is_cut_and_marked(desk: Toolbench) -> None:
     desk.write("min.js", "a" * 5000 + "\nnext\n")
     result = await desk.call("read_file", path="min.js")
     first, second = result.content.splitlines()
@@ -114,7 +114,7 @@ async def test_an_overlong_line_is_cut_and_says_so(desk: Toolbench) -> None:
         (b"a\x0cb\x1bc\xe2\x80\xa8d\n", "     1|a\x0cb\x1bc\u2028d"),
     ],
 )
-async def test_what_the_text_does_not_show_is_said(desk: Toolbench, content: bytes, said: str) -> None:
+async def test_what_the_text_does_not_show_is_reported(desk: Toolbench, content: bytes, said: str) -> None:
     desk.write("a.txt", content)
     assert (await desk.call("read_file", path="a.txt")).content == said
 
@@ -166,7 +166,7 @@ async def test_file_path_is_another_word_for_path(desk: Toolbench) -> None:
 
 
 @pytest.mark.requirement("S001-004")
-def test_the_description_tells_how_to_read_large_files() -> None:
+def test_the_description_explains_how_to_read_large_files() -> None:
     said = EVERYTHING["read_file"].description
     assert "Large files: read them in parts with" in said
     assert "offset and limit" in said

@@ -98,7 +98,7 @@ def test_a_directory_that_cannot_be_read_is_worth_a_warning(tmp_path: Path, capl
 
 
 @pytest.mark.requirement("S000-022")
-def test_what_was_loaded_is_said_once_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_loaded_is_logged_once_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_skill(tmp_path, "b")
     write_skill(tmp_path, "a")
     with caplog.at_level(logging.INFO, "deputize"):
@@ -107,7 +107,7 @@ def test_what_was_loaded_is_said_once_at_the_start(tmp_path: Path, caplog: pytes
     assert [each for each in said if "skills" in each] == [f"loaded 2 skills from {tmp_path}: a, b"]
 
 
-def test_nobody_who_asks_for_no_skills_hears_of_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_request_for_skills_none_is_described(caplog: pytest.LogCaptureFixture) -> None:
     names_offered()
     assert warnings(caplog) == []
 
@@ -165,7 +165,7 @@ def test_the_whole_head_is_understood(tmp_path: Path) -> None:
         ("x", {"text": " \n"}, "there is no text below its front matter"),
     ],
 )
-def test_a_broken_skill_is_left_out_and_the_warning_says_which_and_why(
+def test_a_broken_skill_is_left_out_with_a_warning_that_names_it_and_the_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, head: dict[str, Any], why: str
 ) -> None:
     folder = write_skill(tmp_path, name, **head)
@@ -249,7 +249,7 @@ def test_of_a_huge_skill_as_much_is_copied_as_there_is_room_for(tmp_path: Path) 
     assert f"(and {MAX_FILES - 100} more)" in one(tmp_path / "many").to_prompt()
 
 
-def test_a_skill_is_still_told_when_its_files_cannot_be_copied(tmp_path: Path) -> None:
+def test_a_skill_is_still_described_when_its_files_cannot_be_copied(tmp_path: Path) -> None:
     folder = write_skill(tmp_path, "x", files={"a.md": "text"})
     skill = one(folder)
     with open_toolbench(tmp_path / "w") as desk:

@@ -57,7 +57,7 @@ async def fetch(desk: Toolbench, web: Internet, url: str = "https://docs.example
 
 
 @pytest.mark.requirement("S001-012", "S001-049", "S001-050", "S001-052", "S004-020", "S003-040")
-async def test_a_page_becomes_markdown_with_its_code_and_without_what_nobody_sees(bare_desk: Toolbench) -> None:
+async def test_a_page_becomes_markdown_with_its_code_and_without_what_is_invisible(bare_desk: Toolbench) -> None:
     result = await fetch(bare_desk, net(response(PAGE, "text/html; charset=utf-8")))
     assert result.content == MARKDOWN
     assert len(result.content) < len(PAGE) / 2
@@ -105,7 +105,7 @@ async def test_what_is_no_text_is_refused_with_its_type_and_size(bare_desk: Tool
 
 
 @pytest.mark.parametrize("status", ["200 OK", "204 No Content"])
-async def test_a_page_without_text_says_so(bare_desk: Toolbench, status: str) -> None:
+async def test_a_page_without_text_is_reported(bare_desk: Toolbench, status: str) -> None:
     result = await fetch(bare_desk, net(response("", status=status)))
     assert (result.success, result.content) == (True, f"(The page has no text. HTTP {status[:3]})")
 
@@ -210,7 +210,7 @@ def test_what_is_no_url_is_a_wrong_argument(url: str) -> None:
         ("https://docs.example#@127.0.0.1/", "docs.example"),
     ],
 )
-def test_the_policy_is_told_the_very_host_that_is_dialled(url: str, host: str) -> None:
+def test_the_policy_receives_the_very_host_that_is_dialled(url: str, host: str) -> None:
     assert WebFetch().touches(WebFetch().parse({"url": url})).hosts == (host,)
 
 

@@ -218,7 +218,7 @@ FAILURES = [
 
 @PROVIDERS
 @pytest.mark.parametrize(("answer", "why"), FAILURES)
-async def test_a_provider_that_fails_is_an_error_that_says_what_to_do(
+async def test_a_provider_that_fails_is_an_error_that_suggests_what_to_do(
     bare_desk: Toolbench, provider: dict[str, Any], answer: bytes, why: str
 ) -> None:
     result = await search(bare_desk, net(answer), provider)
@@ -242,7 +242,7 @@ async def test_answers_of_another_shape_hold_no_results(
     assert result.content.startswith("Nothing was found")
 
 
-async def test_a_searxng_that_forbids_json_says_what_its_operator_must_add(bare_desk: Toolbench) -> None:
+async def test_a_searxng_that_forbids_json_is_an_error_that_names_the_setting_to_add(bare_desk: Toolbench) -> None:
     result = await search(bare_desk, net(response("", "text/html", "403 Forbidden")), SEARXNG)
     assert "The operator must add json to search.formats in its settings.yml" in (result.error or "")
 
@@ -255,7 +255,7 @@ async def test_a_key_that_is_repeated_by_the_provider_is_not_repeated_by_us(bare
 
 
 @pytest.mark.parametrize("query", ["x" * 401, "word " * 51])
-async def test_a_query_too_long_for_the_provider_says_so(bare_desk: Toolbench, query: str) -> None:
+async def test_a_query_too_long_for_the_provider_is_reported(bare_desk: Toolbench, query: str) -> None:
     result = await search(bare_desk, net(b""), BRAVE, query=query)
     assert result.error_type is ErrorType.INVALID_TOOL_PARAMS
     assert result.error == "query is too long: this provider takes 400 characters and 50 words. Shorten it."
@@ -302,7 +302,7 @@ def test_half_a_configuration_is_the_operators_to_mend(settings: dict[str, Any],
 
 
 @pytest.mark.requirement("S004-021")
-def test_it_searches_and_says_whom_it_asks() -> None:
+def test_it_searches_and_names_the_provider() -> None:
     tool = WebSearch(ToolSettings(**BRAVE))
     assert (tool.kind, tool.effect, tool.trusted) == (Kind.SEARCH, "pure", True)
     assert tool.touches(tool.parse({"query": "x"})).hosts == ("api.search.brave.com",)

@@ -90,7 +90,7 @@ async def test_half_a_character_is_refused(desk: Toolbench) -> None:
 
 
 @pytest.mark.requirement("S001-006")
-def test_the_description_tells_when_to_use_it() -> None:
+def test_the_description_explains_when_to_use_it() -> None:
     said = EVERYTHING["write_file"].description
     assert "creates it, with its directories, if it is not there, and replaces it completely if it is" in said
     assert "For new files and complete rewrites. For local changes use edit_file" in said

@@ -31,16 +31,24 @@ HERE = "http://127.0.0.1:4318"
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": HERE, "OTEL_SDK_DISABLED": "true"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": HERE, "OTEL_TRACES_EXPORTER": "none"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": HERE, "OTEL_TRACES_EXPORTER": "console,otlp"}, True),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, True),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, False),
     ],
 )
-def test_the_standard_variables_say_whether_traces_are_sent(
-    variables: dict[str, str], wanted: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_standard_variables_say_whether_traces_are_sent(variables: dict[str, str], wanted: bool) -> None:
     assert is_wanted(variables) is wanted
-    warned = ["the protocol is grpc, and only http/protobuf is supported" in line for line in caplog.messages]
-    assert warned == [True] * ("grpc" in variables.values())
+
+
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
+async def test_another_protocol_is_a_line_in_the_log(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", HERE)
+    for protocol, warned in (("grpc", True), ("http/protobuf", False)):
+        monkeypatch.setenv(name, protocol)
+        caplog.clear()
+        async with open_tracing("worker-1") as tracing:
+            assert (tracing is None) is warned
+        line = "no traces are sent: the protocol is grpc, and only http/protobuf is supported"
+        assert caplog.messages == [line] * warned
 
 
 async def test_a_variable_that_cannot_be_read_is_a_line_in_the_log_and_no_reason_to_stop(
@@ -62,7 +70,8 @@ async def test_without_the_extra_the_log_names_what_to_install(
     async with open_tracing("worker-1") as tracing:
         assert tracing is None
     (line,) = caplog.messages
-    assert line.startswith("no traces are sent (`pip install 'deputize[otel]'` has what that needs)")
+    assert line.startswith("no traces are sent: ")
+    assert line.endswith("; `pip install '.[otel]'` in a clone of deputize has what that needs")
 
 
 async def test_a_collector_that_refuses_is_one_line_and_runs_go_on(

@@ -288,7 +288,7 @@ async def test_a_later_attempt_knows_how_many_rounds_there_were(bench: Bench, tm
     assert (result.verification.verdict, result.verification.rounds, result.turn_count) == ("refuted", 1, 3)
 
 
-async def test_a_run_that_fails_before_its_checks_says_that_they_were_not_made(bench: Bench, tmp_path: Path) -> None:
+async def test_a_run_that_fails_before_its_checks_reports_that_they_were_not_made(bench: Bench, tmp_path: Path) -> None:
     fault = {"kind": "unavailable", "message": "away"}
     result = await bench.run(model=script(tmp_path, {"blocks": [], "faults": [fault]}), verify=[HIDDEN])
     assert (result.termination_reason, result.verification.verdict) == ("model_unavailable", "inconclusive")

@@ -80,7 +80,7 @@ async def test_not_every_address_of_a_long_answer_is_tried() -> None:
     assert len(net.dialled) == MAX_TRIES
 
 
-async def test_a_name_without_addresses_is_an_error_that_says_so() -> None:
+async def test_a_name_without_addresses_is_an_error_that_states_it() -> None:
     net = internet({"empty.test": [[]]})
     async with client(net) as web:
         with pytest.raises(httpx2.ConnectError, match=r"empty\.test has no address"):
@@ -117,7 +117,7 @@ async def test_a_client_that_follows_redirects_is_judged_at_each() -> None:
         ("http://" + "a." * 127 + "test/", "is not a valid host name"),
     ],
 )
-async def test_what_a_url_says_is_judged_before_any_name_is_resolved(url: str, why: str) -> None:
+async def test_a_url_is_judged_before_any_name_is_resolved(url: str, why: str) -> None:
     net = internet({"a.test": [[PUBLIC]]})
     async with client(net) as web:
         with pytest.raises(ForbiddenTarget, match=why):
@@ -237,6 +237,6 @@ async def test_a_certificate_for_another_name_is_not(certificate: Path, port: st
         await get(host, port, certificate)
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_not(port: str) -> None:
+async def test_a_certificate_of_an_unknown_authority_is_refused(port: str) -> None:
     with pytest.raises(httpx2.ConnectError, match="self-signed"):
         await get("good.test", port, None)

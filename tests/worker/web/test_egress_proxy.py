@@ -213,7 +213,7 @@ async def test_a_tunnel_carries_bytes_both_ways_as_they_come() -> None:
         writer.close()
 
 
-async def test_a_name_without_address_is_an_answer_that_says_so() -> None:
+async def test_a_name_without_address_is_an_answer_that_states_it() -> None:
     async with proxy(internet(), "good.test") as opened:
         assert (await opened.answer(GOOD)).startswith(b"HTTP/1.1 502 the name good.test cannot be resolved")
     assert opened.refused == []
@@ -244,7 +244,7 @@ async def test_connections_beyond_the_limit_wait_for_others_to_end() -> None:
             each.close()
 
 
-async def test_each_refused_host_is_told_once_and_not_without_end() -> None:
+async def test_each_refused_host_is_reported_once_and_not_without_end() -> None:
     async with proxy(internet(), "good.test") as opened:
         for number in (0, 0, *range(1, MAX_REPORTED + 5)):
             await opened.answer(f"CONNECT a{number}.test:443 HTTP/1.0\r\n\r\n".encode())

@@ -164,7 +164,7 @@ async def test_who_does_not_speak_properly_is_an_error_with_its_reason(fetch: Fe
     assert "use another source" in result.error
 
 
-async def test_what_a_server_says_after_its_packed_body_means_nothing(fetch: Fetch) -> None:
+async def test_what_a_server_sends_after_its_packed_body_is_ignored(fetch: Fetch) -> None:
     assert (await fetch(saying(packed(gzip.compress(b"page") + b"\0" * 512, "gzip")))).content == "page"
 
 
@@ -172,7 +172,7 @@ async def test_a_length_that_lies_small_is_taken_at_its_word(fetch: Fetch) -> No
     assert (await fetch(saying(HEAD + b"Content-Length: 4\r\n\r\npage and more"))).content == "page"
 
 
-async def test_nobody_there_is_an_error_with_its_reason(bare_desk: Toolbench) -> None:
+async def test_a_missing_peer_is_an_error_with_its_reason(bare_desk: Toolbench) -> None:
     async with serving(saying(b"")) as at:
         pass  # its port is free again
     tool = WebFetch(ToolSettings(private_hosts=[at]))

@@ -62,7 +62,7 @@ def test_a_text_is_read_in_its_charset(body: bytes, declared: str | None, text: 
         b'<?xml version="1.0" encoding="Shift_JIS"?>',
     ],
 )
-def test_markup_says_its_charset_itself(head: bytes) -> None:
+def test_markup_declares_its_charset_itself(head: bytes) -> None:
     body = head + "日本語".encode("shift_jis")
     assert decode_body(body, None, markup=True).endswith("日本語")
     assert decode_body(body, "utf-8", markup=True).endswith("日本語")
@@ -88,7 +88,7 @@ def test_the_half_character_at_the_end_of_what_was_cut_is_left_out(declared: str
     assert decode_body(body, declared, cut=True) == "日" * 99
 
 
-def test_every_byte_gives_a_text() -> None:
+def test_every_byte_yields_a_text() -> None:
     body = bytes(range(256))
     for declared in (None, "utf-8", "cp1252", "shift_jis", "utf-16", "gb18030", "iso-2022-jp", "big5"):
         assert decode_body(body, declared)
@@ -143,7 +143,7 @@ async def test_a_pdf_becomes_the_text_of_its_pages(content_type: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"%PDF-1.4 no more than this", b"", pdf("x")[:200]])
-async def test_a_broken_pdf_says_that_it_is(body: bytes) -> None:
+async def test_a_broken_pdf_is_reported_as_broken(body: bytes) -> None:
     with pytest.raises(ToolError, match=r"docs\.example/a: the page cannot be read as pdf: .*Error") as caught:
         await page_text(page(body, "application/pdf"))
     assert caught.value.type is ErrorType.NOT_TEXT
@@ -226,6 +226,6 @@ async def test_a_small_page_that_would_become_an_enormous_text_is_cut() -> None:
     assert len(text) <= converter.MAX_CHARS
 
 
-async def test_what_was_cut_on_the_way_is_still_said_to_be_cut() -> None:
+async def test_what_was_cut_on_the_way_is_still_marked_as_cut() -> None:
     assert await page_text(page(b"<p>half a pa", cut=True)) == ("half a pa", True)
     assert await page_text(page("ä".encode()[:1] + b"", "text/plain", cut=True)) == ("", True)

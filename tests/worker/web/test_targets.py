@@ -42,12 +42,12 @@ def test_a_private_address_is_for_hosts_that_the_operator_names(text: str) -> No
 
 
 @pytest.mark.parametrize("text", NOBODYS.split())
-def test_some_addresses_are_for_nobody(text: str) -> None:
+def test_some_addresses_are_never_dialled(text: str) -> None:
     assert refusal_reason(ip_address(text)) is not None
     assert refusal_reason(ip_address(text), private=True) is not None
 
 
-def test_the_reason_says_what_the_address_is() -> None:
+def test_the_reason_names_the_kind_of_address() -> None:
     said = {text: refusal_reason(ip_address(text)) for text in ("127.0.0.1", "10.0.0.1", "169.254.169.254", "2002::1")}
     assert said == {
         "127.0.0.1": "a loopback address",
@@ -64,7 +64,7 @@ def test_metadata_addresses_are_refused_in_every_form_they_can_be_written_in() -
             assert refusal_reason(ip_address(f"64:ff9b::{address}")) == "a cloud's metadata address"
 
 
-def test_the_machines_own_addresses_are_told_from_others() -> None:
+def test_the_machines_own_addresses_are_distinguished_from_others() -> None:
     assert is_ours(ip_address("127.0.0.1"))
     assert is_ours(ip_address("127.8.9.10"))
     assert not is_ours(ip_address("240.0.0.2"))
@@ -103,7 +103,7 @@ async def fetched(row: dict[str, Any], net: Internet, desk: Toolbench) -> ToolRe
 
 @pytest.mark.requirement("S003-040", "S004-020")
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
-async def test_a_url_is_fetched_or_refused_as_the_corpus_says(row: dict[str, Any], bare_desk: Toolbench) -> None:
+async def test_a_url_is_fetched_or_refused_as_the_corpus_states(row: dict[str, Any], bare_desk: Toolbench) -> None:
     net = internet(row)
     result = await fetched(row, net, bare_desk)
     if "dial" in row:  # a rebinding name: fine, as long as what was judged is what was dialled

@@ -21,7 +21,7 @@ def sha256(data: bytes) -> str:
 
 
 @pytest.mark.requirement("P-11", "S002-061")
-async def test_every_change_is_told_once_whoever_made_it_in_order_of_first_change(copied: Workspace) -> None:
+async def test_every_change_is_reported_once_for_every_origin_in_order_of_first_change(copied: Workspace) -> None:
     copied.files.write("z.txt", b"one\ntwo")
     await copied.note_changes()
     (copied.path / "src/deep/run.sh").unlink()
@@ -94,7 +94,7 @@ async def test_what_is_neither_file_nor_link_is_no_change(copied: Workspace, mon
         assert (await copied.facts()).changes == []
 
 
-async def test_a_name_that_is_no_text_can_still_be_told_and_patched(copied: Workspace, tmp_path: Path) -> None:
+async def test_a_name_that_is_no_text_can_still_be_shown_and_patched(copied: Workspace, tmp_path: Path) -> None:
     (copied.path / os.fsdecode(b"caf\xe9")).write_bytes(b"x\n")
     changes = (await copied.facts()).changes
     assert [change.path for change in changes] == ["caf\\xe9"]

@@ -32,7 +32,7 @@ def outside(base: Path) -> dict[str, bytes]:
 
 @pytest.mark.requirement("S001-014", "S001-021", "S001-025", "S000-036")
 @pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ROWS if row["op"] != "glob"])
-def test_every_row_of_the_path_corpus_comes_out_as_it_says(row: dict[str, str], base: Path, files: Files) -> None:
+def test_every_row_of_the_path_corpus_has_the_stated_result(row: dict[str, str], base: Path, files: Files) -> None:
     path = row["path"].replace("<base>", str(base))
     before = outside(base)
     try:

@@ -139,7 +139,7 @@ async def test_trees_of_any_depth_are_copied_and_compared(source: Path, tmp_path
     assert facts.patch.count("# left out, its path is too long for git: level/level/") == 2
 
 
-async def test_special_files_that_are_left_out_are_told_of(
+async def test_special_files_that_are_left_out_are_reported(
     bench: Bench, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(source)
@@ -164,7 +164,7 @@ async def test_files_come_in_the_order_of_their_first_change(empty: Workspace) -
     assert [path for path, _ in await changed(empty)] == ["m", "z", "a", "b"]
 
 
-async def test_what_is_only_called_like_our_temporaries_is_told_of(empty: Workspace) -> None:
+async def test_files_named_like_our_temporaries_are_reported(empty: Workspace) -> None:
     empty.files.write(f"{TEMPORARY}0011", b"x")
     with temporary_name() as ours:
         (empty.path / ours).write_bytes(b"half")
@@ -182,7 +182,7 @@ async def test_what_a_dead_worker_was_writing_is_not_taken_over(tmp_path: Path) 
     await second.remove()
 
 
-async def test_what_happens_to_gits_own_state_is_told_of(source: Path, tmp_path: Path) -> None:
+async def test_changes_of_gits_own_state_are_reported(source: Path, tmp_path: Path) -> None:
     for name in (".git/HEAD", "gone/.git/HEAD", "same/.git/HEAD", "pointer/.git"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("x")
@@ -213,7 +213,7 @@ async def test_what_happens_to_gits_own_state_is_told_of(source: Path, tmp_path:
     assert "# left out, git's own state, which a patch cannot contain: .git\n" in facts.patch
 
 
-async def test_the_result_says_what_the_patch_lacks(bench: Bench, tmp_path: Path) -> None:
+async def test_the_result_states_what_the_patch_lacks(bench: Bench, tmp_path: Path) -> None:
     model = script(tmp_path, [call("bash", command="head -c 9437184 /dev/urandom > r.bin; echo x > a")], [say("Done.")])
     if bench.services.status.offered.sandbox_problem:
         pytest.skip("no sandbox here")
@@ -266,7 +266,7 @@ class Endless(Workspace):
 
 @pytest.mark.parametrize("reason", [StopReason.CANCELLED, StopReason.FENCED])
 @pytest.mark.parametrize("before", [True, False])
-async def test_who_is_told_to_stop_hurries_with_the_ending(tmp_path: Path, reason: StopReason, before: bool) -> None:
+async def test_a_stop_request_shortens_the_ending(tmp_path: Path, reason: StopReason, before: bool) -> None:
     """The allowance is shortened, whether the signal came before the comparison or during it."""
     stop = StopSignal()
     if before:

@@ -10,7 +10,7 @@ from deputize.worker.workspace.tree_copy import CopyTally, reported
 from tests.runs.bench import Bench, say, script
 
 
-async def test_a_copy_that_takes_long_is_told_with_its_size(bench: Bench, tmp_path: Path) -> None:
+async def test_a_copy_that_takes_long_is_reported_with_its_size(bench: Bench, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (source / "a.bin").write_bytes(bytes(range(256)) * 8000)
@@ -28,7 +28,7 @@ async def test_a_copy_that_takes_long_is_told_with_its_size(bench: Bench, tmp_pa
     assert re.fullmatch(rf"copied 2 files, 2 MB of {source} in \d\.\d s", (await told())[-1])
 
 
-async def test_while_it_takes_long_it_is_told_how_far_it_is() -> None:
+async def test_while_it_takes_long_its_progress_is_shown() -> None:
     tally, heard, going_on = CopyTally(3, 5_000_000), list[str](), asyncio.Event()
 
     def tell(message: str) -> None:

@@ -65,7 +65,7 @@ def test_each_mistake_has_its_type(method: str, path: str, type: ErrorType, file
 
 
 @pytest.mark.requirement("S001-032")
-def test_a_refusal_says_what_is_allowed(plain: Files) -> None:
+def test_a_refusal_states_what_is_allowed(plain: Files) -> None:
     error = error_of(plain, "read", "/etc/passwd")
     assert error.message == (
         "Path not allowed: '/etc/passwd': it is outside the workspace. "
@@ -79,7 +79,7 @@ def test_a_file_over_the_limit_is_not_read(plain: Files) -> None:
     assert error_of(plain, "read", "big", 10).type is ErrorType.FILE_TOO_LARGE
 
 
-def test_what_a_path_is_is_said_without_opening_it(files: Files) -> None:
+def test_the_type_of_a_path_is_reported_without_opening_it(files: Files) -> None:
     found = files.stat("top.txt")
     assert found is not None
     assert found == Stat("file", 4, (files.root / "top.txt").stat().st_mtime_ns, found.mode)
@@ -110,7 +110,7 @@ def test_no_new_content_runs_with_the_rights_of_the_old_one(plain: Files, bits: 
     assert stat.S_IMODE((plain.root / "tool").stat().st_mode) == bits & 0o777
 
 
-def test_a_file_keeps_its_mode_unless_told_otherwise(plain: Files) -> None:
+def test_a_file_keeps_its_mode_unless_requested_otherwise(plain: Files) -> None:
     plain.write("run.sh", b"1")
     (plain.root / "run.sh").chmod(0o755)
     plain.write("run.sh", b"2")

@@ -120,7 +120,7 @@ def test_a_configuration_that_is_a_link_brings_no_file_in(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "gone", "not allowed", "forged worktree", "forged submodule"])
-async def test_a_repository_that_does_not_name_the_folder_is_not_copied_and_it_is_said(
+async def test_a_repository_that_does_not_name_the_folder_is_not_copied_and_this_is_reported(
     tmp_path: Path, kind: str
 ) -> None:
     stranger, source = repository(tmp_path / "stranger"), tmp_path / "linked"
@@ -136,7 +136,7 @@ async def test_a_repository_that_does_not_name_the_folder_is_not_copied_and_it_i
         await workspace.remove()
 
 
-async def test_git_status_changes_nothing_and_a_commit_is_told_of(tmp_path: Path) -> None:
+async def test_git_status_changes_nothing_and_a_commit_is_reported(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (source / "a.txt").write_text("one\n")

@@ -74,7 +74,7 @@ async def test_a_copy_of_a_strangers_repository_starts_nothing_that_it_names(tmp
     workspace.close()
 
 
-async def test_without_git_all_is_copied_and_the_report_says_so(
+async def test_without_git_all_is_copied_and_the_report_states_it(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "source"

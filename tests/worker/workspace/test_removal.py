@@ -60,7 +60,7 @@ def test_many_may_copy_at_once_and_what_is_gone_is_gone(tmp_path: Path) -> None:
         pass
 
 
-async def test_a_source_that_was_removed_just_now_is_said(root: Path) -> None:
+async def test_a_source_that_was_removed_just_now_is_reported(root: Path) -> None:
     first = await Workspace.create(EmptyWorkspace(), "dlg_1", root)
     with open_folder(first.path) as source:
         real = Path(f"/proc/self/fd/{source}").readlink()

@@ -232,7 +232,7 @@ async def test_a_restored_run_knows_where_it_began(copied: Workspace, root: Path
 # --- what a step changed -----------------------------------------------------------------------
 
 
-async def test_a_step_is_told_by_its_paths_their_lines_and_a_diff(copied: Workspace) -> None:
+async def test_a_step_is_described_by_its_paths_their_lines_and_a_diff(copied: Workspace) -> None:
     await step(copied, 1)
     copied.files.write("src/main.py", b"one\n2\nthree\n")
     copied.files.write("new", b"a\nb\n")

@@ -34,7 +34,7 @@ SEARCH = spec(
 
 
 @pytest.mark.requirement("S003-033", "S003-034", "S003-036")
-def test_each_tool_is_told_with_its_parameters_and_an_example() -> None:
+def test_each_tool_is_described_with_its_parameters_and_an_example() -> None:
     assert """
 ### web_search
 Description: The web_search of tests.
@@ -79,7 +79,7 @@ def test_the_examples_are_calls_that_would_work() -> None:
         assert call.params == defaults | {name: f"your_{name}_here" for name in tool.schema.get("required", ())}
 
 
-def test_what_stands_inside_lists_and_objects_is_told_too() -> None:
+def test_what_stands_inside_lists_and_objects_is_described_too() -> None:
     items = {"type": "array", "items": {"$ref": "#/$defs/Item"}, "description": "All of them."}
     tool = spec("todo", "items", items=items, odd=True)
     tool.schema["$defs"] = {"Item": {"type": "object", "properties": {"text": {"type": "string"}}}}
@@ -104,11 +104,11 @@ def test_what_stands_inside_lists_and_objects_is_told_too() -> None:
         ({"type": "array", "default": [1]}, "n: array (optional)\n    Default: [1]"),
     ],
 )
-def test_limits_and_defaults_of_a_parameter_are_told(part: dict[str, Any], told: str) -> None:
+def test_limits_and_defaults_of_a_parameter_are_described(part: dict[str, Any], told: str) -> None:
     assert f"  - {told}\n" in generate_tool_instruction([spec("tool", n=part)])
 
 
-def test_what_is_said_about_a_schema_that_is_none() -> None:
+def test_the_errors_of_an_invalid_schema() -> None:
     for schema in ({}, {"properties": None}, {"type": "object", "properties": {}, "required": None}):
         tool = ToolSpec("tool", "Does it.", schema)
         assert parse_tool_calls(generate_tool_instruction([tool]), [tool])[1:] == [
@@ -127,7 +127,7 @@ def test_a_result_is_xml(result: str) -> None:
     ]
 
 
-def test_a_failure_and_warnings_are_told_before_the_result() -> None:
+def test_a_failure_and_warnings_are_shown_before_the_result() -> None:
     told = ElementTree.fromstring(format_tool_result("a", "Error: no", success=False, warnings=["a & b", "]]>"]))
     assert [(part.tag, part.text) for part in told] == [
         ("name", "a"),

@@ -42,7 +42,7 @@ async def converse(model: Model, history: Conversation, *results: ToolResult) ->
     return reply
 
 
-async def test_what_is_sent_is_plain_text_and_what_was_said_goes_back_as_it_came(fake: FakeModel) -> None:
+async def test_what_is_sent_is_plain_text_and_the_answer_goes_back_as_it_came(fake: FakeModel) -> None:
     """The endpoint checks the signature of each thought against all that came before it."""
     first = [thinking("hm"), text(f"I read.\n{CALL}\n"), text(f"{BARE} ")]
     fake.script("", [Turn(first), Turn([thinking("so"), text(CALL)]), Turn([text("Done.")])])
@@ -86,7 +86,7 @@ async def test_the_same_conversation_is_sent_as_the_same_bytes_also_by_the_next_
     assert saying("x").translate(prompt) == sent
 
 
-async def test_words_and_calls_are_told_apart() -> None:
+async def test_words_and_calls_are_distinguished() -> None:
     reply = await reply_of(saying(f" I read.\n\n{CALL}\n{BARE}\n"), "hello")
     assert (reply.text, reply.stop_reason) == ("I read.", "tool_use")
     assert [call.problem for call in reply.calls] == [None, None]

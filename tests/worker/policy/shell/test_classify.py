@@ -278,7 +278,7 @@ def test_names_of_forbidden_programs_count_where_they_can_be_programs(line: str,
     assert classify_line(line).decision is decision
 
 
-def test_a_denied_line_says_how_to_write_it() -> None:
+def test_the_error_of_a_denied_line_shows_how_to_write_it() -> None:
     found = classify_line("for i in 1; do sudo id; done")
     assert found.reason == (
         "sudo gets the rights of another user, and the line has the keyword for: where a line is not plain, each word "
