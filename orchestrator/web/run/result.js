@@ -94,7 +94,7 @@ export function resultView({ result, id, request }, explain) {
       notes.length > 0 && text("faint", notes.join(", ")),
       trouble.length > 0 && list("Errors", "problem errors", trouble.map(visibleBlock)),
       // What failed without words of the model has its error as the summary.
-      !trouble.includes(result.summary) && [result.summary && h("h4", {}, "The agent says"),
+      !trouble.includes(result.summary) && [result.summary && h("h4", {}, "The agent's summary"),
         div("summary", result.summary ? prose(result.summary) : text("faint", "It wrote no summary."))],
       delivered && text("delivered", "Delivered as ", code(delivered)),
       undelivered.length > 0 && text("problem faint", `${count(undelivered.length, "message")} came too late.`)),

@@ -179,6 +179,7 @@ async def test_a_success_shows_no_error_of_a_step_and_every_answer_names_its_tok
         page = await pages.open(f"{url}/#{id}")
         await expect(page.locator(".result")).to_contain_text("1 call denied, 1 step failed, then recovered")
         await expect(page.locator(".result .problem")).to_have_text("the tool x is missing")
+        await expect(page.get_by_role("heading", name="The agent's summary")).to_be_visible()
         await expect(page.locator(".tree-rows")).to_contain_text('approved by token "default"')
         await expect(page.locator(".tree-rows")).to_contain_text('denied by token "default": do not push')
 
@@ -187,3 +188,14 @@ async def test_a_success_shows_no_error_of_a_step_and_every_answer_names_its_tok
         await page.goto(f"{url}/#{broken}")
         await expect(page.locator(".result .problem")).to_have_text("no model:\n* none", use_inner_text=True)
         await expect(page.locator(".result")).not_to_contain_text("summary")
+
+        stopped = await delegated(service)
+        more = {"errors": ["glob: not executed"], "failed_call_count": 1}
+        service.finish(stopped, TerminationReason.WRAPPED_UP, summary="Half of it.", **more)
+        await page.goto(f"{url}/#{stopped}")
+        await expect(page.locator(".summary")).to_have_text("Half of it.")
+        await expect(page.locator(".result .problem")).to_have_count(0)
+        await expect(page.get_by_role("tab")).to_have_count(4)
+        await page.goto(f"{url}/#dlg_{'0' * 26}")
+        await expect(page.get_by_role("heading", name="Not available")).to_be_visible()
+        await expect(page.get_by_role("tab")).to_have_count(0)
