@@ -17,6 +17,7 @@ pytest_plugins = ["tests.processes.leaks", "tests.processes.redis_server", "test
 settings.register_profile(
     "ours",
     deadline=None,
+    max_examples=100 if os.environ.get("CI") else 50,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=bool(os.environ.get("CI")),
     # In a read-only checkout its examples cannot be kept, and its warning of that would be an error.
