@@ -147,9 +147,9 @@ class Case:
 
 
 def sampled(cases: Sequence[Case]) -> list[Any]:
-    """Returns parameters of which ``make test`` tries every third: all take two minutes of CPU."""
+    """Returns parameters of which ``make test`` tries every fifth: all take two minutes of CPU."""
     marks = pytest.mark.thorough
-    return [pytest.param(case, id=str(case), marks=[marks] * bool(at % 3)) for at, case in enumerate(cases)]
+    return [pytest.param(case, id=str(case), marks=[marks] * bool(at % 5)) for at, case in enumerate(cases)]
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes | None]) -> None:
