@@ -211,7 +211,7 @@ SHAPES = [
         FIX,
         [UNITTEST],
         PLAIN,
-        prepare="python3 -m compileall -q . && touch price.py",
+        prepare="touch -d '1 hour ago' price.py && python3 -m compileall -q . && touch price.py",
         verdict=VERIFIED,
     ),
 ]
