@@ -48,6 +48,7 @@ class Inbox:
         self._announced, self._read = claim.announced, claim.read
         self._stored = claim.messages
         """How many messages there are, as far as the run has noticed."""
+        self._noticed = 0
         self._known: list[Message] = []
         self._redis: Any = None
         self._fetching: asyncio.Task[None] | None = None
@@ -72,7 +73,7 @@ class Inbox:
 
     def note(self, stored: int) -> None:
         """Notices how many messages there are."""
-        self._stored = max(self._stored, stored)
+        self._stored, self._noticed = max(self._stored, stored), self._noticed + 1
         self._begin()
 
     @property
@@ -130,9 +131,10 @@ class Inbox:
             self._fetching = asyncio.create_task(self._fetch(), name=f"inbox {self._id}")
 
     async def _fetch(self) -> None:
-        asked = 0
-        while asked < self._stored > len(self._known):
-            asked = self._stored
+        noticed = -1
+        # A number that comes meanwhile may be one that a notification has counted too early: it is looked at again.
+        while noticed < self._noticed and self._stored > len(self._known):
+            noticed = self._noticed
             self._known += await retried(partial(messages_of, self._redis, self._id, len(self._known)))
         self._stored = len(self._known)
         self._fetching = None  # not later: a notification in between would be missed
