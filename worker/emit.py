@@ -207,6 +207,7 @@ class Emitter:
         self.flush()
         if self._last is not None:
             await asyncio.shield(self._last)
+            await asyncio.sleep(0)  # where it was done before, the call of _written may still be to come
         if self._fenced:
             raise Fenced
 
