@@ -49,7 +49,7 @@ async def check_continued(store: RunStore, request: DelegationRequest, settings:
     """Raises NotFound, Conflict or Invalid where what the request continues, or repeats in part, cannot be."""
     if request.from_turn and request.retry_of is None:
         detail = "is a turn of the delegation in retryOf, which is missing"
-        raise Invalid(f"/fromTurn: {detail}", [{"pointer": "/fromTurn", "detail": detail}])
+        raise Invalid.of([{"pointer": "/fromTurn", "detail": detail}])
     if request.builds_on is None:
         return
     earlier = await store.get(request.builds_on)
@@ -58,7 +58,7 @@ async def check_continued(store: RunStore, request: DelegationRequest, settings:
         if getattr(request, name) != getattr(earlier.request, name):
             pointer = f"/{DelegationRequest.model_fields[name].alias}"
             detail = f"differs from that of {earlier.id}, whose conversation only the same one can continue"
-            raise Invalid(f"{pointer}: {detail}", [{"pointer": pointer, "detail": detail}])
+            raise Invalid.of([{"pointer": pointer, "detail": detail}])
     if not (await store.conversation(earlier.id))[0]:
         raise Conflict(nothing_to_continue(earlier.id))
     if request.from_turn:

@@ -80,7 +80,7 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
         check_upload(request.workspace.upload, settings)
     check_git(request, settings)
     if request.webhook and (reason := settings.webhook.refusal(request.webhook)):
-        raise Invalid(f"/webhook: {reason}", [{"pointer": "/webhook", "detail": reason}])
+        raise Invalid.of([{"pointer": "/webhook", "detail": reason}])
 
 
 def _check_directory(path: Path, settings: Settings) -> None:

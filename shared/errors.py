@@ -98,7 +98,7 @@ class Invalid(Refused):
 
     @classmethod
     def of(cls, mistakes: list[dict[str, str]]) -> Self:
-        """Returns the error of several fields, whose detail names each."""
+        """Returns the error of fields, whose detail names each by its pointer."""
         return cls("; ".join(f"{each['pointer']}: {each['detail']}" for each in mistakes), mistakes)
 
 

@@ -48,7 +48,7 @@ def check_output_schema(schema: Mapping[str, Any]) -> None:
         _compile(text)
     except InvalidSchema as error:
         detail, pointer = f"the schema cannot be used: {error}", f"/outputSchema{error.pointer}"
-        raise Invalid(f"{pointer}: {detail}", [{"pointer": pointer, "detail": detail}]) from None
+        raise Invalid.of([{"pointer": pointer, "detail": detail}]) from None
 
 
 @lru_cache(maxsize=16)

@@ -121,7 +121,7 @@ async def files_before(redis: Any, earlier: Delegation, turn: int) -> FilesOf:
     id, last = earlier.id, earlier.result.turn_count if earlier.result else 0
     if turn > max(last, 1):
         detail = f"{id} had {last} turns; `deputize continue {id} TEXT` goes on after the last one"
-        raise Invalid(f"/fromTurn: {detail}", [{"pointer": "/fromTurn", "detail": detail}])
+        raise Invalid.of([{"pointer": "/fromTurn", "detail": detail}])
     turns = FileTurns.from_json(await redis.hget(record_key(id), FILE_TURNS))
     if turns is None:
         raise Conflict(
