@@ -155,6 +155,7 @@ export class RunView {
     const finished = event.type === "run_finished";
     if (finished) clearInterval(this.#clock);
     if (finished) this.#refresh();
+    if (event.step?.type === "delegate") this.#children.attach(this.#live, null); // one known before its call
     if (finished || event.type === "run_queued" || event.step?.type === "delegate") this.#children.find();
     this.#drawSoon();
     return finished;

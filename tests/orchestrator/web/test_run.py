@@ -10,6 +10,7 @@ from playwright.async_api import Locator, Page, expect
 
 from deputize.shared.delegation import StepStatus
 from deputize.shared.events import StepCompleted, StepStarted
+from deputize.shared.request import DelegationRequest
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served
 from tests.orchestrator.web.browsing import Pages, button, delegated
@@ -30,6 +31,7 @@ async def test_a_run_is_watched_understood_replayed_and_kept(pages: Pages, tmp_p
         details = page.get_by_role("complementary", name="Details")
         await expect(page.locator("#run h2")).to_be_focused()
         await expect(page.locator(".tree-row.wait")).to_contain_text(["Queued", "Waits for the model's endpoint"])
+        await expect(row(page, re.compile("running Ask a helper"))).to_be_visible()  # from here on no row moves
         await expect(page.locator(".bar.open")).to_have_count(3)  # the turn, its call and the child
         await row(page, re.compile("^succeeded edit pricing.py")).click()
         await expect(details.get_by_label("Output")).to_have_text(f"Changed 1 place. {HOSTILE}")
@@ -104,6 +106,22 @@ async def test_a_run_is_watched_understood_replayed_and_kept(pages: Pages, tmp_p
     assert await kept.locator("script, img, iframe, form, link, button, textarea").count() == 0
     assert "default-src 'none'" in file.read_text("utf-8")
     assert await kept.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+async def test_a_child_moves_below_its_call_as_soon_as_that_is_known(pages: Pages) -> None:
+    service = FakeService()
+    id = await delegated(service, "ask a helper")
+    turn(service, id, 1, "I ask.", "helper")
+    request = DelegationRequest(task="help me", parent_id=id, idempotency_key=f"{id}:1:helper")
+    await service.create(request)
+    async with served(service) as url:
+        page = await pages.open(f"{url}/#{id}")
+        child = row(page, re.compile("help me"))
+        await expect(child).to_have_attribute("aria-level", "1")
+        await page.route("**/v1/delegations?parent=*", lambda route: route.abort())
+        call = step("helper", 1, type="delegate", tool_name="call_subagent", title="Ask a helper")
+        service.happen(id, StepStarted(step=call))
+        await expect(child).to_have_attribute("aria-level", "3")
 
 
 async def test_of_five_thousand_steps_those_that_are_seen_are_elements(pages: Pages) -> None:
