@@ -152,11 +152,11 @@ export class RunView {
   #hear(event) {
     this.#live.add(event);
     if (event.seq) this.#events.push(event);
-    const finished = event.type === "run_finished";
+    const [finished, delegates] = [event.type === "run_finished", event.step?.type === "delegate"];
     if (finished) clearInterval(this.#clock);
     if (finished) this.#refresh();
-    if (event.step?.type === "delegate") this.#children.attach(this.#live, null); // one known before its call
-    if (finished || event.type === "run_queued" || event.step?.type === "delegate") this.#children.find();
+    if (delegates) this.#children.attach(this.#live, null); // one that was known before its call
+    if (finished || delegates || event.type === "run_queued") this.#children.find();
     this.#drawSoon();
     return finished;
   }
