@@ -87,8 +87,7 @@ export class RunView {
   resume() {
     if (this.#closed || this.#live.result || this.#stream) return;
     this.#refresh();
-    const after = this.#events.at(-1)?.seq ?? 0;
-    this.#stream = new EventStream(`v1/delegations/${this.#id}/events?after=${after}`, {
+    this.#stream = new EventStream(`v1/delegations/${this.#id}/events?after=${this.#events.at(-1)?.seq ?? 0}`, {
       onEvent: (event) => this.#hear(event),
       onRefused: (error) => setText(this.#parts.problem, visible(error.message)),
     });
