@@ -10,8 +10,6 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-import pytest
-
 from deputize.shared.delegation import ToolAgentResult
 from tests.network.git_server import git
 from tests.runs.bench import Bench, call, say, script
@@ -144,12 +142,6 @@ class Case:
         _write(folder, self.later)
         git(folder, "commit", "-qam", "later")
         return {"kind": "git", "url": str(folder), "ref": before}
-
-
-def sampled(cases: Sequence[Case]) -> list[Any]:
-    """Returns parameters of which ``make test`` tries every fifth: all take two minutes of CPU."""
-    marks = pytest.mark.thorough
-    return [pytest.param(case, id=str(case), marks=[marks] * bool(at % 5)) for at, case in enumerate(cases)]
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes | None]) -> None:

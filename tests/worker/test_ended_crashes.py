@@ -13,6 +13,7 @@ from deputize.shared.request import DelegationRequest
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.runs.cut import carry_out_cut
 from tests.runs.totals import check_totals
+from tests.sampling import sampled
 
 LOOK = call("bash", command="echo x > a.txt")
 NO_MORE = "Nothing more to say."
@@ -31,7 +32,7 @@ async def bench(redis_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
         yield bench
 
 
-@pytest.mark.parametrize(("turns", "asked", "expected"), RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize(("turns", "asked", "expected"), sampled(RUNS, 3))
 async def test_a_run_killed_between_any_two_writes_ends_as_its_model_did(
     bench: Bench, tmp_path: Path, turns: list[Any], asked: dict[str, Any], expected: tuple[str, str, int]
 ) -> None:

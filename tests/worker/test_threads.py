@@ -37,6 +37,7 @@ from deputize.worker.threads import (
     share_threads,
     take_memory,
 )
+from tests.sampling import sampled
 from tests.waiting import until
 
 
@@ -195,7 +196,7 @@ def others_computing() -> Generator[None]:
 
 
 @pytest.mark.requirement("P-03")
-@pytest.mark.parametrize("find", [ComputeLimit.search, ComputeLimit.matches])
+@pytest.mark.parametrize("find", sampled({"search": ComputeLimit.search, "matches": ComputeLimit.matches}, 2))
 def test_a_pattern_has_its_time_whatever_other_threads_compute_meanwhile(find: Callable[..., Any]) -> None:
     """A fifth of the limit leaves room for tries that the others' computing has cut short."""
     text, seconds = "x" * 100, 0.3

@@ -14,6 +14,7 @@ from deputize.shared.events import Envelope, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest, Limits
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.runs.cut import carry_out_cut
+from tests.sampling import sampled
 from tests.worker.run_history import answered_once, history_of
 from tests.worker.typed_output import HAND_IN, INVOICE, LOOK, VALID, facts
 
@@ -49,7 +50,7 @@ def is_valid(step: Step) -> bool:
     return step.tool_name == "submit_result" and not step.error
 
 
-@pytest.mark.parametrize(("turns", "limits", "reason"), RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize(("turns", "limits", "reason"), sampled(RUNS, 3))
 async def test_a_run_killed_between_any_two_writes_hands_in_once(
     judging: Bench, tmp_path: Path, turns: list[Any], limits: dict[str, int], reason: str
 ) -> None:

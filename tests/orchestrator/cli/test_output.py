@@ -40,6 +40,7 @@ from tests.orchestrator.command_line import Done, started
 from tests.orchestrator.fake_permissions import question
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.terminal import on_terminal
+from tests.sampling import sampled
 
 ID, ENDED, NAME = "<id>", "<ended>", "report\x1b[31m.md"
 READING = {
@@ -176,12 +177,15 @@ def test_every_switch_that_changes_what_is_printed_is_tried() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "finished"),
-    [
-        pytest.param(each, finished, id=f"{'finished' if finished else 'unfinished'}-{each}")
-        for name, tried in READING.items()
-        for each in tried
-        for finished in ([True] if name == "doctor" else [True, False])  # it shows no run
-    ],
+    sampled(
+        {
+            f"{'finished' if finished else 'unfinished'}-{each}": (each, finished)
+            for name, tried in READING.items()
+            for each in tried
+            for finished in ([True] if name == "doctor" else [True, False])  # it shows no run
+        },
+        3,
+    ),
 )
 async def test_a_command_that_asks_prints_nothing_that_acts(
     url: str, service: FakeService, id: str, arguments: list[str], finished: bool, tmp_path: Path
@@ -202,7 +206,7 @@ async def carried_out(url: str, service: FakeService, arguments: list[str], **mo
         return await command.done()
 
 
-@pytest.mark.parametrize("arguments", [each for tried in FOLLOWING.values() for each in tried], ids=repr)
+@pytest.mark.parametrize("arguments", sampled({repr(each): each for tried in FOLLOWING.values() for each in tried}, 3))
 async def test_a_command_that_follows_prints_nothing_that_acts(
     url: str, service: FakeService, id: str, arguments: list[str], tmp_path: Path
 ) -> None:
