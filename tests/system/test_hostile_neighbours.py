@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from itertools import cycle, islice
 from pathlib import Path
@@ -42,7 +41,7 @@ async def test_hostile_runs_hardly_slow_an_honest_one_down(redis_url: str, tmp_p
         worker = await fleet.start()
         alone = await honest(fleet, tmp_path)
         kinds = [*hostile(tmp_path)]
-        requests = [*islice(cycle(kinds), 30)] if is_thorough else random.sample(kinds, 6)
+        requests = [*islice(cycle(kinds), 30)] if is_thorough else kinds[1::2]
         ids = await asyncio.gather(*(fleet.hand_over(**request) for request in requests))
         beside = [await honest(fleet, tmp_path) for _ in range(2)]
         # Of a machine without a free processor each of the commands that compute has as much as ours.
