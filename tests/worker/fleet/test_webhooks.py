@@ -366,7 +366,8 @@ async def test_a_worker_sends_so_many_at_once_and_no_more(hooks: Hooks) -> None:
             return len(receiver.received) == AT_ONCE + 5
 
         await until(all_sent)
-        await until(hooks.delivered)
+        await asyncio.gather(*sender.sending)
+        assert await hooks.delivered()
 
 
 @pytest.mark.parametrize("event", ['{"type":"later"}', None], ids=["of another version", "gone"])
