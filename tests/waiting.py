@@ -10,33 +10,38 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 TICK = 0.01
+LONGEST_TICK = 0.05
+"""Seconds between two looks: a long wait looks less often, as each look may be a request to a real service."""
 
 
 async def until(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 60) -> Any:
     """Awaits the first true value of ``condition`` and returns it; fails the test after ``timeout`` seconds."""
-    deadline = time.monotonic() + timeout
+    begun = time.monotonic()
     while True:
         value = condition()
         if inspect.isawaitable(value):
             value = await value
         if value:
             return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout} s: {_said(condition)}")
-        await asyncio.sleep(TICK)
+        await asyncio.sleep(_pause(begun, timeout, condition))
 
 
 def until_sync(condition: Callable[[], Any], timeout: float = 60) -> Any:
     """``until`` for fixtures and tests without an event loop."""
-    deadline = time.monotonic() + timeout
+    begun = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout} s: {_said(condition)}")
-        threading.Event().wait(TICK)
+        threading.Event().wait(_pause(begun, timeout, condition))
     return value
 
 
-def _said(condition: Callable[[], Any]) -> str:
+def _pause(begun: float, timeout: float, condition: Callable[[], Any]) -> float:
+    waited = time.monotonic() - begun
+    if waited > timeout:
+        raise AssertionError(f"not within {timeout} s: {_source(condition)}")
+    return min(LONGEST_TICK, max(TICK, waited / 10))
+
+
+def _source(condition: Callable[[], Any]) -> str:
     try:
         return inspect.getsource(condition).strip()
     except (OSError, TypeError):
