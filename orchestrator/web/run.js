@@ -174,10 +174,10 @@ export class RunView {
   }
 
   #replayed() {
-    const { position } = this.#replay;
-    this.#tree = position === null ? this.#live : treeOf(this.#events.slice(0, position));
+    this.#tree = this.#replay.position === null ? this.#live : treeOf(this.#events.slice(0, this.#replay.position));
     this.#children.attach(this.#tree, this.#until);
     this.#draw();
+    if (this.#tab === "usage") this.#showTab(); // what children cost
   }
 
   #draw() {

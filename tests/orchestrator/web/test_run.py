@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from deputize.shared.delegation import StepStatus
 from deputize.shared.events import StepCompleted, StepStarted
@@ -122,6 +123,24 @@ async def test_a_child_moves_below_its_call_as_soon_as_that_is_known(pages: Page
         call = step("helper", 1, type="delegate", tool_name="call_subagent", title="Ask a helper")
         service.happen(id, StepStarted(step=call))
         await expect(child).to_have_attribute("aria-level", "3")
+
+
+async def test_the_usage_has_the_children_however_late_their_list_comes(pages: Pages) -> None:
+    service, listed = FakeService(), asyncio.Event()
+    id, child = await at_work(service)
+    ended(service, id, child)
+
+    async def hold(route: Route) -> None:
+        await listed.wait()
+        await route.continue_()
+
+    async with served(service) as url:
+        page = await pages.open(url)
+        await page.route("**/v1/delegations?parent=*", hold)
+        await page.goto(f"{url}/#{id}?tab=usage")
+        await expect(page.get_by_role("table")).to_contain_text("Total")
+        listed.set()
+        await expect(page.get_by_role("rowheader", name="Child: help")).to_be_visible()
 
 
 async def test_of_five_thousand_steps_those_that_are_seen_are_elements(pages: Pages) -> None:
