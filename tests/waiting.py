@@ -11,26 +11,26 @@ from typing import Any
 
 TICK = 0.01
 LONGEST_TICK = 0.05
-"""Seconds between two looks: a long wait looks less often, as each look may be a request to a real service."""
+"""Seconds between two looks. A long wait for what a service answers looks less often, as each look is a request."""
 
 
 async def until(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 60) -> Any:
     """Awaits the first true value of ``condition`` and returns it; fails the test after ``timeout`` seconds."""
     begun = time.monotonic()
     while True:
-        value = condition()
+        value, longest = condition(), TICK
         if inspect.isawaitable(value):
-            value = await value
+            value, longest = await value, LONGEST_TICK
         if value:
             return value
-        await asyncio.sleep(_pause(begun, timeout, condition))
+        await asyncio.sleep(min(longest, _pause(begun, timeout, condition)))
 
 
 def until_sync(condition: Callable[[], Any], timeout: float = 60) -> Any:
     """``until`` for fixtures and tests without an event loop."""
     begun = time.monotonic()
     while not (value := condition()):
-        threading.Event().wait(_pause(begun, timeout, condition))
+        threading.Event().wait(min(TICK, _pause(begun, timeout, condition)))
     return value
 
 
@@ -38,7 +38,7 @@ def _pause(begun: float, timeout: float, condition: Callable[[], Any]) -> float:
     waited = time.monotonic() - begun
     if waited > timeout:
         raise AssertionError(f"not within {timeout} s: {_source(condition)}")
-    return min(LONGEST_TICK, max(TICK, waited / 10))
+    return max(TICK, waited / 10)
 
 
 def _source(condition: Callable[[], Any]) -> str:

@@ -316,10 +316,12 @@ async def test_a_lost_answer_of_the_worker_makes_no_second_branch(
     bench: Bench, server: GitServer, source: Path, tmp_path: Path
 ) -> None:
     """The attempt is ended while its push waits for its answer, and the next one finds what it had pushed."""
+    server.hold, server.hold_push = threading.Event(), "after"
     model = script(tmp_path, [APPEND], [say("done")])
     fields = {"model": model, "workspace": {"kind": "git", "url": server.add(source)}, "deliver": {"branch": "one"}}
     id = await bench.accept(DelegationRequest.model_validate({"task": "do it", **fields}))
-    await bench.interrupt(id, lambda: server.pushes)
+    await bench.interrupt(id, server.held.is_set)
+    server.hold.set()
     await carry_out(bench.services, id)
     result = await bench.result(id)
     assert result.git is not None
