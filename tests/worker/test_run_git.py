@@ -331,9 +331,6 @@ async def test_a_lost_answer_of_the_worker_makes_no_second_branch(
     assert (types.count("delivered"), types.count("run_finished")) == (1, 1)
 
 
-# Afterwards
-
-
 async def test_a_run_is_delivered_afterwards(bench: Bench, server: GitServer, source: Path, tmp_path: Path) -> None:
     result = await run(bench, tmp_path, server.add(source), APPEND)
     elsewhere = bench.settings.model_copy(update={"workspace_root": tmp_path / "elsewhere"})
