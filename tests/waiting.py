@@ -11,37 +11,34 @@ from typing import Any
 
 TICK = 0.01
 LONGEST_TICK = 0.05
-"""Seconds between two looks. A long wait for what a service answers looks less often, as each look is a request."""
+"""Seconds between two looks. Where a look is awaited, which may be a request, they come to be rarer."""
 
 
 async def until(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 60) -> Any:
     """Awaits the first true value of ``condition`` and returns it; fails the test after ``timeout`` seconds."""
-    begun = time.monotonic()
+    deadline, pause = time.monotonic() + timeout, TICK
     while True:
-        value, longest = condition(), TICK
+        value = condition()
         if inspect.isawaitable(value):
-            value, longest = await value, LONGEST_TICK
+            value, pause = await value, min(LONGEST_TICK, pause * 1.1)
         if value:
             return value
-        await asyncio.sleep(min(longest, _pause(begun, timeout, condition)))
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout} s: {_said(condition)}")
+        await asyncio.sleep(pause)
 
 
 def until_sync(condition: Callable[[], Any], timeout: float = 60) -> Any:
     """``until`` for fixtures and tests without an event loop."""
-    begun = time.monotonic()
+    deadline = time.monotonic() + timeout
     while not (value := condition()):
-        threading.Event().wait(min(TICK, _pause(begun, timeout, condition)))
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout} s: {_said(condition)}")
+        threading.Event().wait(TICK)
     return value
 
 
-def _pause(begun: float, timeout: float, condition: Callable[[], Any]) -> float:
-    waited = time.monotonic() - begun
-    if waited > timeout:
-        raise AssertionError(f"not within {timeout} s: {_source(condition)}")
-    return max(TICK, waited / 10)
-
-
-def _source(condition: Callable[[], Any]) -> str:
+def _said(condition: Callable[[], Any]) -> str:
     try:
         return inspect.getsource(condition).strip()
     except (OSError, TypeError):
