@@ -11,6 +11,8 @@ import pytest
 def sampled(cases: Mapping[str, Any], every: int) -> list[Any]:
     """Returns a parameter per case, known by its name: one in ``every`` is tried always, the others are thorough."""
     return [
-        pytest.param(*(case if isinstance(case, tuple) else (case,)), id=name, marks=[pytest.mark.thorough] * bool(at))
-        for at, (name, case) in ((number % every, each) for number, each in enumerate(cases.items()))
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)), id=name, marks=[pytest.mark.thorough] * bool(at % every)
+        )
+        for at, (name, case) in enumerate(cases.items())
     ]

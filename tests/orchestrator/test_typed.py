@@ -100,12 +100,12 @@ WRONG_CALLS = (
     *("orchestrator.map(['x'], limit={})", "orchestrator.as_tool(limit={})"),
 )
 CHECKERS = {
-    "mypy": ("-m", "mypy", "--strict", "--cache-dir", "cache", "script.py"),
     "pyright": ("-m", "basedpyright", "--project", ".", "--pythonpath", sys.executable),
+    "mypy": ("-m", "mypy", "--strict", "--cache-dir", "cache", "script.py"),
 }
 
 
-@pytest.mark.parametrize("checker", sampled({each: each for each in ("pyright", "mypy")}, 2))
+@pytest.mark.parametrize("checker", sampled({each: each for each in CHECKERS}, 2))
 def test_a_script_is_typed_and_each_typo_is_found(checker: str, tmp_path: Path) -> None:
     """One script with both, as a checker takes seconds to start: just the lines with a typo are wrong."""
     calls = (*(f"orchestrator.start('x', {typo})" for typo in TYPOS), *WRONG_CALLS)
