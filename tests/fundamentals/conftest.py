@@ -37,6 +37,7 @@ async def settings() -> AsyncIterator[Settings]:
         async with stack_in_use(settings) as stack:
             stacks.add(stack.pid)
             yield settings
+        stacks.remove(stack.pid)
         await until(lambda: descendants() - kept <= before)
 
 
