@@ -88,9 +88,9 @@ async def test_status_counts_what_waits_and_runs(url: str, service: FakeService,
 async def test_status_reports_why_work_would_only_wait(url: str, service: FakeService) -> None:
     service.fleet = [worker_card(draining=True)]
     done = await deputize("status", DEPUTIZE_URL=url)
-    assert (done.code, "✗ every worker is draining" in done.out) == (3, True)
+    assert (done.code, "✗ every worker is draining" in done.out) == (3, True), done
     done = await deputize("status", DEPUTIZE_URL="http://127.0.0.1:1")
-    assert (done.code, "✗ no service answers" in done.out, "Traceback" in done.err) == (3, True, False)
+    assert (done.code, "✗ no service answers" in done.out, "Traceback" in done.err) == (3, True, False), done
 
 
 async def test_version_names_those_of_the_service_and_its_workers(url: str, service: FakeService) -> None:
