@@ -14,6 +14,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from ..shared.errors import ErrorType, ToolError
+from ..shared.runs.record import PROGRESS
 from .emit import Emitter
 from .models.base import Call
 from .run_context import in_doubt
@@ -100,7 +101,7 @@ class Ledger:
         calls: a run that crashes its worker in every turn would otherwise never be given up.
         """
         if not self._kept:
-            self._emit.set({"lost": "0"})
+            self._emit.set(PROGRESS)
         self._stalled = False
         self._kept.clear()
         self._emit.set_call_state("", "")

@@ -48,6 +48,7 @@ from ..shared.runs.permissions import (
     subject_field,
     write_answer,
 )
+from ..shared.runs.record import PROGRESS
 from ..shared.text import clip, plain_number
 from .models.base import Call
 from .policy import PolicyCall, PolicyContext, Verdict, denial, judge
@@ -121,7 +122,7 @@ class PermissionRequests:
         if found := await self._look(kept):
             return found
         self.run.emit.emit(Waiting(why="permission", detail=f"{kept.request.step.title} ({kept.id})"))
-        self.run.emit.set({"lost": "0"})  # to come as far as a question is progress: the calls before it are done
+        self.run.emit.set(PROGRESS)  # to come as far as a question is progress: the calls before it are done
         begun = time.monotonic()
         with self.run.idle("permission"), waiting():
             found = await self._wait(kept)

@@ -38,6 +38,8 @@ CLOSED = "closed"
 TRACE = "trace"
 ATTEMPT_SPAN = "attempt_span"
 """Fields of the record."""
+PROGRESS = {"lost": "0", "tried": "1"}
+"""What a run sets when it has come further: attempts that were lost before do not count any more."""
 Get = Callable[[str], Awaitable[Delegation]]
 
 

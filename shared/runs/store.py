@@ -7,6 +7,7 @@ can write nothing. All scripts are idempotent. Keys of one delegation share a ha
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from ..connection import Pipe, Script
@@ -50,6 +50,11 @@ from .unstarted import ending, state_of
 IDEMPOTENCY_SECONDS = 24 * 3600
 UNREAD_MS = 5000
 """Milliseconds until the next ticket of a delegation that this version cannot read."""
+UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, zlib.error)
+"""What a record of another version raises where it is read: a field that is not known, another form of a known one.
+
+What this version does not know may be a limit or a check, so it is not passed over.
+"""
 LOOKED_THROUGH = 51
 """Complete records that are read at a time: a page of the usual size, and whether another one follows."""
 FILED_AT_A_TIME = 500
@@ -163,7 +168,9 @@ class RunStore:
     async def claim(
         self, id: str, token: str, worker: str, lease_seconds: float, owner: str = "", pipe: Pipe | None = None
     ) -> Claim | None:
-        """Claims a queued delegation. Returns None if it is claimed already, finished or gone, or of a newer version.
+        """Claims a queued delegation. Returns None if it is claimed already, finished or gone, or cannot be read here.
+
+        What cannot be read is of a newer version, and is handed back for one of its workers.
 
         ``owner`` names the worker's process, so that its leases can end with it. Claims through one ``pipe`` share
         round trips and a connection.
@@ -184,13 +191,14 @@ class RunStore:
         if verdict != "claimed":
             return None
         fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        kept = await kept_run(self.redis, id) if int(fields["attempt"]) > 1 else ([], {}, None, None)
         try:
+            kept = await kept_run(self.redis, id) if int(fields["attempt"]) > 1 else ([], {}, None, None)
             return Claim.of(id, fields, kept)
-        except ValidationError as error:  # what this version does not know may be a limit or a check
-            log.warning("%s is left to a worker of a newer version", id, extra={"cause": str(error)[:300]})
+        except UNREADABLE as error:
+            log.warning("%s is left to a worker of a newer version", id, extra={"cause": repr(error)[:300]})
             left = {"id": id, "fence": fields["fence"], "claim_ms": UNREAD_MS, "unread": True}
-            await RELEASE.run(self.redis, keys, left)
+            if await RELEASE.run(self.redis, keys, left) == "cancelled":
+                await self.cancel(id)
             return None
 
     async def get(self, id: str) -> Delegation:

@@ -16,7 +16,7 @@ import pytest
 from deputize.orchestrator.delegations import Delegations, open_service
 from deputize.shared.events import Envelope
 from deputize.shared.request import After, DelegationRequest
-from deputize.shared.runs.keys import EVENTS, LEASES, channel, events_key, record_key
+from deputize.shared.runs.keys import EVENTS, LEASES, channel, events_key, history_key, record_key
 from deputize.shared.runs.upstreams import settle
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, say, script
@@ -52,22 +52,100 @@ async def asks_for(bench: Bench, id: str, **fields: Any) -> dict[str, Any]:
 async def test_a_worker_leaves_what_it_cannot_read_to_a_newer_one(
     bench: Bench, id: str, fields: dict[str, Any]
 ) -> None:
+    """Also its start: nothing has begun."""
     asked = await asks_for(bench, id, **fields)
     redis, key = bench.store.redis, record_key(id)
     for _ in range(4):  # a run ends that has lost three workers
         assert await carry_out(bench.services, id) is None
-        assert await redis.hmget(key, ["status", "attempt", "fence", "lost", "ended"]) == [
-            "queued",
-            "0",
-            "",
-            None,
-            None,
-        ]
+        kept = await redis.hmget(key, ["status", "attempt", "fence", "lost", "ended", "started"])
+        assert kept == ["queued", "0", "", "0", None, None]
         assert await redis.zscore(LEASES, id) is not None
     await redis.hset(key, "request", json.dumps(asked))  # a newer worker can read it
     await carry_out(bench.services, id)
     result = await bench.result(id)
     assert (result.summary, result.attempts) == ("done", 1)
+
+
+UNKNOWN_FORMS = {
+    "limits": '{"maxTurns": 7, "maxNovelties": 1}',
+    "checkpoint": "novel",
+    "trust": "[]",
+    "elapsed_ms": "1.5s",
+    "file_turns": "[1, [], 2, 3]",
+    "read": "novel",
+    "webhook": "{}",
+}
+"""Other forms of what a worker reads when it claims a run."""
+
+
+@pytest.mark.parametrize("field", UNKNOWN_FORMS)
+async def test_another_form_of_any_part_of_a_record_is_left_to_a_newer_worker(
+    bench: Bench, id: str, field: str
+) -> None:
+    redis, key = bench.store.redis, record_key(id)
+    before = await redis.hget(key, field)
+    await redis.hset(key, field, UNKNOWN_FORMS[field])
+    for _ in range(4):
+        assert await carry_out(bench.services, id) is None
+        assert await redis.hmget(key, ["status", "attempt"]) == ["queued", "0"]
+    await (redis.hdel(key, field) if before is None else redis.hset(key, field, before))
+    await carry_out(bench.services, id)
+    assert (await bench.result(id)).summary == "done"
+
+
+@pytest.mark.parametrize("entry", ["a long text: \x0199:0:9\x01", "a long text: \x011:0:9:novel\x01"], ids=repr)
+async def test_a_conversation_that_refers_to_what_is_unknown_is_left_to_a_newer_worker(
+    bench: Bench, id: str, entry: str
+) -> None:
+    redis = bench.store.redis
+    await bench.services.claim(id)
+    await bench.lose(id)
+    await redis.rpush(history_key(id), entry)
+    claim = await bench.services.claim(id)
+    assert claim is None or claim.history == [entry.encode()]
+    if claim is None:
+        assert await redis.hmget(record_key(id), ["status", "attempt"]) == ["queued", "1"]
+
+
+async def lost_by_an_older_worker(bench: Bench, id: str) -> None:
+    """It claims what it cannot read, and does not come as far as its lease."""
+    redis, key = bench.store.redis, record_key(id)
+    attempt = await redis.hincrby(key, "attempt", 1)
+    await redis.hset(key, mapping={"status": "running", "fence": f"{attempt}:older", "owner": "older"})
+    await bench.lose(id)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "ending"),
+    [
+        ("oooooo", "completed"),
+        ("nnoooo", "completed"),
+        ("onon", "completed"),
+        ("ohnohnhh", "completed"),
+        ("onnon", "worker_lost"),
+        ("nnn", "worker_lost"),
+    ],
+)
+async def test_only_workers_that_could_read_a_run_count_as_lost_by_it(
+    bench: Bench, id: str, attempts: str, ending: str
+) -> None:
+    """Of these attempts, o is one of an older worker, n is lost by one of this version, h is handed over by one."""
+    for attempt in attempts:
+        if attempt == "o":
+            await lost_by_an_older_worker(bench, id)
+            continue
+        claim = await bench.services.claim(id)
+        assert claim is not None
+        await (bench.lose(id) if attempt == "n" else bench.services.release(claim))
+    await carry_out(bench.services, id)
+    assert (await bench.result(id)).termination_reason == ending
+
+
+async def test_one_that_was_cancelled_while_a_worker_failed_to_read_it_ends(bench: Bench, id: str) -> None:
+    await asks_for(bench, id, novelty=True)
+    await bench.store.redis.hset(record_key(id), "cancel", "1")  # as by a request that found it running
+    assert await carry_out(bench.services, id) is None
+    assert (await bench.result(id)).termination_reason == "cancelled"
 
 
 async def test_it_is_asked_for_again_until_there_is_one(bench: Bench, id: str) -> None:

@@ -3,7 +3,8 @@
 -- Arguments: id, uuid, worker, owner (the worker's process), lease_ms, now (ISO)
 -- Returns a verdict ('claimed', 'held', 'finished' or 'gone') and, of a claimed run, names and values: fence, attempt and
 -- those of the record's fields below that are set. lost counts the workers that were lost in a row, ended is how the
--- attempt before ended (lost, handed_over, retried).
+-- attempt before ended (lost, handed_over, retried). Older versions lose what they cannot read, and do not count in
+-- tried how many attempts in a row have begun: a loss that is not among these is not the run's fault.
 local arguments = cjson.decode(ARGV[1])
 local record, leases = KEYS[1], KEYS[2]
 local clock = redis.call('TIME')
@@ -31,10 +32,12 @@ if status == 'running' or status == 'waiting' then return {'held'} end
 if status ~= 'queued' then return {'finished'} end
 local paused, cancelled, after = unpack(redis.call('HMGET', record, 'paused', 'cancel', 'after'))
 if (paused and not cancelled) or after then return {'held'} end  -- its tickets may still be in the queue
+local lost, tried = unpack(redis.call('HMGET', record, 'lost', 'tried'))
+lost, tried = tonumber(lost or 0), tonumber(tried or 0)
 attempt = attempt + 1
 local fence = attempt .. ':' .. arguments.uuid
 redis.call('HSET', record, 'status', 'running', 'attempt', attempt, 'fence', fence, 'worker', arguments.worker,
-  'owner', arguments.owner)
+  'owner', arguments.owner, 'lost', math.min(lost, tried), 'tried', tried + 1)
 redis.call('HSETNX', record, 'started', arguments.now)
 redis.call('ZADD', leases, now + arguments.lease_ms, arguments.id)
 return claimed(fence, attempt)

@@ -235,7 +235,7 @@ async def test_a_handed_over_delegation_is_unclaimed_and_due_at_the_stated_time(
         ours = {"id": claim.id, "fence": claim.fence, "claim_ms": 5_000_000}
         assert await pipe.script(RELEASE, keys, ours) == "released"
     fields = await store.redis.hmget(record_key(claim.id), ["status", "fence", "worker", "ended", "lost"])
-    assert fields == ["queued", "", "", "handed_over", None]
+    assert fields == ["queued", "", "", "handed_over", "0"]
     assert await due_in(store, claim.id) == pytest.approx(5000, abs=60)
 
 
