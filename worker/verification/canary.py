@@ -1,8 +1,9 @@
 """The canary: something is broken that a check must notice, so that a runner that lies is found out.
 
-Of known runners, every test in the files of those that pass is broken. A laid test alone would not do: it would have a
-name of its own, and reports may be falsified by name; and a command that selects tests would leave it out. A test
-fails at its end, where its language allows that, because the code that it calls may falsify the report.
+Of known runners, a sample of the tests that pass is broken, first of those that did not pass before. A laid test alone
+would not do: it would have a name of its own, and reports may be falsified by name; and a command that selects tests
+would leave it out. A test fails at its end, where its language allows that, because the code that it calls may falsify
+the report.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice, zip_longest
 from pathlib import Path
+from secrets import SystemRandom
 
 from ...shared.libc import beneath, closing_fd
 from ...shared.patch_format import PatchPart, parse_patch
@@ -23,6 +26,8 @@ from .broken_functions import WORDS, FunctionBreaker
 from .ground import write
 from .reports import Report
 
+MAX_BROKEN = 20
+"""Tests that are broken: each costs the time of a failure."""
 _MAX_BYTES = 2 << 20
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -55,18 +60,38 @@ def break_tests(ground: Path, report: Report, roots: Sequence[str], proving: Col
         roots: The paths of the ground in the sandbox.
         proving: Those that did not pass before. What they expect is broken, so that assertions are tried, too.
     """
-    passed = report.of("passed")
-    files: dict[str, dict[str, set[str]]] = {}
-    for id in passed & report.places.keys():
-        place = report.places[id]
-        if (path := _inside(place.file, roots)) is not None:
-            files.setdefault(path, {}).setdefault(place.name, set()).add(id)
+    files = _sampled(report, roots, proving)
     with closing_fd(os.open(ground, _FOLDER)) as root:
         if not files:
             return Broken(anything=_break_all(ground, root))
         tests = {id for path, names in files.items() for id in _break_file(root, path, names, proving)}
         others = sum(_replace(root, path) for path in files)
         return Broken(bool(tests or others), frozenset(tests))
+
+
+def _sampled(report: Report, roots: Sequence[str], proving: Collection[str]) -> dict[str, dict[str, set[str]]]:
+    """Returns functions with the ids of their tests, by file: ``MAX_BROKEN`` of those that pass, of each file
+    as many. They are chosen at random, so that no code can know them in advance.
+    """
+    found: dict[bool, dict[str, dict[str, set[str]]]] = {True: {}, False: {}}
+    for id in report.of("passed") & report.places.keys():
+        place = report.places[id]
+        if (path := _inside(place.file, roots)) is not None:
+            of_file = found[id in proving].setdefault(path, {})
+            of_file.setdefault(place.name, set()).add(id)
+    turns = chain.from_iterable(_in_turn(found[is_proving]) for is_proving in (True, False))
+    files: dict[str, dict[str, set[str]]] = {}
+    for path, name in islice(dict.fromkeys(turns), MAX_BROKEN):
+        files.setdefault(path, {})[name] = {id for each in found.values() for id in each.get(path, {}).get(name, ())}
+    return files
+
+
+def _in_turn(files: Mapping[str, Collection[str]]) -> list[tuple[str, str]]:
+    """Returns functions of files, each with its file: one of each file, then another one of each."""
+    random = SystemRandom()
+    mixed = [[(path, name) for name in random.sample([*names], len(names))] for path, names in files.items()]
+    random.shuffle(mixed)
+    return [each for turn in zip_longest(*mixed) for each in turn if each]
 
 
 def break_by_patch(ground: Path, patch: str) -> Broken:

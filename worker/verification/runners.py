@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..sandbox.environment import BindMount
@@ -31,7 +31,12 @@ class Instrumented:
 
     command: str
     plain: bool = False
+    is_quiet: bool = False
+    """Whether tracebacks are left out, which cost more than the tests where many fail."""
     name: str = field(default_factory=lambda: f"check_{secrets.token_hex(8)}")
+
+    def quiet(self) -> Instrumented:
+        return replace(self, is_quiet=True)
 
     @property
     def line(self) -> str:
@@ -51,7 +56,7 @@ class Instrumented:
             return {}
         return {
             "PYTHONPATH": PROGRAMS,
-            "PYTEST_ADDOPTS": f"-p {self.name}",
+            "PYTEST_ADDOPTS": f"-p {self.name}" + " --tb=no" * self.is_quiet,
             "CHECK_REPORT": self._report,
         }
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 from ...shared.events import CheckCompleted
 from ...shared.facts import Check, CommandCheck, Ground, GroundState, Verification, VerifyItem
 from ...shared.metrics import SANDBOX_FAILURES
+from ...shared.text import count
 from ..run_context import RunContext
 from ..sandbox.project_tools import NO_TOOLS, ProjectTools
 from ..threads import run_in_thread
@@ -26,6 +30,19 @@ from .runners import Instrumented
 from .verdict import Judgement, Observations, of_canary, verdict_of
 
 TAIL_CHARS = 2000
+_GOOD = ("evidence", "no_regression")
+T = TypeVar("T")
+
+
+async def beside(*work: Coroutine[Any, Any, T]) -> list[T]:
+    """Does these at the same time and returns what each returns. When it ends, none of them goes on."""
+    doing = [asyncio.create_task(each) for each in work]
+    try:
+        return await asyncio.gather(*doing)
+    finally:
+        for each in doing:
+            each.cancel()
+        await asyncio.wait(doing)
 
 
 @dataclass(slots=True)
@@ -51,8 +68,8 @@ class Verifier:
             candidate = await run_in_thread(Candidate, changed, Protection(claim.request.protect))
             self._checked = fingerprint(changed)
             self.project = await self.offer.tools_of_base(self.workspace)
-            count = partial(self.run.emit.count, {SANDBOX_FAILURES.field(): 1})
-            runner = CommandRunner(self.offer, self.project, grounds.folder, count)
+            count_failure = partial(self.run.emit.count, {SANDBOX_FAILURES.field(): 1})
+            runner = CommandRunner(self.offer, self.project, grounds.folder, count_failure)
             checks = [
                 await _Checking(self, grounds, candidate, runner, number, item).check()
                 for number, item in enumerate(claim.request.verify)
@@ -86,6 +103,8 @@ class _Checking:
     number: int
     item: VerifyItem
     seen: dict[Ground, Observed] = field(default_factory=dict["Ground", Observed])
+    left: Observed | None = None
+    """On everything as the run left it."""
 
     async def check(self) -> Check:
         began = time.monotonic()
@@ -103,8 +122,10 @@ class _Checking:
     async def _command(self, item: CommandCheck) -> Judgement:
         how, base = await self._base(item)
         self._report("base", base)
-        now = await self._on("candidate", item, how) if self.candidate.seen else base
+        now, left = await beside(self._now(item, how, base), self._left(item, how))
+        assert now is not None
         self._report("candidate", now)
+        self.left = left
         observed = Observations(
             base,
             now,
@@ -114,29 +135,62 @@ class _Checking:
             is_unreadable=how.plain,
         )
         judgement = observed.judge()
-        is_by_red = judgement.outcome == "evidence" and base.state == "red"
-        if judgement.outcome == "refuted" or is_by_red:  # neither may follow from what differs by chance
+        is_by_base = judgement.outcome == "evidence" and base.state != "green"
+        if judgement.outcome == "refuted" or is_by_base:  # neither may follow from what differs by chance
             observed = replace(observed, base_again=await self._on("base", item, how))
             judgement = observed.judge()
         if judgement.outcome == "refuted":
             observed = replace(observed, candidate_again=await self._on("candidate", item, how))
             judgement = observed.judge()
-        if judgement.outcome == "refuted" and self.candidate.restored:
-            judgement = await self._as_left(judgement, item, how)
-        if judgement.outcome in ("evidence", "no_regression") or (judgement.outcome == "preexisting" and now.report):
-            judgement = await self._with_canary(judgement, item, how, observed)
+        judgement = with_as_left(judgement, now, left)
+        if judgement.outcome in _GOOD or (judgement.outcome == "preexisting" and now.report):
+            judgement = await self._confirmed(judgement, item, how, observed)
         return judgement
 
-    async def _as_left(self, judgement: Judgement, item: CommandCheck, how: Instrumented) -> Judgement:
-        """Returns another judgement if the check holds with what the run changed at protected paths.
+    async def _now(self, item: CommandCheck, how: Instrumented, base: Observed) -> Observed | None:
+        return await self._on("candidate", item, how) if self.candidate.seen else base
 
-        The task may have been to change these. That the check holds then proves nothing, so there is no canary.
-        """
+    async def _left(self, item: CommandCheck, how: Instrumented) -> Observed | None:
+        """Runs the command on everything as the run left it, where the candidate has less."""
+        if not self.candidate.restored:
+            return None
         whole = await run_in_thread(Candidate, self.candidate.changed, Protection([]))
-        if len(whole.seen) == len(self.candidate.seen) or not (await self._on("candidate", item, how, whole)).ok:
+        if len(whole.seen) == len(self.candidate.seen):
+            return None
+        return await self._on("candidate", item, how, whole)
+
+    async def _confirmed(
+        self, judgement: Judgement, item: CommandCheck, how: Instrumented, observed: Observations
+    ) -> Judgement:
+        """Runs the command on the candidate again, and on the canary meanwhile."""
+        ground, broken = await self._canary(item, observed)
+        quiet = how.quiet()
+        runs = [self._on("candidate", item, quiet)] if self.candidate.seen else []
+        if broken.anything:
+            runs.append(self.runner.run(ground, item, quiet))
+        seen = await beside(*runs) if runs else []
+        if self.candidate.seen:
+            observed = replace(observed, candidate_again=seen[0])
+            judgement = observed.judge()
+        if not broken.anything:
+            judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(item.canary)
+            if judgement.outcome == "evidence" and observed.placed and not observed.knew_tests:
+                judgement.outcome = "inconclusive"
             return judgement
-        why = f"{judgement.why}; with the run's own changes at protected paths it succeeds"
-        return Judgement("inconclusive", why, judgement.tests)
+        self._report("canary", seen[-1])
+        unnoticed = of_canary(broken.tests, seen[-1])
+        return Judgement("tampered", unnoticed, judgement.tests) if unnoticed else judgement
+
+    async def _canary(self, item: CommandCheck, observed: Observations) -> tuple[Path, Broken]:
+        """Returns a ground with something broken, and what is."""
+        base, stop = self.candidate.changed.base, Event()
+        ground = await run_in_thread(self.grounds.make, "canary", base, self.candidate, item.files, stop)
+        if item.canary:
+            return ground, await run_in_thread(break_by_patch, ground, item.canary)
+        if report := observed.placed:
+            roots = [self.of.project.alias] if self.of.project.alias else []
+            return ground, await run_in_thread(break_tests, ground, report, roots, observed.new_passes)
+        return ground, Broken()
 
     async def _base(self, item: CommandCheck) -> tuple[Instrumented, Observed]:
         """Runs the command on the base, the first time; where the instrumentation itself is in its way, without it."""
@@ -157,26 +211,6 @@ class _Checking:
         base, stop = self.candidate.changed.base, Event()
         ground = await run_in_thread(self.grounds.make, name, base, candidate, item.files, stop)
         return await self.runner.run(ground, item, how)
-
-    async def _with_canary(
-        self, judgement: Judgement, item: CommandCheck, how: Instrumented, observed: Observations
-    ) -> Judgement:
-        base, stop = self.candidate.changed.base, Event()
-        ground = await run_in_thread(self.grounds.make, "canary", base, self.candidate, item.files, stop)
-        broken = Broken()
-        if item.canary:
-            broken = await run_in_thread(break_by_patch, ground, item.canary)
-        elif report := observed.placed:
-            roots = [self.of.project.alias] if self.of.project.alias else []
-            broken = await run_in_thread(break_tests, ground, report, roots, observed.new_passes)
-        if not broken.anything:
-            judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(item.canary)
-            if judgement.outcome == "evidence" and observed.placed and not observed.knew_tests:
-                judgement.outcome = "inconclusive"
-            return judgement
-        self._report("canary", seen := await self.runner.run(ground, item, how))
-        unnoticed = of_canary(broken.tests, seen)
-        return Judgement("tampered", unnoticed, judgement.tests) if unnoticed else judgement
 
     def _report(self, on: Ground, seen: Observed) -> None:
         self.seen[on] = seen
@@ -205,6 +239,34 @@ class _Checking:
 
     def _state(self, on: Ground) -> GroundState | None:
         return self.seen[on].state if on in self.seen else None
+
+
+def with_as_left(judgement: Judgement, now: Observed, left: Observed | None) -> Judgement:
+    """Returns the judgement, inconclusive where the check does better, or worse, on everything as it was left."""
+    if left is None:
+        return judgement
+    if judgement.outcome == "refuted" and left.ok:  # the task may have been to change what is protected
+        why = f"{judgement.why}; with the run's own changes at protected paths it succeeds"
+        return replace(judgement, outcome="inconclusive", why=why)
+    if judgement.outcome in _GOOD and (worse := _worse(now, left)):
+        why = f"{judgement.why}, but with the run's own changes at protected paths {worse}"
+        return replace(judgement, outcome="inconclusive", why=why)
+    return judgement
+
+
+def _worse(now: Observed, left: Observed) -> str:
+    if now.ok and not left.ok:
+        return "it does not succeed"
+    passed, as_left = (each.report.of("passed") if each.report else set[str]() for each in (now, left))
+    kept = {_name(id) for id in as_left}
+    gone = sorted(id for id in passed - as_left if _name(id) not in kept)
+    return f"{count(len(gone), 'test')} less {'passes' if len(gone) == 1 else 'pass'}: {gone[0]}" if gone else ""
+
+
+def _name(id: str) -> str:
+    """Returns a test's name without its file, which may have been moved, and without parameters."""
+    in_file = id.partition("[")[0].partition("::")[2]
+    return in_file or ".".join(id.split(".")[-2:])
 
 
 def shown_item(item: VerifyItem) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.verification.canary import break_by_patch, break_tests
+from deputize.worker.verification.canary import MAX_BROKEN, break_by_patch, break_tests
 from deputize.worker.verification.reports import Place, Report, TestState
 
 PYTHON = '''\
@@ -157,6 +157,31 @@ def test_a_test_that_did_not_pass_is_left_alone(tmp_path: Path) -> None:
     seen.tests["one"] = "failed"
     assert not break_tests(tmp_path, seen, []).anything
     assert (tmp_path / "test_a.py").read_text() == PYTHON
+
+
+def test_of_many_tests_a_sample_over_all_files_is_broken_and_those_first_that_did_not_pass(tmp_path: Path) -> None:
+    places: dict[str, tuple[str, str]] = {}
+    for file in range(4):
+        names = [f"test_{file}_{number}" for number in range(50)]
+        (tmp_path / f"test_{file}.py").write_text("".join(f"def {name}(): pass\n" for name in names))
+        places |= {name: (f"/workspace/test_{file}.py", name) for name in names}
+    proving = {"test_3_7", "test_3_8", "test_3_9"}
+    broken = break_tests(tmp_path, report(**places), [], proving)
+    assert (len(broken.tests), proving - broken.tests) == (MAX_BROKEN, set[str]())
+    of_files = [sum(name.startswith(f"test_{file}_") for name in broken.tests - proving) for file in range(4)]
+    assert max(of_files) - min(of_files) <= 1
+    found = "".join(path.read_text() for path in tmp_path.glob("*.py"))
+    assert found.count("broken on purpose") == MAX_BROKEN
+
+
+def test_which_tests_are_broken_is_not_known_in_advance(tmp_path: Path) -> None:
+    names = [f"test_{number}" for number in range(500)]
+    seen = report(**{name: ("/workspace/test_a.py", name) for name in names})
+    samples: set[frozenset[str]] = set()
+    for _ in range(2):
+        (tmp_path / "test_a.py").write_text("".join(f"def {name}(): pass\n" for name in names))
+        samples.add(break_tests(tmp_path, seen, []).tests)
+    assert len(samples) == 2
 
 
 @pytest.mark.parametrize("text", ["def test_one(:\n", "x = 1\n", "\0"])

@@ -6,17 +6,13 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.events import CheckCompleted
-from deputize.shared.request import DelegationRequest
 from deputize.worker.sandbox.environment import BindMount
 from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.task import carry_out
@@ -27,59 +23,31 @@ from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.runs.totals import check_totals
 from tests.waiting import until
 from tests.worker.run_history import history_of
+from tests.worker.verification.held import (
+    BAD,
+    CANARY,
+    GOOD,
+    GROUNDS,
+    HELD,
+    begun,
+    grounds,
+    let_go,
+    until_ended,
+    until_on,
+)
 from tests.worker.web.servers import saying, serving
 
-GOOD, BAD = call("write_file", path="a.txt", content="good\n"), call("write_file", path="a.txt", content="bad\n")
 SECRET_LINE = "expected value of the hidden check"
 HIDDEN = {
     "kind": "command",
     "run": "sh checks/hidden-name.sh",
     "files": {"checks/hidden-name.sh": f"# {SECRET_LINE}\ncat checks/hidden-name.sh a.txt\ngrep good a.txt\n"},
 }
-HELD = {"kind": "command", "run": "until [ -e go ]; do sleep 0.05; done; grep good a.txt"}
-"""Waits until the test lets it go on."""
-CANARY = "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-good\n+broken\n"
 CHECK = {"kind": "command", "run": "grep -h good a.txt", "canary": CANARY}
-GROUNDS = ("base", "candidate", "canary")
 
 
 def words_of(history: list[dict[str, Any]]) -> str:
     return json.dumps([entry["content"] for entry in history])
-
-
-def grounds(bench: Bench, id: str) -> list[Path]:
-    return [path for name in GROUNDS for path in bench.settings.workspaces.glob(f"{id}.ground-*/{name}-*")]
-
-
-def let_go(bench: Bench, id: str, names: Collection[str] = GROUNDS) -> None:
-    for path in grounds(bench, id):
-        if path.name.partition("-")[0] in names:
-            with suppress(FileNotFoundError):  # removed meanwhile
-                (path / "go").touch()
-
-
-async def until_ended(bench: Bench, id: str, names: Collection[str] = GROUNDS) -> ToolAgentResult:
-    async def ended() -> ToolAgentResult | None:
-        let_go(bench, id, names)
-        return (await bench.store.get(id)).result
-
-    return await until(ended, 60)
-
-
-async def until_on(bench: Bench, id: str, name: str) -> None:
-    """Returns when the check runs on that ground; it goes on there as soon as it is let."""
-
-    def there() -> bool:
-        let_go(bench, id, GROUNDS[: GROUNDS.index(name)])
-        return any(path.name.startswith(name) for path in grounds(bench, id))
-
-    await until(there, 60)
-
-
-async def begun(bench: Bench, model: str, **fields: Any) -> tuple[str, asyncio.Task[str | None]]:
-    asked = {"task": "do it", "model": model, "verify": [{**HELD, "canary": CANARY}]} | fields
-    id = await bench.accept(DelegationRequest(**asked))
-    return id, asyncio.create_task(carry_out(bench.services, id))
 
 
 async def test_a_refuted_result_goes_back_with_the_output_and_the_work_goes_on(bench: Bench, tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""Which executions a check has, and what follows where two of them differ."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.facts import Check
+from tests.runs.bench import Bench, call, say, script
+from tests.waiting import until
+from tests.worker.verification.held import CANARY, GOOD, begun, grounds
+
+ANSWERED = "until [ -s answer ]; do sleep 0.02; done; cat answer; grep -q good answer && grep -q good a.txt"
+"""Waits for the answer of the test, which may be another one each time."""
+PROJECT = {
+    "price.py": "def total(count, each):\n    return count + each\n",
+    "tests/__init__.py": "",
+    "tests/test_price.py": """\
+import unittest, price
+
+class Price(unittest.TestCase):
+    def test_some(self): self.assertEqual(price.total(3, 5), 15)
+    def test_none(self): self.assertEqual(price.total(0, 0), 0)
+""",
+}
+FIX = call("write_file", path="price.py", content="def total(count, each):\n    return count * each\n")
+UNITTEST = {"kind": "command", "run": "python3 -m unittest -q"}
+
+
+async def answered(
+    bench: Bench, id: str, running: asyncio.Task[str | None], answers: Mapping[str, Sequence[str]]
+) -> Check:
+    """Gives each execution on a ground the next of its answers; an empty one is none."""
+    given: dict[Path, str] = {}
+
+    async def ended() -> ToolAgentResult | None:
+        for path in sorted(grounds(bench, id), key=lambda path: path.stat().st_mtime if path.exists() else 0):
+            name = path.name.partition("-")[0]
+            if path not in given:
+                number = sum(other.name.startswith(f"{name}-") for other in given)
+                given[path] = answers[name][number] if number < len(answers[name]) else ""
+            with suppress(FileNotFoundError):  # removed meanwhile
+                if given[path]:
+                    (path / "answer").write_text(given[path])
+        return (await bench.store.get(id)).result
+
+    result = await until(ended, 60)
+    await running
+    return result.verification.checks[0]
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome"),
+    [
+        ({"base": ["good", "good"], "candidate": ["good", "good"], "canary": ["good"]}, "evidence"),
+        ({"base": ["good", "good"], "candidate": ["good", "bad"], "canary": ["good"]}, "inconclusive"),
+    ],
+)
+async def test_a_candidate_that_passes_is_executed_again(
+    bench: Bench, tmp_path: Path, answers: Mapping[str, Sequence[str]], outcome: str
+) -> None:
+    id, running = await begun(
+        bench,
+        script(tmp_path, [GOOD], [say("done")]),
+        verify=[{"kind": "command", "run": ANSWERED, "canary": CANARY}],
+        max_verify_rounds=0,
+    )
+    check = await answered(bench, id, running, answers)
+    assert (check.outcome, check.base, check.candidate, check.canary) == (outcome, "red", "green", "red")
+
+
+async def test_a_base_that_did_not_end_in_time_is_executed_again(bench: Bench, tmp_path: Path) -> None:
+    asked = {"kind": "command", "run": ANSWERED, "timeoutSeconds": 3}
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/a.txt").write_text("good\n")
+    edit = call("write_file", path="b.txt", content="\n")
+    id, running = await begun(
+        bench, script(tmp_path, [edit], [say("done")]), verify=[asked], workspace=str(tmp_path / "project")
+    )
+    answers = {"base": ["", "good"], "candidate": ["good", "good"], "canary": ["good"]}
+    check = await answered(bench, id, running, answers)
+    assert (check.outcome, check.base, check.candidate) == ("inconclusive", "trouble", "green")
+    assert "not do the same each time" in check.why
+
+
+def project(folder: Path) -> str:
+    for path, text in PROJECT.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return str(folder)
+
+
+DROPPED = PROJECT["tests/test_price.py"].replace("def test_none", "def none")
+MOVED = "mkdir checks && mv tests/test_price.py checks/test_price.py && touch checks/__init__.py"
+
+
+@pytest.mark.parametrize(
+    ("also", "outcome", "words"),
+    [
+        (call("write_file", path="tests/__init__.py", content="raise SystemExit(1)\n"), "inconclusive", "not succeed"),
+        (call("write_file", path="tests/test_price.py", content=DROPPED), "inconclusive", "1 test less passes"),
+        (call("bash", command="rm tests/test_price.py"), "inconclusive", "not succeed"),
+        (call("bash", command="printf '    def test_new(self): pass\\n' >> tests/test_price.py"), "evidence", ""),
+        (call("bash", command=MOVED), "evidence", ""),
+    ],
+    ids=["tests that cannot load", "a test less", "no tests", "a test more", "tests moved"],
+)
+async def test_what_succeeds_on_restored_files_alone_is_no_evidence_for_what_was_left(
+    bench: Bench, tmp_path: Path, also: Any, outcome: str, words: str
+) -> None:
+    result = await bench.run(
+        model=script(tmp_path, [FIX, also], [say("done")]),
+        verify=[UNITTEST],
+        workspace=project(tmp_path / "project"),
+        max_verify_rounds=0,
+    )
+    (check,) = result.verification.checks
+    assert (check.outcome, check.candidate) == (outcome, "green")
+    assert words in check.why
+    assert result.verification.restored
