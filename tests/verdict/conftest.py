@@ -18,7 +18,7 @@ from tests.processes.redis_server import RedisProcess
 from tests.runs.bench import Bench, open_bench
 from tests.verdict.cases import TOOLCHAINS
 
-PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py")
+PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py", "xdist", "execnet")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..sandbox.environment import BindMount
-from .reports import MAX_REPORT_BYTES, PYTEST, UNITTEST, Report, of_cargo, of_go, of_jest, of_lines
+from .python_runners import PYTEST, UNITTEST
+from .reports import MAX_REPORT_BYTES, Report, of_cargo, of_go, of_jest, of_lines
 
 PROGRAMS, REPORTS = "/opt/check", "/opt/report"
 _PLAIN = re.compile(r"[^;&|<>`$()\n#]+")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deputize.worker.verification.reports import UNITTEST, Place, of_cargo, of_go, of_jest, of_lines
+from deputize.worker.verification.python_runners import UNITTEST
+from deputize.worker.verification.reports import Place, of_cargo, of_go, of_jest, of_lines
 from deputize.worker.verification.runners import Instrumented
 
 JEST = {

@@ -1,0 +1,86 @@
+"""Programs that report tests in Python, in real runs of pytest with the plugins that projects use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deputize.worker.verification.python_runners import PYTEST
+from deputize.worker.verification.reports import Place, Report, of_lines
+
+TESTS = """\
+import pytest, unittest
+
+def test_good(): assert 1
+def test_bad(): assert 0
+@pytest.mark.parametrize("value", [1, 2])
+def test_each(value): assert value
+@pytest.mark.skip
+def test_skipped(): pass
+@pytest.mark.xfail
+def test_expected(): assert 0
+class TestClass:
+    def test_method(self): pass
+class Case(unittest.TestCase):
+    def test_parts(self):
+        for part in range(3):
+            with self.subTest(part=part): self.assertEqual(part, part)
+"""
+STATES = {
+    "test_good": "passed",
+    "test_bad": "failed",
+    "test_each[1]": "passed",
+    "test_each[2]": "passed",
+    "test_skipped": "skipped",
+    "test_expected": "skipped",
+    "TestClass::test_method": "passed",
+    "Case::test_parts": "passed",
+}
+PLUGINS = (
+    "",
+    "--assert=plain",
+    "--import-mode=importlib",
+    "-p xdist -n 2",
+    "-p xdist -n 2 --dist loadfile",
+    "-p xdist -n 0",
+    "-p xdist --tx 2*popen --dist each",
+    "-p xdist -n 2 -p pytest_cov --cov=.",
+    "-p pytest_randomly",
+    "-p pytest_cov --cov=.",
+    "-p pytest_timeout --timeout=60",
+    "-p pytest_asyncio",
+    "-p anyio.pytest_plugin",
+    "-p _hypothesis_pytestplugin",
+)
+
+
+def reported(folder: Path, *arguments: str) -> Report | None:
+    (folder / "programs").mkdir()
+    (folder / "programs/check_1.py").write_text(PYTEST)
+    variables = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(folder / "programs"),
+        "PYTEST_ADDOPTS": "-p check_1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "CHECK_REPORT": str(folder / "report"),
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    subprocess.run(command, cwd=folder / "project", env=variables, capture_output=True, check=False)
+    return of_lines((folder / "report").read_text().splitlines())
+
+
+@pytest.mark.parametrize("options", PLUGINS)
+def test_every_test_is_reported_with_its_place_whatever_plugins_run(tmp_path: Path, options: str) -> None:
+    file = tmp_path / "project/tests/test_a.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(TESTS)
+    report = reported(tmp_path, *options.split())
+    assert report is not None
+    assert report.tests == {f"tests/test_a.py::{id}": state for id, state in STATES.items()}
+    names = {id: id.partition("[")[0].replace("::", ".") for id in STATES}
+    assert report.places == {f"tests/test_a.py::{id}": Place(str(file), name) for id, name in names.items()}
+    assert report.finished
