@@ -183,14 +183,16 @@ class Check(Wire):
 
 
 class SummaryClaim(Wire):
-    """What the summary states about files, commands or tests, judged by the run's steps and file changes."""
+    """What a reader of the summary relies on, judged by the run's steps and file changes, not by its words."""
 
     claim: str
-    """The words of the summary."""
+    """That the tests pass, or that a file changed which the summary names in code marks."""
     evidence: str | None
-    """The id of the step that proves or refutes it; null where it is the lack of one, or is not known."""
+    """The id of the step that shows it; null where no step does."""
     verdict: Literal["proved", "refuted", "unproved"]
-    """Whether the steps and file changes prove the claim or refute it."""
+    """Whether the steps and file changes prove it or refute it."""
+    why: str = ""
+    """What the steps and file changes show."""
 
 
 class Verification(Wire):

@@ -35,7 +35,6 @@ from .attempts import (
     recall_steps,
     with_continued,
 )
-from .claims import Work, claims
 from .emit import Emitter
 from .fleet.lease import StopReason, StopSignal
 from .limits import LimitReached
@@ -48,6 +47,7 @@ from .services import Services
 from .subagents import Children
 from .threads import EXIT_EXCEPTIONS
 from .toolkit.offer import RunOffer
+from .verification.summary_claims import Work, summary_claims
 from .workspace.patches import Facts
 from .workspace.workspace import Workspace
 
@@ -394,8 +394,8 @@ class Run:
         )
 
     def _claims(self, outcome: RunOutcome, facts: Facts | None, verification: Verification) -> list[SummaryClaim]:
-        work = Work.of(self.claim.request, self.context.steps.ended, facts, verification)
-        return claims(outcome.summary, work) if outcome.is_report else []
+        work = Work.of(self.context.steps.ended, facts, verification)
+        return summary_claims(outcome.summary, work) if outcome.is_report else []
 
     async def _delivered(self, result: ToolAgentResult, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:
         """Returns the result with what became of its changes in their repository."""
