@@ -143,6 +143,8 @@ class ToolAgentResult(Wire):
     """Tool calls of the run."""
     failed_call_count: int = 0
     """How many of its calls failed, the denied ones included; their errors are the last ones of ``errors``."""
+    recovered_call_count: int = 0
+    """How many of the failed calls were followed by a success of the same call, or of an edit of the same file."""
     denied_call_count: int = 0
     """How many calls the policy or a person denied, those of child delegations included."""
     turn_count: int = 0
@@ -192,11 +194,13 @@ class ToolAgentResult(Wire):
     @property
     def notes(self) -> list[str]:
         """Returns `1 claim refuted`, `3 calls denied`, `1 message not read`, `1 step failed, then recovered`, if so."""
-        denied, failed = self.denied_call_count, self.failed_call_count - self.denied_call_count
+        denied, recovered = self.denied_call_count, self.recovered_call_count
+        failed = self.failed_call_count - denied - recovered
         notes = [f"{count(len(self.refuted_claims), 'claim')} refuted"] if self.refuted_claims else []
         notes += [f"{count(denied, 'call')} denied"] if denied else []
         notes += [f"{count(len(self.undelivered), 'message')} not read"] if self.undelivered else []
-        return [*notes, f"{count(failed, 'step')} failed, then recovered"] if self.success and failed > 0 else notes
+        notes += [f"{count(recovered, 'step')} failed, then recovered"] if self.success and recovered else []
+        return [*notes, f"{count(failed, 'step')} failed"] if self.success and failed > 0 else notes
 
     @model_validator(mode="after")
     def _status_agrees(self) -> ToolAgentResult:

@@ -6,7 +6,7 @@ A step is the published state of a tool call; the log of the ended ones is what 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -133,12 +133,27 @@ class StepLog:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Returns the result's fields about failed and denied calls."""
+        """Returns the result's fields about failed, recovered and denied calls."""
         below = sum((step.tool_agent_result or {}).get(DENIED, 0) for step in self.ended)
         return {
             "failed_call_count": sum(bool(step.error) for step in self.ended),
+            "recovered_call_count": _recovered(self.ended),
             "denied_call_count": sum(step.denied for step in self.ended) + below,
         }
+
+
+def _recovered(steps: Sequence[Step]) -> int:
+    """Returns how many failed calls were followed by a success of the same call, or of an edit of the same file."""
+    succeeded: set[str] = set()
+    recovered = 0
+    for step in reversed(steps):
+        path = step.arguments.get("path") if step.type in ("write", "edit") else None
+        same = {f"path {path}"} if path else {f"{step.tool_name} {sorted(step.arguments.items(), key=str)}"}
+        if step.status is StepStatus.COMPLETED:
+            succeeded |= same
+        elif step.error and not step.denied:
+            recovered += not succeeded.isdisjoint(same)
+    return recovered
 
 
 def in_short(result: ToolAgentResult) -> dict[str, Any]:

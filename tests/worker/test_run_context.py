@@ -71,3 +71,30 @@ async def test_progress_names_the_last_step_that_ended_without_secrets() -> None
     long = "x" * 200
     wanted = [(None, None), ("first", "first"), ("***", "***"), (long, f"{long[:159]}…")]
     assert seen == [each for each in wanted for _ in range(2)]
+
+
+FAILED = ToolResult(error="no")
+MAKE = Call(id="1", key="1", name="bash", arguments={"command": "make"})
+
+
+@pytest.mark.parametrize(
+    ("later", "recovered"),
+    [
+        (None, 0),
+        (({"command": "make"}, ToolResult(content="ok")), 1),
+        (({"command": "make"}, FAILED), 0),
+        (({"command": "ls"}, ToolResult(content="ok")), 0),
+    ],
+)
+async def test_a_failed_call_has_recovered_only_where_the_same_call_succeeded_later(
+    later: tuple[dict[str, Any], ToolResult] | None, recovered: int
+) -> None:
+    async with claimed() as (_, pipe, claim):
+        emit = Emitter(pipe, claim, [], lambda: None)
+        steps = RunContext.of(claim, emit).steps
+        steps.end(steps.start(MAKE, None, "make"), FAILED)
+        if later:
+            call = Call(id="2", key="2", name="bash", arguments=later[0])
+            steps.end(steps.start(call, None, "again"), later[1])
+        emit.close()
+    assert steps.counts["recovered_call_count"] == recovered

@@ -81,9 +81,11 @@ export function resultView({ result, id, request }, explain) {
   const calls = wentOn ? Math.min(result.failedCallCount, MOST_CALL_ERRORS + 1) : 0;
   const trouble = result.errors.slice(0, result.errors.length - calls);
   const reason = visible(result.terminationReason.replaceAll("_", " "));
-  const { deniedCallCount: denied, failedCallCount: failed } = result;
+  const { deniedCallCount: denied, recoveredCallCount: recovered = 0 } = result;
+  const failed = result.failedCallCount - denied - recovered;
   const notes = [denied && `${count(denied, "call")} denied`,
-    result.success && failed > denied && `${count(failed - denied, "step")} failed, then recovered`].filter(Boolean);
+    result.success && recovered > 0 && `${count(recovered, "step")} failed, then recovered`,
+    result.success && failed > 0 && `${count(failed, "step")} failed`].filter(Boolean);
   const { undelivered, output, outputStatus, verification: { verdict, claims } } = result;
   const delivered = result.git?.commit && [result.git.branch, result.git.pullRequestUrl].filter(Boolean).join(", ");
   const artifact = ({ name, version, size: bytes }) => div("flow",

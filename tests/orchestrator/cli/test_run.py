@@ -330,8 +330,10 @@ async def test_what_the_patch_lacks_is_reported_with_its_size_and_how_to_get_it(
     assert done.err.splitlines()[-1].endswith(f"pull {id}")
 
 
-DENIED: dict[str, Any] = {"errors": ["the tool x is missing", "$ make: exit code 2", "write a.txt: denied: no"]}
-DENIED |= {"failed_call_count": 2, "denied_call_count": 1}
+DENIED: dict[str, Any] = {
+    "errors": ["the tool x is missing", "$ make: exit code 2", "$ lint: exit code 1", "write a.txt: denied: no"]
+}
+DENIED |= {"failed_call_count": 3, "recovered_call_count": 1, "denied_call_count": 1}
 
 
 async def test_a_success_counts_what_was_denied_and_recovered_and_what_did_not_change(
@@ -341,7 +343,7 @@ async def test_a_success_counts_what_was_denied_and_recovered_and_what_did_not_c
         url, service, "x", "-w", str(tmp_path), then=lambda id: service.finish(id, summary="Fixed.", **DENIED)
     )
     shown = (await deputize("show", next(iter(service.runs)), DEPUTIZE_URL=url)).out
-    ending = "✓ succeeded (completed, 1 call denied, 1 step failed, then recovered): "
+    ending = "✓ succeeded (completed, 1 call denied, 1 step failed, then recovered, 1 step failed): "
     assert (done.code, done.err.count(ending), shown.count(ending)) == (0, 1, 1)
     errors = [line for line in (done.err + shown).splitlines() if "error" in line or "exit code" in line]
     assert errors == ["  error: the tool x is missing", "error      the tool x is missing"]
@@ -364,7 +366,7 @@ async def test_a_failure_keeps_its_errors(url: str, service: FakeService) -> Non
     done = await run(
         url, service, "x", then=lambda id: service.finish(id, TerminationReason.MAX_TURNS, summary="Half.", **DENIED)
     )
-    assert done.err.count("  error: ") == 3
+    assert done.err.count("  error: ") == 4
     assert "✗ failed (max_turns, 1 call denied): " in done.err
 
 

@@ -173,11 +173,13 @@ async def test_a_success_shows_no_error_of_a_step_and_every_answer_names_its_tok
     for number, (outcome, reason) in enumerate((("proceed_once", None), ("cancel", "do not push"))):
         asked = ask(service, id, number).permission_id
         service.happen(id, PermissionAnswered(permission_id=asked, outcome=outcome, by="default", reason=reason))
-    errors = ["the tool x is missing", "$ make: exit code 2", "write a: denied"]
-    service.finish(id, summary="Done.", errors=errors, failed_call_count=2, denied_call_count=1)
+    errors = ["the tool x is missing", "$ make: exit code 2", "$ lint: exit code 1", "write a: denied"]
+    service.finish(id, summary="Done.", errors=errors, failed_call_count=3, recovered_call_count=1, denied_call_count=1)
     async with served(service) as url:
         page = await pages.open(f"{url}/#{id}")
-        await expect(page.locator(".result")).to_contain_text("1 call denied, 1 step failed, then recovered")
+        await expect(page.locator(".result")).to_contain_text(
+            "1 call denied, 1 step failed, then recovered, 1 step failed"
+        )
         await expect(page.locator(".result .problem")).to_have_text("the tool x is missing")
         await expect(page.get_by_role("heading", name="The agent's summary")).to_be_visible()
         await expect(page.locator(".tree-rows")).to_contain_text('approved by token "default"')
