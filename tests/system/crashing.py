@@ -60,14 +60,16 @@ def append(number: int) -> dict[str, Any]:
     return call("bash", command=f"echo line-{number} >> log.txt")
 
 
-def effects(folder: Path, counting: Counting, name: str) -> str:
-    """Thirteen steps: appending through bash, writing, editing, reading, counting; some of them in one turn."""
+def effects(folder: Path, counting: Counting, name: str, delay: float = 0) -> str:
+    """Thirteen steps: appending through bash, writing, editing, reading, counting; some of them in one turn.
+
+    Each turn begins after ``delay`` seconds.
+    """
 
     def count(number: int) -> dict[str, Any]:
         return call("count", url=f"http://127.0.0.1:{counting.port}/{name}-{number}")
 
-    return script(
-        folder,
+    turns = [
         [say("I begin."), append(1)],
         [call("write_file", path="a.txt", content="alpha\nbeta\n"), count(1)],
         [append(2), call("edit_file", path="a.txt", old_string="alpha", new_string="alpha alpha")],
@@ -76,7 +78,8 @@ def effects(folder: Path, counting: Counting, name: str) -> str:
         [call("write_file", path="b.txt", content=LONG), count(3)],
         [call("read_file", path="b.txt"), append(4)],
         [say("All is done.")],
-    )
+    ]
+    return script(folder, *({"blocks": blocks, "delay": delay} for blocks in turns))
 
 
 async def hand_to(fleet: Fleet, queue: str, task: str = "do it", **fields: Any) -> str:
