@@ -78,6 +78,8 @@ class RequestFields(TypedDict, total=False):
     output_schema: Mapping[str, Any] | type[Any] | None
     verify: Sequence[VerifyItem | Mapping[str, Any]]
     protect: Sequence[str] | None
+    require: Literal["passed", "verified", "improved"]
+    accept: Sequence[str]
     max_verify_rounds: int
     after: Sequence[After | AfterFields]
     labels: Mapping[str, str]

@@ -177,8 +177,8 @@ class ToolAgentResult(Wire):
     @computed_field
     @property
     def success(self) -> bool:
-        """Whether the run completed, and no check refuted its result."""
-        return self.termination_reason is TerminationReason.COMPLETED and self.verification.verdict != "refuted"
+        """Whether the run completed and, with checks, the verdict on its result is the one that was required."""
+        return self.termination_reason is TerminationReason.COMPLETED and self.verification.is_met
 
     @property
     def trouble(self) -> list[str]:
@@ -205,7 +205,7 @@ class ToolAgentResult(Wire):
     @model_validator(mode="after")
     def _status_agrees(self) -> ToolAgentResult:
         if (self.status is Status.SUCCEEDED) != self.success:
-            raise ValueError("status is succeeded exactly when the run completed and nothing refuted it")
+            raise ValueError("status is succeeded exactly when the run completed with the verdict that was required")
         return self
 
     def output_as(self, kind: type[Data]) -> Data:
@@ -359,7 +359,7 @@ class StatusCounts(Wire):
     succeeded: int = 0
     """Those that completed."""
     failed: int = 0
-    """Those that an error, a limit or a refuted check ended."""
+    """Those that an error or a limit ended, or whose verdict is not the one that was required."""
     cancelled: int = 0
     """Those that were cancelled or wrapped up."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, computed_field, field_validator
 
+from .request_options import Require
 from .wire import Request, Wire
 
 
@@ -146,16 +148,23 @@ Ground = Literal["base", "candidate", "canary"]
 """Where a check runs: the files before the run, these with its changes, and these with something broken."""
 GroundState = Literal["green", "red", "trouble", "unknown"]
 """``trouble``: it did not end in time, or could not start; ``unknown``: this worker could not run it."""
-CheckOutcome = Literal["evidence", "no_regression", "preexisting", "refuted", "tampered", "inconclusive"]
-Verdict = Literal["verified", "refuted", "inconclusive", "unverified"]
+CheckOutcome = Literal["evidence", "no_regression", "improved", "preexisting", "refuted", "tampered", "inconclusive"]
+Verdict = Literal["verified", "passed", "improved", "refuted", "inconclusive", "unverified"]
+Strength = Literal["tests", "exitCode"]
+SUFFICIENT: Mapping[Require, frozenset[Verdict]] = {
+    "verified": frozenset({"verified"}),
+    "passed": frozenset({"verified", "passed"}),
+    "improved": frozenset({"verified", "passed", "improved"}),
+}
+"""The verdicts that meet each requirement."""
 
 
 class Check(Wire):
     """One check, what it was on each ground, and what follows from that.
 
-    ``evidence``: it failed before and does not any more. ``no_regression``: it failed neither before nor after, which
-    proves no more. ``preexisting``: the same tests failed before and after. ``tampered``: it did not notice what was
-    broken for that purpose.
+    ``evidence``: it failed before and succeeds now. ``no_regression``: it succeeds now, which proves no more.
+    ``improved``: less fails than before, and something still does. ``preexisting``: it fails as it did before.
+    ``tampered``: it did not notice what was broken for that purpose.
     """
 
     item: dict[str, Any]
@@ -170,6 +179,12 @@ class Check(Wire):
     """How it ended on the files with the run's changes. Null: it was not executed there."""
     canary: GroundState | None = None
     """Red is right. Null: there was none, or none was needed."""
+    as_left: GroundState | None = None
+    """How it ended on the files exactly as the run left them. Null: the run changed no protected path."""
+    strength: Strength | None = None
+    """``tests``: each test was reported. ``exitCode``: nothing but the exit code is known. Null: no command."""
+    own_tests: bool = False
+    """Whether all evidence is tests that the run wrote: they fail on the base's code, and pass now."""
     exit_code: int | None = None
     """That of the candidate."""
     output_tail: str = ""
@@ -195,11 +210,26 @@ class SummaryClaim(Wire):
     """What the steps and file changes show."""
 
 
+class Suspicion(Wire):
+    """An added line, or a file, that may bend the checks."""
+
+    path: str
+    """Relative to the workspace."""
+    line: int | None = None
+    """The line's number in the new content, from 1; null for a whole file."""
+    kind: str
+    """What it may do, by the name that ``accept`` of the request takes."""
+
+
 class Verification(Wire):
     """What the worker itself found out about the result."""
 
     verdict: Verdict = "unverified"
-    """``unverified``: no checks were requested. ``inconclusive``: they could not decide."""
+    """``verified``: every command succeeds, and one that failed before shows that. ``passed``: every command succeeds.
+    ``improved``: less fails than before. ``refuted``: something fails that did not before, or the checks were bent.
+    ``inconclusive``: they could not decide. ``unverified``: no checks were requested."""
+    require: Require | None = None
+    """What the verdict has to be for a success; null where no checks were requested."""
     checks: list[Check] = Field(default_factory=list)
     """The requested checks, in the order of the request."""
     restored: list[str] = Field(default_factory=list)
@@ -209,9 +239,26 @@ class Verification(Wire):
     rounds: int = 0
     """How often the result went back to the model because it was refuted."""
     why: str = ""
-    """Why nothing could be decided, where that is so."""
+    """The reason for the verdict, where it is not ``verified``."""
+    suspicions: list[Suspicion] = Field(default_factory=list)
+    """What may bend the checks. Those that the request does not accept make the verdict ``inconclusive``."""
     claims: list[SummaryClaim] = Field(default_factory=list)
     """Those that were recognized, also where nothing was checked; none of them decides the verdict."""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the verdict is what was required; also where nothing was checked.
+
+        Results of earlier versions have no requirement: they succeeded unless they were refuted.
+        """
+        if self.require is None:
+            return self.verdict != "refuted"
+        return self.verdict in SUFFICIENT[self.require]
+
+    @property
+    def is_red(self) -> bool:
+        """Whether a check fails on the result."""
+        return self.verdict == "refuted" or any(check.candidate == "red" for check in self.checks)
 
     @classmethod
     def incomplete(cls, why: str) -> Self:

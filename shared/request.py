@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, field_validator
 from pydantic_core import to_json
 
 from .facts import Glob, VerifyItems
-from .request_options import OPTIONS, ApprovalMode, ToolCallStyle
+from .request_options import OPTIONS, ApprovalMode, Require, ToolCallStyle
 from .text import plain_number, shortened
 from .webhooks import Webhook
 from .wire import Request
@@ -229,8 +229,14 @@ class DelegationRequest(Request):
     protect: list[Glob] | None = Field(default=None, max_length=MAX_ENTRIES)
     """Patterns of files that the checks see as they were before the run. Null: tests, the configuration of their
     runners, and lock files."""
+    require: Require = "passed"
+    """The verdict that makes a run with checks a success: passed accepts verified, improved accepts all three."""
+    accept: list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]] = Field(
+        default_factory=list, max_length=MAX_ENTRIES
+    )
+    """Kinds of suspicion (`verification.suspicions`) that do not make the verdict inconclusive."""
     max_verify_rounds: int = _bounded(VERIFY_ROUNDS, "maxVerifyRounds")
-    """How often a result that the checks refute goes back to the model."""
+    """How often a result that falls short of `require` goes back to the model."""
     after: list[After] = Field(default_factory=list, max_length=MAX_AFTER, exclude_if=lambda after: not after)
     """It starts when these have ended so, and reads their results; if one ends otherwise, it ends without a start."""
     labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)

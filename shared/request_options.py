@@ -18,6 +18,8 @@ class ApprovalMode(StrEnum):
 
 
 ToolCallStyle = Literal["native", "xml"]
+Require = Literal["passed", "verified", "improved"]
+"""Which verdict makes a run with checks a success; ``SUFFICIENT`` in ``facts.py`` has those that each accepts."""
 Kind = Literal["word", "text", "names", "labels", "checks", "globs", "after", "retry", "whole", "number", "json"]
 """How the value of an option is written; ``text`` may also be in a file, ``whole`` and ``number`` have bounds."""
 TEXT = "TEXT|@FILE|-"
@@ -91,10 +93,18 @@ OPTIONS = {
         "Checks",
         "globs",
     ),
+    "require": Option(
+        "--require",
+        None,
+        "The verdict that makes it a success; default: passed.",
+        "Checks",
+        choices=get_args(Require),
+    ),
+    "accept": Option("--accept", "KIND,…", "Suspicions that do not count against it.", "Checks", "names"),
     "maxVerifyRounds": Option(
         "--max-verify-rounds",
         "N",
-        "How often a refuted result goes back to the model; default: 2.",
+        "How often a result that falls short goes back to the model; default: 2.",
         "Checks",
         "whole",
         least=0,

@@ -372,19 +372,20 @@ class Run:
             self.context.emit.set({"progress": progress.to_json()})  # for clients that poll
 
     def _result(self, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:
-        verification = self.verification
+        verification, asked = self.verification, self.claim.request.verify
         if verification is None:
-            asked = self.claim.request.verify
             verification = Verification.incomplete("the run ended before") if asked else Verification()
-        refuted = verification.verdict == "refuted" and outcome.status is Status.SUCCEEDED
+        made = {"claims": self._claims(outcome, outputs.facts, verification)}
+        verification = verification.model_copy(update=made | {"require": self.claim.request.require if asked else None})
+        falls_short = outcome.status is Status.SUCCEEDED and not verification.is_met
         return ToolAgentResult(
             delegation_id=self.claim.id,
-            status=Status.FAILED if refuted else outcome.status,
+            status=Status.FAILED if falls_short else outcome.status,
             termination_reason=outcome.reason,
             summary=outcome.summary,
             **self.context.of_result,
             **outputs.of_files,
-            verification=verification.model_copy(update={"claims": self._claims(outcome, outputs.facts, verification)}),
+            verification=verification,
             merge=self.merge and self.merge.facts,
             tool_call_count=self.context.meter.tool_calls,
             attempts=self.claim.attempt - self.given_up,

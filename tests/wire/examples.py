@@ -74,6 +74,7 @@ RESULT = ToolAgentResult(
     usage=USAGE,
     verification=Verification(
         verdict="verified",
+        require="passed",
         checks=[
             Check(
                 item={"kind": "command", "run": "python3 -m unittest -q"},
@@ -81,6 +82,8 @@ RESULT = ToolAgentResult(
                 why="1 test that failed before passes now",
                 base="red",
                 candidate="green",
+                canary="red",
+                strength="tests",
                 exit_code=0,
                 duration_ms=1200,
             )

@@ -49,6 +49,8 @@ REQUEST = DelegationRequest.model_validate(
             {"kind": "changed", "paths": ["pricing.py"]},
         ],
         "protect": ["test_*.py"],
+        "require": "verified",
+        "accept": ["skip"],
         "maxVerifyRounds": 1,
         "after": [{"id": "dlg_01k9zxv3q8h4t7m2n5p6r8s9t3", "require": "verified"}],
         "labels": {"team": "shop"},
@@ -110,6 +112,7 @@ RESULT = ToolAgentResult.model_validate(
         "outputStatus": "valid",
         "verification": {
             "verdict": "verified",
+            "require": "verified",
             "checks": [
                 {
                     "item": {"kind": "command", "run": "python3 -m unittest -q", "timeoutSeconds": 30},
@@ -118,6 +121,9 @@ RESULT = ToolAgentResult.model_validate(
                     "base": "red",
                     "candidate": "green",
                     "canary": "red",
+                    "asLeft": "green",
+                    "strength": "tests",
+                    "ownTests": False,
                     "exitCode": 0,
                     "outputTail": "OK",
                     "durationMs": 1200,
@@ -126,6 +132,7 @@ RESULT = ToolAgentResult.model_validate(
             ],
             "restored": ["test_pricing.py"],
             "rounds": 1,
+            "suspicions": [{"path": "pricing.py", "line": 3, "kind": "skip"}],
             "claims": [{"claim": "The tests pass", "evidence": "call_1", "verdict": "proved"}],
         },
         "trust": {"sources": ["parent", "workspace", "mcp:git", "web"], "taintedBy": ["web"], "neutralized": 2},

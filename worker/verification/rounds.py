@@ -1,4 +1,4 @@
-"""Rounds: a refuted result goes back to the model with what failed, and a lost worker's verification is made again."""
+"""Rounds: a result that falls short of what is required goes back to the model with the reason and the output."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...shared.delegation import Status, TerminationReason
-from ...shared.facts import Check, CommandCheck, Verification, VerifyItem
+from ...shared.facts import SUFFICIENT, Check, CommandCheck, Verification, VerifyItem
 from ...shared.markup import harmless
+from ...shared.request_options import Require
 from ...shared.text import clip
 from ..attempts import RunOutcome
 from ..loop import Loop
@@ -20,7 +21,6 @@ MAX_OUTPUT_CHARS = 6000
 _SHORTEST_LINE = 6
 """Characters of a line of a hidden file from which it is recognized in an output."""
 _HIDDEN_LINE = "[a line of the check]"
-_REFUTING = ("refuted", "tampered")
 Attempt = Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, RunOutcome]]
 Await = Callable[[RunOutcome, Coroutine[Any, Any, Verification]], Coroutine[Any, Any, tuple[RunOutcome, Verification]]]
 
@@ -48,46 +48,72 @@ class Rounds:
                 return outcome, verification
             self.run.verify_rounds += 1
             self.run.take_back_output()
-            loop.conversation.ask(refutation(self.run.claim.request.verify, verification.checks))
+            request = self.run.claim.request
+            loop.conversation.ask(returned(request.verify, verification, request.require))
             self.run.checkpoint(loop.conversation.billed)
 
     async def confirmed(self, verification: Verification) -> Verification:
         """Returns the verification at the end of the run, which is about its files only if they are still the same."""
-        if verification.verdict == "refuted":
-            refuted = next(check for check in verification.checks if check.outcome in _REFUTING)
-            self.run.report_error(f"the checks refute the result: {refuted.why}", "verification")
-        elif verification.verdict == "verified" and not await self.verifier.is_current():
+        if verification.verdict in SUFFICIENT["improved"] and not await self.verifier.is_current():
             why = "files changed after they were checked"
-            return verification.model_copy(update={"verdict": "inconclusive", "why": why})
+            verification = verification.model_copy(update={"verdict": "inconclusive", "why": why})
+        if not self._suffices(verification):
+            self.run.report_error(self._shortfall(verification), "verification")
         return verification
+
+    def _suffices(self, verification: Verification) -> bool:
+        return verification.verdict in SUFFICIENT[self.run.claim.request.require]
+
+    def _shortfall(self, verification: Verification) -> str:
+        if verification.verdict == "refuted":
+            return f"the checks refute the result: {verification.why}"
+        verdict, required = verification.verdict, self.run.claim.request.require
+        return f"the verdict is {verdict}, and {required} is required: {verification.why}"
+
+    @staticmethod
+    def _is_stuck(verification: Verification) -> bool:
+        in_the_way = [check for check in verification.checks if _is_in_the_way(check)]
+        return not verification.checks or (bool(in_the_way) and all(map(_is_stuck, in_the_way)))
 
     def _goes_back(self, outcome: RunOutcome, verification: Verification) -> bool:
         return (
             outcome.reason is TerminationReason.COMPLETED
-            and verification.verdict == "refuted"
+            and not self._suffices(verification)
+            and not self._is_stuck(verification)
             and self.run.verify_rounds < self.run.claim.request.max_verify_rounds
             and self.run.meter.may_go_on
         )
 
 
-def refutation(items: Sequence[VerifyItem], checks: Sequence[Check]) -> str:
-    """Returns the message about the checks that refute the result; of a hidden one only its output."""
-    refuted = [pair for pair in zip(items, checks, strict=True) if pair[1].outcome in _REFUTING]
-    share = MAX_OUTPUT_CHARS // max(1, len(refuted))
-    parts = [harmless(_part(item, check, share)).text for item, check in refuted]
+def _is_in_the_way(check: Check) -> bool:
+    return check.outcome not in ("evidence", "no_regression")
+
+
+def _is_stuck(check: Check) -> bool:
+    """Whether it decides nothing and never succeeded here, so that further work would not change that."""
+    return check.outcome == "inconclusive" and check.base == check.candidate != "green"
+
+
+def returned(items: Sequence[VerifyItem], verification: Verification, require: Require) -> str:
+    """Returns the message about a result that falls short of what is required; of a hidden check only its output."""
+    pairs = [pair for pair in zip(items, verification.checks, strict=True) if _is_in_the_way(pair[1])]
+    share = MAX_OUTPUT_CHARS // max(1, len(pairs))
+    parts = [_part(item, check, share) for item, check in pairs] or [f"{verification.why}."]
+    refuted = verification.verdict == "refuted"
+    what = "It does not hold." if refuted else f"The verdict is {verification.verdict}, and {require} is required."
     return (
-        '<system_hint type="refuted">Your result was checked on files made of the original ones and your changes, '
-        "without the network and without files that git ignores; tests and their configuration were as you found "
-        "them. It does not hold. Correct the cause, then report again. Background commands have been ended."
-        "</system_hint>\n\n" + "\n\n".join(parts)
+        f'<system_hint type="{"refuted" if refuted else "not_proven"}">Your result was checked on files made of the '
+        "original ones and your changes, without the network and without files that git ignores; tests and their "
+        f"configuration were as you found them. {what} Correct the cause, then report again. Background commands have "
+        "been ended.</system_hint>\n\n" + "\n\n".join(harmless(part).text for part in parts)
     )
 
 
 def _part(item: VerifyItem, check: Check, most: int) -> str:
     if isinstance(item, CommandCheck) and item.hidden:
-        head, output = "A check failed.", without_lines_of(item, check.output_tail)
+        head, output = "A check falls short.", without_lines_of(item, check.output_tail)
     else:
-        head = f"The check {item.run if isinstance(item, CommandCheck) else item.to_json()} failed: {check.why}."
+        head = f"The check {item.run if isinstance(item, CommandCheck) else item.to_json()} falls short: {check.why}."
         output = check.output_tail
     return f"{head}\n{clip(output, most)}".strip()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
-from ...shared.facts import Check, CheckOutcome, GroundState, Verdict
+from ...shared.facts import SUFFICIENT, Check, CheckOutcome, GroundState, Suspicion, Verdict
 from ...shared.text import count
 from .commands import NO_TESTS_RAN, Observed
 from .reports import Report, TestState
@@ -19,31 +20,22 @@ _UNDECIDED = {
     "removed": "passed before, and is gone with what the run changed in its file",
     "unseen": "fails, and was left out before the run because another one failed",
 }
+_BY_CHANCE = {"flickering": "fails by chance: before the run it did not do the same twice"}
 STATES: Mapping[tuple[GroundState, GroundState], tuple[CheckOutcome, str]] = {
     ("green", "green"): ("no_regression", "it succeeds, as it did before the run"),
     ("red", "green"): ("evidence", "it failed before the run and succeeds now"),
     ("trouble", "green"): ("evidence", "it could not succeed before the run and succeeds now"),
     ("green", "red"): ("refuted", "it succeeded before the run and fails now"),
-    ("red", "red"): ("refuted", _STILL),
-    ("trouble", "red"): ("refuted", "it did not succeed before the run and fails now"),
+    ("red", "red"): ("preexisting", _STILL),
+    ("trouble", "red"): ("preexisting", "it could not succeed before the run, and fails now"),
     ("green", "trouble"): ("refuted", "it succeeded before the run, and now it does not"),
     ("red", "trouble"): ("refuted", "it failed before the run, and now it does not even end"),
     ("trouble", "trouble"): ("inconclusive", "it ran neither before the run nor after"),
 }
 """By the states on base and candidate, where no tests are known. Any state that is unknown is inconclusive."""
-OF_ALL: Sequence[tuple[CheckOutcome, Verdict]] = (
-    ("tampered", "refuted"),
-    ("refuted", "refuted"),
-    ("inconclusive", "inconclusive"),
-    ("evidence", "verified"),
-    ("preexisting", "inconclusive"),
-    ("no_regression", "inconclusive"),
-)
-"""The verdict: that of the first of these outcomes that any check has."""
-NO_EVIDENCE = {
-    "preexisting": "what fails now failed before the run, too, and nothing that failed before succeeds now",
-    "no_regression": "nothing that failed before the run succeeds now: there is no regression, and no more is proven",
-}
+WORST: Mapping[CheckOutcome, Verdict] = {"tampered": "refuted", "refuted": "refuted", "inconclusive": "inconclusive"}
+"""Outcomes of one check that decide the verdict on all, the worst first."""
+NO_COMMAND = "no command failed before the run: that files are as demanded proves nothing about what they do"
 
 
 @dataclass(slots=True)
@@ -107,7 +99,7 @@ class Observations:
         if outcome in ("refuted", "evidence") and self._flickers(lambda one: one.state):
             return Judgement("inconclusive", "it does not do the same each time that it runs on the same files")
         if self.is_unreadable and base.state == candidate.state == "red":
-            return Judgement("inconclusive", f"{_STILL}, and it cannot be made to report its tests")
+            return Judgement("preexisting", f"{_STILL}, and it cannot be made to report its tests")
         reason = candidate.why if candidate.state == "trouble" else ""
         return Judgement(outcome, f"{why}: {reason}" if reason else why)
 
@@ -135,14 +127,26 @@ class Observations:
         explained = tests["preexisting"] or tests["flickering"]
         if exit_code and not explained and self.base.exit_code != exit_code:
             return Judgement("refuted", f"its tests pass, and it fails with exit code {exit_code}", tests)
+        return self._green(tests) if self.candidate.state == "green" else self._red(tests)
+
+    def _green(self, tests: dict[str, set[str]]) -> Judgement:
+        """Returns the judgement on a command that succeeds, and whose tests did not get worse."""
+        before, now = self.base.report or Report(), self.candidate.report or Report()
         gone = {id for id in before.of("failed") if _is_test(id, before)} - now.tests.keys()
-        turned_green = self.base.state != "green" and self.candidate.state == "green"
         proving = now.of("passed") - self._written(now)
-        if tests["fixed"] or (turned_green and proving and not (gone or tests["flickering"])):
+        turned_green = self.base.state != "green" and proving and not (gone or tests["flickering"])
+        if tests["fixed"] or turned_green:
             return Judgement("evidence", _evidence(tests), tests)
-        if exit_code or tests["preexisting"]:
-            return Judgement("preexisting", f"{_STILL}: the same tests fail", tests)
         return Judgement("no_regression", "all tests pass that passed before the run", tests)
+
+    @staticmethod
+    def _red(tests: dict[str, set[str]]) -> Judgement:
+        """Returns the judgement on a command that fails, and whose tests did not get worse."""
+        if tests["fixed"]:
+            return Judgement("improved", _evidence(tests), tests)
+        if tests["flickering"] and not tests["preexisting"]:
+            return Judgement("inconclusive", _words(tests, _BY_CHANCE), tests)
+        return Judgement("preexisting", f"{_STILL}: the same tests fail", tests)
 
     def _compared(self, before: Report, now: Report) -> dict[str, set[str]]:
         """Returns the tests by what became of them."""
@@ -234,11 +238,31 @@ def of_canary(broken: Collection[str], seen: Observed) -> str | None:
     return None
 
 
+def demoted(
+    verdict: Verdict, why: str, suspicions: Sequence[Suspicion], accepted: Collection[str]
+) -> tuple[Verdict, str]:
+    """Returns the verdict, with suspicions that the request does not accept: then nothing in its favour is believed."""
+    open_ones = [each for each in suspicions if each.kind not in accepted]
+    if not open_ones or verdict not in SUFFICIENT["improved"]:
+        return verdict, why
+    first = open_ones[0]
+    place = f"{first.path}:{first.line}" if first.line else first.path
+    more = f" (and {len(open_ones) - 1} more)" if len(open_ones) > 1 else ""
+    return "inconclusive", f"{place} may bend the checks ({first.kind}){more}; `accept` takes kinds that are right here"
+
+
 def verdict_of(checks: Sequence[Check]) -> tuple[Verdict, str]:
-    """Returns the verdict on all checks, and why where it is inconclusive."""
-    outcomes = {check.outcome: check for check in reversed(checks)}
-    for outcome, verdict in OF_ALL:
-        if outcome in outcomes:
-            why = outcomes[outcome].why if verdict == "inconclusive" else ""
-            return verdict, NO_EVIDENCE.get(outcome, why)
-    return "unverified", ""
+    """Returns the verdict on all checks, and the reason where it is not ``verified``."""
+    if not checks:
+        return "unverified", ""
+    of = {outcome: [check for check in checks if check.outcome == outcome] for outcome in get_args(CheckOutcome)}
+    for outcome, verdict in WORST.items():
+        if of[outcome]:
+            return verdict, of[outcome][0].why
+    failing = [*of["improved"], *of["preexisting"]]
+    if failing:
+        is_better = of["improved"] or of["evidence"]
+        return "improved" if is_better else "inconclusive", failing[0].why
+    if any(check.strength for check in of["evidence"]):
+        return "verified", ""
+    return "passed", next((check.why for check in of["no_regression"]), NO_COMMAND)

@@ -13,7 +13,7 @@ from threading import Event
 from typing import Any, TypeVar
 
 from ...shared.events import CheckCompleted
-from ...shared.facts import Check, CommandCheck, Ground, GroundState, Verification, VerifyItem
+from ...shared.facts import Check, CommandCheck, Ground, GroundState, Strength, Suspicion, Verification, VerifyItem
 from ...shared.metrics import SANDBOX_FAILURES
 from ...shared.text import count
 from ..run_context import RunContext
@@ -27,7 +27,7 @@ from .files import checked_files
 from .ground import Candidate, GroundError, Grounds, fingerprint, remove_grounds
 from .protected import Protection
 from .runners import Instrumented
-from .verdict import Judgement, Observations, of_canary, verdict_of
+from .verdict import Judgement, Observations, demoted, of_canary, verdict_of
 
 TAIL_CHARS = 2000
 _GOOD = ("evidence", "no_regression")
@@ -78,13 +78,15 @@ class Verifier:
             return Verification(verdict="inconclusive", why=f"the files cannot be laid out for the checks: {error}")
         finally:
             await run_in_thread(grounds.close)
-        verdict, why = verdict_of(checks)
+        suspicions: list[Suspicion] = []
+        verdict, why = demoted(*verdict_of(checks), suspicions, claim.request.accept)
         return Verification(
             verdict=verdict,
             checks=checks,
             restored=sorted(set(candidate.restored)),
             tampered=any(check.outcome == "tampered" for check in checks),
-            why=why,
+            why=self.run.emit.mask.text(why),
+            suspicions=suspicions,
         )
 
     async def is_current(self) -> bool:
@@ -135,7 +137,7 @@ class _Checking:
             is_unreadable=how.plain,
         )
         judgement = observed.judge()
-        is_by_base = judgement.outcome == "evidence" and base.state != "green"
+        is_by_base = judgement.outcome in ("evidence", "improved") and base.state != "green"
         if judgement.outcome == "refuted" or is_by_base:  # neither may follow from what differs by chance
             observed = replace(observed, base_again=await self._on("base", item, how))
             judgement = observed.judge()
@@ -143,7 +145,7 @@ class _Checking:
             observed = replace(observed, candidate_again=await self._on("candidate", item, how))
             judgement = observed.judge()
         judgement = with_as_left(judgement, now, left)
-        if judgement.outcome in _GOOD or (judgement.outcome == "preexisting" and now.report):
+        if judgement.outcome in (*_GOOD, "improved") or (judgement.outcome == "preexisting" and now.report):
             judgement = await self._confirmed(judgement, item, how, observed)
         return judgement
 
@@ -174,8 +176,8 @@ class _Checking:
             judgement = observed.judge()
         if not broken.anything:
             judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(item.canary)
-            if judgement.outcome == "evidence" and observed.placed and not observed.knew_tests:
-                judgement.outcome = "inconclusive"
+            if judgement.outcome == "evidence":
+                judgement.outcome = "no_regression"
             return judgement
         self._report("canary", seen[-1])
         unnoticed = of_canary(broken.tests, seen[-1])
@@ -228,14 +230,22 @@ class _Checking:
             item=shown_item(self.item),
             outcome=judgement.outcome,
             why=self.of.run.emit.mask.text(judgement.why),
+            strength=self._strength(),
             base=self._state("base"),
             candidate=self._state("candidate"),
             canary=self._state("canary"),
+            as_left=self.left.state if self.left else None,
             exit_code=shown.exit_code if shown else None,
             output_tail=self._tail(shown) if shown else "",
             duration_ms=round(seconds * 1000),
             tests=judgement.listed,
         )
+
+    def _strength(self) -> Strength | None:
+        if not isinstance(self.item, CommandCheck):
+            return None
+        seen = self.seen.get("candidate")
+        return "tests" if seen and seen.report and seen.report.tests else "exitCode"
 
     def _state(self, on: Ground) -> GroundState | None:
         return self.seen[on].state if on in self.seen else None
@@ -245,7 +255,9 @@ def with_as_left(judgement: Judgement, now: Observed, left: Observed | None) -> 
     """Returns the judgement, inconclusive where the check does better, or worse, on everything as it was left."""
     if left is None:
         return judgement
-    if judgement.outcome == "refuted" and left.ok:  # the task may have been to change what is protected
+    if (
+        judgement.outcome in ("refuted", "preexisting", "improved") and left.ok
+    ):  # the task may have been to change what is protected
         why = f"{judgement.why}; with the run's own changes at protected paths it succeeds"
         return replace(judgement, outcome="inconclusive", why=why)
     if judgement.outcome in _GOOD and (worse := _worse(now, left)):

@@ -42,6 +42,7 @@ HIDDEN = {
     "kind": "command",
     "run": "sh checks/hidden-name.sh",
     "files": {"checks/hidden-name.sh": f"# {SECRET_LINE}\ncat checks/hidden-name.sh a.txt\ngrep good a.txt\n"},
+    "canary": CANARY,
 }
 CHECK = {"kind": "command", "run": "grep -h good a.txt", "canary": CANARY}
 
@@ -50,14 +51,16 @@ def words_of(history: list[dict[str, Any]]) -> str:
     return json.dumps([entry["content"] for entry in history])
 
 
-async def test_a_refuted_result_goes_back_with_the_output_and_the_work_goes_on(bench: Bench, tmp_path: Path) -> None:
+async def test_a_result_that_falls_short_goes_back_with_the_output_and_the_work_goes_on(
+    bench: Bench, tmp_path: Path
+) -> None:
     model = script(tmp_path, [BAD], [say("done")], [GOOD], [say("done now")])
     result = await bench.run(model=model, verify=[{**HIDDEN, "hidden": False}])
     asked = (await history_of(bench, result))[4]
     assert asked["role"] == "user"
     text = asked["content"][0]["text"]
-    assert text.startswith('<system_hint type="refuted">')
-    assert "The check sh checks/hidden-name.sh failed" in text
+    assert text.startswith('<system_hint type="not_proven">')
+    assert "The check sh checks/hidden-name.sh falls short: it fails as it did before the run" in text
     assert SECRET_LINE in text
     assert "bad" in text
     assert (result.verification.verdict, result.verification.rounds, result.summary) == ("verified", 1, "done now")
@@ -86,14 +89,14 @@ async def test_of_a_hidden_check_the_model_sees_its_output_alone(bench: Bench, t
 
 
 @pytest.mark.parametrize("rounds", [0, 1])
-async def test_after_its_rounds_a_refuted_result_is_a_failure_with_the_reason(
+async def test_after_its_rounds_a_result_that_falls_short_is_a_failure_with_the_reason(
     bench: Bench, tmp_path: Path, rounds: int
 ) -> None:
     model = script(tmp_path, [BAD], [say("done")], [say("done, really")], [say("never")])
     result = await bench.run(model=model, verify=[HIDDEN], max_verify_rounds=rounds)
     assert (result.status, result.success, result.termination_reason) == ("failed", False, "completed")
-    assert (result.verification.verdict, result.verification.rounds) == ("refuted", rounds)
-    assert result.errors == ["the checks refute the result: it fails as it did before the run"]
+    assert (result.verification.verdict, result.verification.rounds) == ("inconclusive", rounds)
+    assert result.errors == ["the verdict is inconclusive, and passed is required: it fails as it did before the run"]
     assert result.turn_count == 2 + rounds
 
 
@@ -128,7 +131,7 @@ async def test_a_canary_that_does_not_fit_is_stated(bench: Bench, tmp_path: Path
     check = {**CHECK, "canary": CANARY.replace("-good", "-other")}
     result = await bench.run(model=script(tmp_path, [GOOD], [say("done")]), verify=[check])
     (check,) = result.verification.checks
-    assert (check.outcome, check.canary) == ("evidence", None)
+    assert (result.verification.verdict, check.outcome, check.canary) == ("passed", "no_regression", None)
     assert check.why.endswith("it ran without a canary, as its own does not fit the files")
 
 
@@ -161,7 +164,7 @@ async def test_the_runs_own_time_ends_a_check(bench: Bench, tmp_path: Path) -> N
     assert (result.termination_reason, result.verification.verdict, result.success) == (
         "completed",
         "inconclusive",
-        True,
+        False,
     )
     assert "time" in result.verification.why
     assert [*bench.settings.workspaces.glob(f"{result.delegation_id}.*")] == []
@@ -180,7 +183,7 @@ async def test_without_a_sandbox_commands_decide_nothing(redis_url: str, tmp_pat
         offer = bench.services.offers.of([None])
         bench.services.offers = Offers(replace(offer, sandbox_problem="none here"))
         result = await bench.run(model=script(tmp_path, [GOOD], [say("done")]), verify=[HIDDEN])
-    assert (result.verification.verdict, result.success) == ("inconclusive", True)
+    assert (result.verification.verdict, result.success) == ("inconclusive", False)
     assert "none here" in result.verification.why
 
 
@@ -198,7 +201,7 @@ async def test_a_check_whose_sandbox_fails_decides_nothing_and_is_counted(redis_
         model = script(tmp_path, [GOOD], [say("done")], price={"input": 1, "output": 1})
         result = await bench.run(model=model, verify=[HIDDEN])
         found = await check_totals(bench.store.redis)
-    assert (result.verification.verdict, result.success) == ("inconclusive", True)
+    assert (result.verification.verdict, result.success) == ("inconclusive", False)
     (check,) = result.verification.checks
     assert (check.base, check.candidate) == ("unknown", "unknown")
     assert found["deputize_sandbox_failures_total",] == 2, "on the base and on the candidate"
@@ -253,7 +256,7 @@ async def test_a_later_attempt_knows_how_many_rounds_there_were(bench: Bench, tm
     again = asyncio.create_task(carry_out(bench.services, id))
     result = await until_ended(bench, id)
     await again
-    assert (result.verification.verdict, result.verification.rounds, result.turn_count) == ("refuted", 1, 3)
+    assert (result.verification.verdict, result.verification.rounds, result.turn_count) == ("inconclusive", 1, 3)
 
 
 async def test_a_run_that_fails_before_its_checks_reports_that_they_were_not_made(bench: Bench, tmp_path: Path) -> None:
@@ -269,7 +272,7 @@ async def test_known_secrets_are_masked_in_what_a_check_prints(redis_url: str, t
     async with open_bench(redis_url, tmp_path / "home", token=secret) as bench:
         result = await bench.run(model=script(tmp_path, [GOOD], [say("done")]), verify=[check])
         seen = await bench.seen(result, CheckCompleted)
-    assert result.verification.verdict == "verified"
+    assert result.verification.verdict == "passed"
     assert "service-xyz" not in result.verification.checks[0].output_tail + "".join(each.output_tail for each in seen)
 
 
@@ -286,7 +289,7 @@ async def test_a_check_has_no_network_even_where_commands_of_the_run_have_one(re
                 {"kind": "command", "run": f"! {fetch} && test -e a.txt"},
             ]
             result = await bench.run(model=model, workspace=str(project), verify=checks)
-    assert [check.outcome for check in result.verification.checks] == ["evidence", "evidence"]
+    assert [check.outcome for check in result.verification.checks] == ["evidence", "no_regression"]
 
 
 def test_a_run_without_checks_imports_nothing_of_them() -> None:

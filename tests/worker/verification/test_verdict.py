@@ -7,10 +7,11 @@ from typing import Any, get_args
 
 import pytest
 
-from deputize.shared.facts import Check, CheckOutcome, GroundState
+from deputize.shared.facts import Check, CheckOutcome, GroundState, Suspicion, Verdict
 from deputize.worker.verification.commands import NO_TESTS_RAN, Observed
 from deputize.worker.verification.reports import Place, Report
-from deputize.worker.verification.verdict import OF_ALL, STATES, Observations, of_canary, verdict_of
+from deputize.worker.verification.verdict import STATES, Observations, demoted, of_canary, verdict_of
+from deputize.worker.verification.verifier import with_as_left
 
 ONE: dict[str, Any] = {"a[1]": "passed"}
 TWO: dict[str, Any] = {"a[1]": "passed", "a[2]": "passed"}
@@ -76,7 +77,7 @@ def test_a_command_that_differs_on_the_same_files_refutes_nothing(again: tuple[O
         (
             seen(a="failed", b="failed"),
             seen(a="failed", b="passed"),
-            "evidence",
+            "improved",
             {"fixed": ["b"], "preexisting": ["a"]},
         ),
         (
@@ -141,7 +142,7 @@ def test_a_file_that_could_not_be_read_before_is_no_missing_test() -> None:
 def test_a_test_that_flickers_on_the_base_is_listed_and_not_counted() -> None:
     before, now = seen(a="passed", b="passed"), seen(a="failed", b="passed")
     again = {"base_again": seen(a="failed", b="passed"), "candidate_again": now}
-    assert outcome(before, now, **again) == ("preexisting", {"flickering": ["a"]})
+    assert outcome(before, now, **again) == ("inconclusive", {"flickering": ["a"]})
     both = seen(a="failed", b="failed")
     assert outcome(before, both, **again | {"candidate_again": both})[0] == "refuted"
 
@@ -195,7 +196,7 @@ def test_a_test_that_was_left_out_before_may_have_failed_then() -> None:
 
 
 def test_a_runner_of_tests_that_cannot_be_read_is_not_refuted_by_what_failed_before() -> None:
-    assert outcome(Observed("red"), Observed("red"), is_unreadable=True)[0] == "inconclusive"
+    assert outcome(Observed("red"), Observed("red"), is_unreadable=True)[0] == "preexisting"
     assert outcome(Observed("green"), Observed("red"), is_unreadable=True)[0] == "refuted"
 
 
@@ -239,7 +240,7 @@ def test_a_canary_must_not_pass(broken: list[str], found: Observed, is_noticed: 
 
 
 def checks(*outcomes: CheckOutcome) -> list[Check]:
-    return [Check(item={}, outcome=each, why=f"why {each}") for each in outcomes]
+    return [Check(item={}, outcome=each, why=f"why {each}", strength="tests") for each in outcomes]
 
 
 @pytest.mark.parametrize(
@@ -247,19 +248,79 @@ def checks(*outcomes: CheckOutcome) -> list[Check]:
     [
         ([], "unverified"),
         (["evidence"], "verified"),
-        (["evidence", "no_regression", "preexisting"], "verified"),
-        (["no_regression"], "inconclusive"),
+        (["no_regression", "evidence"], "verified"),
+        (["no_regression"], "passed"),
+        (["improved"], "improved"),
+        (["improved", "evidence", "no_regression"], "improved"),
+        (["evidence", "preexisting"], "improved"),
+        (["preexisting"], "inconclusive"),
         (["preexisting", "no_regression"], "inconclusive"),
         (["evidence", "inconclusive"], "inconclusive"),
+        (["improved", "inconclusive"], "inconclusive"),
         (["evidence", "inconclusive", "refuted"], "refuted"),
         (["evidence", "tampered"], "refuted"),
     ],
 )
-def test_the_verdict_is_that_of_the_worst_check_and_needs_evidence(outcomes: list[CheckOutcome], verdict: str) -> None:
+def test_every_command_must_succeed_and_one_must_have_failed_before(outcomes: list[CheckOutcome], verdict: str) -> None:
     found, why = verdict_of(checks(*outcomes))
     assert found == verdict
-    assert bool(why) is (verdict == "inconclusive")
+    assert bool(why) is (verdict not in ("verified", "unverified"))
 
 
-def test_every_outcome_has_its_place_in_the_order() -> None:
-    assert {outcome for outcome, _ in OF_ALL} == set(get_args(CheckOutcome))
+@pytest.mark.parametrize("outcomes", [*product(get_args(CheckOutcome), repeat=2)])
+def test_a_check_beside_another_never_improves_what_it_is_alone(outcomes: tuple[CheckOutcome, CheckOutcome]) -> None:
+    order = ("refuted", "inconclusive", "improved", "passed", "verified")
+    together = order.index(verdict_of(checks(*outcomes))[0])
+    alone = [order.index(verdict_of(checks(each))[0]) for each in outcomes]
+    proves = "evidence" in outcomes or "improved" in outcomes
+    assert together <= max(alone)
+    assert together == min(alone) or proves
+    assert order[together] not in ("verified", "passed") or {*outcomes} <= {"evidence", "no_regression"}
+
+
+def test_files_as_demanded_are_no_evidence_about_what_they_do() -> None:
+    of_file = Check(item={}, outcome="evidence", why="it failed before the run and succeeds now")
+    assert verdict_of([of_file])[0] == "passed"
+    assert verdict_of([of_file, *checks("no_regression")])[0] == "passed"
+    assert verdict_of([of_file, *checks("preexisting")])[0] == "improved"
+    assert verdict_of([of_file, *checks("evidence")])[0] == "verified"
+
+
+@pytest.mark.parametrize(
+    ("now", "left", "found"),
+    [
+        (seen(a="passed"), seen(a="passed"), "evidence"),
+        (seen(a="passed"), seen(a="passed", b="passed"), "evidence"),
+        (seen(a="passed"), seen(b="passed"), "inconclusive"),
+        (seen(a="passed", b="passed"), seen(a="passed"), "inconclusive"),
+        (seen(a="passed"), seen(a="failed"), "inconclusive"),
+        (seen(a="passed"), seen(a="passed", code=1), "inconclusive"),
+        (seen(a="passed"), Observed("trouble", 4, why="it could not be started (exit code 127)"), "inconclusive"),
+        (Observed("green", 0), Observed("red", 1), "inconclusive"),
+        (Observed("green", 0), Observed("green", 0), "evidence"),
+    ],
+    ids=str,
+)
+def test_what_fails_as_the_run_left_it_proves_nothing(now: Observed, left: Observed, found: str) -> None:
+    before = seen(a="failed") if now.report else Observed("red", 1)
+    judgement = with_as_left(Observations(before, now).judge(), now, left)
+    assert judgement.outcome == found
+    assert ("with the run's own changes" in judgement.why) is (found == "inconclusive")
+
+
+@pytest.mark.parametrize("now", [seen(a="failed"), seen(a="passed", b="failed"), seen(a="skipped")], ids=str)
+def test_what_succeeds_only_as_the_run_left_it_is_not_decided(now: Observed) -> None:
+    judgement = Observations(seen(a="failed", b="failed"), now).judge()
+    assert with_as_left(judgement, now, seen(a="passed")).outcome == "inconclusive"
+    assert with_as_left(judgement, now, seen(a="failed")).outcome == judgement.outcome
+
+
+@pytest.mark.parametrize("verdict", get_args(Verdict))
+def test_a_suspicion_that_is_not_accepted_takes_every_success_away(verdict: Verdict) -> None:
+    skip, leave = Suspicion(path="a.py", line=3, kind="skip"), Suspicion(path="b.py", kind="exit")
+    assert demoted(verdict, "why", [], []) == (verdict, "why")
+    assert demoted(verdict, "why", [skip, leave], ["exit", "skip"]) == (verdict, "why")
+    found, why = demoted(verdict, "why", [skip, leave], ["skip"])
+    succeeds = verdict in ("verified", "passed", "improved")
+    assert found == ("inconclusive" if succeeds else verdict)
+    assert why.startswith("b.py may bend the checks (exit)" if succeeds else "why")
