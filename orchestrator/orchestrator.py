@@ -303,7 +303,7 @@ class Orchestrator:
         self,
         ids: Sequence[str],
         *,
-        verify: Sequence[VerifyItem | Mapping[str, Any]] = (),
+        verify: str | Sequence[VerifyItem | Mapping[str, Any] | str] = (),
         dry_run: bool = False,
         **fields: Unpack[MergeFields],
     ) -> MergeReport:

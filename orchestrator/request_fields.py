@@ -76,7 +76,7 @@ class RequestFields(TypedDict, total=False):
     workspace: str | Path | WorkspaceSpec | Mapping[str, Any]
     deliver: Deliver | Mapping[str, Any] | None
     output_schema: Mapping[str, Any] | type[Any] | None
-    verify: Sequence[VerifyItem | Mapping[str, Any]]
+    verify: str | Sequence[VerifyItem | Mapping[str, Any] | str]
     protect: Sequence[str] | None
     require: Literal["passed", "verified", "improved"]
     accept: Sequence[str]

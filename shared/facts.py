@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, computed_field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, computed_field, field_validator
 
 from .request_options import Require
 from .wire import Request, Wire
@@ -133,7 +133,19 @@ class ChangedCheck(Request):
     """Patterns as in .gitignore; also {a,b}."""
 
 
-VerifyItem = Annotated[CommandCheck | FileCheck | UnchangedCheck | ChangedCheck, Field(discriminator="kind")]
+_AnyCheck = Annotated[CommandCheck | FileCheck | UnchangedCheck | ChangedCheck, Field(discriminator="kind")]
+
+
+def _of_command(given: Any) -> Any:
+    return {"kind": "command", "run": given} if isinstance(given, str) else given
+
+
+def _listed(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
+
+
+VerifyItem = Annotated[_AnyCheck, BeforeValidator(_of_command, json_schema_input_type=_AnyCheck | str)]
+"""A check; a string is a command."""
 
 
 def _bounded_files(items: list[VerifyItem]) -> list[VerifyItem]:
@@ -143,7 +155,9 @@ def _bounded_files(items: list[VerifyItem]) -> list[VerifyItem]:
     return items
 
 
-VerifyItems = Annotated[list[VerifyItem], Field(max_length=MAX_CHECKS), AfterValidator(_bounded_files)]
+VerifyItems = Annotated[
+    list[VerifyItem], Field(max_length=MAX_CHECKS), AfterValidator(_bounded_files), BeforeValidator(_listed)
+]
 Ground = Literal["base", "candidate", "canary"]
 """Where a check runs: the files before the run, these with its changes, and these with something broken."""
 GroundState = Literal["green", "red", "trouble", "unknown"]

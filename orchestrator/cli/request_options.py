@@ -53,7 +53,7 @@ FLAGS = {
 
 _REPEATABLE: Mapping[str, Callable[[Iterable[Any]], Any]] = {
     "labels": lambda given: dict(label.split(":", 1) for label in given),
-    "checks": lambda given: [{"kind": "command", "run": command} for command in given],
+    "checks": list,
     "globs": list,
     "after": list,
 }
@@ -74,6 +74,8 @@ def options_of(*pointers: str) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         for option in (OPTIONS[pointer] for pointer in reversed(pointers)):
             how, shown, many = _type(option), option.placeholder, option.kind in _REPEATABLE
+            if option.kind == "checks":
+                command = _VERIFY_FILE(command)
             command = click.option(option.flag, type=how, multiple=many, metavar=shown, help=option.help)(command)
         return command
 
@@ -139,6 +141,9 @@ def given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         value = given.get(option.parameter)
         if option.kind in _REPEATABLE:
             value = _REPEATABLE[option.kind](value or ()) or None
+        if option.kind == "checks":
+            in_files = [check for checks in given.get("verify_file") or () for check in checks]
+            value = [*(value or ()), *in_files] or None
         if value is not None:
             *parents, name = pointer.split("/")
             inside = fields
@@ -207,18 +212,40 @@ def read_json(text: str) -> Any:
     return json.loads(text, object_pairs_hook=unique_keys)
 
 
-def _object_in_file(path: str, what: str, example: str) -> dict[str, Any]:
+def _json_in_file(path: str) -> Any:
     try:
-        fields = read_json(read_text(None if path == "-" else path))
+        return read_json(read_text(None if path == "-" else path))
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _object_in_file(path: str, what: str, example: str) -> dict[str, Any]:
+    fields = _json_in_file(path)
     if not isinstance(fields, dict):
         raise ValueError(f"{path} is not a JSON object; a {what} is, as {example}")
     return fields
+
+
+def _checks_in_file(path: str) -> list[Any]:
+    checks = _json_in_file(path)
+    if isinstance(checks, dict):
+        return [checks]
+    if not isinstance(checks, list) or not all(isinstance(check, (dict, str)) for check in checks):
+        raise ValueError(f'{path} has no checks; a check is {{"kind": "command", "run": "…"}}, several are a list')
+    return checks
+
+
+_VERIFY_FILE = click.option(
+    "--verify-file",
+    type=Parsed("file", _checks_in_file),
+    multiple=True,
+    metavar="FILE",
+    help="A check as JSON, or a list of them, with all of their fields; repeatable.",
+)
 
 
 def _request_in_file(path: str) -> tuple[str, dict[str, Any]]:

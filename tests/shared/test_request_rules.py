@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.errors import TooLarge
+from deputize.shared.facts import CommandCheck
 from deputize.shared.request import MAX_REQUEST_BYTES, MAX_TEXT_BYTES, DelegationRequest, DirectoryWorkspace
 from deputize.shared.request_rules import check_sizes, foreign_script
 from deputize.shared.settings import Settings
@@ -47,3 +48,12 @@ def test_a_relative_directory_begins_where_the_caller_is() -> None:
         assert located.workspace == DirectoryWorkspace(kind="directory", path=path)
     empty = DelegationRequest(task="t")
     assert empty.located_in(Path("/base")) is empty
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["make test", ["make test"], '["make test"]', [{"kind": "command", "run": "make test"}]],
+)
+def test_a_check_may_be_the_command_itself(given: Any) -> None:
+    request = DelegationRequest.model_validate({"task": "t", "verify": given})
+    assert [check.to_dict() for check in request.verify] == [CommandCheck(kind="command", run="make test").to_dict()]

@@ -89,6 +89,38 @@ async def test_a_repository_excludes_other_files(url: str, tmp_path: Path, more:
     assert (done.code, "--git excludes" in done.err) == (2, True)
 
 
+async def test_checks_come_from_options_and_from_files(url: str, service: FakeService, tmp_path: Path) -> None:
+    tmp_path.joinpath("one.json").write_text('{"kind": "file", "path": "a.txt"}')
+    tmp_path.joinpath("more.json").write_text('["make lint", {"kind": "command", "run": "x", "timeoutSeconds": 9}]')
+    given = ["--verify", "make test", "--verify-file", "one.json", "--verify-file", "more.json"]
+    done = await deputize("run", "t", *given, "--detach", cwd=tmp_path, DEPUTIZE_URL=url)
+    assert done.code == 0, done.err
+    ((_, run),) = service.runs.items()
+    assert [check.model_dump(exclude_defaults=True) for check in run.request.verify] == [
+        {"kind": "command", "run": "make test"},
+        {"kind": "file", "path": "a.txt"},
+        {"kind": "command", "run": "make lint"},
+        {"kind": "command", "run": "x", "timeout_seconds": 9},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("3", "has no checks"),
+        ("[3]", "has no checks"),
+        ("[", "is not valid JSON"),
+        ('{"kind": "command", "runs": "x"}', "runs"),
+        (None, "cannot be read"),
+    ],
+)
+async def test_a_file_without_checks_is_refused(url: str, tmp_path: Path, text: str | None, why: str) -> None:
+    if text is not None:
+        tmp_path.joinpath("checks.json").write_text(text)
+    done = await deputize("run", "t", "--verify-file", "checks.json", cwd=tmp_path, DEPUTIZE_URL=url)
+    assert (done.code, why in done.err) == (2, True), done.err
+
+
 @pytest.mark.parametrize("lone", [["--ref", "v1"], ["--depth", "3"]])
 async def test_what_is_about_a_repository_needs_one(url: str, tmp_path: Path, lone: list[str]) -> None:
     done = await deputize("run", "t", *lone, cwd=tmp_path, DEPUTIZE_URL=url)
