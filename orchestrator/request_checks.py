@@ -117,7 +117,7 @@ def _check_commands(request: DelegationRequest, settings: Settings) -> None:
     for number, check in enumerate(request.verify):
         if not isinstance(check, CommandCheck):
             continue
-        if check.timeout_seconds > (most := settings.caps.timeout_seconds):
+        if (check.timeout_seconds or 0) > (most := settings.caps.timeout_seconds):
             detail = f"{check.timeout_seconds:g} is above the server's cap; at most {most:g}"
             errors.append({"pointer": f"/verify/{number}/timeoutSeconds", "detail": detail})
         if check.canary and (reason := _wrong_patch(check.canary)):

@@ -81,6 +81,8 @@ class RequestFields(TypedDict, total=False):
     require: Literal["passed", "verified", "improved"]
     accept: Sequence[str]
     max_verify_rounds: int
+    verify_timeout_seconds: float
+    verify_early: bool
     after: Sequence[After | AfterFields]
     labels: Mapping[str, str]
     priority: int

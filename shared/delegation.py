@@ -50,6 +50,7 @@ class TerminationReason(StrEnum):
     MODEL_UNAVAILABLE = "model_unavailable"
     WORKER_LOST = "worker_lost"
     WRAPPED_UP = "wrapped_up"
+    CHECKS_CANNOT_START = "checks_cannot_start"
     ERROR = "error"
 
     @property

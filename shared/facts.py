@@ -90,8 +90,8 @@ class CommandCheck(Request):
     """Whether the model, where the check fails, reads its output alone: neither the command nor lines of ``files``."""
     canary: str | None = Field(default=None, min_length=1)
     """A unified diff that breaks something which the check must notice; for known runners of tests there is one."""
-    timeout_seconds: float = Field(default=120, gt=0, allow_inf_nan=False)
-    """Seconds for each execution."""
+    timeout_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Seconds for each execution. Null: the request's `verifyTimeoutSeconds`."""
 
 
 class FileCheck(Request):

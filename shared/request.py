@@ -30,6 +30,7 @@ MAX_AFTER = 50
 MAX_BATCH = 1000
 """Cap on the requests of one batch."""
 VERIFY_ROUNDS = 2
+VERIFY_SECONDS = 300.0
 
 
 RetryReason = Literal[
@@ -237,6 +238,11 @@ class DelegationRequest(Request):
     """Kinds of suspicion (`verification.suspicions`) that do not make the verdict inconclusive."""
     max_verify_rounds: int = _bounded(VERIFY_ROUNDS, "maxVerifyRounds")
     """How often a result that falls short of `require` goes back to the model."""
+    verify_timeout_seconds: float = _bounded(VERIFY_SECONDS, "verifyTimeoutSeconds", allow_inf_nan=False)
+    """Seconds for each execution of a check's command that has no `timeoutSeconds` of its own; all checks of a round
+    together have ten times as long. The time of the run stands still meanwhile."""
+    verify_early: bool = True
+    """Whether the run ends before its first turn where a check's command cannot start on the files as they are."""
     after: list[After] = Field(default_factory=list, max_length=MAX_AFTER, exclude_if=lambda after: not after)
     """It starts when these have ended so, and reads their results; if one ends otherwise, it ends without a start."""
     labels: dict[str, str] = Field(default_factory=dict, max_length=MAX_ENTRIES)

@@ -63,6 +63,10 @@ _STATUS: Mapping[TerminationReason, FinalStatus] = {
 """All other reasons are failures, limits included, whatever was done before."""
 
 
+class CancelledError(Exception):
+    """The delegation was cancelled on request."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
     """Why the run ended, and the summary to use where the model wrote none."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +24,7 @@ from ..shared.runs.spend import caps_of
 from ..shared.text import count
 from ..shared.wire import now
 from .attempts import (
+    CancelledError,
     LoopBuilder,
     RunOutcome,
     RunOutputs,
@@ -63,10 +64,6 @@ CLOCK_SECONDS = 0.02
 _NOT_BEGUN = RunOutcome(TerminationReason.WRAPPED_UP, "Wrapped up before its first turn.")
 
 T = TypeVar("T")
-
-
-class _CancelledError(Exception):
-    """The delegation was cancelled on request."""
 
 
 class Run:
@@ -178,7 +175,7 @@ class Run:
         except TimeoutError:
             limit, when = self.context.meter.out_of_time(), " while the project was set up" * self.claim.is_first
             return RunOutcome(limit.reason, f"Stopped: {limit}{when}.")
-        except _CancelledError:
+        except CancelledError:
             return self._cancelled("Cancelled while the project was set up.")
         builder = LoopBuilder(
             run=self.context,
@@ -195,9 +192,10 @@ class Run:
                 return await self._supervise(self.loop, self.loop.work())
             from .verification.rounds import Rounds, Verifier  # few runs have checks
 
-            rounds = Rounds(self.context, Verifier(self.context, offer, workspace))
-            supervise = partial(self._supervise, self.loop)
-            outcome, verification = await rounds.work(self.loop, supervise, self._checked)
+            async with Verifier(self.context, offer, workspace) as verifier:
+                rounds = Rounds(self.context, verifier)
+                supervise = partial(self._supervise, self.loop)
+                outcome, verification = await rounds.work(self.loop, supervise, self._in_time)
         self.verification = await rounds.confirmed(verification)
         return outcome
 
@@ -212,22 +210,16 @@ class Run:
             return await self._until_stopped(self.merge.work(self.services.store), lambda: self.context.meter.time_left)
         except TimeoutError:
             return RunOutcome((limit := self.context.meter.out_of_time()).reason, f"Stopped: {limit}.")
-        except _CancelledError:
+        except CancelledError:
             return RunOutcome(TerminationReason.CANCELLED, "Cancelled while results were merged.")
         finally:
             self.verification = self.merge and self.merge.verification
 
-    async def _checked(
-        self, outcome: RunOutcome, checks: Coroutine[Any, Any, Verification]
-    ) -> tuple[RunOutcome, Verification]:
-        """Awaits the checks of a result in what is left of the run's time."""
-        try:
-            return outcome, await self._until_stopped(checks, lambda: self.context.meter.time_for_summary)
-        except TimeoutError:
-            return outcome, Verification.incomplete("the run's time was over")
-        except _CancelledError:
-            cancelled = replace(outcome, reason=TerminationReason.CANCELLED)
-            return cancelled, Verification.incomplete("the delegation was cancelled")
+    async def _in_time(self, checks: Coroutine[Any, Any, T], seconds: float) -> T:
+        """Awaits what belongs to checks. It has a time of its own: that of the run stands still meanwhile."""
+        end = time.monotonic() + seconds
+        with self.context.meter.paused():
+            return await self._until_stopped(checks, lambda: end - time.monotonic())
 
     async def _opened(self, offer: RunOffer) -> Workspace:
         """Opens the workspace; what comes from another machine is within the run's time."""
@@ -281,7 +273,7 @@ class Run:
             if error := loop.model_calls.wait.error:
                 self.context.report_error(f"its time ended while it waited for the model's endpoint: {error}", "rate")
             return await self._summarize(loop, self.context.meter.out_of_time())
-        except _CancelledError:
+        except CancelledError:
             loop.close_calls("the delegation was cancelled")
             return self._cancelled(loop.conversation.last_words)
 
@@ -303,7 +295,7 @@ class Run:
         await self._end_children()
         try:
             summary = await self._until_stopped(loop.summarize(limit), lambda: self.context.meter.time_for_summary)
-        except (TimeoutError, LimitReached, ModelUnavailable, _CancelledError) as error:
+        except (TimeoutError, LimitReached, ModelUnavailable, CancelledError) as error:
             log.info("no summary turn: %s", error)
         if limit.reason is TerminationReason.COMPLETED:
             return RunOutcome(limit.reason, summary or earlier)
@@ -316,7 +308,7 @@ class Run:
         """Awaits the work; cancels it at its time limit or on a stop signal, and waits until it has ended.
 
         ``seconds_left`` is called again when the time is over, because the run's clock may have been stopped. Raises
-        ``TimeoutError``, ``_CancelledError`` or ``Fenced``, and whatever the work raises.
+        ``TimeoutError``, ``CancelledError`` or ``Fenced``, and whatever the work raises.
         """
         doing = asyncio.create_task(work, name=f"loop {self.claim.id}")
         signal = asyncio.create_task(self.stop.wait())
@@ -340,7 +332,7 @@ class Run:
         if not doing.cancelled():
             return doing.result()
         if self.stop.reason is not None:
-            raise _CancelledError
+            raise CancelledError
         raise TimeoutError
 
     async def _outputs(self) -> RunOutputs:

@@ -58,6 +58,8 @@ def exit_code_of_result(result: ToolAgentResult) -> Exit:
         )
     if result.status == "cancelled":
         return Exit.CANCELLED
+    if result.termination_reason == "checks_cannot_start":
+        return Exit.UNREACHABLE  # nothing was tried: what is missing is on the service's machine
     return Exit.LIMIT if result.termination_reason.is_limit else Exit.FAILED
 
 

@@ -85,7 +85,10 @@ class Merge:
 
     async def _check(self, ids: Sequence[str], delegations: Sequence[Delegation]) -> str:
         """Checks the merge of all; where it fails, finds out why. Returns what a summary states of that."""
-        verifier = Verifier(self.run, self.offer, self.workspace)
+        async with Verifier(self.run, self.offer, self.workspace) as verifier:
+            return await self._check_by(verifier, ids, delegations)
+
+    async def _check_by(self, verifier: Verifier, ids: Sequence[str], delegations: Sequence[Delegation]) -> str:
         self.verification = await verifier.verify()
         if self.verification.verdict != "refuted":
             return ""

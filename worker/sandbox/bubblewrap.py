@@ -198,7 +198,7 @@ class Bubblewrap:
             argv = [*member.prefix, *self._command_line(command, fds, proxy, interactive=interactive)]
             stdin = None if interactive else command.stdin
             process = Process(argv, fds, stdin, on_stdout, on_stderr, self._nonce, self._mount_refusal)
-            process.script = command.argv[-1]
+            process.script, process.keeps_priority = command.argv[-1], command.keeps_priority
             self._register(process, proxy)
             member.watch(process, lambda line: write(line.encode()))
             return process, member

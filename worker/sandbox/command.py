@@ -39,6 +39,8 @@ class Command:
     """``head`` or ``head_tail``: the part of a stream that is kept when it is longer than ``max_output``."""
     merged: bool = False
     """Whether standard error is redirected to standard output."""
+    keeps_priority: bool = False
+    """Whether commands that are started later do not go first, however long this one lasts."""
     reads: tuple[str, ...] = ()
     """The programs of a command that was judged to only read by their names: then these are the system's own."""
 

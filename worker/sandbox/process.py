@@ -88,6 +88,7 @@ class Process(Program):
         self.failure: str | None = None
         """Why the isolation could not be set up and nothing was run; set before ``ended``."""
         self.script = ""
+        self.keeps_priority = False
         """The command line that a shell in it executes, if there is one."""
         self._setup_stderr = b""
         self._started = False
@@ -176,7 +177,7 @@ class Process(Program):
             self._on_stderr(after)
 
     def _lower_priority(self) -> None:
-        if not self.ended.done():  # in a thread, because there may be many processes
+        if not (self.keeps_priority or self.ended.done()):  # in a thread, because there may be many processes
             processes = descendants(self.init_pid)
             self._loop.run_in_executor(None, set_niceness, self.init_pid, processes, LONG_RUNNING_NICENESS)
 

@@ -46,28 +46,35 @@ class CommandRunner:
     """Runs the commands of one run's checks. ``project``: the tools that the run had, none of its making.
 
     ``folder`` makes directories that go with the grounds; ``failed`` is called where no sandbox could be set up.
+    ``seconds``: for an execution of a check that has no time of its own.
     """
 
     offer: RunOffer
     project: ProjectTools
     folder: Callable[[str], Path]
     failed: Callable[[], None]
+    seconds: float
 
-    async def run(self, ground: Path, check: CommandCheck, how: Instrumented) -> Observed:
-        """Runs the command over the ground. A ground is used once."""
+    async def run(self, ground: Path, check: CommandCheck, how: Instrumented, *, may_wait: bool = False) -> Observed:
+        """Runs the command over the ground. A ground is used once.
+
+        ``may_wait``: other commands go first, as before every command that lasts. Else the check could not end in its
+        time beside these.
+        """
         if self.offer.sandbox_problem:
             return Observed("unknown", why=f"commands cannot be run on this worker: {self.offer.sandbox_problem}")
         reports = await run_in_thread(self.folder, "report")
         programs = await run_in_thread(self.folder, "programs")
         mounts = await run_in_thread(how.mounts, programs, reports)
         tools = replace(self.project, mounts=(*self.project.mounts, *mounts))
-        seconds = min(check.timeout_seconds, self.offer.profile.command_seconds)
+        seconds = check.timeout_seconds or self.seconds
         kept = _REPORT_BYTES if how.reads_output else _KEPT_BYTES
         with ExitStack() as opened:
             bounds = opened.enter_context(self.offer.bounds.run(ground, limits=self.offer.profile))
             sandbox = opened.enter_context(Bubblewrap(ground, tools=tools, bounds=bounds))
             argv = shell(how.line, has_bash=sandbox.program("bash") is not None)
             command = Command(argv, seconds, env=how.variables, max_output=kept, merged=True)
+            command = replace(command, keeps_priority=not may_wait)
             try:
                 done = await sandbox.run(command)
             except ToolError as error:

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 from ...shared.delegation import Status, TerminationReason
 from ...shared.facts import SUFFICIENT, Check, CommandCheck, Verification, VerifyItem
 from ...shared.markup import harmless
 from ...shared.request_options import Require
 from ...shared.text import clip
-from ..attempts import RunOutcome
+from ..attempts import CancelledError, RunOutcome
 from ..loop import Loop
 from ..run_context import RunContext
-from .verifier import Verifier
+from .verifier import EARLY_SECONDS, Verifier
 
 MAX_OUTPUT_CHARS = 6000
 """Of all refuted checks together, in what the model reads."""
 _SHORTEST_LINE = 6
 """Characters of a line of a hidden file from which it is recognized in an output."""
 _HIDDEN_LINE = "[a line of the check]"
+EXECUTIONS = 10
+"""What all checks of a round may take, in times of what one execution may."""
+T = TypeVar("T")
+_CANCELLED = "the delegation was cancelled"
 Attempt = Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, RunOutcome]]
-Await = Callable[[RunOutcome, Coroutine[Any, Any, Verification]], Coroutine[Any, Any, tuple[RunOutcome, Verification]]]
+
+
+class InTime(Protocol):
+    """Awaits a part of the checks for at most some seconds. Raises TimeoutError and CancelledError."""
+
+    async def __call__(self, checks: Coroutine[Any, Any, T], seconds: float) -> T: ...
 
 
 @dataclass(slots=True)
@@ -32,17 +41,26 @@ class Rounds:
     run: RunContext
     verifier: Verifier
 
-    async def work(self, loop: Loop, attempt: Attempt, checked: Await) -> tuple[RunOutcome, Verification]:
+    async def work(self, loop: Loop, attempt: Attempt, in_time: InTime) -> tuple[RunOutcome, Verification]:
         """Works, checks and works on, until the result stands or a limit is reached.
 
-        ``attempt`` lets the loop work to its end under the run's limits, ``checked`` awaits a verification so.
+        ``attempt`` lets the loop work to its end under the run's limits.
         """
+        self.verifier.begin()
+        try:
+            if why := await in_time(self.verifier.cannot_start(), EARLY_SECONDS * 2):
+                return self._not_begun(why)
+        except CancelledError:
+            words = "Cancelled before its first turn."
+            return RunOutcome(TerminationReason.CANCELLED, words), Verification.incomplete(_CANCELLED)
+        except TimeoutError:
+            pass  # whatever it waits for, the work can begin
         while True:
             outcome = await attempt(loop.work())
             if outcome.status is Status.CANCELLED:
                 return outcome, Verification.incomplete(f"the delegation was {outcome.reason.value.replace('_', ' ')}")
             await loop.tool_calls.run_tools.context.sandbox.shells.end()  # nothing may change what is checked
-            outcome, verification = await checked(outcome, self.verifier.verify())
+            outcome, verification = await self._checked(outcome, in_time)
             verification = verification.model_copy(update={"rounds": self.run.verify_rounds})
             if not self._goes_back(outcome, verification):
                 return outcome, verification
@@ -51,6 +69,20 @@ class Rounds:
             request = self.run.claim.request
             loop.conversation.ask(returned(request.verify, verification, request.require))
             self.run.checkpoint(loop.conversation.billed)
+
+    def _not_begun(self, why: str) -> tuple[RunOutcome, Verification]:
+        self.run.report_error(why, TerminationReason.CHECKS_CANNOT_START.value)
+        outcome = RunOutcome(TerminationReason.CHECKS_CANNOT_START, why, may_pass=False)
+        return outcome, Verification.incomplete(why)
+
+    async def _checked(self, outcome: RunOutcome, in_time: InTime) -> tuple[RunOutcome, Verification]:
+        seconds = self.run.claim.request.verify_timeout_seconds * EXECUTIONS
+        try:
+            return outcome, await in_time(self.verifier.verify(), seconds)
+        except TimeoutError:
+            return outcome, Verification.incomplete(f"they did not end within {seconds:g} s (verifyTimeoutSeconds)")
+        except CancelledError:
+            return replace(outcome, reason=TerminationReason.CANCELLED), Verification.incomplete(_CANCELLED)
 
     async def confirmed(self, verification: Verification) -> Verification:
         """Returns the verification at the end of the run, which is about its files only if they are still the same."""

@@ -10,16 +10,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from ...shared.events import CheckCompleted
 from ...shared.facts import Check, CommandCheck, Ground, GroundState, Strength, Suspicion, Verification, VerifyItem
 from ...shared.metrics import SANDBOX_FAILURES
-from ...shared.text import count
+from ...shared.text import clip, count
 from ..run_context import RunContext
 from ..sandbox.project_tools import NO_TOOLS, ProjectTools
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
+from ..workspace.source import open_folder
 from ..workspace.workspace import Workspace
 from .canary import Broken, break_by_patch, break_tests
 from .commands import CommandRunner, Observed
@@ -27,9 +28,12 @@ from .files import checked_files
 from .ground import Candidate, GroundError, Grounds, fingerprint, remove_grounds
 from .protected import Protection
 from .runners import Instrumented
+from .startable import REMEDY, why_not_started
 from .verdict import Judgement, Observations, demoted, of_canary, verdict_of
 
 TAIL_CHARS = 2000
+EARLY_SECONDS = 3.0
+"""For how long a run waits before its first turn, to know whether its checks can start."""
 _GOOD = ("evidence", "no_regression")
 T = TypeVar("T")
 
@@ -45,31 +49,107 @@ async def beside(*work: Coroutine[Any, Any, T]) -> list[T]:
         await asyncio.wait(doing)
 
 
+@dataclass(frozen=True, slots=True)
+class OnBase:
+    """What a command did on the base; once more where it was not green, which may have been by chance."""
+
+    how: Instrumented
+    first: Observed
+    again: Observed | None = None
+
+
 @dataclass(slots=True)
 class Verifier:
-    """Checks the result of one run, as often as it is asked. What the base did is known after the first time."""
+    """Checks the result of one run, as often as it is asked, while it is open.
+
+    Once ``begin`` was called, commands run on the base, one after the other, beside the agent. What they did there
+    holds for all rounds.
+    """
 
     run: RunContext
     offer: RunOffer
     workspace: Workspace
     project: ProjectTools = NO_TOOLS
-    bases: dict[int, tuple[Instrumented, Observed]] = field(default_factory=dict[int, tuple[Instrumented, Observed]])
+    _bases: dict[int, asyncio.Task[OnBase]] = field(default_factory=dict[int, asyncio.Task[OnBase]])
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one check that runs on the base: all of them at once would slow the agent down."""
     _checked: str = ""
     """The fingerprint of the changes that were checked last."""
+
+    async def __aenter__(self) -> Self:
+        await run_in_thread(remove_grounds, self.offer.settings.workspaces, self.run.claim.id)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._bases.values():
+            task.cancel()
+        await asyncio.gather(*self._bases.values(), return_exceptions=True)
+        await run_in_thread(remove_grounds, self.offer.settings.workspaces, self.run.claim.id)
+
+    def begin(self) -> None:
+        """Lets the commands run on the base from now on."""
+        for number, item in enumerate(self.run.claim.request.verify):
+            if isinstance(item, CommandCheck) and number not in self._bases:
+                self._bases[number] = asyncio.create_task(self._run_on_base(item), name=f"base of check {number}")
+
+    async def on_base(self, number: int) -> OnBase:
+        self.begin()
+        return await asyncio.shield(self._bases[number])
+
+    async def cannot_start(self) -> str:
+        """Returns why a command cannot start on the base at all, and what to do; "" where all can, or nothing is known.
+
+        Waits for the base no longer than ``EARLY_SECONDS``. What takes longer has started.
+        """
+        if not (self.run.claim.is_first and self.run.claim.request.verify_early) or self.offer.sandbox_problem:
+            return ""
+        done, _ = await asyncio.wait(self._bases.values(), timeout=EARLY_SECONDS) if self._bases else (set(), set())
+        for number, task in self._bases.items():
+            if task in done and not task.exception():
+                item = self.run.claim.request.verify[number]
+                if why := await run_in_thread(why_not_started, task.result().first, self.workspace.base):
+                    shown = f"check {number + 1} ({clip(item.run, 80)})" if isinstance(item, CommandCheck) else ""
+                    return f"{shown} cannot start: {why}. {REMEDY}"
+        return ""
+
+    async def _run_on_base(self, item: CommandCheck) -> OnBase:
+        """Runs the command on the base; where the instrumentation itself is in its way, without it."""
+        async with self._one:
+            grounds = await run_in_thread(Grounds, self.offer.settings.workspaces, self.run.claim.id)
+            try:
+                runner = await self.runner(grounds)
+
+                async def run() -> Observed:
+                    with open_folder(self.workspace.base) as base:
+                        ground = await run_in_thread(grounds.make, "base", base, None, item.files, Event())
+                    return await runner.run(ground, item, how, may_wait=True)
+
+                how = Instrumented(item.run)
+                first = await run()
+                if first.state != "green" and first.report is None and how.name in first.output:
+                    how.plain = True
+                    first = await run()
+                how.is_quiet = True
+                again = None if first.state in ("green", "unknown") else await run()
+                return OnBase(replace(how, is_quiet=False), first, again)
+            finally:
+                await run_in_thread(grounds.close)
+
+    async def runner(self, grounds: Grounds) -> CommandRunner:
+        """Returns what runs commands over these grounds, with the tools that the base has."""
+        asked, self.project = self.run.claim.request, await self.offer.tools_of_base(self.workspace)
+        count_failure = partial(self.run.emit.count, {SANDBOX_FAILURES.field(): 1})
+        return CommandRunner(self.offer, self.project, grounds.folder, count_failure, asked.verify_timeout_seconds)
 
     async def verify(self) -> Verification:
         """Runs all checks on the files as they are now."""
         claim = self.run.claim
-        root = self.offer.settings.workspaces
-        await run_in_thread(remove_grounds, root, claim.id)
-        grounds = await run_in_thread(Grounds, root, claim.id)
+        grounds = await run_in_thread(Grounds, self.offer.settings.workspaces, claim.id)
         try:
             changed = await run_in_thread(self.workspace.changed)
             candidate = await run_in_thread(Candidate, changed, Protection(claim.request.protect))
             self._checked = fingerprint(changed)
-            self.project = await self.offer.tools_of_base(self.workspace)
-            count_failure = partial(self.run.emit.count, {SANDBOX_FAILURES.field(): 1})
-            runner = CommandRunner(self.offer, self.project, grounds.folder, count_failure)
+            runner = await self.runner(grounds)
             checks = [
                 await _Checking(self, grounds, candidate, runner, number, item).check()
                 for number, item in enumerate(claim.request.verify)
@@ -122,7 +202,8 @@ class _Checking:
         return self._made(judgement, time.monotonic() - began)
 
     async def _command(self, item: CommandCheck) -> Judgement:
-        how, base = await self._base(item)
+        on_base = await self.of.on_base(self.number)
+        how, base = on_base.how, on_base.first
         self._report("base", base)
         now, left = await beside(self._now(item, how, base), self._left(item, how))
         assert now is not None
@@ -131,14 +212,14 @@ class _Checking:
         observed = Observations(
             base,
             now,
+            base_again=on_base.again,
             own_files=[*item.files],
             changed=[each.path for each in self.candidate.seen],
             rewrites_tests=await run_in_thread(self.candidate.rewrites_tests),
             is_unreadable=how.plain,
         )
         judgement = observed.judge()
-        is_by_base = judgement.outcome in ("evidence", "improved") and base.state != "green"
-        if judgement.outcome == "refuted" or is_by_base:  # neither may follow from what differs by chance
+        if judgement.outcome == "refuted" and on_base.again is None:  # it must not follow from what differs by chance
             observed = replace(observed, base_again=await self._on("base", item, how))
             judgement = observed.judge()
         if judgement.outcome == "refuted":
@@ -193,18 +274,6 @@ class _Checking:
             roots = [self.of.project.alias] if self.of.project.alias else []
             return ground, await run_in_thread(break_tests, ground, report, roots, observed.new_passes)
         return ground, Broken()
-
-    async def _base(self, item: CommandCheck) -> tuple[Instrumented, Observed]:
-        """Runs the command on the base, the first time; where the instrumentation itself is in its way, without it."""
-        known = self.of.bases
-        if self.number not in known:
-            how = Instrumented(item.run)
-            base = await self._on("base", item, how)
-            if base.state != "green" and base.report is None and how.name in base.output:
-                how.plain = True
-                base = await self._on("base", item, how)
-            known[self.number] = how, base
-        return known[self.number]
 
     async def _on(
         self, name: Ground, item: CommandCheck, how: Instrumented, candidate: Candidate | None = None

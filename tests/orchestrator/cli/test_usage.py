@@ -129,6 +129,7 @@ def test_every_way_to_end_has_its_exit_code() -> None:
         "model_unavailable": 1,
         "worker_lost": 1,
         "wrapped_up": 4,
+        "checks_cannot_start": 3,
         "error": 1,
     }
 

@@ -51,6 +51,6 @@ async def until_on(bench: Bench, id: str, name: str) -> None:
 
 
 async def begun(bench: Bench, model: str, **fields: Any) -> tuple[str, asyncio.Task[str | None]]:
-    asked = {"task": "do it", "model": model, "verify": [{**HELD, "canary": CANARY}]} | fields
+    asked = {"task": "do it", "model": model, "verify": [{**HELD, "canary": CANARY}], "verify_early": False} | fields
     id = await bench.accept(DelegationRequest(**asked))
     return id, asyncio.create_task(carry_out(bench.services, id))

