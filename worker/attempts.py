@@ -257,6 +257,7 @@ class LoopBuilder:
     workspace: Workspace
     project: ProjectTools
     spending: Spending
+    requests: PermissionRequests
 
     @asynccontextmanager
     async def open(self, model: Model) -> AsyncGenerator[Loop]:
@@ -365,15 +366,13 @@ class LoopBuilder:
 
     def _tool_calls(self, policy: PolicyContext, conversation: Conversation, tools: RunTools) -> ToolCalls:
         run, services = self.run, self.services
-        seconds = services.settings.permission_timeout_seconds
-        requests = PermissionRequests(run, services.store.redis, services.leases.bus, seconds)
         kit = {name: tool for name, tool in tools.kit.items() if name != SUBMIT}
         inheritance = Inheritance(run.claim, services.settings, kit, self.workspace.path)
         subagents = SubagentRunner(run, services, self.children, inheritance, conversation.unanswered)
         return ToolCalls(
             run=run,
             run_tools=replace(tools, context=replace(tools.context, subagents=subagents)),
-            approval=Approval(policy, requests, run.steps, run.reading),
+            approval=Approval(policy, self.requests, run.steps, run.reading),
             ledger=Ledger(
                 run.emit,
                 run.claim.ledger,
@@ -392,6 +391,7 @@ class LoopBuilder:
         self.run.meter.note_disk(await self.workspace.size(most), most)
 
     async def _after_turn(self, sandbox: Sandbox) -> None:
+        await self.requests.close()  # of calls that did not wait, because the result was handed in before
         if any(sandbox.shells):  # which change files at any time
             await self.run.note_files(self.workspace)
 

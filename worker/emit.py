@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -21,6 +21,7 @@ from ..shared.masking import SecretMask
 from ..shared.metrics import OTHER, counted, spent_fields
 from ..shared.runs.cost import SPENT
 from ..shared.runs.keys import EVENTS, INDEX, LEASES, METRICS, PENDING, WEBHOOKS, channel, keys_of
+from ..shared.runs.permissions import withdrawn_mark
 from ..shared.runs.record import Claim, compressed, place_of, reference
 from ..shared.runs.store import RECORD
 from ..shared.runs.webhooks import queued
@@ -162,6 +163,16 @@ class Emitter:
         self._update.permissions |= {event.permission_id: stored} | {
             name: self.mask.json(value) for name, value in fields.items()
         }
+
+    def ask_again(self, id: str, request: str) -> None:
+        """Waits for the answer of an earlier attempt's request again, if that was withdrawn."""
+        self._update.permissions[id] = request
+        self._queue()
+
+    def withdraw_permissions(self, ids: Iterable[str]) -> None:
+        """Lets these requests of the run be answered no more, in the same write as the other changes."""
+        self._update.permissions |= {withdrawn_mark(id): "1" for id in ids}
+        self._queue()
 
     def emit_marked(self, event: PermissionRequested | PermissionAnswered, mark: str) -> None:
         """Publishes an event of a permission; the mark, stored in the same write, shows later attempts that it is."""

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..shared.bus import RECHECK_SECONDS, Bus
 from ..shared.connection import retried
@@ -43,6 +43,7 @@ from ..shared.runs.permissions import (
     KeptRequest,
     answer_field,
     by_grant,
+    kept_request,
     permission_id,
     reported_mark,
     subject_field,
@@ -56,6 +57,9 @@ from .policy.shell import CommandLine, Decision, SubCommand
 from .policy.trust import ReadSources
 from .run_context import RunContext, StepLog
 from .tools.base import AnyTool, Kind, ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from .services import Services
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +82,57 @@ class PermissionRequests:
     seconds: float
     """How long a request waits for its answer; 0: a call that needs approval is denied at once."""
     _open: dict[str, KeptRequest] = field(default_factory=dict[str, KeptRequest])
-    """The requests of the current turn whose answers were not published yet."""
+    """The requests whose answers were not published yet."""
+    _earlier: dict[str, KeptRequest] | None = None
+    """Those of earlier attempts of this try, by the id of their step; None until they were read."""
+
+    @classmethod
+    def of(cls, run: RunContext, services: Services) -> PermissionRequests:
+        seconds = services.settings.permission_timeout_seconds
+        return cls(run, services.store.redis, services.leases.bus, seconds)
+
+    async def earlier(self) -> Mapping[str, KeptRequest]:
+        """Returns what earlier attempts have asked, by the id of the step: an answer may have come since.
+
+        Their ids may be those of another version.
+        """
+        if self._earlier is None:
+            self._earlier = {}
+            key = permissions_key(self.run.claim.id)
+            fields = await retried(partial(self.redis.hgetall, key)) if self.run.claim.attempt > 1 else {}
+            for id in [name for name in fields if ":" not in name]:
+                kept = kept_request(fields[id], fields[subject_field(id)])
+                self._earlier[kept.request.step.id] = kept
+                if reported_mark(id) not in fields:
+                    self._open[id] = kept
+        return self._earlier
 
     async def ask(self, turn: int, questions: Sequence[Question]) -> list[KeptRequest]:
         """Publishes the requests of a turn, unless an earlier attempt did; returns them in this order."""
-        claim, kept = self.run.claim, dict[str, str]()
-        ids = [permission_id(claim.id, claim.retries, turn, question.step.id) for question in questions]
-        if claim.attempt > 1:
-            kept = await self._fields([*ids, *map(reported_mark, ids)])
-        created = await self._clock()
+        claim, earlier, created = self.run.claim, await self.earlier(), await self._clock()
         found: list[KeptRequest] = []
-        for id, question in zip(ids, questions, strict=True):
-            if id in kept:
-                request = PermissionRequest.model_validate_json(kept[id])
-            else:
-                request = self._publish(id, question, created)
-            found.append(KeptRequest(request, question.subject))
-        self._open = {each.id: each for each in found if reported_mark(each.id) not in kept}
+        for question in questions:
+            if kept := earlier.get(question.step.id):
+                self.run.emit.ask_again(kept.id, kept.request.to_json())
+                found.append(replace(kept, subject=question.subject))
+                continue
+            id = permission_id(claim.id, claim.retries, turn, question.step.id)
+            found.append(KeptRequest(self._publish(id, question, created), question.subject))
+            self._open[id] = found[-1]
         await self.run.emit.settled()
         return found
+
+    async def close(self) -> None:
+        """Accepts no more answers to what is still asked, and publishes those that were accepted before.
+
+        For calls that do not wait any more: each answer is accepted and has an event, or it is refused.
+        """
+        await self.earlier()
+        if self._open:
+            self.run.emit.withdraw_permissions(self._open)
+            await self.run.emit.settled()
+            self._report(await self._answers({*self._open}))
+            self._open.clear()
 
     def _publish(self, id: str, question: Question, created: datetime) -> PermissionRequest:
         verdict = question.verdict
@@ -139,15 +175,18 @@ class PermissionRequests:
         return found
 
     async def _look(self, kept: KeptRequest) -> PermissionAnswer | None:
-        """Returns the answer, if there is one; publishes those of all requests of the turn that have come."""
+        """Returns the answer, if there is one; publishes those of all requests that have come."""
         answers = await self._answers({kept.id, *self._open})
         if kept.id not in answers and (given := await self._given(kept)):
             await retried(partial(write_answer, self.redis, kept, given, ends=True))
             answers = await self._answers({kept.id, *self._open})
+        self._report(answers)
+        return answers.get(kept.id)
+
+    def _report(self, answers: Mapping[str, PermissionAnswer]) -> None:
         for id in [id for id in self._open if id in answers]:
             asked = self._open.pop(id).request
             self.run.emit.emit_marked(report_of(asked, answers[id]), reported_mark(id))
-        return answers.get(kept.id)
 
     async def _answers(self, ids: Collection[str]) -> dict[str, PermissionAnswer]:
         found = await self._fields([*map(answer_field, ids)])
@@ -223,9 +262,12 @@ class Approval:
         """Returns what becomes of each call of a turn, by its key. Publishes the turn's permission requests."""
         judged: dict[str, Judged] = {}
         asking: list[tuple[Call, PolicyCall, Verdict]] = []
+        earlier = await self.requests.earlier()
         for call, policy_call in calls:
             verdict = await self.verdict(policy_call)
-            if verdict.decision is Decision.ASK and self.requests.seconds > 0:
+            # What was asked before stays asked, whatever this worker's rules allow: the answer may be a refusal.
+            asked = verdict.decision is not Decision.DENY and call.key in earlier
+            if asked or (verdict.decision is Decision.ASK and self.requests.seconds > 0):
                 asking.append((call, policy_call, verdict))
             else:
                 denied = denial(verdict)

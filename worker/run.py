@@ -43,6 +43,7 @@ from .linux.system import exhausted
 from .loop import Loop
 from .model_calls import Spending
 from .models.base import Model
+from .permission import PermissionRequests
 from .run_context import RunContext, in_doubt
 from .services import Services
 from .subagents import Children
@@ -83,6 +84,7 @@ class Run:
         self.stop = stop
         self.heartbeat_seconds = heartbeat_seconds
         self.children = Children(self.context, services)
+        self.requests = PermissionRequests.of(self.context, services)
         self.spending = Spending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
         self.given_up = claim.lost >= services.settings.max_attempts
         self.workspace: Workspace | None = None
@@ -97,10 +99,7 @@ class Run:
         return self.context.claim
 
     async def execute(self) -> ToolAgentResult | None:
-        """Runs to the end; returns the result, stored and published.
-
-        Returns None where another worker owns the run, and where it is done again.
-        """
+        """Returns the result, stored and published; None where another worker owns the run or it is done again."""
         self.context.join_trace(self.services.tracing)
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
         self.context.inbox.open(self.services.store.redis, self.services.wrap_up_seconds)
@@ -109,6 +108,7 @@ class Run:
             if self.loop is None and not self.claim.is_first:
                 await self._settle()
             await self._end_children()
+            await self.requests.close()
             if again := next_try(self.claim, outcome, self.context.meter, self.services.retry_seconds):
                 await self._retry(again)
                 return None
@@ -185,6 +185,7 @@ class Run:
             workspace=workspace,
             project=project,
             spending=self.spending,
+            requests=self.requests,
         )
         async with builder.open(model) as self.loop:
             await self._announce(self.loop)

@@ -2,7 +2,7 @@
 
 A hash of the run has for each request its event (field ``ID``), its subject (``ID:subject``) and its answer
 (``ID:answer``, sent as ``ID:sending``); marks (``ID:requested``, ``ID:reported``) show which events the run has
-published.
+published, and ``ID:withdrawn`` that it does not wait for an answer any more.
 """
 
 from __future__ import annotations
@@ -61,6 +61,11 @@ def requested_mark(id: str) -> str:
     return f"{id}:requested"
 
 
+def withdrawn_mark(id: str) -> str:
+    """Returns the field that marks that no answer is accepted any more."""
+    return f"{id}:withdrawn"
+
+
 def reported_mark(id: str) -> str:
     """Returns the field that marks that a run has published the answer."""
     return f"{id}:reported"
@@ -97,10 +102,11 @@ async def _read(redis: Any, ids: Sequence[str]) -> list[KeptRequest]:
         texts = await pipeline.execute()
     if gone := [id for id, (request, _) in zip(ids, texts, strict=True) if request is None]:
         await redis.hdel(PENDING, *gone)
-    return [_kept(*both) for both in texts if both[0] is not None]
+    return [kept_request(*both) for both in texts if both[0] is not None]
 
 
-def _kept(request: str, subject: str) -> KeptRequest:
+def kept_request(request: str, subject: str) -> KeptRequest:
+    """Returns a request by the fields that are kept of it."""
     return KeptRequest(PermissionRequest.model_validate_json(request), PermissionSubject.model_validate_json(subject))
 
 
@@ -114,7 +120,7 @@ async def find(redis: Any, id: str) -> KeptRequest:
             f"there is no permission request {id[:100]}; it never was, or the retention of its delegation is over. "
             "`deputize permissions` lists those that wait"
         )
-    return _kept(*texts)
+    return kept_request(*texts)
 
 
 async def answer(redis: Any, id: str, given: PermissionAnswer) -> PermissionRequest:
@@ -133,7 +139,9 @@ async def answer(redis: Any, id: str, given: PermissionAnswer) -> PermissionRequ
         case "expired":
             raise Conflict(f"{id} expired: its time to be answered ended at {kept.request.expires_at:%H:%M:%S} UTC")
         case "closed":
-            raise Conflict(f"{id} is no longer waiting for an answer: its delegation has ended or has started again")
+            raise Conflict(
+                f"{id} is no longer waiting for an answer: its run goes on without it, has ended or has started again"
+            )
         case _:
             await answer_covered(redis, kept, given)
     return kept.request

@@ -9,7 +9,7 @@
 --   and how many values of each kind follow in ARGV, as they are and in this order: events (seq, event, and how it is
 --   stored, '': as it is), history (entry), ledger (call, state; a call of '' empties the ledger: its turn is answered),
 --   fields (name, value), artifacts (name, content), permissions (name, value; a name without a colon is a request's id,
---   and it is pending from then on), path (of the run, for these)
+--   and it is pending from then on, until its name with :withdrawn follows), path (of the run, for these)
 -- Returns 'written', or instead of it how many messages were sent to the run, if any; or 'fenced' where the fence is
 -- another's, or where earlier writes of this run are gone.
 local arguments = cjson.decode(ARGV[1])
@@ -66,8 +66,13 @@ at = at + 2 * arguments.fields
 for _ = 1, arguments.artifacts do redis.call('HSET', artifacts, following(), following()) end
 for _ = 1, arguments.permissions do
   local name, value = following(), following()
-  if redis.call('HSETNX', permissions, name, value) == 1 and not string.find(name, ':', 1, true) then
-    redis.call('HSET', pending, name, arguments.path)
+  local new, withdrawn = redis.call('HSETNX', permissions, name, value) == 1, string.match(name, '^(.+):withdrawn$')
+  if withdrawn then
+    redis.call('HDEL', pending, withdrawn)
+  elseif not string.find(name, ':', 1, true) then
+    local again = redis.call('HDEL', permissions, name .. ':withdrawn') == 1
+      and redis.call('HEXISTS', permissions, name .. ':answer') == 0
+    if new or again then redis.call('HSET', pending, name, arguments.path) end
   end
 end
 if ends or retry_ms then
