@@ -228,8 +228,8 @@ class DelegationRequest(Request):
     verify: VerifyItems = Field(default_factory=list)
     """Checks that the service makes of the result itself, on files that the run cannot reach."""
     protect: list[Glob] | None = Field(default=None, max_length=MAX_ENTRIES)
-    """Patterns of files that the checks see as they were before the run. Null: tests, the configuration of their
-    runners, and lock files."""
+    """Patterns of files that the checks see as they were before the run. Null: tests, the settings of their runners and
+    of checkers, lock files, and what the commands of the checks name as their programs."""
     require: Require = "passed"
     """The verdict that makes a run with checks a success: passed accepts verified, improved accepts all three."""
     accept: list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]] = Field(

@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
+from ...shared.facts import CommandCheck
 from ...shared.libc import beneath, closing_fd
 from ...shared.patch_format import printable_path
+from ...shared.request import DelegationRequest
 from ..sandbox.environment import owner
 from ..threads import give_way
 from ..workspace.file_entries import lstat, read_all
@@ -82,6 +84,21 @@ class Candidate:
         sides = (self.changed.base, each.old), (self.changed.files, each.new)
         found = [_read(root, each.path, side.git_mode) if side else b"" for root, side in sides]
         return found[0], found[1]
+
+
+def protection_of(request: DelegationRequest, base: int) -> Protection:
+    """Returns what a request protects on files that were like this before the run. Blocks."""
+
+    def read(path: str) -> bytes | None:
+        try:
+            with closing_fd(beneath(base, path, FILE, links=False)) as fd:
+                return os.read(fd, _MAX_CONFIGURATION) if modes.S_ISREG(os.fstat(fd).st_mode) else None
+        except OSError:
+            return None
+
+    lines = [item.run for item in request.verify if isinstance(item, CommandCheck)]
+    words = (request.task, request.context, request.expected_outcome)
+    return Protection(request.protect, lines, "\n".join(filter(None, words)), read)
 
 
 def fingerprint(changed: Changed) -> str:

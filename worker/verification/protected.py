@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from configparser import ConfigParser
 from configparser import Error as ConfigError
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
-from ..search.glob_pattern import GlobPattern
+from ..search.glob_pattern import GlobPattern, expand
+from .named_files import Named, Read, named_by, package_scripts
 
-ALWAYS = (
-    *("__pycache__", "*.pyc", "*.pyo", "*.pth", "sitecustomize.py", "usercustomize.py"),
-    *("/.venv", "/venv", "node_modules", ".git", ".gitattributes"),
-)
-"""Whatever the caller protects: no result of work, and loaded or executed before the code that is checked."""
-DEFAULT = (
-    *("tests", "test", "testing", "__tests__", "spec", "specs", "e2e", "__snapshots__", "snapshots"),
-    *("testdata", "golden", "goldens", "*.snap", "*.golden", "*.approved.*"),
-    *("test_*.py", "*_test.py", "tests.py", "*_test.go", "*.test.*", "*.spec.*", "conftest.py"),
-    *("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "tox.toml", "noxfile.py", ".coveragerc"),
-    *("jest.config.*", "jest.setup.*", "vitest.config.*", "vitest.workspace.*", "vitest.setup.*", ".mocharc*"),
-    *("karma.conf.*", "playwright.config.*", "cypress.config.*", "babel.config.*", ".babelrc*"),
-    *("Makefile", "makefile", "GNUmakefile", "*.mk", "justfile", "Justfile", "Taskfile.*"),
-    *(".github/workflows", ".gitlab-ci.yml", ".circleci", ".cargo", ".npmrc", ".config/nextest.toml", "nextest.toml"),
-    *("*.lock", "*-lock.json", "pnpm-lock.yaml", "go.sum", "npm-shrinkwrap.json", "requirements*.txt"),
-)
-"""What is protected where the caller names nothing: tests, what they compare with, the configuration of their runners,
-and lock files.
-"""
-_PYTHON_TOOLS = ("pytest", "tox", "nox", "coverage", "hatch", "poe", "taskipy", "pdm")
-_INI_SECTIONS = ("pytest", "tool:pytest", "aliases", "unittest", "nosetests")
-_NODE_PARTS = ("jest", "vitest", "mocha", "ava", "tap", "nyc", "c8")
+_DATA: Mapping[str, Mapping[str, Any]] = tomllib.loads(Path(__file__).with_name("protected.toml").read_text("utf-8"))
+ALWAYS = (*_DATA["always"],)
+"""Whatever the caller protects."""
+DEFAULT = (*_DATA["tests"], *_DATA["runners"], *_DATA["checkers"], *_DATA["locks"])
+"""What is protected where the caller names nothing."""
+_PARTS: Mapping[str, Sequence[str]] = _DATA["parts"]
+_LINES = {name: re.compile(pattern.encode()) for name, pattern in _DATA["lines"].items()}
+_WILD = re.compile(r"[*?]")
+_SPECIAL = re.compile(r"[\[\]{}\\!]|\*\*")
+_BRACES = str.maketrans("", "", "{}")
+_SOURCES = ("", "src/", "lib/", "python/")
+"""Where imports of Python begin."""
+_MODULE = re.compile(r"([^/.]+)(?:\.[^/]*)?\.(?:so|pyd|pyc|pyi)$")
 
 
 class Globs:
@@ -41,15 +36,37 @@ class Globs:
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        self._patterns = [GlobPattern(_anchored(pattern)) for pattern in patterns]
+        names, self._paths, self._patterns = list[str](), set[str](), list[GlobPattern]()
+        for anchored in map(_anchored, patterns):
+            name = anchored.removeprefix("**/")
+            if anchored == f"**/{name}" and "/" not in name and not _SPECIAL.search(name.translate(_BRACES)):
+                names += expand(name)
+            elif _SPECIAL.search(anchored) or "*" in anchored or "?" in anchored:
+                self._patterns.append(GlobPattern(anchored))
+            else:
+                self._paths.add(anchored)
+        self._names = {name for name in names if not _WILD.search(name)}
+        self._ends = tuple(name[1:] for name in names if _WILD.findall(name) == ["*"] and name[0] == "*")
+        self._starts = tuple(name[:-1] for name in names if _WILD.findall(name) == ["*"] and name[-1] == "*")
+        others = [name for name in names if _WILD.search(name) and not (name[0] == "*" or name[-1] == "*")]
+        others += [name for name in names if len(_WILD.findall(name)) > 1]
+        self._others = re.compile("|".join(map(_regular, others)) or r"(?!)")
         self._known: dict[str, bool] = {"": False}
 
     def match(self, path: str) -> bool:
         """Whether a pattern matches the path, or a directory that it is in."""
-        folder = path.rpartition("/")[0]
+        folder, _, name = path.rpartition("/")
         if folder not in self._known:
             self._known[folder] = self.match(folder)
-        return self._known[folder] or any(pattern.matches(path) for pattern in self._patterns)
+        return (
+            self._known[folder]
+            or name in self._names
+            or path in self._paths
+            or name.endswith(self._ends)
+            or name.startswith(self._starts)
+            or self._others.fullmatch(name) is not None
+            or any(pattern.matches(path) for pattern in self._patterns)
+        )
 
 
 def _anchored(pattern: str) -> str:
@@ -58,19 +75,78 @@ def _anchored(pattern: str) -> str:
     return bare if is_anchored else f"**/{bare}"
 
 
-class Protection:
-    """Decides which changes a check does not see. ``asked``: the caller's patterns, or None for the default."""
+def _regular(pattern: str) -> str:
+    return re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
 
-    def __init__(self, asked: Sequence[str] | None) -> None:
-        self._globs = Globs((*ALWAYS, *(DEFAULT if asked is None else asked)))
-        self._mixed: Mapping[str, Callable[[bytes, bytes], bool]] = MIXED if asked is None else {}
+
+class Protection:
+    """Decides which changes a check does not see.
+
+    Args:
+        asked: The caller's patterns, or None for the default.
+        lines: The command lines of the checks; what they name is protected by default.
+        task: The words of the task.
+        read: Reads a file of the base.
+    """
+
+    def __init__(
+        self, asked: Sequence[str] | None, lines: Sequence[str] = (), task: str = "", read: Read | None = None
+    ) -> None:
+        by_default = asked is None
+        self._read = read or (lambda _: None)
+        self._named = named_by(lines, task, self._read, _DATA["programs"]) if by_default else Named()
+        self._globs = Globs((*ALWAYS, *((*DEFAULT, *self._named.patterns) if asked is None else asked)))
+        self._by_default = by_default
 
     def holds(self, path: str, contents: Callable[[], tuple[bytes, bytes]]) -> bool:
         """Whether the change of this path is not seen. ``contents`` reads what it holds before and after."""
         if self._globs.match(path):
             return True
-        steers = self._mixed.get(path.rpartition("/")[2])
+        if not self._by_default:
+            return False
+        if path in self._named.paths or self._is_below_named(path) or self._shadows(path):
+            return True
+        steers = _steers(path, self._named.scripts.get(path, ()))
         return steers is not None and steers(*contents())
+
+    def _is_below_named(self, path: str) -> bool:
+        """Whether a directory of the path is named: a folder of tests, or a program that is replaced by a folder."""
+        return any(path[:at] in self._named.paths for at in _ends(path))
+
+    def _shadows(self, path: str) -> bool:
+        """Whether Python imports this in place of a protected module or of a library that tests are made with.
+
+        A package comes before a module of the same name, and so do compiled modules.
+        """
+        for end in _ends(path):
+            module = f"{path[:end]}.py"
+            if (self._globs.match(module) or module in self._named.paths) and self._read(module) is not None:
+                return True
+        found = _MODULE.search(path)
+        if found and (
+            self._globs.match(module := f"{path[: found.start()]}{found[1]}.py") or module in self._named.paths
+        ):
+            return True
+        for root in _SOURCES:
+            name = re.split(r"[/.]", path.removeprefix(root), maxsplit=1)[0] if path.startswith(root) else ""
+            places = (f"{root}{name}.py", f"{root}{name}/__init__.py")
+            if name in _DATA["shadows"] and not any(self._read(place) is not None for place in places):
+                return path.endswith((".py", ".so", ".pyd"))
+        return False
+
+
+def _ends(path: str) -> list[int]:
+    return [at for at, char in enumerate(path) if char == "/"]
+
+
+def _steers(path: str, scripts: Iterable[str]) -> Callable[[bytes, bytes], bool] | None:
+    """Returns what decides whether a part about checks changed, for a file that has more than that."""
+    name = path.rpartition("/")[2]
+    if name in _LINES:
+        return _differs(lambda data, _: [line for line in data.splitlines() if _LINES[name].search(line)])
+    if name in _PARTS:
+        return _differs(lambda data, before: _READERS[name](data, before, _PARTS[name], scripts))
+    return None
 
 
 def _differs(part: Callable[[bytes, bytes], Any]) -> Callable[[bytes, bytes], bool]:
@@ -85,29 +161,42 @@ def _differs(part: Callable[[bytes, bytes], Any]) -> Callable[[bytes, bytes], bo
     return steers
 
 
-def _of_pyproject(data: bytes, _: bytes) -> Any:
-    tools = tomllib.loads(data.decode()).get("tool", {})
-    return {name: tools[name] for name in _PYTHON_TOOLS if name in tools}
+def _at(settings: Any, dotted: str) -> Any:
+    for key in dotted.split("."):
+        settings = settings.get(key) if isinstance(settings, dict) else None
+    return settings
 
 
-def _of_ini(data: bytes, _: bytes) -> Any:
+def _of_toml(data: bytes, _: bytes, parts: Sequence[str], __: Iterable[str]) -> Any:
+    settings = tomllib.loads(data.decode())
+    return {part: _at(settings, part) for part in parts}
+
+
+def _of_ini(data: bytes, _: bytes, parts: Sequence[str], __: Iterable[str]) -> Any:
     parser = ConfigParser(interpolation=None, strict=False)
     parser.read_string(data.decode())
-    wanted = [name for name in parser.sections() if name in _INI_SECTIONS or name.startswith("coverage")]
+    wanted = [name for name in parser.sections() if any(fnmatchcase(name, part) for part in parts)]
     return {name: dict(parser[name]) for name in wanted}
 
 
-def _of_package(data: bytes, before: bytes) -> Any:
-    """Scripts may be added, but for those that npm runs before and after others."""
-    package, earlier = (json.loads(text or b"{}") for text in (data, before))
-    scripts, known = package.get("scripts", {}), earlier.get("scripts", {})
-    kept = {name: text for name, text in scripts.items() if name in known or name.startswith(("pre", "post", "test"))}
-    return [kept, *(package.get(name) for name in _NODE_PARTS)]
+def _of_package(data: bytes, before: bytes, parts: Sequence[str], named: Iterable[str]) -> Any:
+    """Scripts may be added, but for those that the checks name and those that npm runs before and after others."""
+    package = json.loads(data or b"{}")
+    scripts, known = package.get("scripts", {}), package_scripts(before)
+    wanted = {*known, *named}
+    kept = {name: text for name, text in scripts.items() if name in wanted or name.startswith(("pre", "post", "test"))}
+    return [kept, *(package.get(name) for name in parts)]
 
 
-MIXED = {
-    "pyproject.toml": _differs(_of_pyproject),
-    "setup.cfg": _differs(_of_ini),
-    "package.json": _differs(_of_package),
+def _of_json(data: bytes, _: bytes, parts: Sequence[str], __: Iterable[str]) -> Any:
+    return [json.loads(data or b"{}").get(name) for name in parts]
+
+
+_READERS = {
+    "pyproject.toml": _of_toml,
+    "Cargo.toml": _of_toml,
+    "setup.cfg": _of_ini,
+    "package.json": _of_package,
+    "composer.json": _of_json,
 }
-"""Files that are as much a part of the work as of the configuration: protected where their part about tests changed."""
+"""How the parts of a file are read."""

@@ -25,7 +25,7 @@ from ..workspace.workspace import Workspace
 from .canary import Broken, break_by_patch, break_tests
 from .commands import CommandRunner, Observed
 from .files import checked_files
-from .ground import Candidate, GroundError, Grounds, fingerprint, remove_grounds
+from .ground import Candidate, GroundError, Grounds, fingerprint, protection_of, remove_grounds
 from .protected import Protection
 from .runners import Instrumented
 from .startable import REMEDY, why_not_started
@@ -147,7 +147,8 @@ class Verifier:
         grounds = await run_in_thread(Grounds, self.offer.settings.workspaces, claim.id)
         try:
             changed = await run_in_thread(self.workspace.changed)
-            candidate = await run_in_thread(Candidate, changed, Protection(claim.request.protect))
+            protection = await run_in_thread(protection_of, claim.request, changed.base)
+            candidate = await run_in_thread(Candidate, changed, protection)
             self._checked = fingerprint(changed)
             runner = await self.runner(grounds)
             checks = [
