@@ -23,12 +23,14 @@ from ..text import clip, visible
 from .command import command_line, own_environment
 
 OwnCommand = Literal[
+    "add",
     "apply",
     "commit-tree",
     "diff-tree",
     "fetch",
     "ls-remote",
     "ls-tree",
+    "mktag",
     "push",
     "read-tree",
     "rev-parse",

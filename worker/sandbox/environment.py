@@ -25,7 +25,14 @@ MOUNT = "/workspace"
 HOST = "sandbox"
 """The name of the machine inside the sandbox."""
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
-_SHARED_ETC = ("alternatives", "ld.so.cache", "ssl/certs", "ssl/openssl.cnf", "localtime", "ca-certificates", "pki")
+_SHARED_ETC = (
+    *("alternatives", "ld.so.cache", "ssl/certs", "ssl/openssl.cnf", "localtime", "ca-certificates", "pki"),
+    *("java-*", "maven/m2.conf", "maven/logging", "fonts", "python3*", "perl", "php", "R", "ImageMagick-*"),
+    *("locale.alias", "mime.types", "services", "protocols"),
+)
+"""Patterns of what programs of the system find there and cannot start without, or not work as on the host. Maven's own
+settings may hold passwords.
+"""
 ETC = {
     "passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:1000:1000:agent:/tmp:/bin/bash\n",
     "group": "root:x:0:\nagent:x:1000:\n",
@@ -148,8 +155,8 @@ def system_directories() -> tuple[str, ...]:
         elif path.is_dir():
             options += ["--ro-bind", str(path), str(path)]
     options += ["--perms", "0755", "--dir", "/etc"]
-    for name in _SHARED_ETC:
-        options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for path in sorted(path for pattern in _SHARED_ETC for path in Path("/etc").glob(pattern)):
+        options += ["--ro-bind-try", str(path), str(path)]
     return tuple(options)
 
 

@@ -18,6 +18,7 @@ from ..toolkit.offer import RunOffer
 from ..tools.command_calls import shell
 from .reports import Report
 from .runners import Instrumented
+from .stub_repository import lay_repository
 
 NOT_FOUND, NOT_EXECUTABLE, NO_TESTS = 127, 126, 5
 NO_TESTS_RAN = "no tests ran"
@@ -46,7 +47,8 @@ class CommandRunner:
     """Runs the commands of one run's checks. ``project``: the tools that the run had, none of its making.
 
     ``folder`` makes directories that go with the grounds; ``failed`` is called where no sandbox could be set up.
-    ``seconds``: for an execution of a check that has no time of its own.
+    ``seconds``: for an execution of a check that has no time of its own. ``has_repository``: whether the run's files
+    are those of a git repository.
     """
 
     offer: RunOffer
@@ -54,6 +56,7 @@ class CommandRunner:
     folder: Callable[[str], Path]
     failed: Callable[[], None]
     seconds: float
+    has_repository: bool = False
 
     async def run(self, ground: Path, check: CommandCheck, how: Instrumented, *, may_wait: bool = False) -> Observed:
         """Runs the command over the ground. A ground is used once.
@@ -66,6 +69,8 @@ class CommandRunner:
         reports = await run_in_thread(self.folder, "report")
         programs = await run_in_thread(self.folder, "programs")
         mounts = await run_in_thread(how.mounts, programs, reports)
+        if self.has_repository:
+            await run_in_thread(lay_repository, ground)
         tools = replace(self.project, mounts=(*self.project.mounts, *mounts))
         seconds = check.timeout_seconds or self.seconds
         kept = _REPORT_BYTES if how.reads_output else _KEPT_BYTES

@@ -1,7 +1,7 @@
 """Grounds: directories for checks, made of the base and the run's changes by content, where no run can reach.
 
 A change at a protected path is left out, so that the base's content is there, and what was planted there is not. New
-files that git ignores do not count. A ground has no ``.git``: what is in the run's may be of its making.
+files that git ignores do not count. What is in the run's ``.git`` may be of its making: a ground has none of it.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 from ...shared.events import CheckCompleted
 from ...shared.facts import Check, CommandCheck, Ground, GroundState, Strength, Suspicion, Verification, VerifyItem
 from ...shared.metrics import SANDBOX_FAILURES
+from ...shared.request import GitWorkspace
 from ...shared.text import clip, count
 from ..run_context import RunContext
 from ..sandbox.project_tools import NO_TOOLS, ProjectTools
@@ -138,8 +139,14 @@ class Verifier:
     async def runner(self, grounds: Grounds) -> CommandRunner:
         """Returns what runs commands over these grounds, with the tools that the base has."""
         asked, self.project = self.run.claim.request, await self.offer.tools_of_base(self.workspace)
+        origin = self.workspace.origin
+        is_git = isinstance(asked.workspace, GitWorkspace) or bool(
+            origin and await run_in_thread((origin / ".git").exists)
+        )
         count_failure = partial(self.run.emit.count, {SANDBOX_FAILURES.field(): 1})
-        return CommandRunner(self.offer, self.project, grounds.folder, count_failure, asked.verify_timeout_seconds)
+        return CommandRunner(
+            self.offer, self.project, grounds.folder, count_failure, asked.verify_timeout_seconds, is_git
+        )
 
     async def verify(self) -> Verification:
         """Runs all checks on the files as they are now."""
