@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Self
 
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
 from .background import Backoff, RepeatedCause, essential
-from .connection import REDIS_ERRORS, shielded
+from .connection import REDIS_ERRORS, database_of, shielded
 from .events import Envelope, RunFinished
-from .runs.keys import BUS, EVENTS, channel
+from .runs.keys import BUS, EVENTS, channel, channel_in
 from .runs.store import RunStore
 
 Listener = asyncio.Queue["str | None"]
@@ -34,6 +34,7 @@ class Bus:
     def __init__(self, redis: Redis) -> None:
         """``redis`` must not retry: it would subscribe again without a word to those who may have missed something."""
         self._redis = redis
+        self._named = partial(channel_in, database_of(redis))
         self._listeners: dict[str, set[Listener]] = {}
         self._pubsub: PubSub | None = None
         self._task: asyncio.Task[None] | None = None
@@ -52,6 +53,7 @@ class Bus:
     async def listen(self, name: str) -> AsyncGenerator[Listener]:
         """Yields a listener with the channel's messages; the subscription is active when the block is entered."""
         listener: Listener = asyncio.Queue(DEPTH)
+        name = self._named(name)
         first = name not in self._listeners
         self._listeners.setdefault(name, set()).add(listener)
         ready = self._ready.setdefault(name, asyncio.Event())
@@ -70,16 +72,16 @@ class Bus:
                         await asyncio.shield(self._pubsub.unsubscribe(name))
 
     async def _keep_listening(self) -> None:
-        backoff = Backoff()
+        backoff, kept = Backoff(), self._named(BUS)
         trouble = RepeatedCause("this process does not hear Redis: no live events, no requests to cancel")
         while True:
             pubsub = self._redis.pubsub()
             try:
                 # A channel of our own keeps the connection subscribed while there is no listener.
-                await shielded(pubsub.subscribe(BUS))
+                await shielded(pubsub.subscribe(kept))
                 # From here on listeners subscribe themselves; earlier ones are subscribed now.
                 self._pubsub = pubsub
-                awaited = {BUS, *self._listeners}
+                awaited = {kept, *self._listeners}
                 if self._listeners:
                     await shielded(pubsub.subscribe(*self._listeners))
                 for listener in [listener for listeners in self._listeners.values() for listener in listeners]:

@@ -28,6 +28,7 @@ from redis.exceptions import (
 )
 
 from .background import Backoff, RepeatedCause, essential
+from .runs.keys import channel_in
 
 T = TypeVar("T")
 ScriptCall = tuple[Sequence[str], Mapping[str, Any], Sequence[Any]]
@@ -120,6 +121,16 @@ async def retried(ask: Callable[[], Awaitable[T]]) -> T:
             await backoff.wait()
 
 
+def database_of(client: Any) -> int:
+    """Returns the number of the database that a client uses."""
+    return int(client.get_connection_kwargs().get("db") or 0)
+
+
+async def publish(client: Any, channel: str, message: str) -> None:
+    """Publishes to those who listen to a channel in the client's database."""
+    await client.publish(channel_in(database_of(client), channel), message)
+
+
 class Script:
     """A Lua script of this package, called by its SHA-1. It takes its arguments by name."""
 
@@ -129,16 +140,26 @@ class Script:
         self.source = "".join(folder.joinpath(f"{name}.lua").read_text("utf-8") for name in names)
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
-    def command(self, keys: Sequence[str], arguments: Mapping[str, Any], values: Sequence[Any]) -> tuple[Any, ...]:
-        return ("EVALSHA", self.sha, len(keys), *keys, to_json(arguments), *values)
+    def command(
+        self, keys: Sequence[str], arguments: Mapping[str, Any], values: Sequence[Any], database: int = 0
+    ) -> tuple[Any, ...]:
+        return ("EVALSHA", self.sha, len(keys), *keys, _encoded(arguments, database), *values)
 
     async def run(self, client: Any, keys: Sequence[str], arguments: Mapping[str, Any]) -> Any:
         """Runs the script; loads it first if the server does not have it (after a restart)."""
-        args = [*keys, to_json(arguments)]
+        args = [*keys, _encoded(arguments, database_of(client))]
         try:
             return await client.evalsha(self.sha, len(keys), *args)
         except NoScriptError:
             return await client.eval(self.source, len(keys), *args)
+
+
+def _encoded(arguments: Mapping[str, Any], database: int) -> bytes:
+    """Returns a script's arguments as JSON; those whose names end with ``channel`` are channels of the database."""
+    if database:
+        named = {name: channel_in(database, text) for name, text in arguments.items() if name.endswith("channel")}
+        arguments = {**arguments, **named}
+    return to_json(arguments)
 
 
 @dataclass(slots=True)
@@ -160,6 +181,7 @@ class Pipe:
 
     def __init__(self, client: Redis, scripts: Sequence[Script]) -> None:
         self._redis: Any = client
+        self._database = database_of(client)
         self._scripts = scripts
         self._loaded = False
         self._jobs: deque[_Job] = deque()
@@ -195,7 +217,7 @@ class Pipe:
     def deferred(self, script: Script, call: Callable[[], ScriptCall]) -> asyncio.Future[Any]:
         """The same with what ``call`` returns when the script is sent: until then, it can grow."""
         assert script in self._scripts, f"{script.name} is not one of this pipe's scripts"
-        return self._ask(lambda: script.command(*call()), transient=False)
+        return self._ask(lambda: script.command(*call(), self._database), transient=False)
 
     def flush(self) -> None:
         """Sends the queued commands without waiting for more."""
@@ -204,7 +226,7 @@ class Pipe:
     def publish(self, channel: str, message: str) -> None:
         """Queues a transient frame; it is dropped while Redis is unreachable, because it would be stale afterwards."""
         if not self.away:
-            self._ask(("PUBLISH", channel, message), transient=True)
+            self._ask(("PUBLISH", channel_in(self._database, channel), message), transient=True)
 
     def _ask(self, command: Any, *, transient: bool) -> asyncio.Future[Any]:
         job = _Job(command, transient, asyncio.get_running_loop().create_future())

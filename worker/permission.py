@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..shared.bus import RECHECK_SECONDS, Bus
 from ..shared.connection import retried
@@ -50,6 +50,7 @@ from ..shared.runs.permissions import (
     write_answer,
 )
 from ..shared.runs.record import PROGRESS
+from ..shared.settings import Settings
 from ..shared.text import clip, plain_number
 from .models.base import Call
 from .policy import PolicyCall, PolicyContext, Verdict, denial, judge
@@ -57,9 +58,6 @@ from .policy.shell import CommandLine, Decision, SubCommand
 from .policy.trust import ReadSources
 from .run_context import RunContext, StepLog
 from .tools.base import AnyTool, Kind, ToolContext, ToolResult
-
-if TYPE_CHECKING:
-    from .services import Services
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +77,16 @@ class PermissionRequests:
     run: RunContext
     redis: Any
     bus: Bus
-    seconds: float
-    """How long a request waits for its answer; 0: a call that needs approval is denied at once."""
+    settings: Settings
     _open: dict[str, KeptRequest] = field(default_factory=dict[str, KeptRequest])
     """The requests whose answers were not published yet."""
     _earlier: dict[str, KeptRequest] | None = None
     """Those of earlier attempts of this try, by the id of their step; None until they were read."""
 
-    @classmethod
-    def of(cls, run: RunContext, services: Services) -> PermissionRequests:
-        seconds = services.settings.permission_timeout_seconds
-        return cls(run, services.store.redis, services.leases.bus, seconds)
+    @property
+    def seconds(self) -> float:
+        """How long a request waits for its answer; 0: a call that needs approval is denied at once."""
+        return self.settings.permission_timeout_seconds
 
     async def earlier(self) -> Mapping[str, KeptRequest]:
         """Returns what earlier attempts have asked, by the id of the step: an answer may have come since.

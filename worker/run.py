@@ -84,7 +84,7 @@ class Run:
         self.stop = stop
         self.heartbeat_seconds = heartbeat_seconds
         self.children = Children(self.context, services)
-        self.requests = PermissionRequests.of(self.context, services)
+        self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
         self.spending = Spending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
         self.given_up = claim.lost >= services.settings.max_attempts
         self.workspace: Workspace | None = None

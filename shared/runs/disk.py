@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from ..connection import Script
+from ..connection import Script, publish
 from ..delegation import Status
 from ..wire import Wire, now
 from .cost import PAGE, fields_of_records
@@ -94,7 +94,7 @@ async def prune(redis: Any, older_than: float, keep_bytes: int | None = None, *,
         age = older_than if keep_bytes is None else inf
         await _remove(redis, gone, age)
         if keep_bytes is None:
-            await redis.publish(PRUNE, str(age))
+            await publish(redis, PRUNE, str(age))
     return Pruned.of(gone, dry_run=dry_run)
 
 
@@ -116,7 +116,7 @@ async def _remove(redis: Any, gone: Sequence[Kept], age: float) -> None:
         ids = [kept.id for kept in gone[start : start + PAGE]]
         await redis.delete(*(key for id in ids for key in keys_of(id)))
         # Their records are gone, so workers could not look up the age of the files: the ids are published.
-        await redis.publish(PRUNE, " ".join([str(age), *ids]))
+        await publish(redis, PRUNE, " ".join([str(age), *ids]))
         await forget(redis, ids)
 
 

@@ -43,6 +43,11 @@ KEY_PREFIX = "deputize:celery:"
 """Prefix of every key and channel of Celery, so that one Redis can serve other Celery apps too."""
 
 
+def channel_in(database: int, name: str) -> str:
+    """Returns the name of a channel for one database of a server: its channels are those of all its databases."""
+    return f"deputize:db{database}:{name.removeprefix('deputize:')}" if database else name
+
+
 def presence_channel(owner: str) -> str:
     return f"{PRESENCE}:{owner}"
 

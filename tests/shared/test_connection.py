@@ -69,6 +69,9 @@ class Answering:
         self.sent = b""
         self.connection_pool = self
 
+    def get_connection_kwargs(self) -> dict[str, Any]:
+        return {}
+
     async def get_connection(self) -> Answering:
         return self
 

@@ -187,6 +187,9 @@ class Repeating:
     def __init__(self, redis: Any) -> None:
         self._redis = redis
 
+    def get_connection_kwargs(self) -> dict[str, Any]:
+        return self._redis.get_connection_kwargs()
+
     async def evalsha(self, *command: Any) -> Any:
         await self._redis.evalsha(*command)
         return await self._redis.evalsha(*command)

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from ...shared.background import RepeatedCause
 from ...shared.bus import Bus
-from ...shared.connection import REDIS_ERRORS, shielded
+from ...shared.connection import REDIS_ERRORS, database_of, shielded
 from ...shared.errors import Unavailable
 from ...shared.log import log
 from ...shared.queue import Ticket
 from ...shared.runs import disk
-from ...shared.runs.keys import PRESENCE, PRUNE, presence_channel
+from ...shared.runs.keys import PRESENCE, PRUNE, channel_in, presence_channel
 from ...shared.runs.store import Reaped, RunStore
 from ...shared.runs.upstreams import settle
 from ...shared.settings import Settings
@@ -58,7 +58,9 @@ class Presence:
     async def lapse_absent(self) -> list[str]:
         """Lets the leases of absent processes lapse; returns those processes."""
         owners: list[str] = await self._store.redis.zrange(PRESENCE, 0, -1)
-        counts = await self._store.redis.pubsub_numsub(*map(presence_channel, owners)) if owners else []
+        database = database_of(self._store.redis)
+        channels = [channel_in(database, presence_channel(owner)) for owner in owners]
+        counts = await self._store.redis.pubsub_numsub(*channels) if owners else []
         now = time.monotonic()
         since = {
             owner: self._absent.get(owner, now) for owner, (_, count) in zip(owners, counts, strict=True) if not count
