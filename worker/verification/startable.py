@@ -1,4 +1,6 @@
-"""Whether a check's command can start at all: it cannot where a program, a runner or a dependency is not installed.
+"""Why a check's command fails whatever the run does: it cannot start, or needs what checks do not have.
+
+It cannot start where a program, a runner of tests or a dependency is not installed.
 
 A missing file of the project or a test that fails does not count: to change that may be the task.
 """
@@ -42,6 +44,22 @@ _OTHER_NAMES = {
     "git": "gitpython",
 }
 _MAX_BYTES = 1 << 20
+_NEEDS = {
+    "the network, which checks do not have": re.compile(
+        r"(?:Temporary failure in|failure in) name resolution|could not resolve (?:host|hostname|proxy)|"
+        r"Name or service not known|nodename nor servname|Network is unreachable|"
+        r"Failed to establish a new connection|\b(?:EAI_AGAIN|ENOTFOUND|ENETUNREACH)\b|only-if-cached mode is enabled|"
+        r"dial tcp: lookup|module lookup disabled by GOPROXY=off|No matching distribution found for|"
+        r"Could not transfer artifact|failed to (?:download|fetch|query|get) (?:from )?`?https?:|"
+        r"Unable to locate package|Could not fetch URL|Max retries exceeded with url|Connection refused.*https?://",
+        re.IGNORECASE,
+    ),
+    "a git repository": re.compile(
+        r"fatal: not a git repository|fatal: No names found, cannot describe", re.IGNORECASE
+    ),
+}
+_VARYING = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)*|check_\w+")
+"""Parts of an output that differ from one run to the next: times, addresses, names."""
 
 
 def why_not_started(seen: Observed, base: Path) -> str:
@@ -80,3 +98,28 @@ def _is_declared(name: str, base: Path) -> bool:
 def _text(path: Path) -> str:
     with path.open("rb") as file:
         return file.read(_MAX_BYTES).decode("utf-8", "replace")
+
+
+def why_newly_red(now: Observed, files: Path) -> str:
+    """Returns which dependency that the run has declared in its ``files`` is not installed, or ""."""
+    return _missing_dependency(now, files)
+
+
+def why_still_red(base: Observed, now: Observed, folder: Path) -> tuple[str, bool]:
+    """Returns why a command fails before the run and with its changes, and whether no change could help.
+
+    ``folder``: the files from before the run. Where a test passes, the others fail for reasons of their own.
+    """
+    if any(seen.report and seen.report.of("passed") for seen in (base, now)):
+        return "", False
+    if missing := why_not_started(now, folder):
+        return missing, bool(why_not_started(base, folder))
+    for what, pattern in _NEEDS.items():
+        if pattern.search(base.output) and pattern.search(now.output):
+            return f"it needs {what}", True
+    is_same = base.exit_code == now.exit_code and _steady(base.output) == _steady(now.output)
+    return ("it prints the same" if now.output.strip() else "it prints nothing") if is_same else "", False
+
+
+def _steady(output: str) -> str:
+    return _VARYING.sub("0", output)

@@ -29,7 +29,7 @@ from .files import checked_files
 from .ground import Candidate, GroundError, Grounds, fingerprint, protection_of, remove_grounds
 from .protected import Protection
 from .runners import Instrumented
-from .startable import REMEDY, why_not_started
+from .startable import REMEDY, why_newly_red, why_not_started, why_still_red
 from .verdict import Judgement, Observations, demoted, of_canary, verdict_of
 
 TAIL_CHARS = 2000
@@ -233,10 +233,23 @@ class _Checking:
         if judgement.outcome == "refuted":
             observed = replace(observed, candidate_again=await self._on("candidate", item, how))
             judgement = observed.judge()
+        await run_in_thread(self._explain, judgement, base, now)
         judgement = with_as_left(judgement, now, left)
         if judgement.outcome in (*_GOOD, "improved") or (judgement.outcome == "preexisting" and now.report):
             judgement = await self._confirmed(judgement, item, how, observed)
         return judgement
+
+    def _explain(self, judgement: Judgement, base: Observed, now: Observed) -> None:
+        """Adds why the command fails, if its surroundings are the reason; then it decides nothing. Blocks."""
+        files = self.of.workspace
+        why, is_in_vain = "", False
+        if judgement.outcome == "preexisting":
+            why, is_in_vain = why_still_red(base, now, files.base)
+        elif judgement.outcome == "refuted":
+            why = why_newly_red(now, files.path)
+            is_in_vain = bool(why)
+        judgement.why += f": {why}" if why else ""
+        judgement.outcome = "inconclusive" if is_in_vain else judgement.outcome
 
     async def _now(self, item: CommandCheck, how: Instrumented, base: Observed) -> Observed | None:
         return await self._on("candidate", item, how) if self.candidate.seen else base

@@ -11,8 +11,8 @@ from deputize.shared.events import TurnStarted
 from deputize.shared.facts import GroundState
 from deputize.worker.verification.commands import Observed
 from deputize.worker.verification.reports import Place, Report
-from deputize.worker.verification.startable import why_not_started
-from tests.runs.bench import Bench, say, script
+from deputize.worker.verification.startable import why_not_started, why_still_red
+from tests.runs.bench import Bench, call, say, script
 from tests.worker.verification.held import GOOD
 
 NOT_LOADED = Report(tests={"tests/test_a.py": "failed"}, places={"tests/test_a.py": Place("/workspace/test_a.py", "")})
@@ -78,3 +78,80 @@ async def test_a_run_whose_checks_cannot_start_ends_before_its_first_turn(
         assert "there is no program no-such-runner" in result.errors[0]
         assert "--verify-early no" in result.errors[0]
         assert result.verification.verdict == "inconclusive"
+
+
+NETWORK, GIT = "it needs the network, which checks do not have", "it needs a git repository"
+PIP = "ERROR: Could not find a version that satisfies x\nERROR: No matching distribution found for x"
+NPM = "npm error code EAI_AGAIN\nnpm error errno EAI_AGAIN"
+ONE_PASSES = Report(tests={"a": "failed", "b": "passed"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "report", "expected"),
+    [
+        (PIP, PIP, None, (NETWORK, True)),
+        (NPM, NPM, None, (NETWORK, True)),
+        ("curl: (6) Could not resolve host: x", "curl: (6) Could not resolve host: y", None, (NETWORK, True)),
+        (
+            "go: module lookup disabled by GOPROXY=off",
+            "go: module lookup disabled by GOPROXY=off",
+            None,
+            (NETWORK, True),
+        ),
+        ("fatal: not a git repository (or any)", "fatal: not a git repository (or any)", None, (GIT, True)),
+        (
+            "/bin/python3: No module named tox",
+            "/bin/python3: No module named tox",
+            None,
+            ("tox is not installed", True),
+        ),
+        ("1 error in 0.21s", "1 error in 3.5s", None, ("it prints the same", False)),
+        ("", "", None, ("it prints nothing", False)),
+        # what the run has changed, or may change
+        ("SyntaxError in a.py", NPM, None, ("", False)),
+        (NPM, "assert 1 == 2", None, ("", False)),
+        ("one thing", "another", None, ("", False)),
+        (NPM, NPM, ONE_PASSES, ("", False)),
+    ],
+)
+def test_what_stays_red_has_the_reason_that_fits(
+    tmp_path: Path, before: str, after: str, report: Report | None, expected: tuple[str, bool]
+) -> None:
+    seen = [Observed("red", 1, output, report=report) for output in (before, after)]
+    assert why_still_red(seen[0], seen[1], tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("run", "turns", "why"),
+    [
+        ("python3 -m pip download --no-cache-dir no-such-package-x", 2, NETWORK),
+        ("echo the same; false", 3, "it fails as it did before the run: it prints the same"),
+    ],
+)
+async def test_what_no_change_could_help_does_not_go_back_to_the_agent(
+    bench: Bench, tmp_path: Path, run: str, turns: int, why: str
+) -> None:
+    model = script(tmp_path, [GOOD], [say("done")], [say("again")])
+    result = await bench.run(model=model, verify=[{"kind": "command", "run": run}], max_verify_rounds=1)
+    assert (result.verification.verdict, result.turn_count) == ("inconclusive", turns)
+    assert why in result.verification.checks[0].why
+
+
+@pytest.mark.parametrize(
+    ("declared", "verdict"), [("some-new-package>=1\n", "inconclusive"), ("another\n", "refuted"), ("", "refuted")]
+)
+async def test_a_dependency_that_the_run_adds_is_not_installed_and_does_not_refute_it(
+    bench: Bench, tmp_path: Path, declared: str, verdict: str
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "price.py").write_text("")
+    (folder / "test_price.py").write_text(
+        "import unittest, price\nclass T(unittest.TestCase):\n    def test(self): pass\n"
+    )
+    work = [call("write_file", path="price.py", content="import some_new_package\n")]
+    work += [call("write_file", path="requirements.txt", content=declared)] if declared else []
+    check = {"kind": "command", "run": "python3 -m unittest -q"}
+    model = script(tmp_path, work, [say("done")])
+    result = await bench.run(model=model, workspace=str(folder), verify=[check], max_verify_rounds=0)
+    assert result.verification.verdict == verdict, result.verification.checks[0].why
