@@ -49,6 +49,8 @@ class Broken:
 
     anything: bool = False
     tests: frozenset[str] = field(default_factory=frozenset[str])
+    sources: tuple[str, ...] = ()
+    """The changed files that were broken, where no test was (``broken_sources.py``)."""
 
 
 def break_tests(ground: Path, report: Report, roots: Sequence[str], proving: Collection[str] = ()) -> Broken:

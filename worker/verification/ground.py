@@ -80,6 +80,11 @@ class Candidate:
                     return True
         return False
 
+    def sources(self) -> list[tuple[str, Callable[[], tuple[bytes, bytes]]]]:
+        """Returns the changed files that are still there, each with what reads its content before the run and now."""
+        there = [each for each in self.seen if each.new and each.new.git_mode != LINK]
+        return [(each.path, lambda each=each: self._contents(each)) for each in there]
+
     def _contents(self, each: Difference) -> tuple[bytes, bytes]:
         sides = (self.changed.base, each.old), (self.changed.files, each.new)
         found = [_read(root, each.path, side.git_mode) if side else b"" for root, side in sides]

@@ -6,9 +6,11 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from ..sandbox.environment import BindMount
+from .command_words import commands_of
 from .python_runners import PYTEST, UNITTEST
 from .reports import MAX_REPORT_BYTES, Report, of_cargo, of_go, of_jest, of_lines
 
@@ -105,3 +107,34 @@ def _text(path: Path) -> str:
             return file.read(MAX_REPORT_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+_VISIBLE = {
+    "pytest": r"^=+ .*\b\d+ (?:passed|failed|errors?)\b.* in [\d.]+s|\b\d+ passed(?:, \d+ \w+)* in [\d.]+s",
+    "unittest": r"^Ran \d+ tests? in [\d.]+s",
+    "jest": r"^Tests: +.*\d+ total",
+    "vitest": r"^ *Tests  .*\(\d+\)",
+    "mocha": r"^  \d+ (?:passing|failing)",
+    "node --test": r"^(?:#|\u2139) tests \d+",
+    "go test": r"^(?:ok  \t|FAIL\t|--- (?:FAIL|PASS))",
+    "cargo test": r"^test result: ",
+    "RSpec": r"^\d+ examples?, \d+ failures?",
+    "PHPUnit": r"^OK \(\d+ tests?|^Tests: \d+, Assertions",
+    "a runner of JUnit's kind": r"Tests run: \d+",
+    "CTest": r"\d+% tests passed",
+    "prove": r"^Result: (?:PASS|FAIL)$|^All tests successful\.",
+}
+"""Runners of tests by what they print at their end."""
+_NAMED = {
+    *("pytest", "py.test", "unittest", "nose2", "behave", "tox", "nox", "jest", "vitest", "mocha", "ava", "jasmine"),
+    *("rspec", "phpunit", "ctest", "bats", "prove", "trial", "green", "stestr", "nextest", "karma"),
+}
+
+
+def unreported(line: str, output: str) -> str:
+    """Returns the runner of tests that a command line names, or that has printed its usual end; "" where none."""
+    for simple in commands_of(line):
+        module = [after for option, after in pairwise(simple.texts) if re.fullmatch(r"-[A-Za-z]*m", option)]
+        if found := next((word for word in (simple.program, *module) if word in _NAMED), None):
+            return found
+    return next((name for name, end in _VISIBLE.items() if re.search(end, output, re.MULTILINE)), "")

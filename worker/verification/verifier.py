@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,19 @@ from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..workspace.source import open_folder
 from ..workspace.workspace import Workspace
+from .broken_sources import break_sources, only_reads, unnoticed
 from .canary import Broken, break_by_patch, break_tests
 from .commands import CommandRunner, Observed
 from .files import checked_files
-from .ground import Candidate, GroundError, Grounds, fingerprint, protection_of, remove_grounds
+from .ground import Candidate, GroundError, Grounds, fingerprint, protection_of, remove_grounds, write
 from .protected import Protection
+<<<<<<< HEAD
 from .runners import Instrumented
 from .startable import REMEDY, why_newly_red, why_not_started, why_still_red
+=======
+from .runners import Instrumented, unreported
+from .startable import REMEDY, why_not_started
+>>>>>>> d672cfa7 (Break what changed as the canary of checks that only have an exit code)
 from .verdict import Judgement, Observations, demoted, of_canary, verdict_of
 
 TAIL_CHARS = 2000
@@ -282,8 +288,10 @@ class _Checking:
                 judgement.outcome = "no_regression"
             return judgement
         self._report("canary", seen[-1])
-        unnoticed = of_canary(broken.tests, seen[-1])
-        return Judgement("tampered", unnoticed, judgement.tests) if unnoticed else judgement
+        if broken.sources:
+            return _by_sources(judgement, item, broken.sources, seen[-1])
+        why = of_canary(broken.tests, seen[-1])
+        return Judgement("tampered", why, judgement.tests) if why else judgement
 
     async def _canary(self, item: CommandCheck, observed: Observations) -> tuple[Path, Broken]:
         """Returns a ground with something broken, and what is."""
@@ -293,8 +301,16 @@ class _Checking:
             return ground, await run_in_thread(break_by_patch, ground, item.canary)
         if report := observed.placed:
             roots = [self.of.project.alias] if self.of.project.alias else []
-            return ground, await run_in_thread(break_tests, ground, report, roots, observed.new_passes)
-        return ground, Broken()
+            broken = await run_in_thread(break_tests, ground, report, roots, observed.new_passes)
+            if broken.anything:
+                return ground, broken
+        return ground, await run_in_thread(self._break_sources, ground, item)
+
+    def _break_sources(self, ground: Path, item: CommandCheck) -> Broken:
+        with open_folder(ground) as root:
+            changes = [each for each in self.candidate.sources() if each[0] not in item.files]
+            paths = break_sources(changes, partial(write, root), statically=only_reads(item.run))
+        return Broken(bool(paths), sources=tuple(paths))
 
     async def _on(
         self, name: Ground, item: CommandCheck, how: Instrumented, candidate: Candidate | None = None
@@ -339,6 +355,21 @@ class _Checking:
 
     def _state(self, on: Ground) -> GroundState | None:
         return self.seen[on].state if on in self.seen else None
+
+
+def _by_sources(judgement: Judgement, item: CommandCheck, broken: Sequence[str], seen: Observed) -> Judgement:
+    """Returns the judgement after the changed files were broken on purpose.
+
+    Where a runner of tests ran and did not report them, an exit code proves nothing.
+    """
+    runner = "" if judgement.tests else unreported(item.run, seen.output)
+    if seen.state == "green":
+        outcome, why = unnoticed(judgement.outcome, item.run, broken)
+    elif runner and judgement.outcome == "evidence":
+        outcome, why = "no_regression", f"{runner} ran, and did not report its tests"
+    else:
+        return judgement
+    return replace(judgement, outcome=outcome, why=f"{judgement.why}; {why}")
 
 
 def with_as_left(judgement: Judgement, now: Observed, left: Observed | None) -> Judgement:

@@ -1,0 +1,161 @@
+"""The general canary: changed files fail where they changed, in each language, and a check has to notice it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from deputize.worker.verification.broken_sources import (
+    broken_content,
+    changed_lines,
+    only_reads,
+    reads_text,
+    unnoticed,
+)
+from deputize.worker.verification.runners import unreported
+
+JAVA = """\
+public class Sum {{
+    static {{ {first} }}
+    public Sum(int x) {{ super(); }}
+    public static int sum(int a) {{ return a {sign} 1; }}
+}}
+"""
+SOURCES = {
+    "price.py": ("def f(a):\n    return a + 1\n\ndef other(): pass\n", "raise RuntimeError"),
+    "price.js": ("exports.f = (a) => a + 1;\n", "throw new Error"),
+    "price.mjs": ("export async function f(a) {\n  return a + 1;\n}\n", "throw new Error"),
+    "price.ts": (
+        "class A {\n  f(a: number): number { return 0; }\n}\nfunction g(b: number) { return b + 1; }\n",
+        "throw new",
+    ),
+    "price.go": ("package p\n\nfunc (p *P) F(a int) (int, error) { return a + 1, nil }\n", "panic("),
+    "price.rs": ("pub fn f<T>(a: i32) -> i32 {\n    a + 1\n}\n", "panic!("),
+    "Sum.java": (JAVA.format(first="", sign="+"), "throw new RuntimeException"),
+    "price.kt": ("fun f(a: Int): Int { return a + 1 }\n", "error("),
+    "price.cs": ("class A { public static int F(int a) { return a + 1; } }\n", "throw new System.Exception"),
+    "price.c": ("int f(int a)\n{\n  return a + 1;\n}\n", "__builtin_trap()"),
+    "price.sh": ("f() {\n  echo $(($1 + 1))\n}\nf 1\n", "exit 97"),
+    "price.rb": ("def f(a)\n  a + 1\nend\n", "raise "),
+    "price.php": ("<?php\nfunction f($a): int { return $a + 1; }\n", "throw new"),
+    "tool": ("#!/bin/sh\necho + 1\n", "exit 97"),
+}
+
+
+def broken(path: str, old: str, new: str, *, statically: bool = False) -> str | None:
+    content = broken_content(path, old.encode(), new.encode(), statically=statically)
+    return None if content is None else content.decode()
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_a_changed_function_fails_in_each_language_by_words_that_differ_each_time(path: str) -> None:
+    text, failing = SOURCES[path]
+    first, second = (broken(path, text, text.replace("+ 1", "+ 2")) for _ in range(2))
+    assert first is not None
+    assert failing in first
+    assert (first == second) is ("exit 97" in failing or "trap" in failing)
+    assert broken(path, "", text) is not None
+
+
+def test_of_several_functions_those_fail_that_changed() -> None:
+    text = "function f(a) {\n  return 1;\n}\n\nfunction g(a) {\n  return 2;\n}\n"
+    found = broken("a.ts", text, text.replace("2", "3")) or ""
+    assert found.index("throw new") > found.index("function g")
+    tree = broken("a.py", "def f(): return 1\n\ndef g(): return 2\n", "def f(): return 1\n\ndef g(): return 3\n") or ""
+    assert "raise" not in tree.partition("def g")[0]
+
+
+def test_a_constructor_and_what_runs_before_the_function_are_left_so_that_it_compiles() -> None:
+    found = broken("Sum.java", "", JAVA.format(first="System.exit(0);", sign="+")) or ""
+    assert "super(); }" in found
+    assert "{ System.exit(0); }" in found
+    assert broken("AssertionError.java", "", "class AssertionError { AssertionError(String a) { super(a); } }") is None
+
+
+@pytest.mark.parametrize(
+    ("program", "path", "test", "text", "is_noticed"),
+    [
+        ("python3", "price.py", "import price\nassert price.f(1) == 2\n", SOURCES["price.py"][0], True),
+        ("python3", "price.py", "import price\nassert price.f(1) == 2\n", "import os\nos._exit(0)\n", False),
+        ("python3", "price.py", "import price\nassert price.f(1) == 2\n", "raise SystemExit(0)\n", False),
+        ("node", "price.js", "if (require('./price.js').f(1) !== 2) process.exit(1)\n", SOURCES["price.js"][0], True),
+        ("node", "price.js", "if (require('./price.js').f(1) !== 2) process.exit(1)\n", "process.exit(0);\n", False),
+        ("sh", "price.sh", 'set -e\ntest "$(sh ./price.sh)" = 2\n', SOURCES["price.sh"][0], True),
+        ("sh", "price.sh", "set -e\n. ./price.sh\n", "exit 0\n", False),
+    ],
+)
+def test_it_is_noticed_unless_the_code_ends_the_process(
+    tmp_path: Path, program: str, path: str, test: str, text: str, is_noticed: bool
+) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"there is no {program}")
+    (tmp_path / "check").write_text(test)
+    for content, fails in ((text, False), (broken(path, "", text) or "", is_noticed)):
+        (tmp_path / path).write_text(content)
+        done = subprocess.run([program, "check"], cwd=tmp_path, capture_output=True, text=True)
+        assert bool(done.returncode) is fails, done.stderr
+
+
+def test_data_is_garbled_and_not_emptied_and_code_is_no_code_for_checkers() -> None:
+    data = broken("a/data.json", "", '{"a": 1}') or ""
+    assert len(data) > 8
+    assert "a" not in data.split('"')[0].split()
+    assert broken_content("logo.png", b"", b"\x89PNG\xff\xff") != b"\x89PNG\xff\xff"
+    assert (broken("a.ts", "", "const a = 1;\n", statically=True) or "").startswith("const a = 1;\n\n)]")
+
+
+def test_lines_that_changed_are_found_also_around_a_deletion() -> None:
+    assert changed_lines("a\nb\nc\n", "a\nB\nc\n") == {1}
+    assert changed_lines("a\nb\nc\n", "a\nc\n") == {1}
+    assert changed_lines("", "a\nb\n") == {0, 1}
+    assert changed_lines("a\n" * 4000, "a\n" * 3000) == set(range(3000))
+
+
+@pytest.mark.parametrize(
+    ("line", "reads", "looks"),
+    [
+        ("ruff check --no-cache .", True, False),
+        ("python -m mypy src && echo ok", True, False),
+        ("npm run --silent typecheck", True, False),
+        ("cd web && npx tsc --noEmit -p .", True, False),
+        ("cargo clippy -- -D warnings", True, False),
+        ("python test.py", False, False),
+        ("ruff check . && python test.py", False, False),
+        ("npm test", False, False),
+        ("! grep -rn TODO docs", False, True),
+        ("test -s dist/app.js", False, True),
+        ("cargo test", False, False),
+    ],
+)
+def test_checkers_and_searches_are_told_from_what_executes_code(line: str, reads: bool, looks: bool) -> None:
+    assert (only_reads(line), reads_text(line)) == (reads, looks)
+
+
+def test_what_is_not_noticed_is_no_evidence() -> None:
+    outcome, why = unnoticed("evidence", "node test.js", ["sum.js", "b.js"])
+    assert (outcome, "sum.js (and 1 more) was broken on purpose" in why) == ("inconclusive", True)
+    assert unnoticed("evidence", "grep x docs/a.md", ["docs/a.md"])[0] == "no_regression"
+    assert unnoticed("no_regression", "node test.js", ["sum.js"])[0] == "no_regression"
+
+
+@pytest.mark.parametrize(
+    ("line", "output", "runner"),
+    [
+        ("env -i /usr/bin/python3 -I -m unittest -q", "", "unittest"),
+        ("KIT/bin/tox -q", "", "tox"),
+        ("make test", "..\nRan 2 tests in 0.001s\n\nOK\n", "unittest"),
+        ("sh run.sh", "===== 3 passed, 1 warning in 0.12s =====\n", "pytest"),
+        ("make", "Tests:       1 failed, 2 passed, 3 total\n", "jest"),
+        ("make", "  3 passing (4ms)\n", "mocha"),
+        ("make", "ok  \tprice\t0.002s\n", "go test"),
+        ("make", "test result: ok. 2 passed; 0 failed\n", "cargo test"),
+        ("sh run.sh", "3 examples, 0 failures\n", "RSpec"),
+        ("node test.js", "ok\n", ""),
+        ("sh run.sh", "all 3 prices passed\n", ""),
+    ],
+)
+def test_a_runner_that_visibly_ran_is_known(line: str, output: str, runner: str) -> None:
+    assert unreported(line, output) == runner

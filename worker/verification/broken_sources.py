@@ -1,0 +1,272 @@
+"""The general canary: what the run changed is broken on purpose, for checks of which only the exit code is known.
+
+Source files fail where the functions that changed are called, and at their end; other files lose their content. A
+check that does not notice this does not depend on what was changed, or something in it hides its failure.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import PurePosixPath
+
+from ...shared.facts import CheckOutcome
+from .command_words import commands_of, is_python
+
+_MAX_LINES = 5_000
+"""Of longer files every function counts as changed: a comparison would take too long."""
+_STATIC = {
+    *("ruff", "mypy", "pyright", "basedpyright", "flake8", "pylint", "black", "isort", "vulture", "bandit", "ty"),
+    *("pycodestyle", "pydocstyle", "pyflakes", "py_compile", "compileall", "tsc", "eslint", "prettier", "biome"),
+    *("stylelint", "oxlint", "rustfmt", "gofmt", "golangci-lint", "staticcheck", "shellcheck", "rubocop", "phpstan"),
+    *("psalm", "yamllint", "markdownlint", "javac", "kotlinc", "cc", "gcc", "g++", "clang", "clang++"),
+}
+"""Programs that read code and do not execute it."""
+_BESIDE = {"cd", "mkdir", "rm", "cp", "mv", "echo", "printf", "export", "true", "set", "cat", "test", "[", "grep", "rg"}
+_TEXT = {
+    "grep",
+    "rg",
+    "egrep",
+    "fgrep",
+    "test",
+    "[",
+    "[[",
+    "diff",
+    "cmp",
+    "wc",
+    "jq",
+    "sha256sum",
+    "ls",
+    "find",
+    "stat",
+}
+_LINT_SCRIPT = re.compile(r"(?:lint|types?|typecheck|type-check|check-types|format|fmt|tsc|style|clippy|vet)\b.*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """How functions are broken: a pattern that ends where the body begins, and the statement that is put there."""
+
+    function: re.Pattern[str]
+    statement: str
+    at_end: str = ""
+    comment: str = "//"
+
+
+_C_LIKE = r"[^(){};]*(?:\([^(){};]*\)[^(){};]*)*"
+_JS = _Language(
+    re.compile(
+        rf"\bfunction\s*\*?\s*\w*\s*\({_C_LIKE}\)[^(){{}};=]*\{{|=>\s*\{{"
+        rf"|^[ \t]+(?:static\s+|async\s+|get\s+|set\s+|\*)*(?!(?:if|for|while|switch|catch|with|function|return)\b)"
+        rf"#?\w+\s*\({_C_LIKE}\)\s*\{{",
+        re.MULTILINE,
+    ),
+    'throw new Error("{token}");',
+    '\n;throw new Error("{token}");\n',
+)
+_ARROW = re.compile(r"=>(?=[ \t]*[^\s{=])")
+_JAVA = _Language(
+    re.compile(
+        rf"\b(?!(?:public|private|protected|static|final|new|else|return|throw|synchronized|abstract|native)\b)"
+        rf"[\w<>\[\]?.]+(?:<[^(){{}};]*>)?\s+(?!(?:if|for|while|switch|catch|synchronized)\b)\w+\s*\({_C_LIKE}\)"
+        rf"\s*(?:throws\s+[\w.,\s]+)?\{{"
+    ),
+    'if (true) throw new RuntimeException("{token}");',
+)
+_LANGUAGES: Mapping[str, _Language] = {
+    **dict.fromkeys((".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx"), _JS),
+    ".go": _Language(
+        re.compile(rf"^func\s+(?:\([^()]*\)\s*)?\w+(?:\[[^\]]*\])?\s*\({_C_LIKE}\)[^{{}};\n]*\{{", re.MULTILINE),
+        'panic("{token}");',
+    ),
+    ".rs": _Language(
+        re.compile(rf"\bfn\s+\w+\s*(?:<[^(){{}};]*>)?\s*\({_C_LIKE}\)[^{{}};]*\{{"), 'if true {{ panic!("{token}") }}'
+    ),
+    ".java": _JAVA,
+    ".cs": _Language(_JAVA.function, 'if (true) throw new System.Exception("{token}");'),
+    ".kt": _Language(re.compile(rf"\bfun\s+[\w<>. ]+\({_C_LIKE}\)[^{{}}=;\n]*\{{"), 'error("{token}");'),
+    **dict.fromkeys(
+        (".c", ".cc", ".cpp", ".cxx"),
+        _Language(
+            re.compile(rf"^[A-Za-z_][\w \t*&:<>,~\n]*\({_C_LIKE}\)\s*(?:const\s*|noexcept\s*)*\{{", re.MULTILINE),
+            " __builtin_trap();",
+        ),
+    ),
+    **dict.fromkeys(
+        (".sh", ".bash"),
+        _Language(re.compile(r"^\s*(?:function\s+)?[\w-]+\s*\(\)\s*\{", re.MULTILINE), " exit 97;", "\nexit 97\n", "#"),
+    ),
+    ".rb": _Language(
+        re.compile(r"^\s*def\s+[\w.?!]+(?:\([^()\n]*\)|[^=;\n]*)$", re.MULTILINE),
+        '; raise "{token}"',
+        '\nraise "{token}"\n',
+        "#",
+    ),
+    ".php": _Language(
+        re.compile(rf"\bfunction\s+\w*\s*\({_C_LIKE}\)[^{{}};]*\{{"),
+        'throw new \\RuntimeException("{token}");',
+        '\nthrow new \\RuntimeException("{token}");\n',
+    ),
+}
+"""By the end of a file's name. Python is read as a tree."""
+_CODE = (".py", *_LANGUAGES)
+
+
+def only_reads(line: str) -> bool:
+    """Whether a command line only has programs that read code, such as linters and checkers of types."""
+    found = False
+    for simple in commands_of(line):
+        is_static = _is_static(simple.program, simple.texts[1:])
+        if not is_static and simple.program not in _BESIDE:
+            return False
+        found = found or is_static
+    return found
+
+
+def _is_static(program: str, words: list[str]) -> bool:
+    if is_python(program):
+        return words[:1] == ["-m"] and bool({*words[1:2]} & _STATIC)
+    if program in ("npm", "pnpm", "yarn", "bun"):
+        return any(map(_LINT_SCRIPT.fullmatch, words))
+    verbs = {"cargo": {"clippy", "check", "fmt", "build"}, "go": {"vet", "build"}}
+    return program in _STATIC or bool({*words[:1]} & verbs.get(program, set()))
+
+
+def reads_text(line: str) -> bool:
+    """Whether a command line only has programs that look at files, such as grep and test."""
+    return all(simple.program in _TEXT | _BESIDE for simple in commands_of(line))
+
+
+def broken_content(path: str, old: bytes, new: bytes, *, statically: bool = False) -> bytes | None:
+    """Returns what a changed file is replaced by, or None where nothing in it can be broken.
+
+    Args:
+        path: Its path.
+        old: Its content before the run; nothing for a new file.
+        new: Its content with the run's changes.
+        statically: Break the syntax, for checks that only read code.
+    """
+    suffix, token = PurePosixPath(path).suffix.lower(), secrets.token_hex(8)
+    try:
+        before, text = old.decode(), new.decode()
+    except UnicodeDecodeError:
+        return secrets.token_bytes(max(16, min(len(new), 1 << 20)))
+    if suffix not in _CODE and not text.startswith("#!"):
+        return _garbled(text).encode()
+    if statically:
+        return f"{text}\n)]}} {token} ((\n".encode()
+    if suffix == ".py" or re.match(r"#!.*\bpython", text):
+        return _python(before, text, token)
+    language = _LANGUAGES[suffix] if suffix in _LANGUAGES else _LANGUAGES[".sh"]
+    broken = _by_pattern(before, text, language, token, is_script=suffix in (".js", ".mjs", ".cjs", ".jsx"))
+    return None if broken == text else broken.encode()
+
+
+def _garbled(text: str) -> str:
+    """Returns other words of the same number: neither their order nor what they mean is left."""
+    return re.sub(r"\w+|[^\w\s]", lambda _: secrets.token_hex(3), text[: 1 << 20]) or secrets.token_hex(8)
+
+
+def _python(before: str, text: str, token: str) -> bytes | None:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    try:
+        known = {name: ast.dump(node) for name, node in _functions(ast.parse(before))}
+    except (SyntaxError, ValueError, RecursionError):
+        known = {}
+    failing = f"raise RuntimeError({token!r})"
+    for name, node in _functions(tree):
+        if known.get(name) != ast.dump(node):
+            node.body[:0] = ast.parse(failing).body
+    tree.body += ast.parse(failing).body
+    return ast.unparse(ast.fix_missing_locations(tree)).encode("utf-8", "surrogateescape")
+
+
+def _functions(tree: ast.Module) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    found = list[tuple[str, "ast.FunctionDef | ast.AsyncFunctionDef"]]()
+    left: list[tuple[str, ast.AST]] = [("", tree)]
+    while left:
+        path, node = left.pop()
+        for child in ast.iter_child_nodes(node):
+            is_named = isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            name = f"{path}.{child.name}" if is_named else path
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.append((name, child))
+            left.append((name, child))
+    return found
+
+
+def _by_pattern(before: str, text: str, language: _Language, token: str, *, is_script: bool) -> str:
+    """Breaks the functions in which lines changed; where none is, those of the whole file."""
+    lines = changed_lines(before, text)
+    statement = language.statement.format(token=token)
+    heads = [(found.end(), statement) for found in language.function.finditer(text)]
+    if is_script:
+        thrown = f' (() => {{ throw new Error("{token}"); }})() ||'
+        heads += [(found.end(), thrown) for found in _ARROW.finditer(text)]
+    heads = [head for head in sorted(heads) if not _in_comment(text, head[0], language.comment)]
+    starts = [text.count("\n", 0, at) for at, _ in heads]
+    wanted = {at for at in range(len(heads)) if starts[at] in lines}
+    for line in lines:
+        wanted |= {max((at for at in range(len(heads)) if starts[at] <= line), default=0)} if heads else set()
+    for at in sorted(wanted, reverse=True):
+        place, inserted = heads[at]
+        text = f"{text[:place]}{inserted}{text[place:]}"
+    end = "" if text.rstrip().endswith("?>") else language.at_end
+    return text + end.format(token=token)
+
+
+def _in_comment(text: str, at: int, comment: str) -> bool:
+    line = text[text.rfind("\n", 0, at) + 1 : at].lstrip()
+    return line.startswith((comment, "*", "/*"))
+
+
+def changed_lines(before: str, text: str) -> set[int]:
+    """Returns the numbers of the lines that are new or changed, from 0; of a deletion the line behind it."""
+    old, new = before.splitlines(), text.splitlines()
+    if len(old) + len(new) > _MAX_LINES:
+        return set(range(len(new)))
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    return {
+        line
+        for kind, _, _, first, last in matcher.get_opcodes()
+        if kind != "equal"
+        for line in range(first, max(last, first + 1))
+    }
+
+
+def break_sources(
+    changes: Iterable[tuple[str, Callable[[], tuple[bytes, bytes]]]],
+    write: Callable[[str, bytes], None],
+    *,
+    statically: bool,
+) -> list[str]:
+    """Breaks changed files; returns the paths of those that were. Blocks.
+
+    Args:
+        changes: Paths, each with what reads its content before the run and now.
+        write: Writes a file of the ground.
+        statically: As for ``broken_content``.
+    """
+    broken = list[str]()
+    for path, contents in changes:
+        old, new = contents()
+        if new and (content := broken_content(path, old, new, statically=statically)) is not None:
+            write(path, content)
+            broken.append(path)
+    return broken
+
+
+def unnoticed(outcome: CheckOutcome, line: str, paths: Sequence[str]) -> tuple[CheckOutcome, str]:
+    """Returns the outcome of a check that did not notice it, and why, by what it was without."""
+    more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+    why = f"{paths[0]}{more} was broken on purpose, and it still succeeds"
+    if outcome == "evidence":
+        return ("no_regression" if reads_text(line) or only_reads(line) else "inconclusive"), why
+    return outcome, why
