@@ -29,13 +29,8 @@ from .commands import CommandRunner, Observed
 from .files import checked_files
 from .ground import Candidate, GroundError, Grounds, fingerprint, protection_of, remove_grounds, write
 from .protected import Protection
-<<<<<<< HEAD
-from .runners import Instrumented
-from .startable import REMEDY, why_newly_red, why_not_started, why_still_red
-=======
 from .runners import Instrumented, unreported
-from .startable import REMEDY, why_not_started
->>>>>>> d672cfa7 (Break what changed as the canary of checks that only have an exit code)
+from .startable import REMEDY, why_newly_red, why_not_started, why_still_red
 from .verdict import Judgement, Observations, demoted, of_canary, verdict_of
 
 TAIL_CHARS = 2000
