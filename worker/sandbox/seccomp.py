@@ -24,6 +24,12 @@ _NEW_NAMESPACES = 0x7E020000
 _FAMILIES = (1, 2, 10, 16)  # UNIX, INET, INET6, NETLINK: the network namespace isolates the rest except VSOCK
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 
+NEEDED = (
+    *("clone", "unshare", "mount", "umount2", "pivot_root", "sethostname", "capset", "prctl"),
+    *("memfd_create", "openat2"),
+)
+"""System calls that the sandbox makes itself and that a filter around the worker must allow."""
+
 _BOTH = (
     *range(425, 434),  # io_uring_setup … fspick
     438,  # pidfd_getfd
