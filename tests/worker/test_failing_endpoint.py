@@ -17,6 +17,7 @@ from deputize.shared.events import ResumedWaiting
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.keys import record_key
 from deputize.shared.settings import Settings
+from deputize.worker.fleet.gate import LONGEST_SECONDS
 from deputize.worker.limits import Meter
 from deputize.worker.models.retry import SPEND_LIMIT_CODE
 from deputize.worker.task import carry_out
@@ -123,10 +124,11 @@ async def test_while_an_outage_lasts_requests_are_as_many_as_probes(redis_url: s
         model.script("", [Turn([text("never")], faults=[refuse(529, retry_after="200")] * 1000)])
         ids = [await bench.accept(alone(f"number {number}")) for number in range(7)]
         running: list[asyncio.Task[Any]] = []
+        begun = time.monotonic()
         for id in ids:
             running.append(asyncio.create_task(carry_out(bench.services, id)))
             await until(partial(_has, bench, id, "waiting"))
-        assert len(model.journal) == 2
+        assert 2 <= len(model.journal) <= 2 + (time.monotonic() - begun) / LONGEST_SECONDS
         begun = time.monotonic()
         for id in ids:
             await bench.store.cancel(id)

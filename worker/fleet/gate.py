@@ -1,7 +1,7 @@
 """Gates before a model's endpoint: one call of the whole fleet goes ahead, the others wait for what comes of it.
 
-- An outage: one call probes the endpoint. An outage is what several runs saw, with no success of another one in
-  between: a run that fails while others succeed waits alone.
+- An outage: one call probes the endpoint. An outage is what runs of several owners saw, with no success of another one
+  in between: a run that fails while others succeed waits alone.
 - A prefix that delegations share in the endpoint's prompt cache: the first call that sends it writes it; the others
   wait until its reply has begun, and then read from the cache what they would have paid for in full.
 
@@ -73,7 +73,7 @@ class Gate:
 
 FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 5.0
-"""The delay between two probes: doubled from the first one up to the longest, unless the endpoint sends Retry-After.
+"""The delay between two probes: doubled from the first one up to the longest, or what the endpoint asks for up to that.
 
 It is one request for the whole fleet, and whatever waits for it does nothing.
 """
@@ -96,19 +96,51 @@ class Outages:
     seconds: float | None = None
     known: set[str] = field(default_factory=set[str])
     """The endpoints that may have one: Redis is not asked before a failure."""
-    turns: defaultdict[tuple[str, bool], asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    turns: defaultdict[tuple[str, bool], Turn] = field(default_factory=lambda: defaultdict(Turn))
     """Held by the waiting run that asks for all of this process that have failed, or have not."""
 
-    def admission(self, endpoint: str) -> Admission:
-        return Admission(self, endpoint)
+    def admission(self, endpoint: str, owner: str = "") -> Admission:
+        return Admission(self, endpoint, owner)
+
+
+class Turn:
+    """A lock that any one of those who wait gets next: else many bad requests could keep the others waiting."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+        self._held = False
+
+    async def __aenter__(self) -> None:
+        if not self._held:
+            self._held = True
+            return
+        mine = asyncio.get_running_loop().create_future()
+        self._waiting.append(mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+            else:  # it has the turn already
+                self._pass_on()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        self._held = bool(self._waiting)
+        if self._waiting:
+            self._waiting.pop(random.randrange(len(self._waiting))).set_result(None)  # noqa: S311 - not for cryptography
 
 
 class Admission(Gate):
     """One model call's admission to its endpoint. ``async with`` ends a probe that got no answer."""
 
-    def __init__(self, outages: Outages, endpoint: str) -> None:
+    def __init__(self, outages: Outages, endpoint: str, owner: str = "") -> None:
         super().__init__(outages.pipe, OUTAGE, outage_key(endpoint), PROBE_LEASE_SECONDS)
         self._outages = outages
+        self._owner = owner
         self._endpoint = endpoint
         self._successes = NOT_FAILED
         """How many successes of other calls there were when this one began to fail."""
@@ -151,6 +183,7 @@ class Admission(Gate):
         answer, milliseconds, _, successes = await self.send(
             "failed",
             error=error[:MAX_ERROR_CHARS],
+            owner=self._owner,
             retry_ms=-1 if retry_after is None else int(retry_after * 1000),
             first_ms=FIRST_SECONDS * 1000,
             longest_ms=LONGEST_SECONDS * 1000,
@@ -179,6 +212,8 @@ class EndpointWait:
     emit: Callable[[Event], None]
     set_fields: Callable[[Mapping[str, str]], None]
     check_wait: Callable[[float, str], None]
+    owner: str = ""
+    """Whose runs are one witness of an outage: those of one session, else those of one run tree."""
     error: str = ""
     """The last failure, until a reply begins: why the run waits, or waited when it was stopped."""
     _admission: Admission | None = None
@@ -199,7 +234,7 @@ class EndpointWait:
             if endpoint is None:
                 yield
                 return
-            async with self.outages.admission(endpoint) as self._admission:
+            async with self.outages.admission(endpoint, self.owner) as self._admission:
                 await self._admitted(self.outages.seconds)
                 yield
         finally:

@@ -2,8 +2,10 @@
 -- be that request's own. One run of the fleet probes the endpoint, the others wait; after a success they follow in a
 -- ramp that grows with each success, because a recovered endpoint that gets all of them at once fails again.
 -- KEYS: outage · Arguments: operation, token (of one model call), and by operation:
---   failed: the call failed; error, retry_ms (what the endpoint asked for, -1: nothing), first_ms, longest_ms, jitter
---     (0.5 to 1), successes (those known to the call since it fails, -1: this is its first failure)
+--   failed: the call failed; error, owner (of the run: all of one owner are one witness, '': the call is one),
+--     retry_ms (what the endpoint asked for, -1: nothing; the next probe is due after longest_ms at the latest, because it
+--     may concern its owner alone), first_ms, longest_ms, jitter (0.5 to 1), successes (those known to the call since it
+--     fails, -1: this is its first failure)
 --   ask: whether a request may be sent; lease_ms (how long a probe counts as alive), failed (whether the call did)
 --   renew: the probe still runs; lease_ms
 --   passed: the endpoint has begun to reply to the call
@@ -22,7 +24,8 @@ successes = tonumber(successes) or 0
 local probes = state == 'closed' and prober == token
 
 local function failed()
-  local asked = arguments.retry_ms
+  local asked = math.min(arguments.retry_ms, arguments.longest_ms)
+  local witness = (arguments.owner or '') ~= '' and arguments.owner or token
   -- Others succeeded while this call failed again and again: the trouble is its own.
   local alone = arguments.successes >= 0 and successes > arguments.successes
   if state == 'closed' and not probes then
@@ -31,9 +34,9 @@ local function failed()
       due = now + asked
       redis.call('HSET', outage, 'due', due)
     end
-  elseif alone or (not probes and (not suspect or suspect == token)) then
+  elseif alone or (not probes and (not suspect or suspect == witness)) then
     redis.call('HSET', outage, 'successes', successes, 'error', arguments.error)
-    if not alone then redis.call('HSET', outage, 'suspect', token) end
+    if not alone then redis.call('HSET', outage, 'suspect', witness) end
     redis.call('PEXPIRE', outage, KEPT_MS)
     return {'alone', 0, arguments.error, successes}
   else

@@ -13,7 +13,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from deputize.shared.connection import Pipe
 from deputize.shared.runs.keys import outage_key
 from deputize.shared.runs.store import OUTAGE, WRITING
-from deputize.worker.fleet.gate import LONGEST_SECONDS, PROBE_LEASE_SECONDS, Admission, Outages
+from deputize.worker.fleet.gate import LONGEST_SECONDS, PROBE_LEASE_SECONDS, Admission, Outages, Turn
 from tests.waiting import until
 
 KEY = outage_key("endpoint")
@@ -42,11 +42,12 @@ async def said(redis: Any, operation: str, token: str = "a", **arguments: Any) -
 
 
 async def failed(
-    redis: Any, token: str = "a", asked: float = -1, error: str = "529", successes: int = -1
+    redis: Any, token: str = "a", asked: float = -1, error: str = "529", successes: int = -1, owner: str = ""
 ) -> tuple[str, float]:
     """The answer to a failure, and the seconds until the next probe. ``successes``: known since the call fails."""
     retry_ms = asked * 1000 if asked > 0 else asked
-    answer = await said(redis, "failed", token, error=error, successes=successes, retry_ms=retry_ms, **TIMES)
+    more = {"error": error, "successes": successes, "retry_ms": retry_ms, "owner": owner}
+    answer = await said(redis, "failed", token, **more, **TIMES)
     return answer[0], answer[1] / 1000
 
 
@@ -76,8 +77,52 @@ async def test_one_run_that_fails_again_and_again_is_no_outage(redis: Any, asked
         assert (await said(redis, "ask", "b"))[0] == "go"
 
 
-async def test_a_second_run_that_fails_makes_it_an_outage_with_what_it_is_asked(redis: Any) -> None:
-    assert await outage(redis, asked=40) == 40
+@pytest.mark.parametrize(("asked", "seconds"), [(0, 0), (2, 2), (40, 5)])
+async def test_a_second_run_that_fails_makes_it_an_outage_with_what_it_is_asked_up_to_the_longest_delay(
+    redis: Any, asked: float, seconds: float
+) -> None:
+    """Of a long one only its caller may be asked, and the next probe shows that."""
+    assert await outage(redis, asked=asked) == pytest.approx(seconds, abs=0.01)
+
+
+@pytest.mark.parametrize("asked", [-1, 40])
+async def test_all_runs_of_one_owner_are_one_witness(redis: Any, asked: float) -> None:
+    for number in range(20):
+        assert (await failed(redis, f"{number}", asked=asked, owner="one"))[0] == "alone"
+        assert (await said(redis, "ask", "b"))[0] == "go"
+    assert (await failed(redis, "another", asked=asked, owner="two"))[0] == "wait"
+
+
+async def test_many_that_wait_before_another_one_do_not_all_come_before_it() -> None:
+    """Each of them may be a request that fails, after which the next probe is due in seconds."""
+    places = list[int]()
+    for _ in range(30):
+        turn, order = Turn(), list[str]()
+
+        async def take(name: str, turn: Turn = turn, order: list[str] = order) -> None:
+            async with turn:
+                order.append(name)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(take(f"bad {number}") for number in range(20)), take("good"))
+        places.append(order.index("good"))
+    assert min(places) < 10
+    assert sum(places) / len(places) < 17
+
+
+async def test_a_turn_is_passed_on_by_one_that_is_cancelled_when_it_gets_it() -> None:
+    turn = Turn()
+
+    async def take() -> None:
+        async with turn:
+            pass
+
+    async with turn:
+        waiting = asyncio.create_task(take())
+        await asyncio.sleep(0)
+    waiting.cancel()  # the turn is its own, and it has not run since
+    await asyncio.wait({waiting})
+    await asyncio.wait_for(take(), 5)
 
 
 async def test_a_success_in_between_makes_each_failure_one_s_own(redis: Any) -> None:
@@ -144,10 +189,10 @@ async def test_one_of_all_processes_probes_when_it_is_due(redis: Any) -> None:
 
 
 async def test_before_a_probe_is_due_all_wait_and_know_why(redis: Any) -> None:
-    await outage(redis, asked=45, error="overloaded")
+    await outage(redis, asked=4.5, error="overloaded")
     answer, milliseconds, error, _ = await said(redis, "ask")
     assert (answer, error) == ("wait", "overloaded")
-    assert 40_000 < milliseconds <= 45_000
+    assert 4_000 < milliseconds <= 4_500
 
 
 async def test_the_delay_doubles_with_each_failed_probe_up_to_the_longest(redis: Any) -> None:
@@ -163,7 +208,7 @@ async def test_the_delay_doubles_with_each_failed_probe_up_to_the_longest(redis:
 async def test_failures_of_requests_from_before_do_not_count_but_what_they_are_asked_does(redis: Any) -> None:
     first = await outage(redis)
     assert (await failed(redis, "b"))[1] <= first
-    assert (await failed(redis, "b", asked=20))[1] == pytest.approx(20, abs=0.1)
+    assert (await failed(redis, "b", asked=4))[1] == pytest.approx(4, abs=0.1)
     assert await redis.hget(KEY, "failures") == "1"
 
 
