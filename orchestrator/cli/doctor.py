@@ -102,7 +102,7 @@ async def _doctor(as_json: bool, workspace: Path | None, model: str | None, **na
 
 async def run_checks(settings: Settings, workspace: Path | None = None) -> AsyncGenerator[Finding]:
     """Yields every row as soon as it is known. The promises are tried meanwhile."""
-    from .doctor_service import redis_rows, service_rows
+    from .doctor_service import git_row, redis_rows, service_rows
 
     home = _home(settings)
     stack = stack_here(settings) if home.state == "✓" else None
@@ -111,6 +111,7 @@ async def run_checks(settings: Settings, workspace: Path | None = None) -> Async
         python = Finding("✓", "python", ".".join(map(str, sys.version_info[:3])))  # an older one does not get this far
         for row in (
             python,
+            git_row(),
             home,
             _disk(settings),
             token_row(settings),

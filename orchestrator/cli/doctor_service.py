@@ -123,6 +123,16 @@ def _clock(theirs: int) -> Finding:
     return Finding("✓", "clock", "agrees with Redis's")
 
 
+def git_row() -> Finding:
+    """Returns whether git is here. The service merges and delivers with it, a worker clones with it."""
+    from ...shared.git.command import found_git
+
+    if found := found_git():
+        return Finding("✓", "git", found)
+    detail = "missing: git workspaces, `merge`, `apply` of what changed on both sides, and `deliver` need it"
+    return Finding("!", "git", detail, "install the package git here, on the service's machine and on the workers'")
+
+
 async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGenerator[Finding]:
     """Yields whether the service answers, and each of its workers."""
     from ..client import Client

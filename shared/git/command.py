@@ -124,6 +124,14 @@ def command_line(path: str, further: Mapping[str, str] = {}) -> list[str]:
     return [_program(path), "--no-pager", *options]
 
 
+def found_git() -> str | None:
+    """Returns the path of the git that is started here; None where there is none."""
+    try:
+        return _program(environment().get("PATH", os.defpath))
+    except FileNotFoundError:
+        return None
+
+
 def _program(path: str) -> str:
     """Returns the path of git; a relative entry of PATH would be looked up in the folder of a stranger."""
     absolute = os.pathsep.join(each for each in path.split(os.pathsep) if each.startswith("/"))

@@ -8,12 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..errors import Unavailable
 from ..git import blob_id, git, repository_of
 from ..patch_format import PatchPart
 from .directory import FOLDER, LINK, Directory, FileState
 
 MASKED = "the patch holds something else than the run's file, probably because a secret in it was masked"
 OUT_OF_REACH = "it was changed here since, and its content before the run, which a merge needs, cannot be fetched"
+_FAILED = 128
+"""From this exit code on `git merge-file` has failed; below it is the number of conflicts."""
 FindContent = Callable[[str], bytes | None]
 """Returns the content with git's id; None where it is not known."""
 
@@ -263,16 +266,20 @@ def folders_of(path: str) -> list[str]:
 
 
 def _three_way(current: bytes, base: bytes, new: bytes) -> bytes | None:
-    """Returns the merge by git, None where both sides changed the same lines. Raises CannotApply without git."""
+    """Returns the merge by git, None where both sides changed the same lines.
+
+    Raises CannotApply for content that git does not merge, and Unavailable where git cannot be run.
+    """
     with tempfile.TemporaryDirectory(prefix="deputize-merge-") as folder:
         for name, data in (("current", current), ("base", base), ("new", new)):
             Path(folder, name).write_bytes(data)
         try:
             done = git("merge-file", "-p", "-q", "current", "base", "new", cwd=Path(folder))
-        except FileNotFoundError:
-            raise CannotApply(
-                "it was changed here since, and the program git, which could merge it, is missing"
-            ) from None
+        except OSError as error:
+            why = error.strerror or str(error) or "it did not end"
+            raise Unavailable(f"the program git, which merges what both sides changed, failed here: {why}") from None
+    if not 0 <= done.returncode < _FAILED:
+        raise CannotApply(f"it was changed here since, and git cannot merge it: {done.stderr.decode(errors='replace')}")
     return done.stdout if done.returncode == 0 else None
 
 

@@ -62,7 +62,7 @@ async def test_a_whole_machine_with_its_stack_is_well_and_every_promise_is_kept(
             write_info(tmp_path, StackInfo(os.getpid(), url, "", redis_process.url, None, 0))
             before = {*tmp_path.iterdir()}
             done = await deputize("doctor", "--json", DEPUTIZE_HOME=str(tmp_path), ANTHROPIC_API_KEY="sk-secret")
-    wanted = {"python", "home", "token", "model", "redis", "acl", "eviction", "aof", "clock", "service", *TRIED}
+    wanted = {"python", "git", "home", "token", "model", "redis", "acl", "eviction", "aof", "clock", "service", *TRIED}
     assert {name: row for name, row in rows(done).items() if name in wanted and row["state"] != "ok"} == {}
     assert wanted <= rows(done).keys()
     assert done.code == 0

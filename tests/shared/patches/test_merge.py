@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from deputize.shared.errors import Unavailable
 from deputize.shared.git import blob_id
 from deputize.shared.patch_format import parse_patch
 from deputize.shared.patches.directory import Directory
@@ -296,15 +297,32 @@ def test_lines_are_merged_by_git(tmp_path: Path, run: str, mine: str, merges: bo
     assert (tmp_path / "x").read_bytes() == TEXTS["both" if merges else mine]
 
 
-def test_without_git_a_change_of_both_sides_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_a_change_of_both_sides_is_an_error_and_no_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "x").write_bytes(TEXTS["then"].replace(b"line 9\n", b"mine\n"))
     monkeypatch.setenv("PATH", "/nonexistent")
     assert content_in_git(tmp_path, blob_id(BASE)) is None
     with Directory(tmp_path) as target:
         plan = MergePlan(target, lambda _: BASE)
+        with pytest.raises(Unavailable, match=r"the program git, .* failed here: git is not on PATH"):
+            plan.add(parse_patch(patch_of("x", BASE, TEXTS["first"])))
+    assert plan.refused == {}
+
+
+@pytest.mark.parametrize(("line", "fails"), [("exit 128", True), ("exit 255", True), ("exit 1", False)])
+def test_a_git_that_fails_has_found_no_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, fails: bool
+) -> None:
+    (tmp_path / "git").write_text(f"#!/bin/sh\necho broken >&2\n{line}\n")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "x").write_bytes(TEXTS["then"].replace(b"line 9\n", b"mine\n"))
+    with Directory(tmp_path) as target:
+        plan = MergePlan(target, lambda _: BASE)
         plan.add(parse_patch(patch_of("x", BASE, TEXTS["first"])))
-    assert "the program git, which could merge it, is missing" in plan.refused["x"]
+    assert ("git cannot merge it: broken" in plan.refused["x"]) == fails
 
 
 def test_what_cannot_be_read_is_refused_with_its_reason(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from deputize.shared.errors import Unavailable
 from deputize.shared.patches.siblings import MAX_CONFLICTS
 from tests.shared.patches.patching import git
 from tests.shared.patches.siblings import Change, Tree, changed, merge, odd, pairs, side, whole
@@ -179,3 +180,10 @@ def test_more_conflicts_than_are_shown_are_not_looked_for(tmp_path: Path) -> Non
     base = {f"f{number}": b"x\n" for number in range(MAX_CONFLICTS + 5)}
     sides = [side(id, base, dict.fromkeys(base, f"{id}\n".encode())) for id in ("one", "two")]
     assert len(merge(tmp_path, base, sides)[1]) == MAX_CONFLICTS
+
+
+def test_without_git_nothing_is_a_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = [side(name, {"x": TEXT}, {"x": each}) for name, each in (("early", EARLY), ("late", LATE))]
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(Unavailable, match="the program git"):
+        merge(tmp_path, {"x": TEXT}, sides)
