@@ -90,6 +90,8 @@ class CommandCheck(Request):
     """Whether the model, where the check fails, reads its output alone: neither the command nor lines of ``files``."""
     canary: str | None = Field(default=None, min_length=1)
     """A unified diff that breaks something which the check must notice; for known runners of tests there is one."""
+    report: InnerPath | None = Field(default=None, exclude_if=lambda report: report is None)
+    """The report of its tests that the command writes, by path: JUnit XML, TAP, or JSON of jest, vitest or Go."""
     timeout_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Seconds for each execution. Null: the request's `verifyTimeoutSeconds`."""
 

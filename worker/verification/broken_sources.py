@@ -268,5 +268,6 @@ def unnoticed(outcome: CheckOutcome, line: str, paths: Sequence[str]) -> tuple[C
     more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
     why = f"{paths[0]}{more} was broken on purpose, and it still succeeds"
     if outcome == "evidence":
-        return ("no_regression" if reads_text(line) or only_reads(line) else "inconclusive"), why
+        is_executed = any(path.endswith(_CODE) for path in paths) and not (reads_text(line) or only_reads(line))
+        return ("inconclusive" if is_executed else "no_regression"), why
     return outcome, why

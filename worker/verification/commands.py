@@ -16,6 +16,7 @@ from ..sandbox.project_tools import ProjectTools
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..tools.command_calls import shell
+from .report_files import remove_old
 from .reports import Report
 from .runners import Instrumented
 from .stub_repository import lay_repository
@@ -66,6 +67,7 @@ class CommandRunner:
         """
         if self.offer.sandbox_problem:
             return Observed("unknown", why=f"commands cannot be run on this worker: {self.offer.sandbox_problem}")
+        await run_in_thread(remove_old, ground, how.named)
         reports = await run_in_thread(self.folder, "report")
         programs = await run_in_thread(self.folder, "programs")
         mounts = await run_in_thread(how.mounts, programs, reports)
@@ -87,11 +89,12 @@ class CommandRunner:
                     return Observed("trouble", why=str(error))
                 self.failed()
                 return Observed("unknown", why=str(error))
-        return await run_in_thread(_observed, done, how, reports, seconds)
+        return await run_in_thread(_observed, done, how, (reports, ground), seconds)
 
 
-def _observed(done: Completed, how: Instrumented, reports: Path, seconds: float) -> Observed:
-    report, printed = how.report(reports, done.stdout.decode("utf-8", "replace"))
+def _observed(done: Completed, how: Instrumented, folders: tuple[Path, Path], seconds: float) -> Observed:
+    reports, ground = folders
+    report, printed = how.report(reports, done.stdout.decode("utf-8", "replace"), ground)
     found = Observed("green", done.exit_code, terminal_text(printed), done.seconds, report)
     if done.exceeded:
         return replace(found, state="trouble", exit_code=None, why=f"it was killed: {done.exceeded}")

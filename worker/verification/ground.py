@@ -31,6 +31,7 @@ from ..workspace.source import open_folder
 from ..workspace.tree_changes import FILE, ContentDiffers, Live, apply, give, parent_of
 from ..workspace.tree_copy import Copier, TreeCopy
 from ..workspace.workspace import Changed
+from .named_files import Read
 from .protected import Protection
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -91,8 +92,8 @@ class Candidate:
         return found[0], found[1]
 
 
-def protection_of(request: DelegationRequest, base: int) -> Protection:
-    """Returns what a request protects on files that were like this before the run. Blocks."""
+def reader_of(base: int) -> Read:
+    """Returns what reads small files of a folder; None for what is none, or behind a link."""
 
     def read(path: str) -> bytes | None:
         try:
@@ -101,9 +102,15 @@ def protection_of(request: DelegationRequest, base: int) -> Protection:
         except OSError:
             return None
 
+    return read
+
+
+def protection_of(request: DelegationRequest, base: int) -> Protection:
+    """Returns what a request protects on files that were like this before the run. Blocks."""
+
     lines = [item.run for item in request.verify if isinstance(item, CommandCheck)]
     words = (request.task, request.context, request.expected_outcome)
-    return Protection(request.protect, lines, "\n".join(filter(None, words)), read)
+    return Protection(request.protect, lines, "\n".join(filter(None, words)), reader_of(base))
 
 
 def fingerprint(changed: Changed) -> str:

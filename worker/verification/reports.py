@@ -9,11 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...shared.text import shortened
+from ..sandbox.environment import MOUNT
 
 TestState = Literal["passed", "failed", "skipped"]
 MAX_TESTS = 100_000
 MAX_REPORT_BYTES = 64 << 20
 _MAX_ID = 500
+_BY_CHANCE = re.compile(
+    r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}|0x[0-9a-fA-F]{6,16}\b|\b\d{10,19}(?:\.\d+)?\b"
+    r"|\d{4}-\d\d-\d\d[T _]\d\d:?\d\d(?::?\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"
+)
 _WORST_FIRST: tuple[TestState, ...] = ("failed", "skipped", "passed")
 
 
@@ -39,7 +44,7 @@ class Report:
 
     def add(self, id: str, state: TestState, place: Place | None = None) -> None:
         """Adds a state of a test; of several the worst one counts."""
-        id = shortened(id, _MAX_ID)
+        id = shortened(steady(id), _MAX_ID)
         states = (state, self.tests.get(id))
         if id in self.tests or len(self.tests) < MAX_TESTS:
             self.tests[id] = next(each for each in _WORST_FIRST if each in states)
@@ -51,19 +56,41 @@ class Report:
         return {id for id, state in self.tests.items() if state in states}
 
 
+def qualified(id: str, file: str) -> str:
+    """Returns an id that no test of another file has, also where several runners in one command begin elsewhere.
+
+    It begins with the file, as paths in the workspace do; unless the id itself names the whole of that.
+    """
+    place = file.removeprefix(f"{MOUNT}/")
+    if not place or id.startswith((place, place.removesuffix(".py").replace("/", ".") + ".")):
+        return id
+    head, separator, tail = id.partition("::")
+    if separator or place.endswith(f"/{head}"):
+        return f"{place}{separator}{tail}"
+    return f"{place}::{id}"
+
+
+def steady(id: str) -> str:
+    """Returns an id without what differs each time: UUIDs, times, addresses of objects, long numbers."""
+    return _BY_CHANCE.sub("*", id)
+
+
 def of_lines(lines: Iterable[str]) -> Report | None:
     """Reads what the programs above write; None where none of them began."""
-    report, open_runs, begun = Report(), 0, False
+    report, open_runs, begun, files = Report(), 0, False, dict[str, str]()
     for line in lines:
         fields = _parsed(line)
+        files = {} if "begin" in fields else files
         begun = begun or "begin" in fields
         open_runs += ("begin" in fields) - ("end" in fields)
         report.stopped = report.stopped or fields.get("stopped") is True
         if "item" in fields:
-            report.places[shortened(str(fields["item"]), _MAX_ID)] = Place(str(fields["file"]), str(fields["name"]))
+            place, id = Place(str(fields["file"]), str(fields["name"])), str(fields["item"])
+            files[id] = place.file
+            report.places[shortened(steady(qualified(id, place.file)), _MAX_ID)] = place
         elif fields.get("state") in _WORST_FIRST:
-            place = Place(str(fields["file"]), "") if "file" in fields else None
-            report.add(str(fields.get("test")), fields["state"], place)
+            place, id = Place(str(fields["file"]), "") if "file" in fields else None, str(fields.get("test"))
+            report.add(qualified(id, place.file if place else files.get(id, "")), fields["state"], place)
     report.finished = open_runs == 0 and report.of("passed") <= report.places.keys()
     return report if begun else None
 
@@ -111,7 +138,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 _CARGO_TEST = re.compile(r"test (\S.*?)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?:, .*)?")
-_CARGO_BINARY = re.compile(r"\s*(?:Running|Doc-tests) (.*?)(?: \(.*\))?")
+_CARGO_BINARY = re.compile(r"\s*(?:Running|Doc-tests) (.*?)(?: \((?:\S*/)?([^/\s]*?)(?:-[0-9a-f]{16})?\))?")
 
 
 def of_cargo(lines: Iterable[str]) -> Report | None:
@@ -120,7 +147,7 @@ def of_cargo(lines: Iterable[str]) -> Report | None:
     states: Mapping[str, TestState] = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
     for line in lines:
         if found := _CARGO_BINARY.fullmatch(line):
-            binary, begun = found[1], True
+            binary, begun = " ".join(filter(None, (found[2], found[1]))), True  # the crate's name is in the program's
         elif found := _CARGO_TEST.fullmatch(line):
             report.add(f"{binary}::{found[1]}", states[found[2]], Place("", found[1].rpartition("::")[2]))
     return report if begun else None

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
 from ..sandbox.environment import BindMount
-from .command_words import commands_of
+from .command_words import Simple, commands_of, path_in
+from .named_files import Read, package_scripts
 from .python_runners import PYTEST, UNITTEST
-from .reports import MAX_REPORT_BYTES, Report, of_cargo, of_go, of_jest, of_lines
+from .report_files import merged, of_builds, of_tap_folder, of_text, read_inside
+from .reports import Report, of_cargo, of_go, of_lines
+from .runner_programs import MOCHA, NODE, RESULTS, SITE
 
 PROGRAMS, REPORTS = "/opt/check", "/opt/report"
-_PLAIN = re.compile(r"[^;&|<>`$()\n#]+")
-"""A single command without any syntax of a shell: options may be appended to it."""
-_UNITTEST = re.compile(r"(\bpython[\d.]*\s+(?:-[BbdOqsuvWx]+\s+)*-m\s+)unittest(?=\s|$)")
-_JEST = re.compile(r"(?:npx\s+(?:--no(?:-install)?\s+)?|\S*/)?jest(?:\s|$)")
-_VITEST = re.compile(r"(?:npx\s+(?:--no(?:-install)?\s+)?|\S*/)?vitest(?:\s|$)")
+_UNITTEST = re.compile(r"(\bpython[\d.]*\s+(?:-[BbdOqsuvx]+\s+)*-m\s+)unittest(?=\s|$)")
 _GO = re.compile(r"\bgo\s+test\b(?!\s+-json)")
 _CARGO = re.compile(r"\bcargo\s+(?:\+\S+\s+)?(?:test|t)\b")
 _PYTHONPATH = re.compile(r"\bPYTHONPATH=")
+_ADDOPTS = re.compile(r"\bPYTEST_ADDOPTS=")
+_NODE_OPTIONS = re.compile(r"\bNODE_OPTIONS=")
+_BUILDS = re.compile(r"\b(?:mvnw?|gradlew?)\b")
+_EMPTY = re.compile(r"\benv\s+(?:-[a-z]\s+)*?(?:-i|-|--ignore-environment)(?=\s)")
+_OWN_REPORTER = {"mocha": ("--reporter", "-R"), "vitest": (), "jest": ("--json",), "ctest": ("--output-junit",)}
+_SCRIPTS = {"npm": " --", "pnpm": "", "yarn": "", "bun": ""}
+"""Programs that run scripts of package.json, and what they want before options of the script."""
 
 
 @dataclass(slots=True)
@@ -34,6 +40,10 @@ class Instrumented:
 
     command: str
     plain: bool = False
+    read: Read | None = None
+    """Reads a file of the base: scripts of package.json are followed one level."""
+    named: str | None = None
+    """The path of a report that the command itself writes."""
     is_quiet: bool = False
     """Whether tracebacks are left out, which cost more than the tests where many fail."""
     name: str = field(default_factory=lambda: f"check_{secrets.token_hex(8)}")
@@ -45,23 +55,81 @@ class Instrumented:
     def line(self) -> str:
         if self.plain:
             return self.command
-        line = _PYTHONPATH.sub(f"PYTHONPATH={PROGRAMS}:", self.command)
+        line = self.command
+        for end, options in sorted(self._options(), reverse=True):
+            line = f"{line[:end]}{options}{line[end:]}"
+        line = _PYTHONPATH.sub(f"PYTHONPATH={PROGRAMS}:", line)
+        line = _ADDOPTS.sub(f'PYTEST_ADDOPTS="{self.variables["PYTEST_ADDOPTS"]} "', line)
+        line = _NODE_OPTIONS.sub(f'NODE_OPTIONS="{self._node_options} "', line) if self._node_options else line
         line = _UNITTEST.sub(rf"\g<1>{self.name}_unittest", line)
-        if _PLAIN.fullmatch(line) and _JEST.match(line):
-            return f"{line} --json --outputFile={self._report}"
-        if _PLAIN.fullmatch(line) and _VITEST.match(line):
-            return f"{line} --reporter=default --reporter=json --outputFile.json={self._report}"
+        line = _EMPTY.sub(lambda found: f"{found[0]} {self._set_variables}", line)
         return _GO.sub("go test -json", line)
+
+    def _options(self) -> Iterator[tuple[int, str]]:
+        """Yields options of runners with the places in the line where they are put."""
+        for number, simple in enumerate(commands_of(self.command)):
+            if simple.words[-1].text.endswith("$"):
+                continue
+            if simple.program in _SCRIPTS:
+                script = self._script(simple)
+                if script and (options := self._of_runner(script, number)):
+                    yield simple.end, f"{_SCRIPTS[simple.program]}{options}"
+            elif options := self._of_runner(simple, number):
+                yield simple.end, options
+
+    def _script(self, simple: Simple) -> Simple | None:
+        """Returns the last command of the script of package.json that is run, unless it has arguments already."""
+        words = [word for word in simple.texts[1:] if not word.startswith("-")]
+        name = {"t": "test"}.get(words[-1], words[-1]) if words and words[0] in ("run", "test", "t") else ""
+        folder = path_in(simple.folder, "package.json")
+        text = package_scripts(self.read(folder)).get(name) if self.read and folder and len(words) < 3 else None
+        commands = commands_of(text) if isinstance(text, str) else []
+        return commands[-1] if commands and commands[-1].end == len(str(text).rstrip()) else None
+
+    def _of_runner(self, simple: Simple, number: int) -> str:
+        path, words = f"{self._report}.{number}", simple.texts
+        if any(word.partition("=")[0] in _OWN_REPORTER.get(simple.program, ()) for word in words):
+            return ""
+        match simple.program:
+            case "jest":
+                return f" --json --outputFile={path}"
+            case "vitest":
+                return f" --reporter=default --reporter=json --outputFile.json={path}"
+            case "mocha":
+                return f" --reporter {PROGRAMS}/{self.name}_mocha.cjs"
+            case "ctest":
+                return f" --output-junit {path}"
+            case "phpunit":
+                return f" --log-junit {path}"
+            case _:
+                return ""
 
     @property
     def variables(self) -> Mapping[str, str]:
         if self.plain:
             return {}
-        return {
+        variables = {
             "PYTHONPATH": PROGRAMS,
             "PYTEST_ADDOPTS": f"-p {self.name}" + " --tb=no" * self.is_quiet,
             "CHECK_REPORT": self._report,
+            "PERL_TEST_HARNESS_DUMP_TAP": f"{self._report}.tap",
         }
+        return variables | ({"NODE_OPTIONS": self._node_options} if self._node_options else {})
+
+    @property
+    def _node_options(self) -> str:
+        """A second reporter of Node's runner; none where the project has chosen one, as their numbers must match."""
+        manifest = (self.read("package.json") if self.read else None) or b""
+        if "--test-reporter" in self.command or b"--test-reporter" in manifest:
+            return ""
+        return (
+            "--test-reporter=spec --test-reporter-destination=stdout "
+            f"--test-reporter={PROGRAMS}/{self.name}_node.mjs --test-reporter-destination=/dev/null"
+        )
+
+    @property
+    def _set_variables(self) -> str:
+        return " ".join(f"{name}='{value}'" for name, value in self.variables.items())
 
     @property
     def _report(self) -> str:
@@ -73,40 +141,40 @@ class Instrumented:
             return []
         (programs / f"{self.name}.py").write_text(PYTEST)
         (programs / f"{self.name}_unittest.py").write_text(UNITTEST)
+        (programs / "sitecustomize.py").write_text(SITE.replace("NAME", self.name))
+        (programs / f"{self.name}_results.py").write_text(RESULTS)
+        (programs / f"{self.name}_node.mjs").write_text(NODE.replace("REPORT", self._report))
+        (programs / f"{self.name}_mocha.cjs").write_text(MOCHA.replace("REPORT", self._report))
         shown = BindMount(f"programs-{self.name}", programs, PROGRAMS)
         return [shown, BindMount(f"reports-{self.name}", reports, REPORTS, writable=True)]
 
-    def report(self, reports: Path, output: str) -> tuple[Report | None, str]:
+    def report(self, reports: Path, output: str, ground: Path | None = None) -> tuple[Report | None, str]:
         """Returns what was reported of the tests, if anything was, and what was printed."""
         try:
-            return self._report_in(_text(reports / self.name), output)
+            return self._report_in(reports, output, ground)
         except (AttributeError, KeyError, TypeError):  # something else has written into it
             return Report(finished=False), output
 
-    def _report_in(self, text: str, output: str) -> tuple[Report | None, str]:
-        if self.plain:
-            return None, output
-        found = of_jest(text) if text.startswith("{") and '"testResults"' in text else of_lines(text.splitlines())
-        if found:
-            return found, output
-        if _GO.search(self.command):
-            return of_go(output.splitlines())
-        return of_cargo(output.splitlines()) if _CARGO.search(self.command) else None, output
+    def _report_in(self, reports: Path, output: str, ground: Path | None) -> tuple[Report | None, str]:
+        found = list[Report | None]()
+        if ground and self.named:
+            found.append(of_text(read_inside(ground, self.named)) or Report(finished=False))
+        elif not self.plain:
+            found.append(of_lines(read_inside(reports, self.name).splitlines()))
+            found += [of_text(read_inside(reports, path.name)) for path in sorted(reports.glob(f"{self.name}.*"))]
+            found += of_tap_folder(reports / f"{self.name}.tap")
+            found += of_builds(ground) if ground and _BUILDS.search(self.command) else []
+        if not self.plain and _GO.search(self.command):
+            of_tests, output = of_go(output.splitlines())
+            found.append(of_tests)
+        elif not self.plain and _CARGO.search(self.command):
+            found.append(of_cargo(output.splitlines()))
+        return merged([each for each in found if each]), output
 
     @property
     def reads_output(self) -> bool:
         """Whether the report is in the output, which must be kept whole."""
         return bool(_GO.search(self.command) or _CARGO.search(self.command))
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.is_symlink() or not path.is_file():
-            return ""
-        with path.open("rb") as file:
-            return file.read(MAX_REPORT_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 _VISIBLE = {

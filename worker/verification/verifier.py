@@ -27,7 +27,7 @@ from .broken_sources import break_sources, only_reads, unnoticed
 from .canary import Broken, break_by_patch, break_tests
 from .commands import CommandRunner, Observed
 from .files import checked_files
-from .ground import Candidate, GroundError, Grounds, fingerprint, protection_of, remove_grounds, write
+from .ground import Candidate, GroundError, Grounds, fingerprint, protection_of, reader_of, remove_grounds, write
 from .protected import Protection
 from .runners import Instrumented, unreported
 from .startable import REMEDY, why_newly_red, why_not_started, why_still_red
@@ -126,7 +126,7 @@ class Verifier:
                         ground = await run_in_thread(grounds.make, "base", base, None, item.files, Event())
                     return await runner.run(ground, item, how, may_wait=True)
 
-                how = Instrumented(item.run)
+                how = Instrumented(item.run, read=self._read_base, named=item.report)
                 first = await run()
                 if first.state != "green" and first.report is None and how.name in first.output:
                     how.plain = True
@@ -136,6 +136,10 @@ class Verifier:
                 return OnBase(replace(how, is_quiet=False), first, again)
             finally:
                 await run_in_thread(grounds.close)
+
+    def _read_base(self, path: str) -> bytes | None:
+        with open_folder(self.workspace.base) as base:
+            return reader_of(base)(path)
 
     async def runner(self, grounds: Grounds) -> CommandRunner:
         """Returns what runs commands over these grounds, with the tools that the base has."""
@@ -284,7 +288,7 @@ class _Checking:
             return judgement
         self._report("canary", seen[-1])
         if broken.sources:
-            return _by_sources(judgement, item, broken.sources, seen[-1])
+            return _by_sources(judgement, item, broken.sources, seen[-1], observed.candidate.output)
         why = of_canary(broken.tests, seen[-1])
         return Judgement("tampered", why, judgement.tests) if why else judgement
 
@@ -352,12 +356,14 @@ class _Checking:
         return self.seen[on].state if on in self.seen else None
 
 
-def _by_sources(judgement: Judgement, item: CommandCheck, broken: Sequence[str], seen: Observed) -> Judgement:
-    """Returns the judgement after the changed files were broken on purpose.
+def _by_sources(
+    judgement: Judgement, item: CommandCheck, broken: Sequence[str], seen: Observed, output: str
+) -> Judgement:
+    """Returns the judgement after the changed files were broken on purpose. ``output``: that of the candidate.
 
     Where a runner of tests ran and did not report them, an exit code proves nothing.
     """
-    runner = "" if judgement.tests else unreported(item.run, seen.output)
+    runner = "" if judgement.tests else unreported(item.run, output)
     if seen.state == "green":
         outcome, why = unnoticed(judgement.outcome, item.run, broken)
     elif runner and judgement.outcome == "evidence":

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from deputize.worker.verification.python_runners import UNITTEST
-from deputize.worker.verification.reports import Place, of_cargo, of_go, of_jest, of_lines
+from deputize.worker.verification.report_files import of_tap, of_text, remove_old
+from deputize.worker.verification.reports import Place, Report, of_cargo, of_go, of_jest, of_lines, qualified, steady
 from deputize.worker.verification.runners import Instrumented
 
 JEST = {
@@ -55,8 +60,8 @@ def test_the_worst_state_of_a_test_counts_and_an_end_must_follow_every_begin() -
     report = of_lines(map(json.dumps, [*lines, {"test": "a", "state": "failed"}, {"test": "a", "state": "passed"}]))
     assert report is not None
     assert (report.tests, report.places, report.finished) == (
-        {"a": "failed"},
-        {"a": Place("/workspace/a.py", "a")},
+        {"a.py::a": "failed"},
+        {"a.py::a": Place("/workspace/a.py", "a")},
         False,
     )
     ended = of_lines(map(json.dumps, [*lines, {"end": 0}]))
@@ -101,9 +106,8 @@ def test_unittest_names_the_file_that_it_cannot_read_and_no_test(
     report = of_lines((tmp_path / "report").read_text().splitlines())
     assert report is not None
     failed = {id: report.places[id] for id in report.of("failed")}
-    assert failed.pop(f"unittest.loader._FailedTest.{unread}") == Place(
-        str(tmp_path / "project/pack/test_unread.py"), ""
-    )
+    file = tmp_path / "project/pack/test_unread.py"
+    assert failed.pop(f"{file}::unittest.loader._FailedTest.{unread}") == Place(str(file), "")
     assert [place.name for place in failed.values()] == [""]
     assert (len(report.of("passed")), report.finished, report.stopped) == (1, True, False)
 
@@ -142,10 +146,10 @@ def test_cargo_prints_each_test_below_its_binary() -> None:
     report = of_cargo(CARGO.splitlines())
     assert report is not None
     assert report.tests == {
-        "unittests src/lib.rs::tests::adds": "passed",
-        "unittests src/lib.rs::tests::none": "failed",
-        "unittests src/lib.rs::tests::later": "skipped",
-        "unittests src/lib.rs::tests::panics": "passed",
+        "sum-1 unittests src/lib.rs::tests::adds": "passed",
+        "sum-1 unittests src/lib.rs::tests::none": "failed",
+        "sum-1 unittests src/lib.rs::tests::later": "skipped",
+        "sum-1 unittests src/lib.rs::tests::panics": "passed",
         "sum::src/lib.rs - add (line 3)": "passed",
     }
     assert of_cargo(["error: no such command: `test`"]) is None
@@ -159,10 +163,17 @@ def test_cargo_prints_each_test_below_its_binary() -> None:
         ("python3 -B -m unittest -q", "python3 -B -m NAME_unittest -q"),
         ("python -m unittest.mock", "python -m unittest.mock"),
         ("python -I -m unittest", "python -I -m unittest"),
-        ("npx jest --ci", "npx jest --ci --json --outputFile=/opt/report/NAME"),
-        ("node_modules/.bin/jest", "node_modules/.bin/jest --json --outputFile=/opt/report/NAME"),
-        ("jest && rm x", "jest && rm x"),
-        ("npx vitest run", "npx vitest run --reporter=default --reporter=json --outputFile.json=/opt/report/NAME"),
+        ("npx jest --ci", "npx jest --ci --json --outputFile=/opt/report/NAME.0"),
+        ("node_modules/.bin/jest", "node_modules/.bin/jest --json --outputFile=/opt/report/NAME.0"),
+        ("jest && rm x", "jest --json --outputFile=/opt/report/NAME.0 && rm x"),
+        ("(cd a; jest) | tee b", "(cd a; jest --json --outputFile=/opt/report/NAME.1) | tee b"),
+        ("jest --json", "jest --json"),
+        ("FOO=1 npx mocha -b t", "FOO=1 npx mocha -b t --reporter /opt/check/NAME_mocha.cjs"),
+        ("mocha --reporter=dot", "mocha --reporter=dot"),
+        ("cd b && ctest -j2", "cd b && ctest -j2 --output-junit /opt/report/NAME.1"),
+        ("vendor/bin/phpunit", "vendor/bin/phpunit --log-junit /opt/report/NAME.0"),
+        ("PYTEST_ADDOPTS='-x -q' pytest", "PYTEST_ADDOPTS=\"-p NAME \"'-x -q' pytest"),
+        ("npx vitest run", "npx vitest run --reporter=default --reporter=json --outputFile.json=/opt/report/NAME.0"),
         ("cd a && go test ./...", "cd a && go test -json ./..."),
         ("go test -json ./...", "go test -json ./..."),
         ("cargo test", "cargo test"),
@@ -173,6 +184,172 @@ def test_a_known_runner_is_made_to_report(command: str, line: str) -> None:
     assert Instrumented(command, name="NAME").line == line
     plain = Instrumented(command, name="NAME", plain=True)
     assert (plain.line, plain.variables, plain.report(Path("/nowhere"), "x")) == (command, {}, (None, "x"))
+
+
+@pytest.mark.parametrize(
+    ("script", "command", "line"),
+    [
+        ("jest", "npm test --silent", "npm test --silent -- --json --outputFile=/opt/report/NAME.0"),
+        ("tsc && jest --ci", "npm run test", "npm run test -- --json --outputFile=/opt/report/NAME.0"),
+        ("mocha", "yarn test", "yarn test --reporter /opt/check/NAME_mocha.cjs"),
+        ("vitest run && echo", "pnpm test", "pnpm test"),
+        ("node a.js", "npm test", "npm test"),
+    ],
+)
+def test_a_script_of_package_json_is_followed(script: str, command: str, line: str) -> None:
+    manifest = json.dumps({"scripts": {"test": script}}).encode()
+    assert Instrumented(command, name="NAME", read=lambda _: manifest).line == line
+
+
+def test_an_empty_environment_gets_what_reports_need() -> None:
+    line = Instrumented('env -i PATH="$PATH" python -m pytest', name="NAME").line
+    assert line.startswith("env -i PYTHONPATH='/opt/check' PYTEST_ADDOPTS='-p NAME' CHECK_REPORT='/opt/report/NAME'")
+    assert line.endswith(' PATH="$PATH" python -m pytest')
+
+
+def test_a_reporter_that_the_project_has_chosen_for_node_stands_alone() -> None:
+    assert "NODE_OPTIONS" in Instrumented("node --test").variables
+    assert "NODE_OPTIONS" not in Instrumented("node --test --test-reporter=tap").variables
+    script = b'{"scripts": {"test": "node --test --test-reporter=tap"}}'
+    assert "NODE_OPTIONS" not in Instrumented("npm test", read=lambda _: script).variables
+
+
+@pytest.mark.parametrize(
+    ("id", "file", "expected"),
+    [
+        ("tests/test_a.py::test_x", "/workspace/tests/test_a.py", "tests/test_a.py::test_x"),
+        ("test_a.py::C::test_x", "/workspace/packages/one/test_a.py", "packages/one/test_a.py::C::test_x"),
+        ("test_a.py", "/workspace/packages/one/test_a.py", "packages/one/test_a.py"),
+        ("tests.test_a.C.test_x", "/workspace/tests/test_a.py", "tests.test_a.C.test_x"),
+        ("test_a.C.test_x", "/workspace/two/test_a.py", "two/test_a.py::test_a.C.test_x"),
+        ("test_a.C.test_x", "", "test_a.C.test_x"),
+    ],
+)
+def test_an_id_is_that_of_no_other_file(id: str, file: str, expected: str) -> None:
+    assert qualified(id, file) == expected
+
+
+def test_two_sessions_of_one_command_have_tests_of_their_own() -> None:
+    lines = [
+        *({"begin": 1}, {"item": "test_a.py::test_x", "file": "/workspace/one/test_a.py", "name": "test_x"}),
+        *({"test": "test_a.py::test_x", "state": "failed"}, {"end": 1}),
+        *({"begin": 1}, {"item": "test_a.py::test_x", "file": "/workspace/two/test_a.py", "name": "test_x"}),
+        *({"test": "test_a.py::test_x", "state": "passed"}, {"end": 0}),
+    ]
+    report = of_lines(map(json.dumps, lines))
+    assert report is not None
+    assert report.tests == {"one/test_a.py::test_x": "failed", "two/test_a.py::test_x": "passed"}
+    assert report.finished
+    crates = [
+        "Running unittests src/lib.rs (target/debug/deps/one-0123456789abcdef)\ntest a ... FAILED",
+        "Running unittests src/lib.rs (target/debug/deps/two-fedcba9876543210)\ntest a ... ok",
+    ]
+    found = of_cargo("\n".join(crates).splitlines())
+    assert found is not None
+    assert found.tests == {"one unittests src/lib.rs::a": "failed", "two unittests src/lib.rs::a": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("t::a[3f2b8c1e-0a1b-4c2d-8e3f-001122334455]", "t::a[aaaaaaaa-0a1b-4c2d-8e3f-001122334455]"),
+        ("t::a[0011223344556677889900aabbccddee]", "t::a[ffffffffffffffffffffffffffffffff]"),
+        ("t::a[<C object at 0x7f31c0ffee10>]", "t::a[<C object at 0x55d0deadbeef>]"),
+        ("t::a[2026-11-28T01:21:16.123Z]", "t::a[2027-01-02 03:04:05+01:00]"),
+        ("t::a[1764292876.42]", "t::a[1764292999]"),
+    ],
+)
+def test_ids_that_differ_each_time_are_the_same(first: str, second: str) -> None:
+    assert steady(first) == steady(second)
+    assert steady("t::a[12-2026-x1]") == "t::a[12-2026-x1]"
+
+
+JUNIT = """<testsuites><testsuite name="s"><testcase classname="A" name="a"/><testcase classname="A" name="b"><failure/>
+</testcase><testcase classname="A" name="c"><skipped/></testcase><testcase name="d" status="fail"/></testsuite>
+<testsuite name="loads not" errors="1"/></testsuites>"""
+
+
+def test_junit_and_tap_are_read() -> None:
+    report = of_text(JUNIT)
+    assert report is not None
+    states = {"A::a": "passed", "A::b": "failed", "A::c": "skipped", "d": "failed", "loads not": "failed"}
+    assert report.tests == states
+    tap = of_text("1..4\nok 1 - a\nnot ok 2 - b\nok 3 # skip none\n    not ok 1 - nested\nok 4 c\n")
+    assert tap is not None
+    assert tap.tests == {"a": "passed", "b": "failed", "3": "skipped", "c": "passed"}
+    short = of_tap("1..3\nok 1 - a\n", "t/a.t")
+    assert short is not None
+    assert short.tests == {"t/a.t::a": "passed", "t/a.t": "failed"}
+    assert of_text('<!DOCTYPE a [<!ENTITY b "c">]><testsuite/>') is None
+    assert of_text("<html/>") is None
+    assert of_text("nothing") is None
+
+
+def test_reports_of_builds_and_of_a_check_are_those_of_this_run(tmp_path: Path) -> None:
+    for path in ("one/target/surefire-reports/TEST-A.xml", "two/build/test-results/test/TEST-A.xml", "own/report.xml"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(JUNIT)
+    build = Instrumented("mvn -q test").report(tmp_path / "none", "", tmp_path)[0]
+    assert build is not None
+    assert {"one::A::a", "two::A::b"} <= build.tests.keys()
+    own = Instrumented("make", named="own/report.xml")
+    assert len((own.report(tmp_path / "none", "", tmp_path)[0] or Report()).tests) == 5
+    remove_old(tmp_path, "own/report.xml")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    gone = own.report(tmp_path / "none", "", tmp_path)[0]
+    assert gone is not None
+    assert not gone.finished
+    (tmp_path / "secret.xml").write_text(JUNIT)
+    (tmp_path / "ground").mkdir()
+    (tmp_path / "ground/own").symlink_to(tmp_path)
+    linked = Instrumented("make", named="own/secret.xml")
+    remove_old(tmp_path / "ground", "own/secret.xml")
+    assert (linked.report(tmp_path / "none", "", tmp_path / "ground")[0] or Report()).tests == {}
+    assert (tmp_path / "secret.xml").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "files", "tests"),
+    [
+        (["python3", "-W", "error", "-X", "dev", "-m", "unittest", "-q", "test_a"], {}, {"test_a.A.test_x": "passed"}),
+        (
+            ["python3", "manage.py"],
+            {"manage.py": "import unittest\nunittest.main('test_a')\n"},
+            {"test_a.A.test_x": "passed"},
+        ),
+        (["node", "--test"], {}, {"::adds": "passed", "::d::x": "failed", "::d::y": "skipped"}),
+        (["node", "sum.test.js"], {}, {"::adds": "passed", "::d::x": "failed", "::d::y": "skipped"}),
+    ],
+)
+def test_runners_report_however_they_are_started(
+    tmp_path: Path, words: list[str], files: Mapping[str, str], tests: Mapping[str, str]
+) -> None:
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"there is no {words[0]}")
+    project, programs, reports = (tmp_path / name for name in ("project", "programs", "reports"))
+    for folder in (project, programs, reports):
+        folder.mkdir()
+    sources = {
+        "test_a.py": "import unittest\n\nclass A(unittest.TestCase):\n    def test_x(self): pass\n",
+        "sum.test.js": "const { test, describe, it } = require('node:test');\ntest('adds', () => {});\n"
+        "describe('d', () => { it('x', () => { throw new Error('a'); }); it.skip('y', () => {}); });\n",
+        **files,
+    }
+    for name, text in sources.items():
+        (project / name).write_text(text)
+    how = Instrumented(" ".join(words))
+    how.mounts(programs, reports)
+    moved = {"/opt/check": str(programs), "/opt/report": str(reports)}
+    for path in programs.iterdir():
+        path.write_text(path.read_text().replace("/opt/report", str(reports)))
+    variables = {
+        name: re.sub("/opt/(?:check|report)", lambda at: moved[at[0]], value) for name, value in how.variables.items()
+    }
+    subprocess.run(words, cwd=project, env={"PATH": os.environ["PATH"], **variables}, capture_output=True, check=False)
+    report, _ = how.report(reports, "")
+    assert report is not None
+    assert report.finished
+    assert {end: state for end in tests for id, state in report.tests.items() if id.endswith(end)} == tests
 
 
 def test_a_report_that_is_a_link_or_a_directory_is_none(tmp_path: Path) -> None:
@@ -190,7 +367,6 @@ def test_a_report_that_is_a_link_or_a_directory_is_none(tmp_path: Path) -> None:
     [
         ("pytest", '{"begin": 1}\n{"item": "a"}\n{"end": 0}\n', ""),
         ("jest", '{"testResults": [3]}', ""),
-        ("jest", '{"testResults": [{"assertionResults": [{"status": []}]}]}', ""),
         ("go test", "", '{"Action": []}'),
     ],
 )
@@ -198,7 +374,7 @@ def test_a_report_that_something_else_has_written_is_not_finished(
     tmp_path: Path, command: str, text: str, output: str
 ) -> None:
     how = Instrumented(command)
-    (tmp_path / how.name).write_text(text)
+    (tmp_path / f"{how.name}{'.0' * (command == 'jest')}").write_text(text)
     report, printed = how.report(tmp_path, output)
     assert report is not None
     assert (report.tests, report.finished, printed) == ({}, False, output)

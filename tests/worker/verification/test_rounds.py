@@ -273,7 +273,7 @@ async def test_known_secrets_are_masked_in_what_a_check_prints(redis_url: str, t
     async with open_bench(redis_url, tmp_path / "home", token=secret) as bench:
         result = await bench.run(model=script(tmp_path, [GOOD], [say("done")]), verify=[check])
         seen = await bench.seen(result, CheckCompleted)
-    assert result.verification.verdict == "passed"
+    assert result.verification.verdict == "verified"
     assert "service-xyz" not in result.verification.checks[0].output_tail + "".join(each.output_tail for each in seen)
 
 

@@ -1,0 +1,139 @@
+"""Programs by which runners of tests report each test, where no option does: of unittest below others, Node, mocha.
+
+They run in the sandbox beside the code under test. ``REPORT`` in them stands for the file that they write.
+"""
+
+SITE = """
+import importlib.util, os, sys
+here = os.path.dirname(os.path.abspath(__file__))
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "unittest.runner" or "CHECK_REPORT" not in os.environ:
+            return None
+        sys.meta_path[:] = [each for each in sys.meta_path if each is not Finder]
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+        def exec_module(module):
+            load(module)
+            __import__("NAME_results").install(module)
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Finder)
+for folder in sys.path:
+    file = os.path.join(folder, "sitecustomize.py")
+    if os.path.abspath(folder) != here and os.path.isfile(file):
+        with open(file, encoding="utf-8") as hidden:
+            exec(compile(hidden.read(), file, "exec"), {"__name__": "sitecustomize", "__file__": file})
+        break
+"""
+"""Python imports it at its start. It has unittest report its tests, whatever starts unittest, and executes what it
+hides."""
+
+RESULTS = """
+import json, os, sys
+path = []
+
+def put(**fields):
+    with open(path[0], "a") as file:
+        file.write(json.dumps(fields) + "\\n")
+
+def place(test):
+    made, method = type(test), getattr(test, "_testMethodName", "")
+    if made.__module__.partition(".")[0] != "unittest":
+        file = getattr(sys.modules.get(made.__module__), "__file__", None) or ""
+        return dict(file=os.path.abspath(file), name=made.__qualname__ + "." + method)
+    names = [each for each in sys.argv if each.endswith("." + method)] + [method]
+    paths = [os.path.join(each, name.replace(".", "/") + ".py") for name in names for each in sys.path]
+    return dict(file=os.path.abspath(next(filter(os.path.isfile, paths), "")), name="")
+
+def reporting(base):
+    class Result(base):
+        def put(self, test, state):
+            put(item=test.id(), **place(test))
+            put(test=test.id(), state=state)
+        def addSuccess(self, test): super().addSuccess(test); self.put(test, "passed")
+        def addFailure(self, test, err): super().addFailure(test, err); self.put(test, "failed")
+        def addError(self, test, err): super().addError(test, err); self.put(test, "failed")
+        def addSkip(self, test, reason): super().addSkip(test, reason); self.put(test, "skipped")
+        def addExpectedFailure(self, test, err): super().addExpectedFailure(test, err); self.put(test, "skipped")
+        def addUnexpectedSuccess(self, test): super().addUnexpectedSuccess(test); self.put(test, "failed")
+        def addSubTest(self, test, subtest, err):
+            super().addSubTest(test, subtest, err)
+            if err is not None:
+                self.put(test, "failed")
+    Result.__name__, Result.__qualname__ = base.__name__, base.__qualname__
+    return Result
+
+def install(module):
+    run, make = module.TextTestRunner.run, module.TextTestRunner._makeResult
+    def made(self):
+        result = make(self)
+        if self.__dict__.get("_reports"):
+            result.__class__ = reporting(type(result))
+        return result
+    def runs(self, test):
+        reported = os.environ.pop("CHECK_REPORT", None)
+        if reported is None:
+            return run(self, test)
+        path[:] = [reported]
+        self._reports = True
+        put(begin=1)
+        result = run(self, test)
+        put(end=0 if result.wasSuccessful() else 1, stopped=result.shouldStop)
+        os.environ["CHECK_REPORT"] = reported
+        return result
+    module.TextTestRunner.run, module.TextTestRunner._makeResult = runs, made
+"""
+"""What it installs. While tests run, what they start does not report."""
+
+NODE = """
+import { appendFileSync } from 'node:fs';
+const put = (fields) => appendFileSync('REPORT', JSON.stringify(fields) + '\\n');
+export default async function* (source) {
+  put({ begin: 1 });
+  const above = new Map();
+  for await (const { type, data } of source) {
+    const names = above.get(data.file) ?? above.set(data.file, []).get(data.file);
+    if (type === 'test:start') names.splice(data.nesting, Infinity, data.name);
+    if (type !== 'test:pass' && type !== 'test:fail') continue;
+    const failed = type === 'test:fail' && data.todo === undefined;
+    if (data.details?.type === 'suite' && !failed) continue;
+    const id = [data.file ?? '', ...names.slice(0, data.nesting), data.name].join('::');
+    const skipped = data.skip !== undefined || data.todo !== undefined;
+    put({ item: id, file: data.file ?? '', name: data.name });
+    put({ test: id, state: failed ? 'failed' : skipped ? 'skipped' : 'passed' });
+  }
+  put({ end: 0 });
+}
+"""
+"""A reporter of ``node --test``, and of files that use ``node:test`` and are started alone."""
+
+MOCHA = """
+const fs = require('fs'), path = require('path');
+const put = (fields) => fs.appendFileSync('REPORT', JSON.stringify(fields) + '\\n');
+const find = () => {
+  try { return require.resolve('mocha', { paths: [process.cwd()] }); }
+  catch { return path.join(path.dirname(fs.realpathSync(process.argv[1])), '..'); }
+};
+const Mocha = require(find());
+module.exports = class extends Mocha.reporters.Spec {
+  constructor(runner, options) {
+    super(runner, options);
+    put({ begin: 1 });
+    const report = (state) => (test) => {
+      const file = test.file || (test.parent && test.parent.file) || '';
+      const id = [file, ...test.titlePath()].join('::');
+      put({ item: id, file, name: test.title });
+      put({ test: id, state });
+    };
+    runner.on('pass', report('passed'));
+    runner.on('fail', report('failed'));
+    runner.on('pending', report('skipped'));
+    runner.on('end', () => put({ end: 0 }));
+  }
+};
+"""
+"""A reporter of mocha, which also prints what the usual one does."""
