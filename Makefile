@@ -30,6 +30,9 @@ setup: .venv/.installed
 .venv/.browser-installed: .ci/setup | .venv/.dev-installed
 	@.ci/setup browser
 
+.venv/.tracer-installed: .ci/setup | .venv/.dev-installed
+	@.ci/setup tracer
+
 demo: setup
 	@$(BIN)/deputize demo
 
@@ -37,7 +40,8 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # Of the longest tables `make test` tries a sample, `make coverage` and so CI all. TRACED=… is what `coverage` adds.
 SAMPLED := -m "not thorough"
-test: .venv/.dev-installed .venv/.npm-installed .venv/.pythons-installed .venv/.browser-installed
+test: .venv/.dev-installed .venv/.npm-installed .venv/.pythons-installed .venv/.browser-installed \
+		.venv/.tracer-installed
 	@$(PYTEST) $(SAMPLED) $(TRACED)
 
 # All lies and honest runs.
