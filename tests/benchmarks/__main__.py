@@ -29,6 +29,7 @@ NUMBERS = (
     "notifying",
     "page",
     "verification",
+    "suites",
     "snapshots",
     "latency",
     "throughput",

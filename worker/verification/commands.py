@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...shared.errors import ErrorType, ToolError
@@ -58,6 +58,8 @@ class CommandRunner:
     failed: Callable[[], None]
     seconds: float
     has_repository: bool = False
+    spent: list[float] = field(default_factory=list[float])
+    """The seconds of each execution so far."""
 
     async def run(self, ground: Path, check: CommandCheck, how: Instrumented, *, may_wait: bool = False) -> Observed:
         """Runs the command over the ground. A ground is used once.
@@ -89,6 +91,7 @@ class CommandRunner:
                     return Observed("trouble", why=str(error))
                 self.failed()
                 return Observed("unknown", why=str(error))
+        self.spent.append(done.seconds)
         return await run_in_thread(_observed, done, how, (reports, ground), seconds)
 
 

@@ -49,6 +49,14 @@ def pytest_sessionfinish(session, exitstatus):
 """
 """A plugin: what it keeps from the environment, nested runs of pytest and the code under test do not see."""
 
+PYTEST_ONLY = """
+ONLY = set({})
+
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if item.nodeid in ONLY] or items
+"""
+"""A plugin that leaves out all but some tests."""
+
 UNITTEST = """
 import json, os, sys, unittest
 path = os.environ.pop("CHECK_REPORT")

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..sandbox.environment import BindMount
 from .command_words import Simple, commands_of, path_in
 from .named_files import Read, package_scripts
-from .python_runners import PYTEST, UNITTEST
+from .python_runners import PYTEST, PYTEST_ONLY, UNITTEST
 from .report_files import merged, of_builds, of_tap_folder, of_text, read_inside
 from .reports import Report, of_cargo, of_go, of_lines
 from .runner_programs import MOCHA, NODE, RESULTS, SITE
@@ -46,6 +46,8 @@ class Instrumented:
     """The path of a report that the command itself writes."""
     is_quiet: bool = False
     """Whether tracebacks are left out, which cost more than the tests where many fail."""
+    only: frozenset[str] = frozenset()
+    """Tests of pytest that are executed alone, where there are any."""
     name: str = field(default_factory=lambda: f"check_{secrets.token_hex(8)}")
 
     def quiet(self) -> Instrumented:
@@ -110,7 +112,9 @@ class Instrumented:
             return {}
         variables = {
             "PYTHONPATH": PROGRAMS,
-            "PYTEST_ADDOPTS": f"-p {self.name}" + " --tb=no" * self.is_quiet,
+            "PYTEST_ADDOPTS": f"-p {self.name}"
+            + f" -p {self.name}_only" * bool(self.only)
+            + " --tb=no" * self.is_quiet,
             "CHECK_REPORT": self._report,
             "PERL_TEST_HARNESS_DUMP_TAP": f"{self._report}.tap",
         }
@@ -140,6 +144,7 @@ class Instrumented:
         if self.plain:
             return []
         (programs / f"{self.name}.py").write_text(PYTEST)
+        (programs / f"{self.name}_only.py").write_text(PYTEST_ONLY.format(sorted(self.only)))
         (programs / f"{self.name}_unittest.py").write_text(UNITTEST)
         (programs / "sitecustomize.py").write_text(SITE.replace("NAME", self.name))
         (programs / f"{self.name}_results.py").write_text(RESULTS)

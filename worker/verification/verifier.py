@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -58,6 +58,8 @@ class OnBase:
     how: Instrumented
     first: Observed
     again: Observed | None = None
+    seconds: float = 0.0
+    """Of all executions."""
 
 
 @dataclass(slots=True)
@@ -73,6 +75,7 @@ class Verifier:
     workspace: Workspace
     project: ProjectTools = NO_TOOLS
     _bases: dict[int, asyncio.Task[OnBase]] = field(default_factory=dict[int, asyncio.Task[OnBase]])
+    _firsts: dict[int, asyncio.Future[Observed]] = field(default_factory=dict[int, asyncio.Future[Observed]])
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one check that runs on the base: all of them at once would slow the agent down."""
     _checked: str = ""
@@ -92,7 +95,9 @@ class Verifier:
         """Lets the commands run on the base from now on."""
         for number, item in enumerate(self.run.claim.request.verify):
             if isinstance(item, CommandCheck) and number not in self._bases:
-                self._bases[number] = asyncio.create_task(self._run_on_base(item), name=f"base of check {number}")
+                first = self._firsts[number] = asyncio.get_running_loop().create_future()
+                running = self._run_on_base(item, first)
+                self._bases[number] = asyncio.create_task(running, name=f"base of check {number}")
 
     async def on_base(self, number: int) -> OnBase:
         self.begin()
@@ -105,36 +110,41 @@ class Verifier:
         """
         if not (self.run.claim.is_first and self.run.claim.request.verify_early) or self.offer.sandbox_problem:
             return ""
-        done, _ = await asyncio.wait(self._bases.values(), timeout=EARLY_SECONDS) if self._bases else (set(), set())
-        for number, task in self._bases.items():
-            if task in done and not task.exception():
+        if self._firsts:
+            await asyncio.wait(self._firsts.values(), timeout=EARLY_SECONDS)
+        for number, first in self._firsts.items():
+            if first.done() and not first.cancelled():
                 item = self.run.claim.request.verify[number]
-                if why := await run_in_thread(why_not_started, task.result().first, self.workspace.base):
+                if why := await run_in_thread(why_not_started, first.result(), self.workspace.base):
                     shown = f"check {number + 1} ({clip(item.run, 80)})" if isinstance(item, CommandCheck) else ""
                     return f"{shown} cannot start: {why}. {REMEDY}"
         return ""
 
-    async def _run_on_base(self, item: CommandCheck) -> OnBase:
-        """Runs the command on the base; where the instrumentation itself is in its way, without it."""
+    async def _run_on_base(self, item: CommandCheck, early: asyncio.Future[Observed]) -> OnBase:
+        """Runs the command on the base; where the instrumentation itself is in its way, without it.
+
+        ``early`` has the result of the first execution as soon as there is one.
+        """
         async with self._one:
             grounds = await run_in_thread(Grounds, self.offer.settings.workspaces, self.run.claim.id)
             try:
                 runner = await self.runner(grounds)
 
-                async def run() -> Observed:
+                async def run(how: Instrumented) -> Observed:
                     with open_folder(self.workspace.base) as base:
                         ground = await run_in_thread(grounds.make, "base", base, None, item.files, Event())
                     return await runner.run(ground, item, how, may_wait=True)
 
                 how = Instrumented(item.run, read=self._read_base, named=item.report)
-                first = await run()
+                first = await run(how)
                 if first.state != "green" and first.report is None and how.name in first.output:
                     how.plain = True
-                    first = await run()
-                how.is_quiet = True
-                again = None if first.state in ("green", "unknown") else await run()
-                return OnBase(replace(how, is_quiet=False), first, again)
+                    first = await run(how)
+                early.set_result(first)
+                again = None if first.state in ("green", "unknown") else await _again(first, how, run)
+                return OnBase(how, first, again, sum(runner.spent))
             finally:
+                early.cancel()
                 await run_in_thread(grounds.close)
 
     def _read_base(self, path: str) -> bytes | None:
@@ -202,7 +212,7 @@ class _Checking:
     """On everything as the run left it."""
 
     async def check(self) -> Check:
-        began = time.monotonic()
+        began, before = time.monotonic(), sum(self.runner.spent)
         if isinstance(self.item, CommandCheck):
             judgement = await self._command(self.item)
         else:
@@ -212,7 +222,9 @@ class _Checking:
             judgement = Observations(before, now).judge()
             if now.state == "red":
                 judgement = Judgement("refuted", now.output)
-        return self._made(judgement, time.monotonic() - began)
+            return self._made(judgement, time.monotonic() - began)
+        seconds = sum(self.runner.spent) - before + (await self.of.on_base(self.number)).seconds
+        return self._made(judgement, seconds)
 
     async def _command(self, item: CommandCheck) -> Judgement:
         on_base = await self.of.on_base(self.number)
@@ -371,6 +383,22 @@ def _by_sources(
     else:
         return judgement
     return replace(judgement, outcome=outcome, why=f"{judgement.why}; {why}")
+
+
+async def _again(first: Observed, how: Instrumented, run: Callable[[Instrumented], Awaitable[Observed]]) -> Observed:
+    """Runs the command once more, of known tests those that failed, if alone they do the same as among the others."""
+    failed = first.report.of("failed") if first.report else ()
+    again = _with_others(first, await run(replace(how.quiet(), only=frozenset(failed))))
+    is_same = not (first.report and again.report) or first.report.tests == again.report.tests
+    return again if is_same else await run(how.quiet())
+
+
+def _with_others(first: Observed, again: Observed) -> Observed:
+    """Returns what was executed again, with the tests of the first time that were left out: those that passed."""
+    if not (first.report and again.report):
+        return again
+    kept = {id: state for id, state in first.report.tests.items() if state != "failed"}
+    return replace(again, report=replace(again.report, tests=kept | again.report.tests))
 
 
 def with_as_left(judgement: Judgement, now: Observed, left: Observed | None) -> Judgement:
