@@ -202,7 +202,7 @@ async def test_a_run_that_is_given_up_ends_its_children(bench: Bench, tmp_path: 
     child = await the_child_of(bench, id)
     running.cancel()
     await asyncio.wait({running})
-    await bench.store.redis.hset(record_key(id), "lost", bench.settings.max_attempts)
+    await bench.store.redis.hset(record_key(id), mapping=dict.fromkeys(("lost", "tried"), bench.settings.max_attempts))
     await carry_out(bench.services, id)
     assert (await bench.result(id)).termination_reason == "worker_lost"
     assert (await bench.store.get(child.id)).status == "cancelled"
@@ -414,7 +414,7 @@ async def test_an_attempt_that_ends_counts_what_earlier_ones_handed_over(bench: 
     running.cancel()
     await asyncio.wait({running})
     await carry_out(bench.services, child.id)
-    await bench.store.redis.hset(record_key(id), "lost", bench.settings.max_attempts)
+    await bench.store.redis.hset(record_key(id), mapping=dict.fromkeys(("lost", "tried"), bench.settings.max_attempts))
     await carry_out(bench.services, id)
     result = await bench.result(id)
     assert (result.termination_reason, result.usage.cost_usd) == ("worker_lost", pytest.approx(2 * COST))
