@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from deputize.shared.events import Envelope, Replied, RunFinished
+from deputize.worker.sandbox.process import NICENESS
 from tests.benchmarks.number import Number
 from tests.processes.redis_server import RedisProcess
 from tests.runs.bench import Bench, call, open_bench, say, script
@@ -69,11 +70,13 @@ def _project(folder: Path) -> Path:
 
 
 async def _once(project: Path) -> float:
-    """Returns the seconds of the suite alone."""
+    """Returns the seconds of the suite alone, as willing to wait for others as the commands of a check."""
     begun = time.perf_counter()
     quiet = asyncio.subprocess.DEVNULL
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": "."}
-    process = await asyncio.create_subprocess_shell(COMMAND, cwd=project, stdout=quiet, stderr=quiet, env=env)
+    process = await asyncio.create_subprocess_shell(
+        f"nice -n {NICENESS} {COMMAND}", cwd=project, stdout=quiet, stderr=quiet, env=env
+    )
     await process.wait()
     return time.perf_counter() - begun
 

@@ -29,7 +29,7 @@ from ...shared.settings import Settings, environment
 from ..threads import leave_loop
 from .environment import MOUNT, SANDBOX_OWN, SYSTEM, BindMount, homes, refusal_reason, secret_places, secrets_in
 
-VENVS = (".venv", "venv")
+VENVS = (".venv", "venv", "env")
 """Names of a project's virtual environment."""
 _DEPENDENCIES = (*VENVS, "node_modules")
 _KNOWN_SECONDS = 3

@@ -264,6 +264,23 @@ def test_nothing_is_looked_for_if_the_operator_forbids_it(project: Path, tmp_pat
     assert tools_for(looking, project).variables == {"VIRTUAL_ENV": f"{project}/.venv"}
 
 
+@pytest.mark.parametrize(
+    ("name", "is_environment", "is_found"),
+    [("venv", True, True), ("env", True, True), ("env", False, False), ("other", True, False)],
+)
+def test_an_environment_is_found_where_projects_keep_it(
+    tmp_path: Path, name: str, is_environment: bool, is_found: bool
+) -> None:
+    folder = tmp_path / "project" / name
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python").symlink_to("/usr/bin/python3")
+    if is_environment:
+        (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    tools = tools_for(Settings.load(environ={}, home=tmp_path / "home"), folder.parent)
+    assert tools.variables == ({"VIRTUAL_ENV": str(folder)} if is_found else {})
+    assert ([*tools.path][:1] == [f"{folder}/bin"]) is is_found
+
+
 def test_a_path_that_may_not_be_read_is_named_and_no_traceback() -> None:
     need_ordinary_user()
     with home_of_an_ordinary_user() as home:

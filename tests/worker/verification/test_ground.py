@@ -108,6 +108,7 @@ def test_an_executable_stays_one(workspace: Workspace) -> None:
         "sitecustomize.py",
         "src/x.pth",
         ".venv/bin/python",
+        "env/bin/python",
         "node_modules/jest/index.js",
         "src/__pycache__/a.cpython-311.pyc.bak",
         "uv.lock",
