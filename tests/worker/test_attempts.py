@@ -101,7 +101,7 @@ async def test_the_result_of_a_run_that_is_given_up_has_its_files_steps_and_patc
     running = await begin(bench, id, 1)
     await bench.lose(id)
     await stop(running)
-    await bench.store.redis.hset(record_key(id), "lost", bench.settings.max_attempts)
+    await bench.store.redis.hset(record_key(id), mapping=dict.fromkeys(("lost", "tried"), bench.settings.max_attempts))
     await carry_out(bench.services, id)
     result = await bench.result(id)
     assert (result.termination_reason, result.files_modified) == ("worker_lost", ["a.txt", "begun-1"])
@@ -125,7 +125,7 @@ async def test_a_resumed_run_that_never_gets_its_parts_still_reports_its_files(b
 async def test_files_that_cannot_be_read_are_an_error_and_not_an_empty_list(bench: Bench, tmp_path: Path) -> None:
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [TWO_LINES], hold(1))))
     await stop(await begin(bench, id, 1))
-    await bench.store.redis.hset(record_key(id), "lost", bench.settings.max_attempts)
+    await bench.store.redis.hset(record_key(id), mapping=dict.fromkeys(("lost", "tried"), bench.settings.max_attempts))
     async with open_bench(bench.settings.redis_url or "", tmp_path / "elsewhere", name="worker-2") as other:
         await carry_out(other.services, id)
     result = await bench.result(id)
@@ -239,7 +239,7 @@ async def test_a_ticket_for_a_finished_delegation_is_dropped(bench: Bench, tmp_p
 
 async def test_a_delegation_that_kills_its_workers_is_given_up(bench: Bench, tmp_path: Path) -> None:
     id = await bench.accept(DelegationRequest(task="do it", model=script(tmp_path, [say("done")])))
-    await bench.store.redis.hset(record_key(id), "lost", bench.settings.max_attempts)
+    await bench.store.redis.hset(record_key(id), mapping=dict.fromkeys(("lost", "tried"), bench.settings.max_attempts))
     await carry_out(bench.services, id)
     result = await bench.result(id)
     assert (result.status, result.termination_reason, result.attempts) == ("failed", "worker_lost", 0)
