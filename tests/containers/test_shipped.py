@@ -181,7 +181,7 @@ def ended(project: Project, each: Container, log: Path) -> int:
     with log.open("wb") as output:
         process = Forked(CONFINED, [str(spec)], dict(os.environ), stdout=output.fileno(), stderr=output.fileno())
     try:
-        until_sync(lambda: process.poll() is not None, 20)
+        until_sync(lambda: process.poll() is not None, 60)
         return process.wait()
     except AssertionError:
         return 0
