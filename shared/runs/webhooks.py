@@ -22,6 +22,10 @@ from .record import not_found, published
 QUEUE = Script("count", "webhooks")
 LEASE_SECONDS = 60.0
 """How long no other worker sends a notification: longer than a try takes."""
+LOOKED_AT = 1000
+"""How many due notifications are looked at for those that may be sent."""
+PAUSE_SECONDS = 15.0
+"""How long those wait where none of so many may be sent, as their hosts have enough under way."""
 MAX_LISTED = 1000
 NOTIFIED: Mapping[type[Event], NotificationType] = {
     RunFinished: "delegation.finished",
@@ -61,6 +65,7 @@ class DueNotification(NamedTuple):
     webhook: Webhook
     session: str
     event: str
+    host: str
 
 
 def queued(delegation: str, webhook: Webhook | None, seq: int, event: Event) -> list[tuple[str, str]]:
@@ -72,13 +77,16 @@ def queued(delegation: str, webhook: Webhook | None, seq: int, event: Event) -> 
     return [(str(seq), new.to_json())]
 
 
-async def take(redis: Any, at_most: int) -> list[DueNotification]:
-    """Leases what is due now."""
-    found = await _run(redis, "take", at_most=at_most, lease_ms=int(LEASE_SECONDS * 1000))
+async def take(
+    redis: Any, at_most: int, of_host: int, busy: Mapping[str, int], looked_at: int = LOOKED_AT
+) -> list[DueNotification]:
+    """Leases what is due now, hosts in turn. ``of_host``: how many one may have under way, of which it has ``busy``."""
+    limits = {"at_most": at_most, "of_host": of_host, "looked_at": looked_at, "pause_ms": int(PAUSE_SECONDS * 1000)}
+    found = await _run(redis, "take", **limits, busy=busy, lease_ms=int(LEASE_SECONDS * 1000))
     read, webhook_of = Notification.model_validate_json, Webhook.model_validate_json
     return [
-        DueNotification(read(notification), webhook_of(webhook), session or "", published(event))
-        for notification, webhook, session, event in found
+        DueNotification(read(notification), webhook_of(webhook), session or "", published(event), host)
+        for notification, webhook, session, event, host in found
     ]
 
 

@@ -2,6 +2,7 @@
 
 A try that was lost with its worker is repeated when its lease is over, so a notification arrives at least once, always
 under the same id and with the same body. Of the answer only the status and Retry-After count; its body is not read.
+Hosts come in turn, and each has a bound, so that a slow receiver delays no other one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -37,8 +39,10 @@ DELAYS: Sequence[float] = (5, 60, 600, 3600, *(hours * 3600.0 for hours in (4, 1
 """Seconds between the tries: ten in three days. Each is varied by a tenth, so that what failed together spreads."""
 LONGEST_DELAY = 24 * 3600.0
 """Cap on a Retry-After."""
-AT_ONCE = 50
+AT_ONCE = 100
 """Notifications that one worker sends concurrently."""
+OF_HOST = 10
+"""The same of one host: a slow one takes no turn of another."""
 MAX_ERROR = 300
 
 
@@ -88,7 +92,8 @@ class WebhookSender:
     redis: Any
     network: Network | None = None
     try_seconds: float = TRY_SECONDS
-    sending: set[asyncio.Task[None]] = field(default_factory=set["asyncio.Task[None]"])
+    sending: dict[asyncio.Task[None], str] = field(default_factory=dict["asyncio.Task[None]", str])
+    """What is under way, with its host."""
 
     async def send_forever(self) -> None:
         """Sends what becomes due. Without a secret nothing can be signed: that is for other workers."""
@@ -108,11 +113,11 @@ class WebhookSender:
 
     async def start_due(self) -> int:
         """Leases what is due and begins to send it; returns how much."""
-        found = await take(self.redis, AT_ONCE - len(self.sending))
+        found = await take(self.redis, AT_ONCE - len(self.sending), OF_HOST, Counter(self.sending.values()))
         for due in found:
             task = asyncio.create_task(self._send(due), name=f"notify {due.notification.id}")
-            self.sending.add(task)
-            task.add_done_callback(self.sending.discard)
+            self.sending[task] = due.host
+            task.add_done_callback(self.sending.pop)
         return len(found)
 
     async def _send(self, due: DueNotification) -> None:

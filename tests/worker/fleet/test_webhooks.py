@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from standardwebhooks import Webhook as Verifier
@@ -16,54 +15,28 @@ from standardwebhooks import Webhook as Verifier
 from deputize.shared.connection import Pipe, connect
 from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
 from deputize.shared.events import Envelope, RunFinished
-from deputize.shared.runs.keys import WEBHOOKS, events_key
+from deputize.shared.runs.keys import events_key
 from deputize.shared.runs.store import WRITING, RunStore
-from deputize.shared.runs.webhooks import LEASE_SECONDS, DueNotification, Notification, notifications, redeliver, take
-from deputize.shared.settings import Settings
+from deputize.shared.runs.webhooks import (
+    LEASE_SECONDS,
+    DueNotification,
+    Notification,
+    notifications,
+    redeliver,
+    take,
+)
 from deputize.shared.webhooks import Webhook, parsed_secret
 from deputize.shared.wire import now
-from deputize.worker.fleet.webhooks import AT_ONCE, DELAYS, TRY_SECONDS, WebhookSender, next_delay, signed_request
+from deputize.worker.fleet.webhooks import DELAYS, OF_HOST, TRY_SECONDS, WebhookSender, next_delay, signed_request
 from deputize.worker.task import carry_out
-from deputize.worker.web.dial import Network
-from tests.contracts.store.records import claimed, ending, write
 from tests.network.internet import PUBLIC, Internet, Rerouted, response
 from tests.runs.asking import WRITE, answered, asking_bench, begun, questions
 from tests.runs.bench import open_bench, say, script
+from tests.runs.hooks import Hooks
 from tests.runs.receiving import OTHER_SECRET, SECRET, ids, later, receiving, status
 from tests.waiting import until
 
 TEN_TRIES = len(DELAYS) + 1
-
-
-class Hooks:
-    """Ended delegations with webhooks, and workers that notify these."""
-
-    def __init__(self, store: RunStore, pipe: Pipe) -> None:
-        self.store = store
-        self._pipe = pipe
-
-    async def ended(self, url: str, **webhook: Any) -> str:
-        claim = await claimed(self.store, webhook={"url": url} | webhook)
-        assert await write(self._pipe, claim, ending(claim, 2))
-        return claim.id
-
-    def sender(
-        self,
-        hosts: Sequence[str] = (),
-        network: Network | None = None,
-        *,
-        try_seconds: float = 60,
-        secrets: Sequence[str] = (SECRET,),
-    ) -> WebhookSender:
-        settings = Settings.load(environ={}, webhook={"secrets": [*secrets], "hosts": [*hosts]})
-        return WebhookSender(settings, self.store.redis, network=network, try_seconds=try_seconds)
-
-    async def delivered(self) -> bool:
-        return await self.store.redis.zcard(WEBHOOKS) == 0
-
-    async def one(self, id: str) -> Notification:
-        (found,) = await notifications(self.store.redis, id)
-        return found
 
 
 @pytest.fixture
@@ -261,7 +234,7 @@ async def test_a_worker_that_is_lost_in_a_try_leaves_it_to_another(arrived: bool
             await asyncio.wait({lost})
             receiver.hold = None
         else:
-            assert len(await take(hooks.store.redis, 1)) == 1
+            assert len(await take(hooks.store.redis, 1, 1, {})) == 1
         sender = hooks.sender([receiver.host])
         assert await send_due(sender) == 0
         await later(hooks.store, LEASE_SECONDS)
@@ -351,19 +324,19 @@ async def test_a_listed_host_may_have_a_private_address(hooks: Hooks) -> None:
         assert [each.path for each in receiver.received] == ["/x?key=1"]
 
 
-async def test_a_worker_sends_so_many_at_once_and_no_more(hooks: Hooks) -> None:
+async def test_a_worker_sends_so_many_to_a_host_at_once_and_no_more(hooks: Hooks) -> None:
     async with receiving() as receiver:
         receiver.hold = asyncio.Event()
-        for _ in range(AT_ONCE + 5):
+        for _ in range(OF_HOST + 5):
             await hooks.ended(receiver.url)
         sender = hooks.sender([receiver.host])
-        assert [await sender.start_due() for _ in range(2)] == [AT_ONCE, 0]
-        await until(lambda: len(receiver.received) == AT_ONCE)
+        assert [await sender.start_due() for _ in range(2)] == [OF_HOST, 0]
+        await until(lambda: len(receiver.received) == OF_HOST)
         receiver.hold.set()
 
         async def all_sent() -> bool:
             await sender.start_due()
-            return len(receiver.received) == AT_ONCE + 5
+            return len(receiver.received) == OF_HOST + 5
 
         await until(all_sent)
         await asyncio.gather(*sender.sending)
@@ -443,7 +416,7 @@ def test_the_time_of_a_signature_is_that_of_its_try() -> None:
     at = now() - timedelta(days=3)
     event = Envelope(delegation_id="a", seq=2, at=at, attempt=1, event=RunFinished(result=result)).to_json()
     notification = Notification(id="a-2", delegation_id="a", type="delegation.finished", url="")
-    due = DueNotification(notification, Webhook(url="https://example.org/"), "", event)
+    due = DueNotification(notification, Webhook(url="https://example.org/"), "", event, "example.org")
     request = signed_request(due, [parsed_secret(SECRET)[1]])
     content = Verifier(SECRET).verify(request.content, dict(request.headers))
     assert content["timestamp"] == Envelope.from_json(event).at.isoformat()
