@@ -357,6 +357,8 @@ class Delegations(Service):
             workers = await self.workers()
         except Unavailable as error:
             return str(error)
+        if self._settings.local and is_full(self._settings.home):
+            return no_space(self._settings.home)
         return no_worker(workers)
 
 

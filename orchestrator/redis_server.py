@@ -15,10 +15,15 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from ..shared.errors import Misconfigured
+from ..shared.libc import allocate
 from .home import open_private
 
 SOCKET_PATH_BYTES = 100
 """AF_UNIX paths end at 108 bytes on Linux and 104 on macOS, closing zero included."""
+MOST_RESERVED = 64 << 20
+LEAST_RESERVED = 1 << 20
+_SHARE = 16
+"""The reserve is one part in so many of the disk: less of a larger one."""
 CONFIGURATION = """\
 {listen}
 dir {folder}
@@ -65,6 +70,34 @@ def prepare(folder: Path) -> EmbeddedRedis:
     with open_private(configuration, "xb") as file:
         file.write(CONFIGURATION.format(listen=listen, folder=_quote(str(folder))).encode())
     return EmbeddedRedis((str(program), str(configuration)), f"unix://{quote(path)}")
+
+
+def reserve_bytes(folder: Path) -> int:
+    """Returns how much of the folder's disk the server has for itself; 0 on a disk that is too small for a reserve."""
+    space = os.statvfs(folder)
+    wanted = min(space.f_blocks * space.f_frsize // _SHARE, MOST_RESERVED)
+    return wanted if wanted >= LEAST_RESERVED else 0
+
+
+def keep_reserve(folder: Path) -> None:
+    """Reserves disk space behind the end of the log that the server appends to. Blocks. Raises OSError.
+
+    Redis ends when it cannot write. With this space it goes on while something else has filled the disk.
+    """
+    wanted, space = reserve_bytes(folder), os.statvfs(folder)
+    # Of what is nearly full it takes nothing: others need the rest more.
+    if (
+        not wanted
+        or space.f_bavail * space.f_frsize < 2 * wanted
+        or not (logs := [*folder.glob("appendonlydir/*.incr.aof")])
+    ):
+        return
+    logs = sorted(folder.glob("appendonlydir/*.incr.aof"), key=lambda path: int(path.name.split(".")[-3]))
+    for newest in logs[-1:]:
+        with newest.open("rb+") as file:
+            found = os.fstat(file.fileno())
+            if found.st_blocks * 512 - found.st_size < wanted // 2:
+                allocate(file.fileno(), found.st_size, wanted)
 
 
 def find_program() -> Path:

@@ -43,12 +43,13 @@ from .home import (
     unusable,
     write_info,
 )
-from .redis_server import EmbeddedRedis, prepare
+from .redis_server import EmbeddedRedis, keep_reserve, prepare
 from .sockets import free_port, listen, url_of
 from .stack import TICK_SECONDS, Report, StackOptions, Stage, already_runs, setting_digests, stage_of
 
 CLEANUP_SECONDS = 12.0
 """Seconds that a worker may need for cleaning up after its ``shutdown_seconds``."""
+RESERVE_TICK_SECONDS = 1.0
 PRIVATE_UMASK = 0o077
 FLOWER_OPTIONS = {
     "address": "127.0.0.1",
@@ -159,6 +160,8 @@ class Supervisor:
             for child in self._children:
                 self._watch(child.start())
             write_info(self._home, self.info)
+            if self._embedded:
+                self._watch(asyncio.create_task(self._keep_reserve()))
             await self._stopping.wait()
             log.info("the stack stops")
         finally:
@@ -193,6 +196,14 @@ class Supervisor:
         for child in self._children:
             child.was_ready = True
         self.ready.set()
+
+    async def _keep_reserve(self) -> None:
+        while not self._stopping.is_set():
+            # Without a reserve Redis ends on a full disk, and is started again. Only Linux has the function.
+            with suppress(OSError, AttributeError):
+                await asyncio.to_thread(keep_reserve, self._home / "redis")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), RESERVE_TICK_SECONDS)
 
     def _add_worker(self) -> None:
         """Adds a worker to a stack that was started read-only and now has work."""

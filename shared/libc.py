@@ -37,6 +37,16 @@ def is_memory_private() -> bool:
     return sys.platform == "linux" and LIBC.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) == 0
 
 
+_KEEP_SIZE = 1
+
+
+def allocate(fd: int, offset: int, size: int) -> None:
+    """Reserves space on the disk for a part of a file, which does not become longer. Raises OSError."""
+    if LIBC.fallocate(fd, _KEEP_SIZE, ctypes.c_long(offset), ctypes.c_long(size)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
 _OPENAT2 = 437  # the same on every architecture
 _NO_MAGICLINKS = 0x02
 _NO_SYMLINKS = 0x04

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..shared.connection import REDIS_ERRORS, retried
 from ..shared.delegation import Artifact, FinalStatus, Status, Step, TerminationReason
-from ..shared.errors import Conflict, Fenced
+from ..shared.errors import Conflict, ErrorType, Fenced, ToolError
 from ..shared.events import Envelope, Replied, RunRetried, StepCompleted, StepStarted
 from ..shared.facts import Trust
 from ..shared.markup import HarmlessText, harmless
@@ -41,6 +41,7 @@ from .threads import run_in_thread, run_short
 from .tool_calls import ToolCalls
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
+from .tools.context import ToolResult
 from .tools.submit_result import SUBMIT
 from .workspace.artifacts import Artifacts
 from .workspace.manifest import Deadline
@@ -391,10 +392,12 @@ class LoopBuilder:
             after_turn=partial(self._after_turn, tools.context.sandbox),
         )
 
-    async def _after_effects(self, sandbox: Sandbox, step: str) -> None:
+    async def _after_effects(self, sandbox: Sandbox, step: str, result: ToolResult) -> ToolResult:
+        removed = await sandbox.bounds.growth.check() if sandbox.bounds else ""
         most = await sandbox.bounds.most_on_disk() if sandbox.bounds else self.offer.profile.disk_bytes
         await self.run.note_files(self.workspace, step)
         self.run.meter.note_disk(await self.workspace.size(most), most)
+        return result.but(ToolError(ErrorType.LIMIT_REACHED, removed)) if removed else result
 
     async def _after_turn(self, sandbox: Sandbox) -> None:
         await self.requests.close()  # of calls that did not wait, because the result was handed in before

@@ -34,8 +34,8 @@ class ToolCalls:
     approval: Approval
     ledger: Ledger
     before_effects: Callable[[], Awaitable[None]]
-    after_effects: Callable[[str], Awaitable[None]]
-    """Called before and after every call that may change the workspace; the second with its step."""
+    after_effects: Callable[[str, ToolResult], Awaitable[ToolResult]]
+    """Called before and after every call that may change the workspace; the second with its step and result."""
     after_turn: Callable[[], Awaitable[None]]
     results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
     """Results of the current turn by call key: a cancellation in its middle loses none."""
@@ -145,6 +145,6 @@ class ToolCalls:
             why = exhausted(error) or f"{tool.name} failed inside: {error}"
             result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, why))
         if tool.effect is not Effect.PURE:
-            await self.after_effects(context.call_id)
+            result = await self.after_effects(context.call_id, result)
         result = await bounded(result, tool, context, clean=self.run.reading.harmless)
         return replace(result, content=f"{permitted.note}\n{result.content}".rstrip()) if permitted.note else result

@@ -23,6 +23,7 @@ STARTS = {
     "worker/linux/system.py": "du",
     "worker/linux/program.py": "bubblewrap, and our own program that starts servers",
     "worker/mcp/subreaper.py": "a server that the operator configured",
+    "worker/sandbox/disk_room.py": "find and chmod",
     "worker/sandbox/trials.py": "Python's own program",
     "worker/standby/process.py": "our own program",
     "worker/web/fetch.py": "our own program",

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -28,9 +27,11 @@ from ...shared.settings import SandboxSettings
 from ...shared.text import clip
 from ..linux import system
 from ..linux.cgroup import Cgroup, NotDelegated, group_for_runs
+from .disk_room import Room
 from .environment import system_program
+from .growth import Growth
 from .process import Process
-from .usage import Usage, disk_bytes, usages, written_bytes
+from .usage import Usage, disk_bytes, size, usages, written_bytes
 
 RUN_PROCESSES = 4
 """Times the processes of one command."""
@@ -42,8 +43,6 @@ _DISK_SHORTEST = 0.2
 _DISK_SHARE = 20
 """Disk is measured for at most one part in so many of the time."""
 _ENTER = 'echo 0 >"$0" && exec "$@"'
-_GROWTH = 1 << 20
-"""Bytes on disk below which a run counts as not growing."""
 Write = Callable[[str], None]
 
 
@@ -107,7 +106,7 @@ class Member:
     def _leave(self) -> None:
         if self._group and not self.exceeded and self._group.count("memory.events", "oom_kill"):
             self._explain(self._bounds.why_kernel_kills())
-        self._bounds.all_members.remove(self)
+        self._bounds.remove(self)
         if self._group:
             self._group.remove()
 
@@ -133,12 +132,7 @@ class RunBounds:
         self.report = report
         self.memory = 0
         """Bytes in use, as far as was measured."""
-        self.added = 0
-        """Bytes added on disk and in /tmp, as far as was measured."""
-        self.free = 0
-        """Bytes that are left on disk."""
-        self.tolerated = 0
-        """What was added when a command was last killed for the share of all runs."""
+        self.growth = Growth(disk.folders[0], whole.limits.share, whole.growths, self._measured_growth)
         self.processors = processors
         self._whole = whole
         self._disk = disk
@@ -159,6 +153,7 @@ class RunBounds:
             self._whole.runs.remove(self)
             if self._timer:
                 self._timer.cancel()
+            self.growth.close()
             if self._group:
                 self._group.remove()
 
@@ -191,6 +186,7 @@ class RunBounds:
     async def join(self) -> Member:
         """Returns a member for a sandbox that is about to be started. Raises ToolError if it cannot be bounded."""
         await asyncio.shield(self.begin())
+        await self.growth.cleared()
         if self._group is None:
             tied = [system_program("taskset"), "--cpu-list", ",".join(map(str, self.processors))]
             return Member(self, tied if self.processors else [], None)
@@ -207,6 +203,12 @@ class RunBounds:
         if self._timer:
             self._timer.cancel()
         self._measure_in(_SHORTEST)
+
+    def remove(self, member: Member) -> None:
+        """Takes the end of a member, whose files may have filled the disk."""
+        self.all_members.remove(member)
+        if not self._closed:
+            self.growth.begin_check()
 
     def why_kernel_kills(self) -> str:
         """Returns the limit for which the kernel has killed a member."""
@@ -228,9 +230,12 @@ class RunBounds:
         folders = self._disk.folders if now >= self._disk_due else ()
         inits = [member.init for member in members]
 
-        def measured() -> tuple[list[Usage], tuple[int, int] | None]:
-            disk = (disk_bytes(folders, inits), shutil.disk_usage(folders[0]).free) if folders else None
-            return usages(inits, self.limits.memory_bytes), disk
+        def measured() -> tuple[list[Usage], tuple[int, Room, int] | None]:
+            found = usages(inits, self.limits.memory_bytes)
+            if not folders:
+                return found, None
+            room = Room.of(folders[0])
+            return found, (disk_bytes(folders, inits), room, self.growth.count_files(room))
 
         measuring = asyncio.get_running_loop().run_in_executor(None, measured)
         measuring.add_done_callback(partial(self._decide, members, now))
@@ -239,7 +244,7 @@ class RunBounds:
         self,
         members: Sequence[Member],
         since: float,
-        measured: asyncio.Future[tuple[list[Usage], tuple[int, int] | None]],
+        measured: asyncio.Future[tuple[list[Usage], tuple[int, Room, int] | None]],
     ) -> None:
         self._measuring = False
         if measured.cancelled():
@@ -258,8 +263,9 @@ class RunBounds:
         if members and not self._group:
             self._check_memory(members)
         if disk and members:
-            self.free = disk[1]
-            self._check_disk(disk[0], since)
+            taken, room, files = disk
+            self.growth.note(taken - self._taken_before, room, files)
+            self._check_disk(taken, since)
         self._whole.check()
         room = min(self.limits.memory_bytes - self.memory, self._whole.room)
         self._measure_in(min(max(room / _FASTEST, _SHORTEST), _LONGEST))
@@ -273,9 +279,8 @@ class RunBounds:
             max(members, key=lambda member: member.usage.processes).kill(why)
 
     def _check_disk(self, taken: int, since: float) -> None:
-        base = self._base.result() if self._base else 0
-        whole, most = taken + sum(member.usage.tmp for member in self.members), max(self._disk.max_bytes, base)
-        self.added = whole - base
+        most = max(self._disk.max_bytes, self._taken_before)
+        whole = taken + sum(member.usage.tmp for member in self.members)
         if whole > most:
             limit = f"{size(self._disk.max_bytes)} ({self._disk.setting})"
             why = f"the files of this run and its /tmp take {size(whole)}, and the limit is {limit}"
@@ -283,6 +288,13 @@ class RunBounds:
         now = time.monotonic()
         room = min((most - whole) / _FASTEST, _LONGEST)
         self._disk_due = now + max(room, _DISK_SHORTEST, (now - since) * _DISK_SHARE)
+
+    @property
+    def _taken_before(self) -> int:
+        return self._base.result() if self._base else 0
+
+    def _measured_growth(self) -> int:
+        return disk_bytes(self._disk.folders, [member.init for member in self.members]) - self._taken_before
 
 
 class WorkerBounds:
@@ -337,6 +349,9 @@ class WorkerBounds:
         """Bytes of memory that the commands of all runs may still take."""
         return self.memory - sum(run.memory for run in self.runs)
 
+    def growths(self) -> list[Growth]:
+        return [run.growth for run in self.runs]
+
     def check(self) -> None:
         """Kills the largest command if all of them together take too much."""
         if self.room < 0 and not self.group and not self._settling:
@@ -372,23 +387,22 @@ class WorkerBounds:
             members[found.index(max(found))].kill(of_shared_memory(sum(found), self.memory))
 
     def _check_disk(self) -> None:
-        """Kills for growth since the last time only, as the files of what was killed are still there."""
-        growing = [run for run in self.runs if run.members and run.added > run.tolerated + _GROWTH]
-        if not growing:
-            return
-        largest, added = max(growing, key=lambda run: run.added), sum(run.added for run in self.runs)
-        if added > self.limits.share * (largest.free + added):
-            for run in self.runs:
-                run.tolerated = run.added
-            largest.kill_largest_writer(
-                f"the runs of this worker have added {size(added)} to their files, and {size(largest.free)} of the "
-                "disk are left, less than sandbox.share leaves to others; this run has added the most"
-            )
-
-
-def size(count: float) -> str:
-    """Returns bytes as text."""
-    return f"{count / (1 << 30):.3g} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.3g} MiB"
+        """Kills for growth since the last time only, as the files of what was killed are still there for a moment."""
+        running = [run for run in self.runs if run.members]
+        if growing := [run for run in running if run.growth.is_growing]:
+            largest = max(growing, key=lambda run: run.growth.added)
+            if largest.growth.surplus() > 0:
+                for run in self.runs:
+                    run.growth.tolerated = run.growth.added
+                added, free = sum(run.growth.added for run in self.runs), largest.growth.room.free
+                largest.kill_largest_writer(
+                    f"the runs of this worker have added {size(added)} to their files, and {size(free)} of the "
+                    "disk are left, less than sandbox.share leaves to others; this run has added the most"
+                )
+        if making := [run for run in running if run.growth.makes_files]:
+            most = max(making, key=lambda run: run.growth.files)
+            why = f"its disk takes only {most.growth.room.files} more files, and this run has made {most.growth.files}"
+            most.kill_largest_writer(why)
 
 
 def of_memory(used: int | None, limits: SandboxSettings) -> str:

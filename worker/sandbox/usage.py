@@ -36,6 +36,11 @@ class Usage:
     """Bytes of its /tmp, which are part of ``memory``."""
 
 
+def size(count: float) -> str:
+    """Returns bytes as text."""
+    return f"{count / (1 << 30):.3g} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.3g} MiB"
+
+
 def usages(inits: Sequence[int], enough: int) -> list[Usage]:
     """Returns what the sandboxes with these first processes hold.
 

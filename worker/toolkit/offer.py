@@ -90,7 +90,7 @@ class RunOffer:
     ) -> AsyncGenerator[Sandbox]:
         """Opens the sandbox for this run's commands; ``read_only`` keeps them from changing its files.
 
-        ``report`` receives the limits for which commands in the background were killed.
+        ``report`` receives the limits for which commands in the background were killed, or files removed.
         """
         if self.sandbox_problem:
             yield NoSandbox(self.sandbox_problem)
@@ -107,7 +107,11 @@ class RunOffer:
             ) as sandbox,
         ):
             bounds.begin()  # before the first command, which need not wait for it then
-            yield sandbox
+            try:
+                yield sandbox
+            finally:
+                if removed := await bounds.growth.check():
+                    report(removed)
 
 
 class Offers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ...shared.delegation import ToolAgentResult
@@ -58,6 +58,11 @@ class ToolResult:
     @classmethod
     def failed(cls, error: ToolError, content: str = "", **more: Any) -> ToolResult:
         return cls(content=content, error=error.message, error_type=error.type, **more)
+
+    def but(self, error: ToolError) -> ToolResult:
+        """Returns this one as a failure: what it states is not so any more."""
+        message = f"{error.message}\n{self.error}" if self.error else error.message
+        return replace(self, error=message, error_type=self.error_type or error.type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,11 +175,45 @@ async def test_all_runs_of_a_worker_share_the_free_disk(tmp_path: Path) -> None:
         one, reported = opened.enter_context(run_of(worker, tmp_path / "a"))
         other, _ = opened.enter_context(run_of(worker, tmp_path / "b"))
         small = await other.shells.start("write", bash(f"{WRITE.format(2, 'a')}; echo up; {STAY}", 60))
-        await until(lambda: other.bounds.added > MIB)
+        await until(lambda: other.bounds.growth.added > MIB)
         done = await one.run(bash(f"{WRITE.format(9, 'a')}; {STAY}", 60))
         assert "less than sandbox.share leaves to others" in done.exceeded
         assert (small.running, reported) == (True, [])
         await other.shells.end()
+
+
+@pytest.mark.parametrize("way", ["at once", "until it is killed", "where it is unreadable"])
+async def test_what_a_command_wrote_is_removed_where_it_leaves_too_little_to_others(way: str, tmp_path: Path) -> None:
+    worker = WorkerBounds(SandboxSettings(share=6 * MIB / shutil.disk_usage(tmp_path).free))
+    line = (
+        GROWTH["where it is unreadable"] if way == "where it is unreadable" else f"{WRITE.format(9, 'a')}; echo x > b"
+    )
+    with run_of(worker, tmp_path / "ws") as (sandbox, _):
+        (tmp_path / "ws/before").write_bytes(os.urandom(12 * MIB))
+        await sandbox.bounds.growth.check()
+        done = await sandbox.run(bash(f"{line}; {STAY if way == 'until it is killed' else ''}", 60))
+        assert bool(done.exceeded) is (way == "until it is killed")
+        removed = await sandbox.bounds.growth.check()
+        assert await sandbox.bounds.growth.check() == ""
+        again = await sandbox.run(bash(f"rm before; {WRITE.format(1, 'c')}; sleep 0.5; ls", 60))
+    names = "d/a" if way == "where it is unreadable" else "a"
+    assert removed.endswith(f"so what this run had written was removed: {names} (9 MiB)")
+    assert (again.exceeded, again.stdout.split()) == ("", [b"c", b"d"] if names == "d/a" else [b"b", b"c"])
+
+
+async def test_a_run_loses_no_files_where_another_one_has_filled_the_disk(tmp_path: Path) -> None:
+    worker = WorkerBounds(SandboxSettings(share=6 * MIB / shutil.disk_usage(tmp_path).free))
+    with ExitStack() as opened:
+        one, _ = opened.enter_context(run_of(worker, tmp_path / "a"))
+        other, _ = opened.enter_context(run_of(worker, tmp_path / "b"))
+        for each in (one, other):
+            await each.bounds.growth.check()
+        await one.run(bash(WRITE.format(2, "mine"), 60))
+        await other.bounds.begin()
+        (tmp_path / "b/big").write_bytes(os.urandom(40 * MIB))
+        assert await one.bounds.growth.check() == ""
+        assert "removed: big (40 MiB)" in await other.bounds.growth.check()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize("what", ["memory", "disk"])

@@ -1,0 +1,76 @@
+"""An honest run beside one that fills the small disk of their stack: `python -m tests.system.disk_filler FOLDER KIND`.
+
+Prints as JSON what came of both, and how often the record's store was started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from deputize.orchestrator.orchestrator import Orchestrator
+from deputize.shared.events import StepCompleted
+from deputize.shared.settings import Settings
+from tests.runs.bench import call, say
+from tests.runs.nesting import by_task
+from tests.waiting import until
+
+ALL = "fallocate -l $(df --output=avail -B1 . | tail -1) {0}; echo made"
+MANY = "import os\nfor n in range(10**6): os.{0}"
+KINDS = {
+    "at once": ALL.format("big"),
+    "fast": "head -c 2G /dev/zero > big",
+    "by and by": "for n in $(seq 2000); do head -c 1M /dev/zero >> big; sleep 0.02; done",
+    "files": f'mkdir d; cd d; python3 -c "{MANY.format("close(os.open(str(n), os.O_CREAT))")}"',
+    "folders": f'mkdir d; cd d; python3 -c "{MANY.format("mkdir(str(n))")}"',
+    "closed": f"mkdir d; {ALL.format('d/big')}; chmod 000 d",
+    "deep": "python3 -c \"import os\nfor n in range(2000): os.mkdir('d'); os.chdir('d')\"; "
+    f"python3 -c \"import os\nwhile os.path.exists('d'): os.chdir('d')\nos.system('{ALL.format('big')}')\"",
+    "background": f"{ALL.format('big')}; sleep 100",
+}
+NEXT = "rm -rf big; sleep 0.5; echo went on"
+STEADY = "for n in $(seq 20); do echo $n >> log; sleep 0.1; done; wc -l < log"
+
+
+def turns_of(kind: str) -> list[list[dict[str, Any]]]:
+    first = call("bash", command=KINDS[kind], **({"run_in_background": True} if kind == "background" else {}))
+    return [[first], [call("bash", command="sleep 3")]] if kind == "background" else [[first]]
+
+
+async def fill(folder: Path, kind: str) -> dict[str, Any]:
+    turns = [*turns_of(kind), [call("bash", command=NEXT)], [say("done")]]
+    model = by_task(Path("/tmp"), hostile=turns, honest=[[call("bash", command=STEADY)]] * 3 + [[say("done")]])
+    settings = Settings.load(
+        environ={}, home=folder / "home", model=model, scripts=Path("/tmp"), lease_seconds=15, loop_detection=False
+    )
+    limits = {"max_tokens": 100_000_000}
+    try:
+        async with Orchestrator(settings) as orchestrator:
+            asked: dict[str, Any] = {"approval_mode": "auto", "tools": ["bash", "write_file"], "limits": limits}
+            honest = await orchestrator.start("honest", **asked)
+            await until(lambda: [*folder.glob("home/workspaces/*/files/log")], 30)
+            began = time.monotonic()
+            hostile = await orchestrator.delegate("hostile", **asked)
+            taken = time.monotonic() - began
+            events = [each.event for each in await orchestrator.service.events(hostile.delegation_id)]
+            steps = [each.step for each in events if isinstance(each, StepCompleted)]
+            other = await orchestrator.result(honest.id)
+            log = (folder / "home/logs/redis.log").read_text()
+            return {
+                "seconds": round(taken, 1),
+                "answers": [f"{step.result or ''}|{step.error or ''}" for step in steps],
+                "errors": hostile.errors,
+                "hostile": [hostile.termination_reason, hostile.attempts],
+                "honest": [other.termination_reason, other.attempts, *other.errors],
+                "starts": log.count("Ready to accept connections"),
+            }
+    finally:
+        Path(model.removeprefix("scripted:")).unlink()
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(fill(Path(sys.argv[1]), sys.argv[2]))))

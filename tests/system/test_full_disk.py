@@ -1,0 +1,46 @@
+"""A run that fills the disk loses what it wrote, and nothing else: not the record's store, and no other run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.sampling import sampled
+from tests.system.disk_filler import KINDS
+from tests.system.stack_processes import ROOT
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk is root's"),
+]
+MOUNTED = (
+    'mount -t tmpfs -o size=60m,nr_inodes=20000,mode=755 tmpfs "$1"; "$0" -m tests.system.disk_filler "$1" "$2"; '
+    'flock "$1/home/supervisor.lock" true'
+)
+
+
+@pytest.mark.parametrize("kind", sampled({kind: kind for kind in KINDS}, 4))
+def test_a_run_that_fills_the_disk_loses_its_files_and_everything_goes_on(kind: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
+        Path(folder).chmod(0o755)
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", MOUNTED, sys.executable, folder, kind],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        found = json.loads(done.stdout)
+    assert (found["honest"], found["hostile"], found["starts"]) == (["completed", 1], ["completed", 1], 1)
+    *written, next_command = found["answers"]
+    assert next_command == "went on|"
+    assert any("what this run had written was removed: " in each for each in written)
