@@ -179,7 +179,7 @@ WRITTEN = [
         FIX,
         [BY_PYTEST],
         pytest("import uuid\n" + PARAMETERS.format(values="[3], ids=[uuid.uuid4().hex]")),
-        verdict="inconclusive",
+        verdict=VERIFIED,
     ),
     Case(
         "renames a parameter that the code lists",

@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 
 from ...shared.facts import CheckOutcome
-from .command_words import commands_of, is_python
+from .command_words import SYNTAX_ONLY, commands_of, is_python
 
 _MAX_LINES = 5_000
 """Of longer files every function counts as changed: a comparison would take too long."""
@@ -68,6 +68,7 @@ _JS = _Language(
     'throw new Error("{token}");',
     '\n;throw new Error("{token}");\n',
 )
+_SHEBANG = re.compile(r"(?:#![^\n]*\n)?(?:\s*<\?php\b|\s*\"use strict\";|\s*'use strict';)?")
 _ARROW = re.compile(r"=>(?=[ \t]*[^\s{=])")
 _JAVA = _Language(
     re.compile(
@@ -128,8 +129,12 @@ def only_reads(line: str) -> bool:
 
 
 def _is_static(program: str, words: list[str]) -> bool:
-    if is_python(program):
-        return words[:1] == ["-m"] and bool({*words[1:2]} & _STATIC)
+    if is_python(program) and words[:1] == ["-m"]:
+        return bool({*words[1:2]} & _STATIC)
+    if is_python(program) or program in SYNTAX_ONLY:
+        script = next((word for word in words if not word.startswith("-")), "")
+        is_own = re.search(r"(?:^|[^a-z])(?:lint|format|style|typecheck)", PurePosixPath(script).name) is not None
+        return is_own or bool({*words} & {*SYNTAX_ONLY.get(program, ())})
     if program in ("npm", "pnpm", "yarn", "bun"):
         return any(map(_LINT_SCRIPT.fullmatch, words))
     verbs = {"cargo": {"clippy", "check", "fmt", "build"}, "go": {"vet", "build"}}
@@ -181,11 +186,21 @@ def _python(before: str, text: str, token: str) -> bytes | None:
     except (SyntaxError, ValueError, RecursionError):
         known = {}
     failing = f"raise RuntimeError({token!r})"
-    for name, node in _functions(tree):
+    functions = _functions(tree)
+    if not (functions or known):  # a program: what another command looks at is printed before its end
+        first = next((at for at, node in enumerate(tree.body) if not _is_head(node)), 0)
+        tree.body[first:first] = ast.parse(failing).body
+    for name, node in functions:
         if known.get(name) != ast.dump(node):
             node.body[:0] = ast.parse(failing).body
     tree.body += ast.parse(failing).body
     return ast.unparse(ast.fix_missing_locations(tree)).encode("utf-8", "surrogateescape")
+
+
+def _is_head(node: ast.stmt) -> bool:
+    return (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) or (
+        isinstance(node, ast.ImportFrom) and node.module == "__future__"
+    )
 
 
 def _functions(tree: ast.Module) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -218,6 +233,11 @@ def _by_pattern(before: str, text: str, language: _Language, token: str, *, is_s
     for at in sorted(wanted, reverse=True):
         place, inserted = heads[at]
         text = f"{text[:place]}{inserted}{text[place:]}"
+    had_functions = language.function.search(before) or (is_script and _ARROW.search(before))
+    if language.at_end and not (heads or had_functions):  # a program, as in Python
+        head = _SHEBANG.match(text)
+        at = head.end() if head else 0
+        return f"{text[:at]}{language.at_end.format(token=token)}{text[at:]}"
     end = "" if text.rstrip().endswith("?>") else language.at_end
     return text + end.format(token=token)
 

@@ -60,6 +60,14 @@ _RUN: dict[str, Sequence[str]] = {
 }
 """Programs that start the command behind the word ``run`` or ``exec``."""
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash", "fish")
+SYNTAX_ONLY: dict[str, Sequence[str]] = {
+    **dict.fromkeys(SHELLS, ("-n",)),
+    **dict.fromkeys(("node", "nodejs"), ("--check", "-c")),
+    "perl": ("-c", "-wc"),
+    "ruby": ("-c", "-wc"),
+    "php": ("-l",),
+}
+"""Options with which interpreters read a program and do not execute it."""
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*|py")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .command_words import SHELLS, Simple, commands_of, is_python, path_in
+from .command_words import SHELLS, SYNTAX_ONLY, Simple, commands_of, is_python, path_in
 
 _MAX_DEPTH = 3
 """How far what is named leads on: from the line to a script of package.json, to a recipe, to a script."""
@@ -181,7 +181,7 @@ class _Finder:
                 self._tests(rest[0], rest[1:], folder)
         elif option == "--test":
             self._tests("node", rest, folder)
-        elif option not in _INLINE:
+        elif option not in _INLINE and option not in SYNTAX_ONLY.get(program, ()):
             return False
         return True
 

@@ -85,6 +85,9 @@ def test_a_constructor_and_what_runs_before_the_function_are_left_so_that_it_com
         ("node", "price.js", "if (require('./price.js').f(1) !== 2) process.exit(1)\n", "process.exit(0);\n", False),
         ("sh", "price.sh", 'set -e\ntest "$(sh ./price.sh)" = 2\n', SOURCES["price.sh"][0], True),
         ("sh", "price.sh", "set -e\n. ./price.sh\n", "exit 0\n", False),
+        ("sh", "app.sh", "sh app.sh | grep -qx 2\n", "#!/bin/sh\necho 2\n", True),
+        ("sh", "app.js", "node app.js | grep -qx 2\n", "console.log(2)\n", True),
+        ("sh", "app.py", "python3 app.py | grep -qx 2\n", "from __future__ import annotations\nprint(2)\n", True),
     ],
 )
 def test_it_is_noticed_unless_the_code_ends_the_process(
@@ -93,7 +96,8 @@ def test_it_is_noticed_unless_the_code_ends_the_process(
     if shutil.which(program) is None:
         pytest.skip(f"there is no {program}")
     (tmp_path / "check").write_text(test)
-    for content, fails in ((text, False), (broken(path, "", text) or "", is_noticed)):
+    old = "" if text == SOURCES.get(path, ("",))[0] else SOURCES.get(path, ("",))[0]
+    for content, fails in ((text, False), (broken(path, old, text) or "", is_noticed)):
         (tmp_path / path).write_text(content)
         done = subprocess.run([program, "check"], cwd=tmp_path, capture_output=True, text=True)
         assert bool(done.returncode) is fails, done.stderr
@@ -123,6 +127,9 @@ def test_lines_that_changed_are_found_also_around_a_deletion() -> None:
         ("cd web && npx tsc --noEmit -p .", True, False),
         ("cargo clippy -- -D warnings", True, False),
         ("python test.py", False, False),
+        ("node --check app.js", True, False),
+        ("bash -n run.sh && php -l a.php", True, False),
+        ("python3 tools/lint.py app.py", True, False),
         ("ruff check . && python test.py", False, False),
         ("npm test", False, False),
         ("! grep -rn TODO docs", False, True),

@@ -79,6 +79,8 @@ def test_what_a_command_line_names_is_protected(line: str, named: str, base: Map
         ("make check", "app.py", {"Makefile": MAKE}),
         ("python -c 'import app'", "app.py", {}),
         ("python -m app", "app.py", {}),
+        ("node --check app.js", "app.js", {"app.js": ""}),
+        ("bash -n run.sh", "run.sh", {"run.sh": ""}),
         ("javac -d out src/*.java && java -cp out Main", "out/Main.class", {}),
         ("poe quality", "app.py", {"pyproject.toml": POE}),
     ],
