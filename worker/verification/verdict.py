@@ -8,6 +8,7 @@ from typing import get_args
 
 from ...shared.facts import SUFFICIENT, Check, CheckOutcome, GroundState, Suspicion, Verdict
 from ...shared.text import count
+from ..sandbox.environment import MOUNT
 from .commands import NO_TESTS_RAN, Observed
 from .reports import Report, TestState
 
@@ -194,8 +195,11 @@ class Observations:
 
 def _of_files(report: Report, paths: Collection[str]) -> set[str]:
     """Returns the tests that are defined in one of these files."""
-    ends = tuple(f"/{path}" for path in paths)
-    return {id for id in report.tests if id in report.places and report.places[id].file.endswith(ends)}
+    inside, ends = {f"{MOUNT}/{path}" for path in paths}, tuple(f"/{path}" for path in paths)
+    files = {id: report.places[id].file for id in report.tests if id in report.places}
+    return {
+        id for id, file in files.items() if (file in inside if file.startswith(f"{MOUNT}/") else file.endswith(ends))
+    }
 
 
 def _stem(id: str) -> str:

@@ -324,3 +324,11 @@ def test_a_suspicion_that_is_not_accepted_takes_every_success_away(verdict: Verd
     succeeds = verdict in ("verified", "passed", "improved")
     assert found == ("inconclusive" if succeeds else verdict)
     assert why.startswith("b.py may bend the checks (exit)" if succeeds else "why")
+
+
+def test_a_test_is_not_the_runs_own_because_a_changed_file_elsewhere_has_its_name() -> None:
+    place = Place("/workspace/test/s.js", "adds")
+    before = Observed("red", 1, report=Report({"adds": "failed"}, {"adds": place}))
+    now = Observed("green", 0, report=Report({"adds": "passed"}, {"adds": place}))
+    assert Observations(before, now, changed=["s.js"]).judge().outcome == "evidence"
+    assert Observations(before, now, changed=["test/s.js"]).judge().tests["fixed"] == set()
