@@ -72,11 +72,9 @@ def _project(folder: Path) -> Path:
 async def _once(project: Path) -> float:
     """Returns the seconds of the suite alone, as willing to wait for others as the commands of a check."""
     begun = time.perf_counter()
-    quiet = asyncio.subprocess.DEVNULL
+    line, quiet = f"nice -n {NICENESS} {COMMAND}", asyncio.subprocess.DEVNULL
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": "."}
-    process = await asyncio.create_subprocess_shell(
-        f"nice -n {NICENESS} {COMMAND}", cwd=project, stdout=quiet, stderr=quiet, env=env
-    )
+    process = await asyncio.create_subprocess_shell(line, cwd=project, stdout=quiet, stderr=quiet, env=env)
     await process.wait()
     return time.perf_counter() - begun
 

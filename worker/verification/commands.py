@@ -61,11 +61,10 @@ class CommandRunner:
     spent: list[float] = field(default_factory=list[float])
     """The seconds of each execution so far."""
 
-    async def run(self, ground: Path, check: CommandCheck, how: Instrumented, *, may_wait: bool = False) -> Observed:
+    async def run(self, ground: Path, check: CommandCheck, how: Instrumented) -> Observed:
         """Runs the command over the ground. A ground is used once.
 
-        ``may_wait``: other commands go first, as before every command that lasts. Else the check could not end in its
-        time beside these.
+        It keeps its priority, however long it lasts: on a busy machine it would not end in its time.
         """
         if self.offer.sandbox_problem:
             return Observed("unknown", why=f"commands cannot be run on this worker: {self.offer.sandbox_problem}")
@@ -83,7 +82,7 @@ class CommandRunner:
             sandbox = opened.enter_context(Bubblewrap(ground, tools=tools, bounds=bounds))
             argv = shell(how.line, has_bash=sandbox.program("bash") is not None)
             command = Command(argv, seconds, env=how.variables, max_output=kept, merged=True)
-            command = replace(command, keeps_priority=not may_wait)
+            command = replace(command, keeps_priority=True)
             try:
                 done = await sandbox.run(command)
             except ToolError as error:

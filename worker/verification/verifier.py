@@ -133,7 +133,7 @@ class Verifier:
                 async def run(how: Instrumented) -> Observed:
                     with open_folder(self.workspace.base) as base:
                         ground = await run_in_thread(grounds.make, "base", base, None, item.files, Event())
-                    return await runner.run(ground, item, how, may_wait=True)
+                    return await runner.run(ground, item, how)
 
                 how = Instrumented(item.run, read=self._read_base, named=item.report)
                 first = await run(how)
