@@ -39,6 +39,9 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LINK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_CONFIGURATION = 1 << 20
 _MAX_LINKS = 16
+_DOCTEST = re.compile(rb"^[ \t]*>>> .*(?:\n(?![ \t]*(?:\"\"\"|'''))[ \t]*\S.*)*", re.MULTILINE)
+"""Examples with what they expect, until an empty line or the end of the docstring."""
+_TESTS_OF_ITS_OWN = re.compile(rb"^[ \t]*(?:async )?def test|^class \w*Test|TestCase|@given", re.MULTILINE)
 _FIRST_RUST_TEST = re.compile(rb"#\[(?:\w+::)?test\b|#\[cfg\(test\)\]")
 
 
@@ -81,6 +84,12 @@ class Candidate:
                     return True
         return False
 
+    def with_tests(self) -> list[str]:
+        """Returns the changed paths but those of Python whose own tests, doctests among them, are as they were."""
+        return [
+            each.path for each in self.seen if not (each.path.endswith(".py") and _same_tests(*self._contents(each)))
+        ]
+
     def sources(self) -> list[tuple[str, Callable[[], tuple[bytes, bytes]]]]:
         """Returns the changed files that are still there, each with what reads its content before the run and now."""
         there = [each for each in self.seen if each.new and each.new.git_mode != LINK]
@@ -90,6 +99,12 @@ class Candidate:
         sides = (self.changed.base, each.old), (self.changed.files, each.new)
         found = [_read(root, each.path, side.git_mode) if side else b"" for root, side in sides]
         return found[0], found[1]
+
+
+def _same_tests(before: bytes, now: bytes) -> bool:
+    return not any(_TESTS_OF_ITS_OWN.search(text) for text in (before, now)) and (
+        _DOCTEST.findall(before) == _DOCTEST.findall(now) != []
+    )
 
 
 def reader_of(base: int) -> Read:

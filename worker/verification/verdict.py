@@ -135,7 +135,8 @@ class Observations:
         before, now = self.base.report or Report(), self.candidate.report or Report()
         gone = {id for id in before.of("failed") if _is_test(id, before)} - now.tests.keys()
         proving = now.of("passed") - self._written(now)
-        turned_green = self.base.state != "green" and proving and not (gone or tests["flickering"])
+        rewritten = before.of("failed") & self._written(now)
+        turned_green = self.base.state != "green" and proving and not (gone or rewritten or tests["flickering"])
         if tests["fixed"] or turned_green:
             return Judgement("evidence", _evidence(tests), tests)
         return Judgement("no_regression", "all tests pass that passed before the run", tests)

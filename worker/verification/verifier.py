@@ -239,7 +239,7 @@ class _Checking:
             now,
             base_again=on_base.again,
             own_files=[*item.files],
-            changed=[each.path for each in self.candidate.seen],
+            changed=await run_in_thread(self.candidate.with_tests),
             rewrites_tests=await run_in_thread(self.candidate.rewrites_tests),
             is_unreadable=how.plain,
         )
