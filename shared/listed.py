@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from tempfile import TemporaryDirectory
@@ -20,6 +19,7 @@ from threading import Event
 from typing import IO
 
 from .git import git, git_directory, read_regular, repository_of, running_git, shared_state
+from .lazy import lazy
 from .libc import beneath
 from .settings.variables import environment
 from .workspaces import PRIVATE_DIR
@@ -128,13 +128,13 @@ class _Rules(ExitStack):
         self._seconds = until - time.monotonic()
         return bytes(answer)
 
-    @cached_property
+    @lazy
     def _top(self) -> Path:
         top = Path(self.enter_context(TemporaryDirectory(prefix="deputize-rules-")))
         (top / ".gitignore").write_bytes(b"/" + _END)
         return top
 
-    @cached_property
+    @lazy
     def _pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
         running = running_git("check-ignore", "-z", "--stdin", "--no-index", cwd=self._top)
         process = self.enter_context(running)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, assert_never
 
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.facts import Trust
+from ...shared.lazy import lazy
 from ...shared.request import ApprovalMode
 from ..tools.base import AnyTool, Kind
 from ..tools.context import Touches
@@ -61,7 +61,7 @@ class PolicyCall:
     def title(self) -> str:
         return self.tool.title(self.params)
 
-    @cached_property
+    @lazy
     def line(self) -> CommandLine | None:
         """The class of its command line; None without one."""
         if self.command is not None:

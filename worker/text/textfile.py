@@ -7,11 +7,11 @@ import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
 from operator import add
 
 from ...shared.errors import ErrorType, ToolError
+from ...shared.lazy import lazy
 from ...shared.text import HALF_CHARACTER
 
 _SAMPLE = 8192
@@ -58,13 +58,13 @@ class TextFile:
     bom: bytes = b""
     encoding: str = "utf-8"
 
-    @cached_property
+    @lazy
     def newline(self) -> str:
         """The line end of most lines."""
         crlf = self.text.count("\r\n")
         return "\r\n" if crlf > self.text.count("\n") - crlf else "\n"
 
-    @cached_property
+    @lazy
     def readable(self) -> str:
         """The text with U+FFFD for every invalid byte."""
         return HALF_CHARACTER.sub("\ufffd", self.text)
