@@ -10,6 +10,7 @@ from functools import lru_cache
 from ...shared.errors import ErrorType, ToolError
 
 MAX_ALTERNATIVES = 256
+MAX_CHARS = 4096
 PatternParts = tuple[re.Pattern[str] | None, ...]
 """One pattern per path part; None (``**``) matches any number of parts, also none."""
 Exists = Callable[[str], bool]
@@ -78,7 +79,9 @@ def _step(reached: set[int], parts: PatternParts, name: str) -> set[int]:
 @lru_cache(maxsize=4096)
 def _name_pattern(part: str) -> re.Pattern[str]:
     """Compiles the pattern of one name. fnmatch writes atomic groups, so that no name makes the match slow."""
-    return re.compile(fnmatch.translate(part.replace("[^", "[!")))
+    # An open bracket stands for itself; fnmatch would look for its end from each of many.
+    before, end, after = part.replace("[^", "[!").rpartition("]")
+    return re.compile(fnmatch.translate(before + end + after.replace("[", "[[]")))
 
 
 @lru_cache(maxsize=4096)
@@ -92,6 +95,9 @@ _ANYTHING = _name_pattern("*")
 
 def expand(pattern: str, exists: Exists | None = None) -> list[str]:
     """Returns the alternatives of a pattern, without braces and escapes, and with literal brackets as ``[[]``."""
+    if len(pattern) > MAX_CHARS:
+        why = f"the pattern is longer than {MAX_CHARS} characters, and no path is; write a shorter one"
+        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, why)
     exists = exists or (lambda path: False)
     found: list[str] = []
     if "{" in pattern and exists(pattern):

@@ -29,6 +29,8 @@ _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 _TOKEN = re.compile(r"\w+|\n|[^\S\n]+|[^\w\s]")
 _WORD = re.compile(r"\w")
 _COMMENT = re.compile(r"//|#|--|/\*|<!--")
+_MAX_LINE_CHARS = 10_000
+"""The time of a comparison grows with the square of a line's length."""
 _INVISIBLE = "\u200b\u2060\ufeff"
 
 
@@ -243,6 +245,8 @@ def merge_line(old: str, found: str, new: str) -> str | None:
         return found
     if new == found or found == old:
         return new
+    if max(map(len, (old, found, new))) > _MAX_LINE_CHARS:
+        return None
     base, theirs, mine = map(split_tokens, (old, found, new))
     forwards = _apply_both(base, theirs, mine)
     if forwards is not None and forwards == _apply_both(base[::-1], theirs[::-1], mine[::-1], backwards=True):
@@ -253,8 +257,10 @@ def merge_line(old: str, found: str, new: str) -> str | None:
 def loses_file_text(old: str, found: str, new: str) -> bool:
     """Whether the file's line has tokens that neither the quoted nor the new line has in that place.
 
-    A replaced word is not a loss: the model decides about it.
+    A replaced word is not a loss: the model decides about it. Longer lines than any that is read count as one.
     """
+    if max(map(len, (old, found, new))) > _MAX_LINE_CHARS:
+        return True
     base, theirs, mine = map(split_tokens, (old, found, new))
     model_changes = changes(base, mine)
     return any(

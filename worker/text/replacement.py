@@ -45,7 +45,7 @@ from .textfile import TextFile
 _SEPARATORS = re.compile(r"[,;]+ *")
 _WORD = re.compile(r"\w+ +")
 _BRACKETS = re.compile(r"[\"'`()\[\]{}]")
-_COMMENT = re.compile(r"[ \t]+(?://|#|--|/\*).*$")
+_COMMENT = re.compile(r"(?<![ \t])[ \t]++(?://|#|--|/\*).*$")
 _BULLET = re.compile(r"[-*+#>] +")
 _LONG = 4
 """Characters from which on a repeated text is hardly intended."""

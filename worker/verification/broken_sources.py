@@ -11,10 +11,10 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 
 from ...shared.facts import CheckOutcome
+from ..text.diff import compare
 from .command_words import SYNTAX_ONLY, commands_of, is_python
 
 _MAX_LINES = 5_000
@@ -252,13 +252,8 @@ def changed_lines(before: str, text: str) -> set[int]:
     old, new = before.splitlines(), text.splitlines()
     if len(old) + len(new) > _MAX_LINES:
         return set(range(len(new)))
-    matcher = SequenceMatcher(None, old, new, autojunk=False)
-    return {
-        line
-        for kind, _, _, first, last in matcher.get_opcodes()
-        if kind != "equal"
-        for line in range(first, max(last, first + 1))
-    }
+    changed = (block.new for block in compare(old, new) if not block.same)
+    return {line for lines in changed for line in range(lines.start, max(lines.stop, lines.start + 1))}
 
 
 def break_sources(

@@ -65,7 +65,7 @@ _SETTINGS = re.compile(
 _SETTINGS_FILE = re.compile(
     r"[\w./@+-]+\.(?:toml|ini|cfg|conf|json5?|jsonc|ya?ml|xml|neon|rc|js|cjs|mjs|ts|py|rb)|[\w./-]*rc"
 )
-_TARGET = re.compile(r"([^\s:#=][^:#=\n]*?)\s*::?(?!=)([^=\n]*)")
+_TARGET = re.compile(r"([^\s:#=][^:#=\n]*+)::?(?!=)([^=\n]*)")
 _INCLUDE = re.compile(r"^-?s?include\s+(.+)$|^import\??\s+['\"](.+)['\"]", re.MULTILINE)
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 _JUSTFILES = ("justfile", "Justfile", ".justfile")

@@ -25,6 +25,7 @@ _LINES = {name: re.compile(pattern.encode()) for name, pattern in _DATA["lines"]
 _WILD = re.compile(r"[*?]")
 _SPECIAL = re.compile(r"[\[\]{}\\!]|\*\*")
 _BRACES = str.maketrans("", "", "{}")
+_LONGEST_LINE = 2000
 _SOURCES = ("", "src/", "lib/", "python/")
 """Where imports of Python begin."""
 _MODULE = re.compile(r"([^/.]+)(?:\.[^/]*)?\.(?:so|pyd|pyc|pyi)$")
@@ -174,7 +175,10 @@ def _of_toml(data: bytes, _: bytes, parts: Sequence[str], __: Iterable[str]) -> 
 
 def _of_ini(data: bytes, _: bytes, parts: Sequence[str], __: Iterable[str]) -> Any:
     parser = ConfigParser(interpolation=None, strict=False)
-    parser.read_string(data.decode())
+    text = data.decode()
+    if any(len(line) > _LONGEST_LINE for line in text.split("\n")):
+        raise ValueError("the parser's time grows with the square of a line's length")
+    parser.read_string(text)
     wanted = [name for name in parser.sections() if any(fnmatchcase(name, part) for part in parts)]
     return {name: dict(parser[name]) for name in wanted}
 

@@ -32,6 +32,8 @@ PLAINLY = (
 )
 _CACHED = 2_000
 """Characters: longer lines are hardly ever repeated, and cost memory."""
+_LAUNCHERS = 20
+"""Each of them is judged with all words after it."""
 _OF_SYSTEM = re.compile(r"\A(?:/usr(?:/local)?)?/s?bin/(?!git$)([^/]+)\Z")
 _BETWEEN = re.compile(r"[\s;&|(){}`'\"=!]+")
 
@@ -133,10 +135,13 @@ def _commands(commands: Sequence[Simple]) -> list[SubCommand]:
     found: list[SubCommand] = []
     printed: list[str] = []
     for each in commands:
+        reads = name_of(each.words[0].text) in READ_COMMANDS
         printed = printed if each.piped else []
-        found += _with_started(each, "\n".join(printed) if name_of(each.words[0].text) in READ_COMMANDS else "")
+        found += _with_started(each, "\n".join(printed) if reads else "")
         if each.words[0].text in ("echo", "printf", "base64"):
-            printed = [*printed, " ".join(word.text for word in each.words).replace("\\n", "\n")]
+            printed.append(" ".join(word.text for word in each.words).replace("\\n", "\n"))
+        elif reads:
+            printed = []  # it was judged here; what this command prints in turn is not known
     return found
 
 
@@ -162,8 +167,10 @@ def _control_character(line: str) -> str | None:
 
 def _with_started(command: Simple, read: str) -> Iterator[SubCommand]:
     """Yields a command, and what it starts; ``read`` is its input. Raises NotPlain for one that runs a text."""
-    argv = command.words
+    argv, started_by = command.words, 0
     while argv:
+        if (started_by := started_by + 1) > _LAUNCHERS:
+            raise NotPlain(f"starts a command by more than {_LAUNCHERS} others")
         name = _OF_SYSTEM.sub(r"\1", argv[0].text)
         runs_text = name in SHELLS and any(re.fullmatch(r"[-+](?!-).*c.*", word.text) for word in argv[1:])
         if runs_text or name in ("eval", "trap", "alias"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import itertools
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -67,8 +68,14 @@ _PROGRAM_FOLDER = re.compile(r"\A.*bin/")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{6,}={0,2}")
 _CALL = re.compile(r"(?<=[\w\])])\(")
 """Where the arguments of a function begin in another language."""
-_FUNCTION = re.compile(r"(?<![\w:.-])([\w:.-]++)\s*+(?:\(\))?\s*+[{(]([^{}]*)[})]")
+_FUNCTION = re.compile(r"(?<![\w:.-])([\w:.-]++)\s*+(?:\(\))?\s*+[{(]")
+_BRACES, _CLOSING = re.compile(r"[{}]"), re.compile(r"[})]")
+_BESIDE = re.compile(r"(?<!\S)([\w:.-]++|\$FUNCNAME)\s*+(?:\||&(?!&))|\|\s*+([\w:.-]++|\$FUNCNAME)(?!\S)")
+"""A command that is started beside another one."""
+_RECURSIVE = re.compile(r"--no-preserve-root|--r.*|-(?!-).*[rR].*")
 _MOST = 64
+_LONGEST_PATTERN = 200
+_PATTERN, _CLASS = re.compile(r"[*?\[\]]"), re.compile(r"\[[^\]]*+\]")
 
 
 def why_forbidden(words: Sequence[str]) -> str | None:
@@ -125,8 +132,7 @@ def _is_root(text: str) -> bool:
 def _acts_on_tree(name: str, arguments: Sequence[str]) -> bool:
     if name == "find":
         return "-delete" in arguments
-    recursive = re.compile(r"--no-preserve-root|--r.*|-(?!-).*[rR].*")
-    return name in ("rm", "chmod", "chown", "chgrp") and any(map(recursive.fullmatch, arguments))
+    return name in ("rm", "chmod", "chown", "chgrp") and any(map(_RECURSIVE.fullmatch, arguments))
 
 
 @dataclass(slots=True)
@@ -141,7 +147,7 @@ class Words:
         found = cls()
         for spelled in _spellings(text):
             pieces = _BETWEEN.split(spelled)
-            for piece, after in zip(pieces[::2], [*pieces[1::2], ""], strict=True):
+            for piece, after in dict.fromkeys(zip(pieces[::2], [*pieces[1::2], ""], strict=True)):
                 found._add(piece, after)
         return found
 
@@ -166,7 +172,7 @@ def words_why_forbidden(text: str) -> tuple[str, str] | None:
     for name in sorted(words.anywhere):
         if (why := why_never(name)) and (name not in ORDINARY or name in words.programs):
             return name, why
-    for pattern in sorted(words.programs):
+    for pattern in sorted(filter(_PATTERN.search, words.programs)):
         if name := next((name for name in FORBIDDEN if _may_be(pattern, name, 2)), None):
             return pattern, FORBIDDEN[name]
     joined = text.replace("\\\n", "")
@@ -220,15 +226,45 @@ def _character(code: re.Match[str]) -> str:
 
 
 def _may_be(pattern: str, name: str, least: int) -> bool:
-    """Whether a pattern of file names with at least so many characters of its own matches a name."""
-    return any(char in pattern for char in "*?[") and len(pattern.strip("*?")) >= least and fnmatchcase(name, pattern)
+    """Whether a pattern of file names with at least so many characters of its own matches a name.
+
+    One that fits the name with its begin and its end, and is longer than any has to be, counts as one that matches.
+    """
+    special = [found.start() for found in itertools.islice(_PATTERN.finditer(pattern), _LONGEST_PATTERN)]
+    if not special or pattern[special[0]] == "]" or len(pattern.strip("*?")) < least:
+        return False
+    last = max(map(pattern.rfind, "*?]"))
+    # An open bracket stands for itself, and no name has one; `fnmatch` would look for its end from each of many.
+    if (
+        "[" in pattern[last + 1 :]
+        or not name.startswith(pattern[: special[0]])
+        or not name.endswith(pattern[last + 1 :])
+    ):
+        return False
+    if len(_CLASS.sub("?", pattern.replace("*", ""))) > len(name):
+        return False
+    return len(pattern) > _LONGEST_PATTERN or fnmatchcase(name, pattern)
 
 
 def _fork_bomb(text: str) -> str | None:
     """Returns the name of a function that is started beside another command in the body of one; or None."""
-    found = _FUNCTION.findall(text)[:_MOST]
-    for name, body in itertools.product((name for name, _ in found), (body for _, body in found)):
-        started = rf"(?:{re.escape(name)}|\$FUNCNAME)"
-        if re.search(rf"(?<!\S){started}\s*(?:\||&(?!&))|\|\s*{started}(?!\S)", body):
-            return name
-    return None
+    bodies = dict[str, list[str]]()
+    for name, body in itertools.islice(_functions(text), _MOST):
+        bodies.setdefault(name, []).append(body)
+    started = {found[1] or found[2] for each in bodies.values() for body in each for found in _BESIDE.finditer(body)}
+    return next((name for name in bodies if name in started or "$FUNCNAME" in started), None)
+
+
+def _functions(text: str) -> Iterator[tuple[str, str]]:
+    """Yields what may be functions, with their bodies: until the next brace, or the last parenthesis before it."""
+    braces = [found.start() for found in _BRACES.finditer(text)]
+    closing = [found.start() for found in _CLOSING.finditer(text)]
+    at = 0
+    while opening := _FUNCTION.search(text, at):
+        at = opening.end()
+        brace = bisect_left(braces, at)
+        stop = braces[brace] + 1 if brace < len(braces) else len(text)
+        end = closing[last] if (last := bisect_left(closing, stop) - 1) >= 0 else -1
+        if end >= at:
+            yield opening[1], text[at:end]
+            at = end + 1

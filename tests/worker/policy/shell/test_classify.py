@@ -312,3 +312,27 @@ def test_a_collected_line_has_its_class_or_a_stricter_one_where_it_is_not_plain(
 def test_the_collection_has_lines_of_every_class() -> None:
     assert {row["class"] for row in ROWS} == set(Decision)
     assert len(ROWS) > 600
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "s[u]do id",
+        "*udo id",
+        "[s]udo id $x",
+        "/usr/bin/sud[o] id $x",
+        "f() { f | f & }; f",
+        ":(){ :|:& };:",
+        "f() ( f & f ); f",
+        "f() { $FUNCNAME & }; f",
+    ],
+)
+def test_patterns_of_forbidden_names_and_functions_that_start_themselves_are_denied(line: str) -> None:
+    assert classify_line(line).decision is Decision.DENY
+
+
+@pytest.mark.parametrize(
+    "line", ["f() { echo a; }; f | cat", "ls [sudo", "echo $a[0] list[int]", "x[[[[ $a", "env " * 30]
+)
+def test_what_only_looks_like_these_is_asked_about(line: str) -> None:
+    assert classify_line(line).decision is Decision.ASK

@@ -1,0 +1,420 @@
+"""Every function that reads a text of a model, a tool or a stranger, and the texts that made such functions slow.
+
+A new public function with a text in one of ``ROOMS`` belongs into ``READS``, or with its reason into ``READS_NONE``.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from deputize.shared import json_schema, markup, masking, patch_format
+from deputize.shared import text as shared_text
+from deputize.shared.facts import CommandCheck, Verification
+from deputize.worker import strict_json
+from deputize.worker.mcp import answers
+from deputize.worker.models import endings, retry, stream
+from deputize.worker.policy import matchers
+from deputize.worker.policy.shell import classify_line, forbidden, plain_line
+from deputize.worker.schemas import arguments
+from deputize.worker.search import glob_pattern, grep
+from deputize.worker.text import diff, edit, fuzzy, merge, normalization, output, replacement, rewrite, textfile
+from deputize.worker.text.textfile import TextFile
+from deputize.worker.tools import params
+from deputize.worker.verification import (
+    broken_sources,
+    command_words,
+    named_files,
+    protected,
+    report_files,
+    reports,
+    rounds,
+    runners,
+    summary_claims,
+)
+from deputize.worker.web import fetch, targets
+from deputize.worker.xml_calls import instruction, parser
+from tests.architecture.sources import ROOT
+
+ROOMS = (
+    *("worker/policy", "worker/text", "worker/tools", "worker/xml_calls", "worker/search", "worker/web"),
+    *("worker/verification", "worker/schemas", "worker/strict_json.py", "worker/mcp/answers.py"),
+    *("worker/models/stream.py", "worker/models/endings.py", "worker/models/retry.py"),
+    *("shared/markup.py", "shared/masking.py", "shared/json_schema.py", "shared/patch_format.py", "shared/text.py"),
+)
+MOST = 100_000
+PATH = 4096
+"""Characters of a path, or of a pattern of paths: the kernel accepts no more."""
+Shape = Callable[[int], str]
+Reader = Callable[[str], object]
+
+
+def again(piece: str) -> Shape:
+    return lambda size: (piece * (size // len(piece) + 1))[:size]
+
+
+def numbered(piece: str) -> Shape:
+    """The piece with another number each time, so that no cache and no set makes it short."""
+    return lambda size: "".join(piece.format(n) for n in range(size // len(piece) + 1))[:size]
+
+
+SHAPES: Mapping[str, Shape] = {
+    **{
+        f"{piece!r} again": again(piece)
+        for piece in [
+            "[",
+            "a(",
+            "{",
+            "a[b]",
+            "a",
+            "\n",
+            "'\"'",
+            "\\",
+            "/",
+            "../",
+            "*a",
+            "*",
+            "?",
+            "~",
+            "(",
+            ")",
+            "<",
+            "<a>",
+            "a:",
+            "a=",
+            "$",
+            "`",
+            ";",
+            "&",
+            "#",
+            "%",
+        ]
+    },
+    **{
+        f"{piece!r} again": again(piece)
+        for piece in ("(rm -rf ", "<<A\n", "(a|a)*", "s[u]d*\n", "é\u2028\u200b", "\U0001f600")
+    },
+    **{
+        f"{piece!r} again": again(piece)
+        for piece in ("-a ", ":|:&", "timeout 1 ", "env ", "${a:-", "x |", "f(){", "ab\n", " \n")
+    },
+    **{
+        f"{piece!r} again": again(piece)
+        for piece in ("<tool_calls><", "<parameter name='a'>", "<![CDATA[", "]]>", "&amp;")
+    },
+    **{
+        f"{piece!r} again": again(piece)
+        for piece in ('{"a":[', "[[1,", '"\\"', "a,", "1|", "data: ", "\x1b[", "\x1b]", "a\r", "a\b")
+    },
+    **{
+        f"{piece!r} again": again(piece)
+        for piece in ("http://a:b@", "authorization: ", "-----BEGIN PRIVATE KEY-----\n")
+    },
+    **{
+        f"{piece!r} again": again(piece)
+        for piece in ("@@ -1 +1 @@\n-a\n+b\n", "diff --git a/a b/a\n", "a - ", "$1 ", "=/dev/")
+    },
+    **{
+        f"{piece!r} counted": numbered(piece)
+        for piece in ("rm {} ", "echo a{}|sh|", "git a{} ", "a{}\n", "<a{}>", "f{} |")
+    },
+    "blanks between": lambda size: "a" + " " * (size - 2) + "b",
+    "blanks at the end": lambda size: "a" + " " * (size - 1),
+    "a choice": lambda size: "{" + "a," * (size // 2 - 1) + "}",
+    "a range": lambda size: "[" + "z-" * (size // 2 - 1) + "]",
+    "an awk program": lambda size: "awk '{print " + "$1 " * (size // 3 - 5) + "x'",
+    "base64": lambda size: "base64 " + "QUFB" * (size // 4 - 2),
+    "open quotes": lambda size: "a '" + "b" * (size - 3),
+}
+_MASK = masking.SecretMask(["hunter22hunter22", "ababababababababab"])
+_WORK = summary_claims.Work([], None, Verification())
+_PARSER = parser.XMLToolCallParser()
+_TOOLS = ["read_file", "write_file", "edit_file"]
+
+
+def _raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _half(text: str) -> str:
+    return text[: len(text) // 2]
+
+
+def _edited(text: str) -> object:
+    """Tries all tolerances, as the old text is nowhere literally."""
+    return edit.apply_edit(TextFile(_half(text) + "z"), "edit_file", _half(text) + " ", "n", every=False)
+
+
+READS: Mapping[str, Reader] = {
+    "shared/json_schema.py:slow_regex": json_schema.slow_regex,
+    "shared/markup.py:harmless": lambda text: markup.harmless(text, _TOOLS),
+    "shared/masking.py:SecretMask.json": lambda text: _MASK.json(json.dumps(text)),
+    "shared/masking.py:SecretMask.open_end": _MASK.open_end,
+    "shared/masking.py:SecretMask.text": _MASK.text,
+    "shared/masking.py:partial_credential": masking.partial_credential,
+    "shared/masking.py:without_shapes": lambda text: masking.without_shapes(text, "*"),
+    "shared/patch_format.py:parse_patch": patch_format.parse_patch,
+    "shared/patch_format.py:split_lines": lambda text: patch_format.split_lines(_raw(text)),
+    "shared/patch_format.py:check_path": lambda text: patch_format.check_path(text[:PATH]),
+    "shared/patch_format.py:is_safe": lambda text: patch_format.is_safe(text[:PATH]),
+    "shared/patch_format.py:printable_path": lambda text: patch_format.printable_path(text[:PATH]),
+    "shared/text.py:clip": lambda text: shared_text.clip(text, 2000),
+    "shared/text.py:did_you_mean": lambda text: shared_text.did_you_mean(text, _TOOLS),
+    "shared/text.py:safe_cut": lambda text: shared_text.safe_cut(text, len(text) // 2),
+    "shared/text.py:shortened": lambda text: shared_text.shortened(text, 2000),
+    "shared/text.py:terminal_text": shared_text.terminal_text,
+    "shared/text.py:valid": shared_text.valid,
+    "shared/text.py:valid_json_unicode": lambda text: shared_text.valid_json_unicode(_raw(text)),
+    "shared/text.py:visible": shared_text.visible,
+    "shared/text.py:visible_block": shared_text.visible_block,
+    "shared/text.py:visible_json": shared_text.visible_json,
+    "worker/mcp/answers.py:is_excessive": lambda text: answers.is_excessive(_raw(text)),
+    "worker/mcp/answers.py:read": lambda text: answers.read(_raw(text)),
+    "worker/mcp/answers.py:readable": lambda text: answers.readable(_raw(text)),
+    "worker/models/endings.py:imitates_call": lambda text: endings.imitates_call(text, _TOOLS),
+    "worker/models/retry.py:error_in": lambda text: retry.error_in(_raw(text)),
+    "worker/models/stream.py:EventDecoder.feed": lambda text: [*stream.EventDecoder().feed(_raw(text))],
+    "worker/mcp/answers.py:EventLines.readable": lambda text: answers.EventLines(1 << 20).readable(_raw(text)),
+    "worker/policy/matchers.py:real_path": lambda text: matchers.real_path(text[:PATH], Path("/tmp")),
+    "worker/policy/shell/__init__.py:classify_line": classify_line,
+    "worker/policy/shell/forbidden.py:Words.hold": lambda text: forbidden.Words.of(text).hold("git"),
+    "worker/policy/shell/forbidden.py:Words.of": forbidden.Words.of,
+    "worker/policy/shell/forbidden.py:is_device": forbidden.is_device,
+    "worker/policy/shell/forbidden.py:removes_root": lambda text: forbidden.removes_root([("rm", *text.split(" "))]),
+    "worker/policy/shell/forbidden.py:why_forbidden": lambda text: forbidden.why_forbidden(
+        ("rm", "-r", *text.split(" "))
+    ),
+    "worker/policy/shell/forbidden.py:words_why_forbidden": forbidden.words_why_forbidden,
+    "worker/policy/shell/plain_line.py:commands_of": plain_line.commands_of,
+    "worker/schemas/arguments.py:unknown_tool": lambda text: arguments.unknown_tool(text, _TOOLS),
+    "worker/search/glob_pattern.py:GlobPattern.__init__": glob_pattern.GlobPattern,
+    "worker/search/glob_pattern.py:GlobPattern.at": lambda text: glob_pattern.GlobPattern("**/*a*/**/c").at(
+        text[:PATH]
+    ),
+    "worker/search/glob_pattern.py:GlobPattern.matches": lambda text: glob_pattern.GlobPattern(text[:PATH]).matches(
+        "a/b"
+    ),
+    "worker/search/glob_pattern.py:GlobState.fits": lambda text: (
+        glob_pattern.GlobPattern("*a*b*c").at().fits(text[:PATH])
+    ),
+    "worker/search/glob_pattern.py:GlobState.inside": lambda text: (
+        glob_pattern.GlobPattern("*a*/*").at().inside(text[:PATH])
+    ),
+    "worker/search/glob_pattern.py:expand": glob_pattern.expand,
+    "worker/search/grep.py:excerpt": lambda text: grep.excerpt(text, len(text) // 2),
+    "worker/search/grep.py:parse_hits": lambda text: grep.parse_hits(_raw(text)),
+    "worker/strict_json.py:loads": strict_json.loads,
+    "worker/strict_json.py:replace_lone_surrogates": lambda text: strict_json.replace_lone_surrogates(text, text),
+    "worker/text/diff.py:compare": lambda text: [*diff.compare(text, text[::-1])],
+    "worker/text/diff.py:preserve_format": lambda text: diff.preserve_format(TextFile(text), text[::-1]),
+    "worker/text/diff.py:unified_diff": lambda text: diff.unified_diff(_half(text), _half(text[::-1]), "a"),
+    "worker/text/edit.py:apply_edit": _edited,
+    "worker/text/edit.py:find_placeholder": edit.find_placeholder,
+    "worker/text/edit.py:not_found_error": lambda text: edit.not_found_error(TextFile(text), "a", text[1:], "n"),
+    "worker/text/edit.py:refuse_placeholder": lambda text: edit.refuse_placeholder("edit_file", text),
+    "worker/text/fuzzy.py:is_short": lambda text: fuzzy.is_short(text.split()),
+    "worker/text/fuzzy.py:replace_fuzzy": lambda text: fuzzy.replace_fuzzy(TextFile(text), _half(text) + "z", "n"),
+    "worker/text/fuzzy.py:significant_tokens": fuzzy.significant_tokens,
+    "worker/text/merge.py:bracket_balance": merge.bracket_balance,
+    "worker/text/merge.py:changes": lambda text: merge.changes(text[:2000], text[1:2000]),
+    "worker/text/merge.py:loses_file_text": lambda text: merge.loses_file_text(_half(text), text[1:], text[:-9]),
+    "worker/text/merge.py:merge_line": lambda text: merge.merge_line(_half(text), text[1:], text[:-9]),
+    "worker/text/merge.py:split_source": merge.split_source,
+    "worker/text/merge.py:split_tokens": merge.split_tokens,
+    "worker/text/normalization.py:NormalizedText.__init__": lambda text: normalization.NormalizedText(
+        text, normalization.LOOK_ALIKES, normalization.TRAILING_BLANKS, normalization.BLANK_RUNS
+    ),
+    "worker/text/output.py:few_tokens": lambda text: output.few_tokens(text, 1000),
+    "worker/text/output.py:one_line": output.one_line,
+    "worker/text/output.py:shorten": lambda text: output.shorten(text, output.OutputLimit()),
+    "worker/text/output.py:word_start": lambda text: output.word_start(text, len(text) // 2),
+    "worker/text/replacement.py:find_lines": lambda text: replacement.find_lines(TextFile(text), _half(text)),
+    "worker/text/replacement.py:replace": lambda text: replacement.replace(TextFile(text), text[:3], "n", every=True),
+    "worker/text/rewrite.py:line_start": lambda text: rewrite.line_start(text, len(text) // 2),
+    "worker/text/rewrite.py:line_stop": lambda text: rewrite.line_stop(text, len(text) // 2),
+    "worker/text/rewrite.py:with_line_ends": lambda text: rewrite.with_line_ends(text, "\r\n"),
+    "worker/text/textfile.py:TextFile.to_bytes": lambda text: TextFile("").to_bytes(text),
+    "worker/text/textfile.py:binary_kind": lambda text: textfile.binary_kind(_raw(text)),
+    "worker/text/textfile.py:decode": lambda text: textfile.decode(_raw(text), "a"),
+    "worker/text/textfile.py:fingerprint": lambda text: textfile.fingerprint(_raw(text)),
+    "worker/text/textfile.py:number_lines": lambda text: textfile.number_lines(text.split("\n"), 1),
+    "worker/text/textfile.py:strip_line_numbers": textfile.strip_line_numbers,
+    "worker/tools/params.py:refuse_home": params.refuse_home,
+    "worker/verification/broken_sources.py:broken_content": lambda text: [
+        broken_sources.broken_content(path, b"", _raw(text)) for path in ("a.py", "a.js", "a.go", "a.rs")
+    ],
+    "worker/verification/broken_sources.py:changed_lines": lambda text: broken_sources.changed_lines(_half(text), text),
+    "worker/verification/broken_sources.py:only_reads": broken_sources.only_reads,
+    "worker/verification/broken_sources.py:reads_text": broken_sources.reads_text,
+    "worker/verification/command_words.py:commands_of": command_words.commands_of,
+    "worker/verification/command_words.py:path_in": lambda text: command_words.path_in("a", text[:PATH]),
+    "worker/verification/named_files.py:commands_for": lambda text: named_files.commands_for(text, ["test"]),
+    "worker/verification/named_files.py:named_by": lambda text: named_files.named_by([text], text, lambda _: None),
+    "worker/verification/named_files.py:package_scripts": lambda text: named_files.package_scripts(_raw(text)),
+    "worker/verification/report_files.py:of_junit": report_files.of_junit,
+    "worker/verification/report_files.py:of_tap": report_files.of_tap,
+    "worker/verification/report_files.py:of_text": report_files.of_text,
+    "worker/verification/protected.py:Globs.match": lambda text: protected.Globs(protected.DEFAULT).match(text[:200]),
+    "worker/verification/protected.py:Protection.holds": lambda text: [
+        protected.Protection(None).holds(path, lambda: (b"", _raw(f"[tool]\n{text}")))
+        for path in ("pyproject.toml", "setup.cfg", "package.json")
+    ],
+    "worker/verification/rounds.py:without_lines_of": lambda text: rounds.without_lines_of(
+        CommandCheck(kind="command", run="true", files={"a": _half(text)[:2000]}), text
+    ),
+    "worker/verification/reports.py:of_cargo": lambda text: reports.of_cargo([f"test {text}", f"Running {text}"]),
+    "worker/verification/reports.py:of_go": lambda text: reports.of_go(text.splitlines()),
+    "worker/verification/reports.py:of_jest": reports.of_jest,
+    "worker/verification/reports.py:of_lines": lambda text: reports.of_lines(text.splitlines()),
+    "worker/verification/reports.py:qualified": lambda text: reports.qualified(text, "a.py"),
+    "worker/verification/reports.py:steady": reports.steady,
+    "worker/verification/runners.py:unreported": lambda text: runners.unreported("pytest", text),
+    "worker/verification/summary_claims.py:summary_claims": lambda text: summary_claims.summary_claims(text, _WORK),
+    "worker/web/fetch.py:decode_body": lambda text: fetch.decode_body(_raw(text), None, markup=True),
+    "worker/web/fetch.py:is_utf8": lambda text: fetch.is_utf8(_raw(text), cut=True),
+    "worker/web/targets.py:target": lambda text: targets.target(f"http://{text}"),
+    "worker/xml_calls/instruction.py:cdata": instruction.cdata,
+    "worker/xml_calls/parser.py:XMLToolCallParser.parse_reply": _PARSER.parse_reply,
+    "worker/xml_calls/parser.py:XMLToolCallParser.parse_tool_calls": _PARSER.parse_tool_calls,
+    "worker/xml_calls/parser.py:coerce": lambda text: parser.coerce(text, frozenset(("array", "object", "number"))),
+    "worker/xml_calls/parser.py:find_call_elements": parser.find_call_elements,
+    "worker/xml_calls/parser.py:parse_tool_calls": lambda text: parser.parse_tool_calls(text, []),
+}
+
+_MATCHERS = (
+    "of_tool is_named of_kind of_server of_annotations of_argument of_command_prefix prefix_words of_path of_mode "
+    "comparison of_depth of_label of_taint of_host"
+)
+_EXPLAINED = "AbsentTool.__init__ AbsentTool.parse answer Explainer.__init__ Explainer.explain Replay.run"
+_OF_ERRORS = "classify_response with_full_stop classify_error parse_retry_after is_overflow output_maximum"
+_LISTING = "find_files list_files matching exists_in newest_first"
+_GROUND = "remove_grounds Grounds.__init__ Grounds.folder Grounds.make write content_of"
+
+READS_NONE: Mapping[str, Sequence[str]] = {
+    "an operator wrote it, or this code": (
+        *("worker/policy/matchers.py:" + name for name in _MATCHERS.split()),
+        *("worker/policy/explanation.py:" + name for name in _EXPLAINED.split()),
+        *("worker/policy/rule_file.py:checked_taint", "worker/policy/rule_file.py:FileRule.of"),
+        *("worker/policy/shell/programs.py:options", "worker/tools/bash.py:Bash.__init__"),
+        *("worker/tools/call_subagent.py:CallSubagent.__init__", "worker/tools/skills.py:GetSkill.__init__"),
+        *("worker/web/dial.py:GuardedTransport.__init__", "worker/web/egress_proxy.py:EgressProxy.__init__"),
+        *("worker/web/search_providers.py:SearchProvider.__init__", "worker/web/targets.py:PrivateHosts.__init__"),
+        *("worker/web/targets.py:PrivateHosts.has", "worker/web/targets.py:PrivateHosts.has_port"),
+        *("worker/verification/protected.py:Globs.__init__", "worker/verification/protected.py:Protection.__init__"),
+        *("shared/masking.py:SecretMask.__init__", "shared/masking.py:SecretMask.add"),
+        *("shared/masking.py:search_for_any", "shared/masking.py:search_for_pattern", "shared/text.py:count"),
+        *("worker/models/retry.py:Failure.__init__", "worker/models/stream.py:BrokenStream.__init__"),
+        *("worker/search/ripgrep.py:walk_options", "worker/xml_calls/instruction.py:declared_types"),
+        "shared/json_schema.py:plain_schema",
+    ),
+    "a schema or a value of JSON, whose steps are counted before (shared/json_schema.py)": (
+        "shared/json_schema.py:compiled",
+        *("shared/json_schema.py:" + name for name in ("Bounds.__init__", "Bounds.place", "Bounds.pointer")),
+        *("shared/json_schema.py:InvalidSchema.__init__", "worker/schemas/arguments.py:ArgumentSchema.__init__"),
+        *("worker/schemas/arguments.py:invalid_arguments", "worker/tools/submit_result.py:SubmitResult.__init__"),
+        *("worker/tools/submit_result.py:SubmitResult.parse", "worker/tools/submit_result.py:tools_for_output"),
+        *("worker/tools/base.py:Tool.parse", "worker/policy/base.py:PolicyCall.of"),
+    ),
+    "it only puts the text into another one, compares or cuts it": (
+        *("worker/policy/shell/forbidden.py:why_never", "worker/policy/shell/forbidden.py:name_of"),
+        *("worker/policy/shell/programs.py:elsewhere", "worker/text/edit.py:refuse_empty"),
+        *(
+            "worker/text/edit.py:no_change_error",
+            "worker/text/output.py:hint_of",
+            "worker/text/output.py:lines_hint_of",
+        ),
+        *(
+            "worker/text/rewrite.py:splice",
+            "worker/text/rewrite.py:line_numbers",
+            "worker/text/textfile.py:not_text_error",
+        ),
+        *("worker/text/textfile.py:format_remarks", "worker/tools/call_subagent.py:report"),
+        *("worker/tools/command_calls.py:shell", "worker/tools/command_calls.py:outcome_of"),
+        *("worker/tools/context.py:" + name for name in ("ToolResult.failed", "ToolContext.reading")),
+        *("worker/tools/context.py:ToolContext.metadata", "worker/tools/pages.py:format_page"),
+        *("worker/tools/pages.py:format_remark_line", "worker/tools/skills.py:SkillLoader.get_skill"),
+        *("worker/xml_calls/instruction.py:format_tool_call", "worker/xml_calls/instruction.py:format_tool_result"),
+        *("worker/search/ripgrep.py:" + name for name in ("SkippedPaths.add", "SkippedPaths.give_up", "add_skipped")),
+        *("worker/search/ripgrep.py:add_binary", "worker/web/egress_proxy.py:ProxyConnection.fail"),
+        *("worker/verification/broken_sources.py:unnoticed", "worker/verification/verdict.py:demoted"),
+        *(
+            "worker/verification/command_words.py:is_python",
+            "worker/verification/reports.py:Report.add",
+            "worker/verification/verdict.py:of_canary",
+        ),
+        *(
+            "worker/mcp/answers.py:unreadable",
+            "worker/mcp/answers.py:Lines.feed",
+            "worker/mcp/answers.py:Usable.__init__",
+        ),
+        *("worker/models/endings.py:is_known", "worker/models/endings.py:is_cut", "worker/models/endings.py:ending_of"),
+        *("worker/models/retry.py:" + name for name in _OF_ERRORS.split()),
+        *("worker/models/stream.py:ReplyAssembler.feed", "shared/patch_format.py:created_part"),
+    ),
+    "a part of what a function above reads, which measures it, too": (
+        *("worker/text/merge.py:Merge.__init__", "worker/text/replacement.py:Tolerance.matches"),
+        *("worker/text/replacement.py:trim_repeated", "worker/text/rewrite.py:Replacement.report"),
+        *("worker/text/rewrite.py:" + name for name in ("differences", "show_lines", "rewrite", "is_shallow")),
+        *("shared/patch_format.py:Hunk.place", "shared/patch_format.py:PatchPart.result"),
+        *("shared/patch_format.py:PatchPart.merged_by_context", "worker/search/grep.py:with_matches"),
+    ),
+    "it works on files or hosts, in pieces that give way": (
+        *("worker/tools/artifacts.py:ArtifactWriter.probe", "worker/tools/base.py:Recoverable.probe"),
+        *("worker/tools/bash.py:Bash.probe", "worker/tools/edit_file.py:EditFile.probe"),
+        *("worker/tools/notes.py:RecordNote.probe", "worker/tools/pages.py:file_not_found_error"),
+        *(
+            "worker/tools/pages.py:FileLines.add",
+            "worker/tools/pages.py:FileLines.end",
+            "worker/tools/pages.py:read_lines",
+        ),
+        *("worker/tools/pages.py:ManyFiles.resolve", "worker/search/ripgrep.py:run_ripgrep"),
+        *("worker/search/listing.py:" + name for name in _LISTING.split()),
+        *("worker/web/dial.py:Network.resolve", "worker/web/dial.py:GuardedTransport.check_url"),
+        *(
+            "worker/web/fetch.py:fetch",
+            "worker/web/fetch.py:raw_url",
+            "worker/web/search_providers.py:SearchProvider.ask",
+        ),
+        *(
+            "worker/verification/broken_functions.py:FunctionBreaker.__init__",
+            "worker/verification/canary.py:break_tests",
+        ),
+        *("worker/verification/canary.py:break_by_patch", "worker/verification/runners.py:Instrumented.report"),
+        *("worker/verification/report_files.py:read_inside", "worker/verification/report_files.py:remove_old"),
+        *("worker/verification/ground.py:" + name for name in _GROUND.split()),
+    ),
+    "it runs in a process of its own, with bounds of time and memory": (
+        *("worker/web/converter.py:html", "worker/web/converter.py:pdf"),
+    ),
+}
+"""Those that need no measuring, by the reason."""
+
+
+def readers() -> Iterator[str]:
+    """Yields the public functions of ``ROOMS`` that take a text, or several, by their file and name."""
+    for room in ROOMS:
+        path = ROOT / room
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            for name in _of(ast.parse(file.read_text("utf-8")).body):
+                yield f"{file.relative_to(ROOT)}:{name}"
+
+
+def _of(body: list[ast.stmt], within: str = "") -> Iterator[str]:
+    for part in body:
+        if isinstance(part, ast.ClassDef) and not part.name.startswith("_"):
+            yield from _of(part.body, f"{part.name}.")
+        elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) and _is_public(part.name) and _takes_text(part):
+            yield f"{within}{part.name}"
+
+
+def _is_public(name: str) -> bool:
+    return name == "__init__" or not name.startswith("_")
+
+
+def _takes_text(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    found = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs, function.args.vararg]
+    types = [ast.unparse(each.annotation) for each in found if each and each.annotation]
+    return any({"str", "bytes"} & {*re.findall(r"\w+", each)} and "Callable" not in each for each in types)

@@ -1,0 +1,105 @@
+"""The time of a text: it grows as the text does, and other runs wait for it in short turns only."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from tests.architecture.sources import PACKAGES, name, python_files
+from tests.worker.growing import MOST, READS, READS_NONE, SHAPES, readers
+
+pytestmark = pytest.mark.requirement("P-03")
+LEAST = 10_000
+GROWN = 2.5
+FLOOR = 0.1
+"""Seconds of computing below which growth is not measured: it is noise."""
+HELD = 0.2
+"""Seconds for which the interpreter's lock may be held: then all other runs stand still."""
+TRIES = 4
+SAMPLE = 6
+"""Shapes of each function that are tried where not all are."""
+
+
+def test_every_function_that_takes_a_text_is_measured_or_has_its_reason() -> None:
+    known = {*READS, *(each for names in READS_NONE.values() for each in names)}
+    found = {*readers()}
+    assert found - known == set(), "add these to tests/worker/growing.py"
+    assert known - found == set(), "these do not exist any more"
+
+
+@pytest.mark.parametrize("function", READS)
+def test_the_time_of_a_text_grows_as_the_text_does(function: str, is_thorough: bool) -> None:
+    shapes = [*SHAPES] if is_thorough else random.sample([*SHAPES], SAMPLE)
+    slow = {shape: found for shape in shapes if (found := _mistake(READS[function], SHAPES[shape]))}
+    assert slow == {}
+
+
+def _mistake(read: Callable[[str], object], shape: Callable[[int], str]) -> str:
+    """Returns what is wrong, "" for nothing. A machine that is busy may only make it slower: the best of some tries."""
+    texts = [shape(LEAST << doubled) for doubled in range(3)]
+    if _best(read, texts[1], FLOOR) > FLOOR:
+        times = [_best(read, text, 0) for text in texts]
+        if all(after > GROWN * before for before, after in pairwise(times)):  # twice: a limit may lie in between
+            return f"{times} s for {LEAST} characters, twice and four times as many"
+    if _computed(read, text := shape(MOST)) > HELD and (held := min(_held(read, text) for _ in range(TRIES))) > HELD:
+        return f"the interpreter's lock was held for {held:.3f} s by {MOST} characters"
+    return ""
+
+
+def _best(read: Callable[[str], object], text: str, enough: float) -> float:
+    """Seconds of computing, the least of some tries; no further ones where these are few enough."""
+    least = float("inf")
+    for _ in range(TRIES):
+        least = min(least, _computed(read, text))
+        if least <= enough:
+            break
+    return least
+
+
+def _computed(read: Callable[[str], object], text: str) -> float:
+    begun = time.thread_time()
+    try:
+        read(text)
+    except (TypeError, AttributeError):  # a mistake of the table
+        raise
+    except Exception:  # noqa: BLE001 - most of these texts are refused
+        pass
+    return time.thread_time() - begun
+
+
+def _held(read: Callable[[str], object], text: str) -> float:
+    """Returns the longest time for which another thread did not get the interpreter's lock meanwhile."""
+    ended, longest = threading.Event(), 0.0
+
+    def look() -> None:
+        nonlocal longest
+        before = time.monotonic()
+        while not (at_end := ended.wait(0.001)) or before:
+            longest, before = max(longest, time.monotonic() - before), 0.0 if at_end else time.monotonic()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    _computed(read, text)
+    ended.set()
+    looking.join()
+    return longest
+
+
+def test_a_quadratic_function_and_one_that_holds_the_lock_are_found() -> None:
+    quadratic = SHAPES["blanks between"]
+    assert "four times" in _mistake(re.compile(r" +c").search, quadratic)
+    assert "was held" in _mistake(
+        lambda text: re.search(" +c", " " * (20_000 * (len(text) > MOST // 2))), SHAPES["base64"]
+    )
+    assert _mistake(len, quadratic) == ""
+
+
+def test_no_value_of_a_run_is_computed_under_the_lock_of_its_class() -> None:
+    """Python 3.11 has one for all instances of a class with a ``cached_property``."""
+    assert [name(path) for path in python_files(*PACKAGES) if "@cached_property" in path.read_text("utf-8")] == []
