@@ -93,7 +93,7 @@ def test_a_run_without_tests_and_without_changes_has_no_claim_about_tests() -> N
 
 @pytest.mark.parametrize(
     ("verdict", "shown"),
-    [("verified", "proved"), ("refuted", "refuted"), ("inconclusive", "unproved")],
+    [("verified", "proved"), ("passed", "proved"), ("refuted", "refuted"), ("inconclusive", "unproved")],
 )
 def test_the_requested_checks_count_before_what_the_run_tested_itself(verdict: str, shown: str) -> None:
     steps = [edit(), bash("pytest -q", FAILING, ok=False)]
