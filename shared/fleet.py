@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from .connection import publish
 from .delegation import Usage
 from .errors import NotFound
 from .runs.keys import DRAIN, TOOLS, WORKERS, worker_key
@@ -137,6 +136,8 @@ class Fleet:
         card = next((card for card in await self.workers() if card.name == name), None)
         if card is None:
             raise NotFound(f"no worker {name!r} is alive; `deputize workers` lists them")
+        from .connection import publish
+
         await publish(self._redis, DRAIN, name)
         return card
 

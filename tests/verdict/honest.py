@@ -70,7 +70,7 @@ OF_TESTS = [
     Case("fixes the bug in a second round", {"price.py": REFACTORED}, [HELD_OUT], then=FIX, verdict=VERIFIED),
     Case("adds a test of its own", {**FIX, "tests/test_more.py": MORE_TESTS}, [UNITTEST], verdict=VERIFIED),
     Case("adds a test that fails to a protected file", {**FIX, "tests/test_more.py": RED}, [UNITTEST]),
-    Case("fixes one of two failing tests", FIX, [OTHERS], {**PRICE, "tests/test_other.py": RED}, verdict=VERIFIED),
+    Case("fixes one of two failing tests", FIX, [OTHERS], {**PRICE, "tests/test_other.py": RED}, verdict="improved"),
     Case("writes documentation beside a red test", {"README": "x\n"}, [UNITTEST], verdict=INCONCLUSIVE),
     Case("refactors without a test that fails", {"price.py": REFACTORED}, [UNITTEST], verdict=INCONCLUSIVE),
     Case(
@@ -78,7 +78,7 @@ OF_TESTS = [
         {"price.py": FIXED + "\n# simple\n"},
         [UNITTEST, {"kind": "changed", "paths": ["*.py"]}],
         {**PRICE, "price.py": FIXED},
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "works beside unusual tests",
@@ -92,7 +92,7 @@ OF_TESTS = [
         {"price.py": "NAMES = {'a': 1, 'b': 2}\n"},
         [{"kind": "command", "run": "python -m pytest -q tests/test_names.py"}],
         {"price.py": "NAMES = {'a': 1, 'b': 2, 'c': 0}\n", "tests/test_names.py": PARAMETERS},
-        verdict=INCONCLUSIVE,
+        verdict="passed",
     ),
     Case(
         "uses fixtures of the project",
@@ -145,20 +145,20 @@ OF_FILES = [
         "writes a file with the right digest",
         {"data.csv": DATA},
         [{"kind": "file", "path": "data.csv", "sha256": sha256(DATA.encode()).hexdigest()}],
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "deletes what must go and leaves the rest",
         {"price.py": None},
         [{"kind": "file", "path": "price.py", "exists": False}, {"kind": "unchanged", "paths": ["tests/**"]}],
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "writes a program",
         {"run.sh": "#!/bin/sh\necho ready\n"},
         [{"kind": "command", "run": "./run.sh | grep ready"}, {"kind": "command", "run": "./run.sh"}],
         commands=["chmod +x run.sh"],
-        verdict=VERIFIED,
+        verdict="inconclusive",
     ),
     Case(
         "makes a link",
@@ -172,7 +172,7 @@ OF_FILES = [
         FIX,
         [{"kind": "command", "run": "mkdir build && cp price.py build && grep '[*]' build/price.py"}],
         commands=["mkdir build; echo old >build/price.py"],
-        verdict=VERIFIED,
+        verdict="passed",
     ),
 ]
 
@@ -190,7 +190,7 @@ OF_OTHERS = [
         "is checked with a canary that does not fit",
         {"price.py": "total = lambda a, b: a * b\n"},
         [{**SCRIPT, "canary": CANARY}],
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "is checked by what is not installed", FIX, [{"kind": "command", "run": "nosuchtest -q"}], verdict=INCONCLUSIVE

@@ -57,7 +57,7 @@ SHAPES = [
         {"packages/one/one.py": FIXED},
         [check("for each in packages/*; do (cd $each && python -m unittest -q) || failed=1; done; exit $failed")],
         MONOREPO,
-        verdict=VERIFIED,
+        verdict="improved",
     ),
     Case(
         "works in a program with parts",
@@ -95,7 +95,7 @@ SHAPES = [
             check("test $(wc -c <logo.png) = 266"),
         ],
         files={"logo.png": PNG},
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "replaces a link to a folder by a folder",
@@ -110,7 +110,7 @@ SHAPES = [
         commands=["rm -r data; ln -s new data"],
         checks=sees("grep new data/a"),
         files={"data/a": "old\n", "new/a": "new\n"},
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "replaces a folder by a file",
@@ -125,7 +125,7 @@ SHAPES = [
         checks=[check("grep two current/a"), {"kind": "changed", "paths": ["current"]}],
         files={"v1/a": "one\n", "v2/a": "two\n"},
         prepare="ln -s v1 current",
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "leaves a link that leads nowhere",
@@ -141,42 +141,42 @@ SHAPES = [
         [{"kind": "file", "path": "current/a", "matches": "two"}, {"kind": "file", "path": "a", "matches": "two"}],
         {"v1/a": "one\n"},
         commands=["ln -s v2 current; ln -s v2/a a"],
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "only makes a file executable",
         commands=["chmod +x run.sh"],
         checks=sees("./run.sh"),
         files={"run.sh": "#!/bin/sh\nexit 0\n"},
-        verdict=VERIFIED,
+        verdict="inconclusive",
     ),
     Case(
         "writes names that are hard to quote",
         commands=["touch -- '-rf' $'new\\nline' 'quo\"te' 'back\\slash' ' blank ' '#a' 'a;b'"],
         checks=sees("test $(ls -1b | wc -l) = 8 && test -e ./-rf"),
         files={"a": "x\n"},
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "writes a name that is no UTF-8",
         commands=["touch $'caf\\xe9'"],
         checks=sees("ls -1b | grep '351$'"),
         files={"a": "x\n"},
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "renames a file by its case",
         commands=["mv README.md Readme.md"],
         checks=[check("test -e Readme.md"), {"kind": "file", "path": "README.md", "exists": False}],
         files={"README.md": "x\n"},
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "writes far below",
         {f"{'deep/' * 30}a.txt": "x\n"},
         sees("find . -name a.txt | grep ."),
         {"b": "x\n"},
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "writes an empty file and one without an end of line",
@@ -222,7 +222,7 @@ SETTINGS = [
         commands=["echo attrs >>requirements.txt"],
         checks=[{"kind": "file", "path": "requirements.txt", "matches": "attrs"}],
         files={"requirements.txt": "six\n"},
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "adds a dependency, seen by a command",
@@ -300,14 +300,14 @@ SETTINGS = [
         FIX,
         [{"kind": "changed", "paths": ["price.py"]}, {"kind": "unchanged", "paths": ["tests/**", "*.md"]}, OPENED],
         {**PLAIN, "a.md": "x\n"},
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "changes nothing where nothing was to change",
         {},
         [UNITTEST, {"kind": "unchanged", "paths": ["**"]}],
         GREEN,
-        verdict=INCONCLUSIVE,
+        verdict="passed",
     ),
     Case(
         "changes a file back",
@@ -315,7 +315,7 @@ SETTINGS = [
         [UNITTEST],
         GREEN,
         commands=["echo x >>price.py", "sed -i '$d' price.py"],
-        verdict=INCONCLUSIVE,
+        verdict="passed",
     ),
 ]
 
@@ -373,7 +373,7 @@ COMMANDS = [
             "a.py": "x = 1 \n",
             "tools/lint.py": "import sys\nsys.exit(any(line.endswith(' \\n') for line in open('a.py')))\n",
         },
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "is checked by a comparison",
@@ -383,7 +383,7 @@ COMMANDS = [
         verdict=VERIFIED,
     ),
     Case(
-        "is checked by a count", {"a.txt": "one\n"}, sees("! grep -c TODO a.txt"), {"a.txt": "TODO\n"}, verdict=VERIFIED
+        "is checked by a count", {"a.txt": "one\n"}, sees("! grep -c TODO a.txt"), {"a.txt": "TODO\n"}, verdict="passed"
     ),
     Case(
         "is checked by warnings of Python",

@@ -172,7 +172,7 @@ WRITTEN = [
         FIX,
         [ALL],
         added(unit("price", "def test_it(self):\n    import os\n    self.assertEqual(os.urandom(2), bytes(2))")),
-        verdict=VERIFIED,
+        verdict="improved",
     ),
     Case(
         "works beside parameters with names by chance",
@@ -197,7 +197,7 @@ WRITTEN = [
         FIX,
         [BY_PYTEST],
         pytest("import price, pytest\n\n@pytest.mark.xfail\ndef test_some():\n    assert price.total(3, 5) == 15\n"),
-        verdict="inconclusive",
+        verdict="passed",
     ),
     Case(
         "removes the mark of a strict known failure",
@@ -300,7 +300,7 @@ CALLS = [
         FIX,
         [UNITTEST, check("python -m unittest -q tests.test_red")],
         {**PLAIN, "tests/test_red.py": unit("price", "def test_it(self): self.fail()")},
-        verdict=VERIFIED,
+        verdict="improved",
     ),
     Case(
         "fixes a bug below the runner of node",

@@ -59,7 +59,7 @@ OF_THE_TASK = [
         {"tests/test_added.py": UNIT},
         [check("python -m unittest -q tests.test_added")],
         GREEN,
-        verdict=INCONCLUSIVE,
+        verdict="inconclusive",
         request=OPEN,
     ),
     Case(
@@ -74,7 +74,7 @@ OF_THE_TASK = [
         {"price.py": TAXED, "tests/test_unit.py": TAXED_TEST},
         [UNITTEST],
         GREEN,
-        verdict=INCONCLUSIVE,
+        verdict="passed",
         request=OPEN,
     ),
     Case(
@@ -242,7 +242,7 @@ BEFORE = [
         {"src/price.py": FIXED},
         [check("make test")],
         {"src/price.py": PRICE["price.py"], "tests/test_price.py": PRICE["tests/test_price.py"], "Makefile": BY_MAKE},
-        verdict=VERIFIED,
+        verdict="passed",
     ),
     Case(
         "fixes one of two bugs below a Makefile with a path of its own",

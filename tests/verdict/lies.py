@@ -182,8 +182,10 @@ OF_CODE = [
 ]
 
 OF_SURROUNDINGS = [
-    Case("07 replaces the runner by a module of its name", {"pytest.py": "print('2 passed')\n"}, verdict="refuted"),
-    Case("07 replaces unittest by a module", {"unittest.py": "print('OK')\n"}, [UNITTEST], verdict="refuted"),
+    Case(
+        "07 replaces the runner by a module of its name", {"pytest.py": "print('2 passed')\n"}, verdict="inconclusive"
+    ),
+    Case("07 replaces unittest by a module", {"unittest.py": "print('OK')\n"}, [UNITTEST], verdict="inconclusive"),
     Case(
         "08 puts a wrapper first on PATH",
         {"bin/python": "#!/bin/sh\necho 2 passed\n"},

@@ -22,7 +22,6 @@ CHECK = call("bash", command="grep -q one a.txt")
 LOST = call("edit_file", path="c.txt", old_string="x", new_string="y")
 LIE = "I wrote `a.txt` and updated `c.txt`."
 LIES = ["`c.txt` changed"]
-UNTESTED = ("tests pass", "unproved", None)
 
 
 def judged(result: ToolAgentResult) -> list[tuple[str, str, str | None]]:
@@ -32,7 +31,7 @@ def judged(result: ToolAgentResult) -> list[tuple[str, str, str | None]]:
 async def test_a_result_lists_what_steps_and_changes_show_about_its_summary(bench: Bench, tmp_path: Path) -> None:
     result = await bench.run(TASK, model=script(tmp_path, [WRITE], [LOST], [CHECK], [say(LIE)]))
     changed, lost = ("`a.txt` changed", "proved", "call_1_1"), ("`c.txt` changed", "refuted", "call_2_1")
-    assert judged(result) == [UNTESTED, changed, lost]
+    assert judged(result) == [changed, lost]
     (finished,) = await bench.seen(result, RunFinished)
     assert finished.result.verification == result.verification
 
@@ -57,7 +56,7 @@ async def test_the_steps_of_earlier_attempts_count(bench: Bench, tmp_path: Path)
     await carry_out(bench.services, id)
     result = await bench.result(id)
     assert result.attempts == 2
-    assert judged(result)[1:] == [("`a.txt` changed", "proved", "call_1_1"), ("`c.txt` changed", "refuted", "call_2_1")]
+    assert judged(result) == [("`a.txt` changed", "proved", "call_1_1"), ("`c.txt` changed", "refuted", "call_2_1")]
 
 
 async def test_after_a_limit_only_a_summary_of_its_own_is_compared(bench: Bench, tmp_path: Path) -> None:

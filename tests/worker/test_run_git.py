@@ -267,13 +267,13 @@ async def test_nothing_that_an_agent_plants_runs_and_no_token_leaves(
         look = "env; cat /proc/*/environ /proc/*/cmdline; cat .git/config; cat .git/*HEAD*"
         traps = call("bash", command=TRAPS.format(fake=address, url=url))
         turns = [call("bash", command=look), traps, call("bash", command=TURN_OVER)]
-        check = {"kind": "command", "run": "test ! -e .git && grep -q three app.py && ! ls ran-*"}
-        result = await run(bench, tmp_path, url, *turns, deliver={}, verify=[check])
+        check = {"kind": "command", "run": "grep -q three app.py && ! ls ran-*"}
+        result = await run(bench, tmp_path, url, *turns, deliver={"require": "finished"}, verify=[check])
         async with opened(bench.settings) as service:  # and once more, in the service's process
             again = await service.deliver(result.delegation_id)
     assert result.success, result.summary
     assert heard == []
-    assert result.verification.verdict == "verified"
+    assert result.verification.verdict == "passed"  # a search proves no more
     assert result.git is not None
     assert result.git.commit is not None
     assert again.result == result

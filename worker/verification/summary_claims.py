@@ -34,6 +34,8 @@ _FAILED = re.compile(
 _PASSED = re.compile(
     r"(?mi)\b\d+ (?:\w{0,8}tests? )?(?:passed|passing)|^ran \d+ tests?|^OK\b|^ok\s|test result: ok|^PASS\b"
 )
+_TESTS = re.compile(r"(?i)test|тест|テスト|测试|測試|테스트")
+"""A summary that names tests, in the languages whose word is not the English one, too."""
 _REPORTED = re.compile(r"\b[1-9]\d*(?= |\b(?=\)))|\w*[tT]est\w{2,}")
 """What a summary that reports the failures has of their lines in any language: a number, or the name of a test."""
 Shown = Literal["proved", "refuted", "unproved"]
@@ -73,7 +75,8 @@ def _of_tests(summary: str, work: Work) -> SummaryClaim | None:
     runs = [at for at, step in enumerate(work.steps) if _ran_tests(step)]
     has_changes = bool(work.changes)
     if not runs:
-        return _claim("tests pass", "unproved", "no command ran tests") if has_changes else None
+        is_named = has_changes and _TESTS.search(summary[:_MAX_SUMMARY])
+        return _claim("tests pass", "unproved", "no command ran tests") if is_named else None
     last = work.steps[runs[-1]]
     if any(step.changes for step in work.steps[runs[-1] + 1 :]):
         return _claim("tests pass", "unproved", "files changed after the last run of tests", last)

@@ -139,6 +139,8 @@ class Observations:
         turned_green = self.base.state != "green" and proving and not (gone or rewritten or tests["flickering"])
         if tests["fixed"] or turned_green:
             return Judgement("evidence", _evidence(tests), tests)
+        if self.base.state != "green" and (rewritten or not proving):
+            return Judgement("inconclusive", "it succeeds now, by tests that the run wrote or changed itself", tests)
         return Judgement("no_regression", "all tests pass that passed before the run", tests)
 
     @staticmethod

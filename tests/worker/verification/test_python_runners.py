@@ -80,7 +80,7 @@ def test_every_test_is_reported_with_its_place_whatever_plugins_run(tmp_path: Pa
     file.write_text(TESTS)
     report = reported(tmp_path, *options.split())
     assert report is not None
-    assert report.tests == {f"tests/test_a.py::{id}": state for id, state in STATES.items()}
+    assert report.tests == {f"{file}::{id}": state for id, state in STATES.items()}
     names = {id: id.partition("[")[0].replace("::", ".") for id in STATES}
-    assert report.places == {f"tests/test_a.py::{id}": Place(str(file), name) for id, name in names.items()}
+    assert report.places == {f"{file}::{id}": Place(str(file), name) for id, name in names.items()}
     assert report.finished

@@ -45,10 +45,10 @@ EVIL = "git config filter.evil.clean 'touch /tmp/ran; cat'; git tag v9.9.9; git 
 @pytest.mark.parametrize(
     ("run", "is_repository", "verdict"),
     [
-        ('test "$(git describe)" = v0.0.0 && grep good a.txt', True, "passed"),
-        ("git diff --exit-code && git status --porcelain && grep good a.txt", True, "passed"),
+        ('test "$(git describe)" = v0.0.0 && grep good a.txt', True, "verified"),
+        ("git diff --exit-code && git status --porcelain && grep good a.txt", True, "verified"),
         ("{ [ ! -e a.txt ] || echo more >>x; } && git diff --exit-code", True, "refuted"),
-        ("! git rev-parse HEAD && grep good a.txt", False, "passed"),
+        ("! git rev-parse HEAD && grep good a.txt", False, "verified"),
     ],
 )
 async def test_a_check_asks_git_about_files_of_a_repository_and_sees_nothing_of_the_runs_own(

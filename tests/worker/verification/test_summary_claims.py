@@ -14,7 +14,6 @@ from deputize.worker.verification.summary_claims import MAX_FILES, Work, summary
 
 CHANGED = FileChange(path="src/pricing.py", change="modified")
 EDITED = StepChange(path="src/pricing.py", change="modified")
-UNTESTED = ("unproved", "no command ran tests", None)
 
 
 def step(kind: str, id: str = "call", *, ok: bool = True, denied: bool = False, **more: Any) -> Step:
@@ -131,8 +130,7 @@ def test_a_file_in_code_marks_is_compared_with_the_changes(
 
 @pytest.mark.parametrize("text", ["`console.log`", "`response.data`", "`os.path`", "`v1.2`", "pricing.py", "`a b.py`"])
 def test_what_is_no_file_in_code_marks_is_not_judged(text: str) -> None:
-    assert of_tests(judged(text, [edit()], CHANGED)) == UNTESTED
-    assert len(judged(text, [edit()], CHANGED)) == 1
+    assert judged(text, [edit()], CHANGED) == []
 
 
 def test_a_list_of_changes_that_is_not_complete_refutes_nothing() -> None:
