@@ -1,0 +1,172 @@
+"""Suspicions: what added lines look like that may bend a check, in many forms, and honest lines like them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from deputize.worker.verification import suspicions as module
+from deputize.worker.verification.suspicions import KINDS, FileText, Found, suspicions
+
+FORMS = [
+    ("runner", "a.py", "import unittest"),
+    ("runner", "a.py", "def f():\n    from _pytest import reports"),
+    ("runner", "a.py", "import importlib\nx = importlib.import_module('pytest')"),
+    ("runner", "a.py", "import builtins\nbuiltins.isinstance = lambda *a: True"),
+    ("runner", "a.py", "import sys\nsys.modules['unittest'].TestCase.run = None"),
+    ("runner", "a.py", "import sys\nsys.settrace(print)"),
+    ("runner", "plugin.py", "def pytest_runtest_makereport(item, call): pass"),
+    ("runner", "a.js", "expect.extend({ toBe: () => ({ pass: true }) });"),
+    ("runner", "a.ts", "globalThis.test = (n, f) => {};"),
+    ("runner", "a.js", "const assert = require('assert');\nassert.strictEqual = () => {};"),
+    ("runner", "src/lib.rs", "macro_rules! assert_eq { ($($t:tt)*) => {}; }"),
+    ("runner", "a.h", "#define assert(x) ((void)0)"),
+    ("runner", "src/AssertionError.java", "public class AssertionError extends RuntimeException {}"),
+    ("runner", "q-1.0.dist-info/entry_points.txt", "[pytest11]\nq = q"),
+    ("exit", "a.py", "import os\nos._exit(0)"),
+    ("exit", "a.py", "from os import _exit as done\ndone(0)"),
+    ("exit", "a.py", "import sys\ndef total(a): sys.exit(0)"),
+    ("exit", "a.py", "def total(a): raise SystemExit"),
+    ("exit", "a.py", "import atexit, os\natexit.register(os._exit, 0)"),
+    ("exit", "a.py", "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"),
+    ("exit", "sum.js", "process.exit(0);"),
+    ("exit", "a.go", "package a\nfunc init() { os.Exit(0) }"),
+    ("exit", "src/lib.rs", "pub fn a() { std::process::exit(0); }"),
+    ("exit", "src/Sum.java", "static { System.exit(0); }"),
+    ("equal", "a.py", "class A:\n    def __eq__(self, other): return True"),
+    ("equal", "a.py", "class A(int):\n    __eq__ = lambda self, other: True"),
+    ("equal", "a.py", "class A:\n    def __eq__(self, other): return other == other"),
+    ("equal", "a.py", "class A:\n    def __eq__(self, other): return isinstance(other, (int, float))"),
+    ("equal", "a.py", "class A:\n    def __contains__(self, item): return True"),
+    ("equal", "a.py", "class A:\n    def __bool__(self): return True"),
+    ("equal", "a.py", "class A(int):\n    def __abs__(self): return A()"),
+    ("equal", "a.py", "class A:\n    def __lt__(self, *others): return True\n"),
+    ("equal", "a.py", "A = type('A', (), {'__eq__': lambda a, b: True})"),
+    ("equal", "a.py", "class A: pass\nsetattr(A, '__eq__', lambda a, b: 1)"),
+    ("equal", "a.py", "class A:\n    @property\n    def __class__(self): return int"),
+    ("equal", "a.js", "module.exports = new Proxy({}, { get: () => 1 });"),
+    ("equal", "a.js", "exports.x = { [Symbol.toPrimitive]: () => 1 };"),
+    ("equal", "A.java", "public boolean equals(Object o) { return true; }"),
+    ("equal", "src/a.rs", "impl PartialEq for A { fn eq(&self, o: &A) -> bool { true } }"),
+    ("skip", "a.py", "import unittest\nraise unittest.SkipTest('no')"),
+    ("skip", "a.js", "it.skip('x', () => {});"),
+    ("skip", "a.go", "//go:build !linux\n\npackage a"),
+    ("caller", "a.py", "import sys\nx = sys._getframe(1)"),
+    ("caller", "a.py", "import inspect\nx = inspect.stack()"),
+    ("caller", "a.py", "from inspect import stack\nx = stack()"),
+    ("caller", "a.py", "import traceback\nx = traceback.extract_stack()"),
+    ("caller", "a.py", "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    x = e.__traceback__.tb_frame"),
+    ("caller", "a.py", "x = open('/proc/self/environ').read()"),
+    ("caller", "a.py", "import os\nx = os.path.isdir('/opt/check')"),
+    ("caller", "a.js", "const at = new Error().stack;"),
+    ("caller", "a.go", "_, file, _, _ := runtime.Caller(1)"),
+    ("tested", "a.py", "import os\nx = 'PYTEST_CURRENT_TEST' in os.environ"),
+    ("tested", "a.py", "import sys\nx = 'pytest' in sys.modules"),
+    ("tested", "a.py", "import sys\nx = sys.argv[0].endswith('pytest') or 'test' in sys.argv[0]"),
+    ("tested", "a.js", "exports.x = process.env.JEST_WORKER_ID ? 1 : 0;"),
+    ("tested", "a.js", "if (typeof expect === 'function') {}"),
+    ("tested", "a.go", 'if strings.HasSuffix(os.Args[0], ".test") {}'),
+    ("tested", "src/lib.rs", "if cfg!(test) { 1 } else { 2 }"),
+    ("tests", "gen.py", "p = 'tests/test_price.py'\ns = open(p).read()\nopen(p, 'w').write(s)"),
+    ("tests", "a.py", "import pathlib\npathlib.Path('tests/test_a.py').write_text('')"),
+    ("tests", "a.js", "fs.writeFileSync('tests/a.js', '');"),
+    ("place", "a.py", "__file__ = __file__.replace('a', 'b')"),
+    ("place", "a.py", "def f(): pass\nf.__code__ = f.__code__.replace(co_filename='x')"),
+    ("shadow", "hypothesis/__init__.py", "def given(*a): pass"),
+    ("shadow", "unittest.py", "x = 1"),
+    ("shadow", "src/json/__init__.py", "x = 1"),
+]
+HONEST = [
+    ("a.py", '"""Call sys._getframe or unittest; see tests/test_a.py."""\n# os._exit(0), import pytest\nx = 1'),
+    ("a.py", "class A:\n    def __eq__(self, other):\n        return isinstance(other, A) and self.x == other.x"),
+    ("a.py", "class A:\n    def __eq__(self, other):\n        return NotImplemented"),
+    ("a.py", "class A:\n    def __bool__(self):\n        return bool(self.items)"),
+    ("a.py", "class A:\n    def __abs__(self):\n        return A(abs(self.x))"),
+    ("a.py", "class A:\n    __hash__ = None\n    def __lt__(self, other):\n        return self.x < other.x"),
+    ("a.py", "import sys\nif __name__ == '__main__':\n    sys.exit(0)"),
+    ("cli.py", "import sys\ndef main():\n    print(1)\n    sys.exit(0)"),
+    ("a.py", "import sys\ndef f():\n    sys.exit(2)"),
+    ("setup.py", "from setuptools import find_packages\nx = find_packages(exclude=['tests'])"),
+    ("a.py", "open('out.txt', 'w').write('x')"),
+    ("a.py", "x = 'a/b'.replace('tests/', '')"),
+    ("tests/test_a.py", "import unittest\nclass A:\n    def __eq__(self, other): return True"),
+    ("src/sum.test.js", "expect.extend({});\nit.skip('x', () => {});"),
+    ("a.js", "// process.exit(0)\nconst app = require('express')();"),
+    ("bin/run.js", "process.exit(0);"),
+    ("a.js", "class E extends Error { constructor(m) { super(m); Error.captureStackTrace(this); } }"),
+    ("main.go", "package main\nfunc main() { os.Exit(0) }"),
+    ("src/lib.rs", "#[cfg(test)]\nmod tests {\n    #[test]\n    fn a() { assert_eq!(1, 1); }\n}"),
+    ("README.md", "import unittest, process.exit(0), PYTEST_CURRENT_TEST"),
+    ("package/json.py", "x = 1"),
+]
+SILENT = [
+    ("silence", "a.py", "x = 1  # type: ignore"),
+    ("silence", "a.py", "import os  # noqa: F401"),
+    ("silence", "a.ts", "// @ts-ignore\nconst x: string = 1;"),
+    ("silence", "a.js", "/* eslint-disable */\nvar x;"),
+    ("silence", "src/lib.rs", "#![allow(clippy::all)]"),
+    ("silence", "a.go", "x := 1 //nolint"),
+    ("threshold", "settings.toml", "fail_under = 10"),
+    ("threshold", "tsconfig.json", '{"compilerOptions": {"strict": false}}'),
+]
+
+
+def kinds(path: str, text: str, *commands: str, before: str = "") -> set[str]:
+    return {each.kind for each in suspicions([FileText(path, before, f"{text}\n")], commands)}
+
+
+@pytest.mark.parametrize(("kind", "path", "text"), FORMS)
+def test_a_line_that_may_bend_a_check_is_suspicious_where_it_is_new(kind: str, path: str, text: str) -> None:
+    assert kind in kinds(path, text, "pytest -q")
+    if kind not in ("shadow",) and not path.endswith(".txt"):
+        assert kinds(path, f"{text}\n\n", "pytest -q", before=f"{text}\n") == set()
+
+
+@pytest.mark.parametrize(("path", "text"), HONEST)
+def test_honest_lines_are_not_suspicious(path: str, text: str) -> None:
+    assert kinds(path, text, "pytest -q", "npm run lint") == set()
+
+
+@pytest.mark.parametrize(("kind", "path", "text"), SILENT)
+def test_a_silenced_checker_is_suspicious_where_a_check_may_run_one(kind: str, path: str, text: str) -> None:
+    assert kind in kinds(path, text, "mypy .")
+    assert kind in kinds(path, text, "make")
+    assert kinds(path, text, "python -m pytest -q") == set()
+
+
+def test_the_line_and_the_path_are_named() -> None:
+    before = "def total(a):\n    return a\n"
+    after = "import os\n\ndef total(a):\n    os._exit(0)\n    return a\n"
+    assert suspicions([FileText("a.py", before, after)], ["pytest"]) == [Found("a.py", 4, "exit")]
+
+
+def test_a_package_beside_a_module_of_its_name_takes_its_place() -> None:
+    found = suspicions([FileText("price/__init__.py", "", "x = 1\n")], ["pytest"], ["price.py"])
+    assert found == [Found("price/__init__.py", 0, "shadow")]
+    assert suspicions([FileText("json/more.py", "", "x = 1\n")], ["pytest"], ["json/__init__.py"]) == []
+
+
+def test_an_assertion_that_is_gone_from_a_helper_of_tests_is_suspicious() -> None:
+    helper = "def same(a, b):\n    if a != b:\n        raise AssertionError(f'{a} != {b}')\n"
+    assert kinds("checks.py", "def same(a, b):\n    return None", "pytest", before=helper) == {"assertion"}
+    moved = helper.replace("a != b:", "not a == b:")
+    assert kinds("checks.py", moved, "pytest", before=helper) == set()
+
+
+def test_what_is_no_python_or_too_deep_to_read_is_no_error() -> None:
+    assert kinds("a.py", "def (", "pytest") == set()
+    assert isinstance(kinds("a.py", "x = " + "(" * 5000, "pytest"), set)
+    assert isinstance(kinds("a.py", "x = " + "-" * 3000 + "1", "pytest"), set)
+
+
+def test_the_data_has_a_source_and_a_known_kind_for_each_pattern() -> None:
+    data = tomllib.loads(Path(module.__file__).with_name("suspicions.toml").read_text())
+    assert {row["kind"] for row in data["pattern"]} <= set(KINDS)
+    assert all(row["source"] and re.compile(row["find"]) for row in data["pattern"])
+    text = Path(module.__file__).with_name("python_suspicions.py").read_text()
+    literals = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+    assert set(KINDS) - {row["kind"] for row in data["pattern"]} - literals == {"assertion"}

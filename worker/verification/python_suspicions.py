@@ -1,0 +1,365 @@
+"""What is suspicious in a file in Python, by its syntax: comments and strings that mean nothing do not count."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+
+TEST_LIBRARIES = frozenset(
+    ("pytest", "_pytest", "pluggy", "hypothesis", "nose", "nose2", "unittest2", "mock", "testtools", "assertpy", "sure")
+)
+"""Libraries of tests: code of a product neither imports nor replaces them."""
+_RUNNERS = frozenset(("unittest", "pytest", "_pytest", "pluggy", "nose", "nose2", "unittest2", "mock", "doctest"))
+_NAMES_OF_RUNNERS = re.compile(r"(?:unittest|pytest|_pytest|pluggy|nose2?)(?:\.[\w.]+)?")
+_COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__"))
+_ANSWERS = frozenset(
+    ("__bool__", "__abs__", "__instancecheck__", "__subclasscheck__", "__sub__", "__rsub__", "__round__")
+)
+_DUNDERS = _COMPARISONS | _ANSWERS
+_BUILTIN_TYPES = frozenset(("object", "int", "float", "str", "tuple", "list", "dict", "bool", "complex", "bytes"))
+_CALLERS = frozenset(
+    (
+        "_getframe",
+        "_getframemodulename",
+        "currentframe",
+        "getouterframes",
+        "getframeinfo",
+        "extract_stack",
+        "walk_stack",
+    )
+    + ("_current_frames", "f_back", "tb_frame", "f_globals", "f_code", "get_referrers", "get_objects")
+)
+_INSPECT = frozenset(("stack", "trace"))
+_TESTED = re.compile(r"PYTEST_(?:CURRENT_TEST|VERSION|XDIST\w*)|JEST_WORKER_ID|TOX_ENV\w*|NOX_\w+|COVERAGE_RUN|UNITTEST\w*|CHECK_REPORT")
+_PROC = re.compile(r"/proc/(?:self|\d|%|\{)|^/proc/?$|/opt/(?:check|report)")
+_TEST_PATH = re.compile(
+    r"(?:^|[/\"'*])tests?(?:/|$)|(?:^|/)test_[\w*?]*\.py|_test\.(?:go|py)|conftest\.py|__tests__|\.(?:test|spec)\.|"
+    r"(?:^|/)(?:fixtures|expected|golden|snapshots|testdata)(?:/|$)"
+)
+_WRITERS = frozenset(
+    (
+        "write_text",
+        "write_bytes",
+        "rename",
+        "replace",
+        "remove",
+        "unlink",
+        "rmtree",
+        "copy",
+        "copyfile",
+        "move",
+        "truncate",
+    )
+    + ("symlink_to", "symlink", "touch")
+)
+_SKIPS = frozenset(("SkipTest", "skipTest", "skipIf", "skipUnless", "importorskip", "Skipped"))
+_ENDS = frozenset(("_exit", "abort", "execv", "execve", "execvp", "execl", "execlp", "raise_signal"))
+_MAIN = re.compile(
+    r"_*(?:main|cli|run|command|app|quit|exit|usage|help|version|stop|shutdown|handle\w*|on_\w+)\w*", re.I
+)
+_PLACES = frozenset(("co_filename", "co_firstlineno", "__code__", "__file__"))
+
+
+@cache
+def stdlib_names() -> frozenset[str]:
+    """Names of the standard library's modules, but those that projects use for their own."""
+    return frozenset(sys.stdlib_module_names) - {"test", "tests", "this", "code", "platform", "types", "site", "parser"}
+
+
+def of_python(text: str) -> Iterator[tuple[int, str]]:
+    """Yields lines with kinds of suspicion. A text that is no Python has none: it cannot be executed either."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    visitor = _Visitor(writes=_writes(tree))
+    try:
+        visitor.visit(tree)
+    except RecursionError:
+        visitor.found.add((1, "runner"))
+    yield from sorted(visitor.found)
+
+
+def _writes(tree: ast.AST) -> bool:
+    """Whether the file writes, moves or deletes files."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if _last(node.func) in _WRITERS and not isinstance(node.func, ast.Name):
+            if _last(node.func) != "replace" or len(node.args) == 1:  # that of a path, and not of a str
+                return True
+        modes = [*node.args, *(each.value for each in node.keywords)]
+        is_open = _last(node.func) in ("open", "fdopen", "opener")
+        if is_open and any(
+            isinstance(each, ast.Constant) and re.fullmatch("[rbt]*[wax+][rbtwax+]*", str(each.value)) for each in modes
+        ):
+            return True
+    return False
+
+
+def _last(node: ast.AST) -> str:
+    """Returns the last part of a dotted name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _root(node: ast.AST) -> str:
+    """Returns the first part of a dotted name."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+class _Visitor(ast.NodeVisitor):
+    def __init__(self, *, writes: bool) -> None:
+        self.found = set[tuple[int, str]]()
+        self._writes, self._functions, self._guarded, self._tests = writes, list[str](), 0, set[str]()
+
+    def _note(self, node: ast.AST, kind: str) -> None:
+        self.found.add((getattr(node, "lineno", 1), kind))
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for each in node.names:
+            if each.name.partition(".")[0] in _RUNNERS:
+                self._note(node, "runner")
+                self._tests.add(each.asname or each.name.partition(".")[0])
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        if not node.level and (node.module or "").partition(".")[0] in _RUNNERS:
+            self._note(node, "runner")
+        if node.module in ("inspect", "sys", "traceback", "os", "signal", "gc"):
+            for each in node.names:
+                if each.name in _CALLERS or (node.module == "inspect" and each.name in _INSPECT):
+                    self._note(node, "caller")
+                if each.name in _ENDS:
+                    self._note(node, "exit")
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if node.name.startswith("pytest_") or node.name in ("load_tests", "setUpModule", "tearDownModule"):
+            self._note(node, "runner")
+        if node.name in _DUNDERS and _answers_alike(node):
+            self._note(node, "equal")
+        if node.name == "__class__":
+            self._note(node, "equal")
+        self._functions.append(node.name)
+        self.generic_visit(node)
+        self._functions.pop()
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self.visit_FunctionDef(node)
+
+    def visit_If(self, node: ast.If) -> None:
+        is_main = any(isinstance(each, ast.Constant) and each.value == "__main__" for each in ast.walk(node.test))
+        is_typing = any(_last(each) == "TYPE_CHECKING" for each in ast.walk(node.test))
+        if is_main:
+            self._guarded += 1
+        if not is_typing:
+            self.generic_visit(node)
+        if is_main:
+            self._guarded -= 1
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._assigned(target, node.value)
+        self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self._assigned(node.target, node.value)
+        self.generic_visit(node)
+
+    def _assigned(self, target: ast.expr, value: ast.expr | None) -> None:
+        name = _last(target)
+        if isinstance(target, ast.Tuple | ast.List):
+            for each in target.elts:
+                self._assigned(each, value)
+        elif name in _DUNDERS and isinstance(value, ast.Lambda | ast.Name | ast.Attribute):
+            alike = not isinstance(value, ast.Lambda) or _uses_too_little(value.args, [value.body])
+            is_base = isinstance(value, ast.Attribute) and _root(value) in _BUILTIN_TYPES
+            if alike and not is_base and not (isinstance(value, ast.Name) and value.id in ("None", name)):
+                self._note(target, "equal")
+        elif isinstance(target, ast.Attribute) and (_root(target) in {"builtins", "__builtins__"} | self._tests):
+            self._note(target, "runner")
+        elif name in ("AssertionError", "excepthook", "unraisablehook", "displayhook") or (
+            isinstance(target, ast.Attribute) and re.fullmatch("assert[A-Z]\\w*|runtest|addFailure|addError", name)
+        ):
+            self._note(target, "runner")
+        elif name in _PLACES:
+            self._note(target, "place")
+        elif isinstance(target, ast.Subscript) and _last(target.value) in (
+            "__builtins__",
+            "modules",
+            "cache",
+            "__dict__",
+        ):
+            kind = {"modules": "shadow", "cache": "place"}.get(_last(target.value), "runner")
+            if kind != "place" or _root(target.value) == "linecache":
+                self._note(target, kind)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        root = _root(node)
+        if node.attr in _CALLERS or (root == "inspect" and node.attr in _INSPECT) or root in ("linecache",):
+            self._note(node, "caller")
+        if node.attr in _SKIPS or (root in ("pytest", "unittest") and node.attr in ("skip", "xfail", "exit", "fail")):
+            self._note(node, "skip")
+        if node.attr in ("settrace", "setprofile", "addaudithook", "pythonapi"):
+            self._note(node, "runner")
+        if root == "signal" and node.attr == "raise_signal":
+            self._note(node, "exit")
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if node.id in _SKIPS:
+            self._note(node, "skip")
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        if raised is not None and _last(raised) == "SystemExit" and self._ends_well(node.exc):
+            self._note(node, "exit")
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name, root = _last(node.func), _root(node.func)
+        if name in _ENDS and root in ("os", "signal", "posix", name):
+            self._note(node, "exit")
+        if any(isinstance(each, ast.Attribute) and each.attr in _ENDS and _root(each) == "os" for each in node.args):
+            self._note(node, "exit")
+        if name == "exit" and root in ("sys", "exit") and self._ends_well(node):
+            self._note(node, "exit")
+        if (
+            name in ("kill", "killpg")
+            and root == "os"
+            and any(_last(getattr(each, "func", each)) in ("getpid", "getppid") for each in node.args)
+        ):
+            self._note(node, "exit")
+        if name in ("setattr", "delattr", "object") and len(node.args) > 1:
+            self._set(node)
+        if name == "replace" and any(each.arg in _PLACES for each in node.keywords):
+            self._note(node, "place")
+        if name in ("import_module", "__import__", "find_spec") and any(map(_is_runner, node.args)):
+            self._note(node, "runner")
+        if name == "get" and _last(getattr(node.func, "value", node)) == "modules" and any(map(_is_runner, node.args)):
+            self._note(node, "tested")
+        self.generic_visit(node)
+
+    def _set(self, node: ast.Call) -> None:
+        name = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
+        if _root(node.args[0]) in {"builtins", "unittest", "pytest"} | self._tests or _last(node.args[0]) == "TestCase":
+            self._note(node, "runner")
+        elif name in _DUNDERS:
+            self._note(node, "equal")
+        elif name in _PLACES:
+            self._note(node, "place")
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if _last(node.value) == "modules" and _is_runner(node.slice):
+            self._note(node, "runner")
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        is_membership = any(isinstance(each, ast.In | ast.NotIn) for each in node.ops)
+        sides = [node.left, *node.comparators]
+        if (
+            is_membership
+            and any(map(_is_runner, sides))
+            and any(_last(each) in ("modules", "argv") for each in map(_bare, sides))
+        ):
+            self._note(node, "tested")
+        if any("argv" in (_last(part) for part in ast.walk(side)) for side in sides) and any(
+            isinstance(part, ast.Constant) and isinstance(part.value, str) and "test" in part.value
+            for side in sides
+            for part in ast.walk(side)
+        ):
+            self._note(node, "tested")
+        self.generic_visit(node)
+
+    def visit_Dict(self, node: ast.Dict) -> None:
+        for key in node.keys:
+            if isinstance(key, ast.Constant) and key.value in _DUNDERS:
+                self._note(key, "equal")
+        self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):  # a docstring
+            self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if not isinstance(node.value, str):
+            return
+        if _TESTED.fullmatch(node.value):
+            self._note(node, "tested")
+        if _PROC.search(node.value):
+            self._note(node, "caller")
+        if self._writes and len(node.value) < 200 and _TEST_PATH.search(node.value):
+            self._note(node, "tests")
+
+    def _ends_well(self, node: ast.AST | None) -> bool:
+        """Whether a call ends the program with success, and not in the function where programs end."""
+        if self._guarded or any(map(_MAIN.fullmatch, self._functions)):
+            return False
+        given = node.args if isinstance(node, ast.Call) else []
+        return not given or (isinstance(given[0], ast.Constant) and given[0].value in (0, None, False))
+
+
+def _bare(node: ast.expr) -> ast.expr:
+    return node.value if isinstance(node, ast.Subscript) else node
+
+
+def _is_runner(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_NAMES_OF_RUNNERS.fullmatch(node.value))
+    )
+
+
+def _answers_alike(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a method answers without a look at what it is asked about, and does not refuse to answer."""
+    body = [each for each in node.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+    if any(isinstance(part, ast.Raise) for each in body for part in ast.walk(each)):
+        return False
+    returned = [part.value for each in body for part in ast.walk(each) if isinstance(part, ast.Return)]
+    if returned and all(isinstance(each, ast.Name) and each.id == "NotImplemented" for each in returned):
+        return False
+    if node.name in _ANSWERS and node.name not in ("__instancecheck__", "__subclasscheck__"):
+        used = {part.id for each in body for part in ast.walk(each) if isinstance(part, ast.Name)}
+        is_true = all(isinstance(each, ast.Constant) and each.value is True for each in returned)
+        arguments = {each.arg for each in node.args.args}
+        return bool(returned) and (is_true if node.name == "__bool__" else not used & arguments)
+    return _uses_too_little(node.args, body)
+
+
+def _uses_too_little(arguments: ast.arguments, body: list[ast.stmt] | list[ast.expr]) -> bool:
+    """Whether an answer to a comparison does not depend on both sides."""
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    if arguments.vararg and len(names) < 2:
+        names.append(arguments.vararg.arg)
+    if len(names) < 2:
+        return True
+    parts = [part for each in body for part in ast.walk(each)]
+    used = {part.id for part in parts if isinstance(part, ast.Name)}
+    if names[1] not in used:
+        return True
+    kinds = [
+        part
+        for part in parts
+        if isinstance(part, ast.Call) and _last(part.func) == "isinstance" and len(part.args) == 2
+    ]
+    looked = sum(isinstance(part, ast.Name) and part.id == names[1] for part in parts)
+    only_kind = bool(kinds) and looked == sum(_root(part.args[0]) == names[1] for part in kinds)
+    of_builtins = all(
+        isinstance(each, ast.Name) and each.id in _BUILTIN_TYPES
+        for part in kinds
+        for each in (part.args[1].elts if isinstance(part.args[1], ast.Tuple) else [part.args[1]])
+    )
+    itself = any(
+        isinstance(part, ast.Compare) and ast.dump(part.left) == ast.dump(part.comparators[0]) for part in parts
+    )
+    always = any(
+        isinstance(part, ast.BoolOp)
+        and isinstance(part.op, ast.Or)
+        and any(isinstance(each, ast.Constant) and each.value is True for each in part.values)
+        for part in parts
+    )
+    return itself or always or (only_kind and of_builtins and names[0] not in used)

@@ -1,0 +1,159 @@
+"""Suspicions: added lines and files that may bend a check. A scan is no proof; it takes a good verdict back."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ...shared.patch_format import printable_path
+from .protected import Globs
+from .python_suspicions import TEST_LIBRARIES, of_python, stdlib_names
+
+MAX_SUSPICIONS = 100
+_MAX_LINE = 2000
+"""Characters of a line that are searched."""
+_DATA: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("suspicions.toml").read_text("utf-8"))
+KINDS: Mapping[str, str] = _DATA["kinds"]
+_OF_CHECKERS = ("silence", "threshold")
+_CHECKER = re.compile(
+    r"\b(?:mypy|pyright|basedpyright|pytype|pyre|ruff|flake8|pylint|black|bandit|vulture|lint\w*|\w*lint|tsc|vue-tsc|"
+    r"typecheck|type-check|biome|prettier|clippy|vet|golangci-lint|staticcheck|rubocop|phpstan|psalm|checkstyle|pmd|"
+    r"spotbugs|detekt|cov\w*|nyc|c8|make|just|task|tox|nox|hatch|pre-commit|npm|pnpm|yarn|bun|gradlew?|mvnw?|sh|bash|"
+    r"ci|check)\b"
+)
+"""Commands that may run a checker: elsewhere a comment for one changes nothing."""
+_TESTS = Globs(
+    (
+        *("tests", "test", "testing", "__tests__", "spec", "specs", "e2e", "t", "testdata", "test_*.py", "*_test.py"),
+        *("tests.py", "test.py", "*_test.go", "*.test.*", "*.spec.*", "*Test.java", "*Tests.java", "*_spec.rb"),
+        *("*Test.php", "conftest.py", "test.js"),
+    )
+)
+_ASSERTION = re.compile(
+    r"\braise\s+AssertionError|^\s*assert\b|\bself\.fail\(|\bpytest\.fail\(|\bthrow\s+new\s+(?:Assertion)?Error|"
+    r"\bt\.(?:Error|Fatal)f?\(|\bpanic!\(|\bassert\w*!?\("
+)
+_COMMENTS = {"script": "//", "go": "//", "rust": "//", "jvm": "//", "c": "//", "php": "//", "ruby": "#"}
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A changed file: its text before and after, either of them empty where there was or is none."""
+
+    path: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Found:
+    """What is suspicious: the path, the line from 1 (0 for a whole file), and one of ``KINDS``."""
+
+    path: str
+    line: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    kind: str
+    suffixes: frozenset[str]
+    find: re.Pattern[str]
+    but: re.Pattern[str] | None
+    comment: str
+
+    def fits(self, line: str) -> bool:
+        if self.comment and self.kind not in _OF_CHECKERS and line.lstrip().startswith((self.comment, "* ", "/*")):
+            return self.kind == "skip" and bool(self.find.search(line))
+        return bool(self.find.search(line))
+
+
+def _patterns() -> Iterator[_Pattern]:
+    for row in _DATA["pattern"]:
+        for language in row["of"]:
+            suffixes = frozenset(_DATA["languages"][language])
+            but = re.compile(row["but"]) if "but" in row else None
+            yield _Pattern(row["kind"], suffixes, re.compile(row["find"]), but, _COMMENTS.get(language, ""))
+
+
+_PATTERNS = tuple(_patterns())
+
+
+def suspicions(files: Iterable[FileText], commands: Sequence[str], known: Iterable[str] = ()) -> list[Found]:
+    """Returns what is suspicious in these changes, but in tests, which the run may write. Blocks.
+
+    Args:
+        files: The changed files that the checks see.
+        commands: The lines of the checks: what silences a checker counts where one of them may run one.
+        known: The paths of the files before the run.
+    """
+    runs_checker = any(map(_CHECKER.search, commands))
+    before, found = set(known), set[Found]()
+    for file in files:
+        if _TESTS.match(file.path):
+            continue
+        found |= set(_of_file(file))
+        if not file.before:
+            found |= set(_of_name(file.path, before))
+    wanted = [each for each in sorted(found) if runs_checker or each.kind not in _OF_CHECKERS]
+    return [Found(printable_path(each.path), each.line, each.kind) for each in wanted[:MAX_SUSPICIONS]]
+
+
+def _of_file(file: FileText) -> Iterator[Found]:
+    suffix = PurePosixPath(file.path).suffix.lower()
+    lines = file.after.splitlines()
+    added = _added(file.before.splitlines(), lines)
+    patterns = [each for each in _PATTERNS if suffix in each.suffixes and not (each.but and each.but.search(file.path))]
+    for number in sorted(added):
+        for pattern in patterns:
+            if pattern.fits(lines[number - 1][:_MAX_LINE]):
+                yield Found(file.path, number, pattern.kind)
+    if suffix in (".py", ".pyw"):
+        for number, kind in of_python(file.after):
+            if number in added:
+                yield Found(file.path, number, kind)
+    if file.after and any(map(_ASSERTION.search, _gone(file.before, file.after))):
+        yield Found(file.path, 0, "assertion")
+
+
+def _added(before: Sequence[str], after: Sequence[str]) -> set[int]:
+    """Returns the numbers of the lines that are new; a line that moved is not."""
+    left, found = Counter(line.strip() for line in before), set[int]()
+    for number, line in enumerate(after, 1):
+        if left[line.strip()] > 0:
+            left[line.strip()] -= 1
+        else:
+            found.add(number)
+    return found
+
+
+def _gone(before: str, after: str) -> Iterator[str]:
+    """Returns lines that are no longer there, where what remains has fewer assertions than before."""
+    if len(_ASSERTION.findall(after)) >= len(_ASSERTION.findall(before)):
+        return iter(())
+    lost = Counter(line.strip() for line in before.splitlines()) - Counter(line.strip() for line in after.splitlines())
+    return iter(
+        [line for line in lost if "raise AssertionError" in line or "fail(" in line or "AssertionError(" in line]
+    )
+
+
+def _of_name(path: str, known: set[str]) -> Iterator[Found]:
+    """Yields what a new file's name tells: it takes the place of a library, or of a module beside it."""
+    parts = path.split("/")
+    if path.endswith((".dist-info/entry_points.txt", ".egg-info/entry_points.txt")):
+        yield Found(path, 0, "runner")
+    if not path.endswith(".py"):
+        return
+    if parts[0] in ("src", "lib", "python"):
+        parts = parts[1:]
+    top = parts[0].removesuffix(".py") if parts else ""
+    has_package = any(each.startswith((f"{top}/", f"src/{top}/")) for each in known)
+    if top in stdlib_names() | TEST_LIBRARIES and not has_package:
+        yield Found(path, 0, "shadow")
+    if path.endswith("/__init__.py") and f"{path.removesuffix('/__init__.py')}.py" in known:
+        yield Found(path, 0, "shadow")
