@@ -226,6 +226,23 @@ class SummaryClaim(Wire):
     """What the steps and file changes show."""
 
 
+SuspicionKind = Literal[
+    "runner",
+    "exit",
+    "equal",
+    "skip",
+    "silence",
+    "threshold",
+    "caller",
+    "tested",
+    "tests",
+    "place",
+    "shadow",
+    "assertion",
+]
+"""What a change may do to the checks."""
+
+
 class Suspicion(Wire):
     """An added line, or a file, that may bend the checks."""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, TypeAdapter, field_validator
 from pydantic_core import to_json
 
-from .facts import Glob, VerifyItems
+from .facts import Glob, SuspicionKind, VerifyItems
 from .request_options import OPTIONS, ApprovalMode, Require, ToolCallStyle
 from .text import plain_number, shortened
 from .webhooks import Webhook
@@ -232,9 +232,7 @@ class DelegationRequest(Request):
     of checkers, lock files, and what the commands of the checks name as their programs."""
     require: Require = "passed"
     """The verdict that makes a run with checks a success: passed accepts verified, improved accepts all three."""
-    accept: list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]] = Field(
-        default_factory=list, max_length=MAX_ENTRIES
-    )
+    accept: list[SuspicionKind] = Field(default_factory=list, max_length=MAX_ENTRIES)
     """Kinds of suspicion (`verification.suspicions`) that do not make the verdict inconclusive."""
     max_verify_rounds: int = _bounded(VERIFY_ROUNDS, "maxVerifyRounds")
     """How often a result that falls short of `require` goes back to the model."""

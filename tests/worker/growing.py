@@ -29,11 +29,13 @@ from deputize.worker.verification import (
     command_words,
     named_files,
     protected,
+    python_suspicions,
     report_files,
     reports,
     rounds,
     runners,
     summary_claims,
+    suspicions,
 )
 from deputize.worker.web import fetch, targets
 from deputize.worker.xml_calls import instruction, parser
@@ -262,6 +264,15 @@ READS: Mapping[str, Reader] = {
         protected.Protection(None).holds(path, lambda: (b"", _raw(f"[tool]\n{text}")))
         for path in ("pyproject.toml", "setup.cfg", "package.json")
     ],
+    "worker/verification/python_suspicions.py:of_python": lambda text: [*python_suspicions.of_python(text)],
+    "worker/verification/suspicions.py:suspicions": lambda text: suspicions.suspicions(
+        [
+            suspicions.FileText(f"a.{end}", _half(text), text)
+            for end in ("py", "js", "go", "rs", "java", "rb", "php", "c", "toml")
+        ],
+        [text],
+        [text[:PATH]],
+    ),
     "worker/verification/rounds.py:without_lines_of": lambda text: rounds.without_lines_of(
         CommandCheck(kind="command", run="true", files={"a": _half(text)[:2000]}), text
     ),

@@ -22,18 +22,14 @@ _DUNDERS = _COMPARISONS | _ANSWERS
 _BUILTIN_TYPES = frozenset(("object", "int", "float", "str", "tuple", "list", "dict", "bool", "complex", "bytes"))
 _CALLERS = frozenset(
     (
-        "_getframe",
-        "_getframemodulename",
-        "currentframe",
-        "getouterframes",
-        "getframeinfo",
-        "extract_stack",
-        "walk_stack",
+        *("_getframe", "_getframemodulename", "currentframe", "getouterframes", "getframeinfo", "extract_stack"),
+        *("walk_stack", "_current_frames", "f_back", "tb_frame", "f_globals", "f_code", "get_referrers", "get_objects"),
     )
-    + ("_current_frames", "f_back", "tb_frame", "f_globals", "f_code", "get_referrers", "get_objects")
 )
 _INSPECT = frozenset(("stack", "trace"))
-_TESTED = re.compile(r"PYTEST_(?:CURRENT_TEST|VERSION|XDIST\w*)|JEST_WORKER_ID|TOX_ENV\w*|NOX_\w+|COVERAGE_RUN|UNITTEST\w*|CHECK_REPORT")
+_TESTED = re.compile(
+    r"PYTEST_(?:CURRENT_TEST|VERSION|XDIST\w*)|JEST_WORKER_ID|TOX_ENV\w*|NOX_\w+|COVERAGE_RUN|UNITTEST\w*|CHECK_REPORT"
+)
 _PROC = re.compile(r"/proc/(?:self|\d|%|\{)|^/proc/?$|/opt/(?:check|report)")
 _TEST_PATH = re.compile(
     r"(?:^|[/\"'*])tests?(?:/|$)|(?:^|/)test_[\w*?]*\.py|_test\.(?:go|py)|conftest\.py|__tests__|\.(?:test|spec)\.|"
@@ -41,25 +37,17 @@ _TEST_PATH = re.compile(
 )
 _WRITERS = frozenset(
     (
-        "write_text",
-        "write_bytes",
-        "rename",
-        "replace",
-        "remove",
-        "unlink",
-        "rmtree",
-        "copy",
-        "copyfile",
-        "move",
-        "truncate",
+        *("write_text", "write_bytes", "rename", "replace", "remove", "unlink", "rmtree", "copy", "copyfile", "move"),
+        *("truncate", "symlink_to", "symlink", "touch"),
     )
-    + ("symlink_to", "symlink", "touch")
 )
 _SKIPS = frozenset(("SkipTest", "skipTest", "skipIf", "skipUnless", "importorskip", "Skipped"))
 _ENDS = frozenset(("_exit", "abort", "execv", "execve", "execvp", "execl", "execlp", "raise_signal"))
 _MAIN = re.compile(
     r"_*(?:main|cli|run|command|app|quit|exit|usage|help|version|stop|shutdown|handle\w*|on_\w+)\w*", re.I
 )
+_HOOKS = ("AssertionError", "excepthook", "unraisablehook", "displayhook")
+_OF_TEST_CASES = re.compile(r"assert[A-Z]\w*|runtest|addFailure|addError")
 _PLACES = frozenset(("co_filename", "co_firstlineno", "__code__", "__file__"))
 
 
@@ -73,7 +61,7 @@ def of_python(text: str) -> Iterator[tuple[int, str]]:
     """Yields lines with kinds of suspicion. A text that is no Python has none: it cannot be executed either."""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     visitor = _Visitor(writes=_writes(tree))
     try:
@@ -88,9 +76,9 @@ def _writes(tree: ast.AST) -> bool:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        if _last(node.func) in _WRITERS and not isinstance(node.func, ast.Name):
-            if _last(node.func) != "replace" or len(node.args) == 1:  # that of a path, and not of a str
-                return True
+        is_of_str = _last(node.func) == "replace" and len(node.args) != 1
+        if _last(node.func) in _WRITERS and not isinstance(node.func, ast.Name) and not is_of_str:
+            return True
         modes = [*node.args, *(each.value for each in node.keywords)]
         is_open = _last(node.func) in ("open", "fdopen", "opener")
         if is_open and any(
@@ -181,10 +169,9 @@ class _Visitor(ast.NodeVisitor):
             is_base = isinstance(value, ast.Attribute) and _root(value) in _BUILTIN_TYPES
             if alike and not is_base and not (isinstance(value, ast.Name) and value.id in ("None", name)):
                 self._note(target, "equal")
-        elif isinstance(target, ast.Attribute) and (_root(target) in {"builtins", "__builtins__"} | self._tests):
-            self._note(target, "runner")
-        elif name in ("AssertionError", "excepthook", "unraisablehook", "displayhook") or (
-            isinstance(target, ast.Attribute) and re.fullmatch("assert[A-Z]\\w*|runtest|addFailure|addError", name)
+        elif name in _HOOKS or (
+            isinstance(target, ast.Attribute)
+            and (_root(target) in {"builtins", "__builtins__"} | self._tests or _OF_TEST_CASES.fullmatch(name))
         ):
             self._note(target, "runner")
         elif name in _PLACES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,11 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ...shared.facts import CommandCheck, Suspicion
 from ...shared.patch_format import printable_path
+from ...shared.request import DelegationRequest
+from ..threads import give_way
+from ..workspace.manifest import scan
+from .ground import Candidate
 from .protected import Globs
 from .python_suspicions import TEST_LIBRARIES, of_python, stdlib_names
 
 MAX_SUSPICIONS = 100
+MAX_TEXT = 256 * 1024
+"""Bytes of a file that is searched; larger ones are data, or generated."""
+MAX_SECONDS = 10.0
+"""For all files of a run; those that are left then are not searched."""
 _MAX_LINE = 2000
 """Characters of a line that are searched."""
 _DATA: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("suspicions.toml").read_text("utf-8"))
@@ -82,6 +92,24 @@ def _patterns() -> Iterator[_Pattern]:
 
 
 _PATTERNS = tuple(_patterns())
+
+
+def suspicions_of(candidate: Candidate, request: DelegationRequest) -> list[Suspicion]:
+    """Returns what is suspicious in the changes that the checks see. Blocks; raises OSError."""
+    commands = [item.run for item in request.verify if isinstance(item, CommandCheck)]
+    found = suspicions(_texts(candidate), commands, scan(candidate.changed.base))
+    return [Suspicion(path=each.path, line=each.line or None, kind=each.kind) for each in found]
+
+
+def _texts(candidate: Candidate) -> Iterator[FileText]:
+    deadline = time.monotonic() + MAX_SECONDS
+    for path, contents in candidate.sources():
+        give_way()
+        if time.monotonic() > deadline:
+            return
+        before, after = contents()
+        if max(len(before), len(after)) <= MAX_TEXT:
+            yield FileText(path, before.decode("utf-8", "replace"), after.decode("utf-8", "replace"))
 
 
 def suspicions(files: Iterable[FileText], commands: Sequence[str], known: Iterable[str] = ()) -> list[Found]:

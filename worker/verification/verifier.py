@@ -13,7 +13,7 @@ from threading import Event
 from typing import Any, Self, TypeVar
 
 from ...shared.events import CheckCompleted
-from ...shared.facts import Check, CommandCheck, Ground, GroundState, Strength, Suspicion, Verification, VerifyItem
+from ...shared.facts import Check, CommandCheck, Ground, GroundState, Strength, Verification, VerifyItem
 from ...shared.metrics import SANDBOX_FAILURES
 from ...shared.request import GitWorkspace
 from ...shared.text import clip, count
@@ -31,6 +31,7 @@ from .ground import Candidate, GroundError, Grounds, fingerprint, protection_of,
 from .protected import Protection
 from .runners import Instrumented, unreported
 from .startable import REMEDY, why_newly_red, why_not_started, why_still_red
+from .suspicions import suspicions_of
 from .verdict import Judgement, Observations, demoted, of_canary, verdict_of
 
 TAIL_CHARS = 2000
@@ -177,11 +178,11 @@ class Verifier:
                 await _Checking(self, grounds, candidate, runner, number, item).check()
                 for number, item in enumerate(claim.request.verify)
             ]
+            suspicions = await run_in_thread(suspicions_of, candidate, claim.request)
         except (GroundError, OSError) as error:
             return Verification(verdict="inconclusive", why=f"the files cannot be laid out for the checks: {error}")
         finally:
             await run_in_thread(grounds.close)
-        suspicions: list[Suspicion] = []
         verdict, why = demoted(*verdict_of(checks), suspicions, claim.request.accept)
         return Verification(
             verdict=verdict,

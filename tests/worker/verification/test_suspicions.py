@@ -6,9 +6,11 @@ import ast
 import re
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from deputize.shared.facts import SuspicionKind
 from deputize.worker.verification import suspicions as module
 from deputize.worker.verification.suspicions import KINDS, FileText, Found, suspicions
 
@@ -170,3 +172,7 @@ def test_the_data_has_a_source_and_a_known_kind_for_each_pattern() -> None:
     text = Path(module.__file__).with_name("python_suspicions.py").read_text()
     literals = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
     assert set(KINDS) - {row["kind"] for row in data["pattern"]} - literals == {"assertion"}
+
+
+def test_a_request_accepts_exactly_the_kinds_that_there_are() -> None:
+    assert set(get_args(SuspicionKind)) == set(KINDS)
