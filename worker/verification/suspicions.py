@@ -138,7 +138,7 @@ def _of_file(file: FileText) -> Iterator[Found]:
     added = _added(file.before.splitlines(), lines)
     patterns = [each for each in _PATTERNS if suffix in each.suffixes and not (each.but and each.but.search(file.path))]
     for number in sorted(added):
-        for pattern in patterns:
+        for pattern in patterns if lines[number - 1].strip() else ():
             if pattern.fits(lines[number - 1][:_MAX_LINE]):
                 yield Found(file.path, number, pattern.kind)
     if suffix in (".py", ".pyw"):
