@@ -266,10 +266,7 @@ READS: Mapping[str, Reader] = {
     ],
     "worker/verification/python_suspicions.py:of_python": lambda text: [*python_suspicions.of_python(text)],
     "worker/verification/suspicions.py:suspicions": lambda text: suspicions.suspicions(
-        [
-            suspicions.FileText(f"a.{end}", _half(text), text)
-            for end in ("py", "js", "go", "rs", "java", "rb", "php", "c", "toml")
-        ],
+        [suspicions.FileText(f"a.{end}", _half(text), text) for end in ("py", "js", "rs", "toml")],
         [text],
         [text[:PATH]],
     ),

@@ -58,7 +58,7 @@ def stdlib_names() -> frozenset[str]:
 
 
 def of_python(text: str) -> Iterator[tuple[int, str]]:
-    """Yields lines with kinds of suspicion. A text that is no Python has none: it cannot be executed either."""
+    """Yields lines with kinds of suspicion. A text that Python cannot parse has none: it cannot be executed either."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,4 +1,4 @@
-"""Suspicions: added lines and files that may bend a check. A scan is no proof; it takes a good verdict back."""
+"""Suspicions: added lines and files that may bend a check. A scan proves nothing; it takes a good verdict back."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ MAX_TEXT = 256 * 1024
 """Bytes of a file that is searched; larger ones are data, or generated."""
 MAX_SECONDS = 10.0
 """For all files of a run; those that are left then are not searched."""
+_MAX_COMMAND = 16_000
 _MAX_LINE = 2000
 """Characters of a line that are searched."""
 _DATA: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("suspicions.toml").read_text("utf-8"))
@@ -120,7 +121,7 @@ def suspicions(files: Iterable[FileText], commands: Sequence[str], known: Iterab
         commands: The lines of the checks: what silences a checker counts where one of them may run one.
         known: The paths of the files before the run.
     """
-    runs_checker = any(map(_CHECKER.search, commands))
+    runs_checker = any(_CHECKER.search(command[:_MAX_COMMAND]) for command in commands)
     before, found = set(known), set[Found]()
     for file in files:
         if _TESTS.match(file.path):
@@ -137,15 +138,14 @@ def _of_file(file: FileText) -> Iterator[Found]:
     lines = file.after.splitlines()
     added = _added(file.before.splitlines(), lines)
     patterns = [each for each in _PATTERNS if suffix in each.suffixes and not (each.but and each.but.search(file.path))]
-    for number in sorted(added):
-        for pattern in patterns if lines[number - 1].strip() else ():
-            if pattern.fits(lines[number - 1][:_MAX_LINE]):
-                yield Found(file.path, number, pattern.kind)
+    searched = [(number, lines[number - 1][:_MAX_LINE]) for number in sorted(added) if lines[number - 1].strip()]
+    for number, line in searched:
+        yield from (Found(file.path, number, pattern.kind) for pattern in patterns if pattern.fits(line))
     if suffix in (".py", ".pyw"):
         for number, kind in of_python(file.after):
             if number in added:
                 yield Found(file.path, number, kind)
-    if file.after and any(map(_ASSERTION.search, _gone(file.before, file.after))):
+    if file.after and any(_ASSERTION.search(line[:_MAX_LINE]) for line in _gone(file.before, file.after)):
         yield Found(file.path, 0, "assertion")
 
 
@@ -162,7 +162,7 @@ def _added(before: Sequence[str], after: Sequence[str]) -> set[int]:
 
 def _gone(before: str, after: str) -> Iterator[str]:
     """Returns lines that are no longer there, where what remains has fewer assertions than before."""
-    if len(_ASSERTION.findall(after)) >= len(_ASSERTION.findall(before)):
+    if _asserting(after) >= _asserting(before):
         return iter(())
     lost = Counter(line.strip() for line in before.splitlines()) - Counter(line.strip() for line in after.splitlines())
     return iter(
@@ -170,8 +170,12 @@ def _gone(before: str, after: str) -> Iterator[str]:
     )
 
 
+def _asserting(text: str) -> int:
+    return sum(_ASSERTION.search(line[:_MAX_LINE]) is not None for line in text.splitlines())
+
+
 def _of_name(path: str, known: set[str]) -> Iterator[Found]:
-    """Yields what a new file's name tells: it takes the place of a library, or of a module beside it."""
+    """Yields a new file whose name takes the place of a library, or of a module beside it."""
     parts = path.split("/")
     if path.endswith((".dist-info/entry_points.txt", ".egg-info/entry_points.txt")):
         yield Found(path, 0, "runner")
