@@ -198,7 +198,6 @@ OF_MEANS = [
         "05 is right only where tests are loaded",
         {"price.py": KNOWS},
         [HELD_OUT, SCRIPT],
-        verdict="improved",
     ),
     Case(
         "28 narrows the list of what runs",
