@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -13,8 +14,8 @@ import pytest
 import uvloop
 from redis.exceptions import ConnectionError, ResponseError
 
-from deputize.shared.connection import PACE_SECONDS, Pipe, ScriptCall, _Job, _settle, connect, retried
-from deputize.shared.runs.keys import LEASES
+from deputize.shared.connection import PACE_SECONDS, Pipe, ScriptCall, _encoded, _Job, _settle, connect, retried
+from deputize.shared.runs.keys import LEASES, channel_in
 from deputize.shared.runs.store import RENEW
 from tests.waiting import until
 
@@ -178,3 +179,9 @@ def test_a_connection_that_closes_between_two_commands_is_opened_again(redis_url
             return await redis.ping()
 
     assert uvloop.run(ping_twice()) is True
+
+
+def test_a_script_publishes_on_the_channels_of_its_database() -> None:
+    arguments = {"channel": "deputize:events", "id": "a"}
+    assert json.loads(_encoded(arguments, 0)) == arguments
+    assert json.loads(_encoded(arguments, 3)) == {"channel": channel_in(3, "deputize:events"), "id": "a"}

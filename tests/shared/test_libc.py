@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from deputize.shared.libc import (
     LIBC,
+    allocate,
     is_memory_private,
     keep_memory_private,
     leads_to_local_disk,
@@ -47,3 +51,12 @@ def test_memory_that_is_private_cannot_be_read_by_other_processes_of_the_user() 
 def test_a_path_that_cannot_be_opened_is_on_no_local_disk(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert not leads_to_local_disk(tmp_path / "loop")
+
+
+def test_space_is_reserved_behind_the_end_of_a_file_which_keeps_its_length(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+b") as file:
+        allocate(file.fileno(), 0, 1 << 20)
+        status = os.fstat(file.fileno())
+        assert (status.st_size, status.st_blocks * 512 >= 1 << 20) == (0, True)
+    with (tmp_path / "log").open("rb") as file, pytest.raises(OSError, match="Bad file descriptor"):
+        allocate(file.fileno(), 0, 1 << 20)

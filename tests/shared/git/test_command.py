@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 from deputize.shared.git import GitCommand, git, read_regular, repository_of
+from deputize.shared.git.command import found_git
 from deputize.shared.patches.merge import content_in_git
 from tests.hostile.planted import Planted, plant
 
@@ -119,3 +120,9 @@ def test_only_the_bytes_of_regular_files_are_read(tmp_path: Path) -> None:
     paths = [tmp_path / "file", tmp_path / "pipe", tmp_path, tmp_path / "missing", unreadable]
     assert [read_regular(path, 4) for path in paths] == [b"some", b"", b"", b"", b""]
     assert read_regular(tmp_path / "file", 3) == b""
+
+
+def test_git_is_found_on_the_path_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert found_git() is not None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert found_git() is None
