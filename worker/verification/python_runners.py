@@ -57,15 +57,7 @@ def pytest_collection_modifyitems(items):
 """
 """A plugin that leaves out all but some tests."""
 
-UNITTEST = """
-import json, os, sys, unittest
-path = os.environ.pop("CHECK_REPORT")
-
-def put(**fields):
-    with open(path, "a") as file:
-        file.write(json.dumps(fields) + "\\n")
-
-def place(test):
+PLACE = """def place(test):
     made, method = type(test), getattr(test, "_testMethodName", "")
     if made.__module__.partition(".")[0] != "unittest":
         file = getattr(sys.modules.get(made.__module__), "__file__", None) or ""
@@ -73,7 +65,17 @@ def place(test):
     names = [each for each in sys.argv if each.endswith("." + method)] + [method]
     paths = [os.path.join(each, name.replace(".", "/") + ".py") for name in names for each in sys.path]
     return dict(file=os.path.abspath(next(filter(os.path.isfile, paths), "")), name="")
+"""
+"""Where a test of unittest is defined, in each program that reports such tests."""
+UNITTEST = f"""
+import json, os, sys, unittest
+path = os.environ.pop("CHECK_REPORT")
 
+def put(**fields):
+    with open(path, "a") as file:
+        file.write(json.dumps(fields) + "\\n")
+
+{PLACE}
 class Result(unittest.TextTestResult):
     def put(self, test, state):
         put(item=test.id(), **place(test))

@@ -3,6 +3,10 @@
 They run in the sandbox beside the code under test. ``REPORT`` in them stands for the file that they write.
 """
 
+from __future__ import annotations
+
+from .python_runners import PLACE
+
 SITE = """
 import importlib.util, os, sys
 here = os.path.dirname(os.path.abspath(__file__))
@@ -32,7 +36,7 @@ for folder in sys.path:
 """Python imports it at its start. It has unittest report its tests, whatever starts unittest, and executes what it
 hides."""
 
-RESULTS = """
+RESULTS = f"""
 import json, os, sys
 path = []
 
@@ -40,14 +44,7 @@ def put(**fields):
     with open(path[0], "a") as file:
         file.write(json.dumps(fields) + "\\n")
 
-def place(test):
-    made, method = type(test), getattr(test, "_testMethodName", "")
-    if made.__module__.partition(".")[0] != "unittest":
-        file = getattr(sys.modules.get(made.__module__), "__file__", None) or ""
-        return dict(file=os.path.abspath(file), name=made.__qualname__ + "." + method)
-    names = [each for each in sys.argv if each.endswith("." + method)] + [method]
-    paths = [os.path.join(each, name.replace(".", "/") + ".py") for name in names for each in sys.path]
-    return dict(file=os.path.abspath(next(filter(os.path.isfile, paths), "")), name="")
+{PLACE}
 
 def reporting(base):
     class Result(base):
