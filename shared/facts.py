@@ -288,11 +288,6 @@ class Verification(Wire):
             return self.verdict != "refuted"
         return self.verdict in SUFFICIENT[self.require]
 
-    @property
-    def is_red(self) -> bool:
-        """Whether a check fails on the result."""
-        return self.verdict == "refuted" or any(check.candidate == "red" for check in self.checks)
-
     @classmethod
     def incomplete(cls, why: str) -> Self:
         """Returns what a run has whose checks were not made to their end."""

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deputize.shared.facts import Check, Verification
-
-
-@pytest.mark.parametrize(
-    ("verdict", "candidate", "is_red"),
-    [("refuted", "green", True), ("improved", "red", True), ("passed", "green", False), ("unverified", None, False)],
-)
-def test_a_result_is_red_where_it_is_refuted_or_a_check_fails(
-    verdict: str, candidate: str | None, is_red: bool
-) -> None:
-    check = Check.model_validate({"item": {}, "outcome": "improved", "candidate": candidate})
-    found = Verification.model_validate({"verdict": verdict, "checks": [check]})
-    assert found.is_red is is_red
+from deputize.shared.facts import Verification
 
 
 @pytest.mark.parametrize(
