@@ -30,7 +30,7 @@ SHARING = (
     *("tests/architecture/", "tests/system/test_compose.py"),
 )
 """Tests that share what takes seconds: a stack, workers, a browser, the syntax trees of all files."""
-UNTRACED = ("system", "hypothesis")
+UNTRACED = ("system", "hypothesis", "growth")
 """Marks of tests that `make coverage` runs without tracing them: what the former are about happens in other processes,
 and the latter would take twice as long to reach the same lines many times over."""
 

@@ -36,6 +36,11 @@ NEXT = "rm -rf big; sleep 0.5; echo went on"
 STEADY = "for n in $(seq 20); do echo $n >> log; sleep 0.1; done; wc -l < log"
 
 
+def reserves(kind: str) -> bool:
+    """Whether it takes the whole disk by one system call."""
+    return "fallocate" in KINDS[kind]
+
+
 def turns_of(kind: str) -> list[list[dict[str, Any]]]:
     first = call("bash", command=KINDS[kind], **({"run_in_background": True} if kind == "background" else {}))
     return [[first], [call("bash", command="sleep 3")]] if kind == "background" else [[first]]

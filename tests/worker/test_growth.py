@@ -14,7 +14,7 @@ import pytest
 from tests.architecture.sources import PACKAGES, name, python_files
 from tests.worker.growing import MOST, READS, READS_NONE, SHAPES, readers
 
-pytestmark = pytest.mark.requirement("P-03")
+pytestmark = [pytest.mark.requirement("P-03"), pytest.mark.growth]
 LEAST = 10_000
 GROWN = 2.5
 FLOOR = 0.1
@@ -95,7 +95,7 @@ def test_a_quadratic_function_and_one_that_holds_the_lock_are_found() -> None:
     quadratic = SHAPES["blanks between"]
     assert "four times" in _mistake(re.compile(r" +c").search, quadratic)
     assert "was held" in _mistake(
-        lambda text: re.search(" +c", " " * (20_000 * (len(text) > MOST // 2))), SHAPES["base64"]
+        lambda text: re.search(" +c", " " * (60_000 * (len(text) > MOST // 2))), SHAPES["base64"]
     )
     assert _mistake(len, quadratic) == ""
 

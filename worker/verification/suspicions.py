@@ -98,7 +98,9 @@ _PATTERNS = tuple(_patterns())
 def suspicions_of(candidate: Candidate, request: DelegationRequest) -> list[Suspicion]:
     """Returns what is suspicious in the changes that the checks see. Blocks; raises OSError."""
     commands = [item.run for item in request.verify if isinstance(item, CommandCheck)]
-    found = suspicions(_texts(candidate), commands, scan(candidate.changed.base))
+    removed = {each.path for each in candidate.seen if not each.new}
+    left = (path for path in scan(candidate.changed.base) if path not in removed)
+    found = suspicions(_texts(candidate), commands, left)
     return [Suspicion(path=each.path, line=each.line or None, kind=each.kind) for each in found]
 
 
@@ -119,7 +121,7 @@ def suspicions(files: Iterable[FileText], commands: Sequence[str], known: Iterab
     Args:
         files: The changed files that the checks see.
         commands: The lines of the checks: what silences a checker counts where one of them may run one.
-        known: The paths of the files before the run.
+        known: The paths of the files that were there before the run, and are not removed.
     """
     runs_checker = any(_CHECKER.search(command[:_MAX_COMMAND]) for command in commands)
     before, found = set(known), set[Found]()
