@@ -111,9 +111,13 @@ class ToolFields(RequestFields, total=False):
 
 
 def request_of(task: str | DelegationRequest, given: RequestFields) -> DelegationRequest:
-    """Returns the request; a relative directory starts at the current one. Raises ``Invalid`` with each mistake."""
+    """Returns the request; a relative directory starts at the current one. Raises ``Invalid`` with each mistake.
+
+    Fields beside a request are defaults: what it sets itself holds.
+    """
     if isinstance(task, DelegationRequest):
-        return task
+        own = {name: getattr(task, name) for name in task.model_fields_set}
+        return validated(DelegationRequest, {**given, **own}).located_in(Path()) if given else task
     return validated(DelegationRequest, {**given, "task": task}).located_in(Path())
 
 

@@ -126,7 +126,7 @@ async def find(redis: Any, id: str) -> KeptRequest:
 async def answer(redis: Any, id: str, given: PermissionAnswer) -> PermissionRequest:
     """Writes the answer of a request, and answers those of the same run tree that it covers, too.
 
-    Raises ``NotFound``, ``Invalid``, and ``Conflict`` where it was answered before or is no longer waiting.
+    Raises ``NotFound``, ``Invalid``, and ``Conflict`` where it was answered before or does not wait any more.
     """
     kept = await find(redis, id)
     _check(kept, given)
@@ -140,7 +140,7 @@ async def answer(redis: Any, id: str, given: PermissionAnswer) -> PermissionRequ
             raise Conflict(f"{id} expired: its time to be answered ended at {kept.request.expires_at:%H:%M:%S} UTC")
         case "closed":
             raise Conflict(
-                f"{id} is no longer waiting for an answer: its run goes on without it, has ended or has started again"
+                f"{id} does not wait for an answer any more: its run goes on without it, has ended or has started again"
             )
         case _:
             await answer_covered(redis, kept, given)

@@ -174,7 +174,7 @@ async def test_a_cancelled_run_stops_waiting(asking: Bench, tmp_path: Path) -> N
     (step,) = await asking.steps(id)
     assert ((await asking.result(id)).termination_reason, step.status) == ("cancelled", "failed")
     assert step.error.startswith("not executed: ")
-    with pytest.raises(Conflict, match="is no longer waiting for an answer"):
+    with pytest.raises(Conflict, match="does not wait for an answer any more"):
         await answered(asking, request, "proceed_once")
     assert await asking.store.redis.exists("deputize:permissions") == 0
 

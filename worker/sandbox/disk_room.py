@@ -35,7 +35,7 @@ class Room:
 
     @classmethod
     def of(cls, folder: Path) -> Room:
-        """Returns that of the directory's disk; nothing is left where there is no directory."""
+        """Returns the room of the directory's disk; a missing directory has none."""
         try:
             found = os.statvfs(folder)
         except OSError:

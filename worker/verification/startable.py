@@ -70,7 +70,8 @@ def why_not_started(seen: Observed, base: Path) -> str:
         return f"{found[1]} is not installed"
     could_not = seen.exit_code in (NOT_FOUND, NOT_EXECUTABLE) or _FAILED_TO_START.search(seen.output)
     if could_not and (found := _NO_PROGRAM.search(seen.output)):
-        return f"there is no program {found[1]}"
+        how = "cannot be executed" if seen.exit_code == NOT_EXECUTABLE else "is not installed"
+        return f"the program {found[1]} {how}"
     return _missing_dependency(seen, base)
 
 

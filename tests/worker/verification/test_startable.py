@@ -25,10 +25,10 @@ MODULE = "E   ModuleNotFoundError: No module named '{}'"
 @pytest.mark.parametrize(
     ("state", "exit_code", "output", "report", "why"),
     [
-        ("trouble", 127, "bash: line 1: pytest: command not found\n", None, "there is no program pytest"),
-        ("trouble", 127, "bash: line 3: /opt/kit/bin/tox: No such file or directory\n", None, "no program /opt/kit"),
-        ("trouble", 127, "> test\n> jest\n\nsh: 1: jest: not found\n", None, "there is no program jest"),
-        ("trouble", 126, "bash: line 1: /opt/x: Permission denied\n", None, "there is no program /opt/x"),
+        ("trouble", 127, "bash: line 1: pytest: command not found\n", None, "the program pytest is not installed"),
+        ("trouble", 127, "bash: line 3: /opt/kit/bin/tox: No such file or directory\n", None, "the program /opt/kit"),
+        ("trouble", 127, "> test\n> jest\n\nsh: 1: jest: not found\n", None, "the program jest is not installed"),
+        ("trouble", 126, "bash: line 1: /opt/x: Permission denied\n", None, "the program /opt/x cannot be executed"),
         ("red", 2, "make: pytest: No such file or directory\nmake: *** [Makefile:2: test] Error 127\n", None, "pytest"),
         ("red", 1, "/usr/bin/python3: No module named pytest\n", None, "pytest is not installed"),
         ("red", 2, MODULE.format("yaml"), NOT_LOADED, "the project's dependency yaml is not installed"),
@@ -75,7 +75,7 @@ async def test_a_run_whose_checks_cannot_start_ends_before_its_first_turn(
     if reason == "checks_cannot_start":
         assert (result.status, result.turn_count, result.usage.total) == ("failed", 0, 0)
         assert await bench.seen(result, TurnStarted) == []
-        assert "there is no program no-such-runner" in result.errors[0]
+        assert "the program no-such-runner is not installed" in result.errors[0]
         assert "--verify-early no" in result.errors[0]
         assert result.verification.verdict == "inconclusive"
 
