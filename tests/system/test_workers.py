@@ -151,3 +151,14 @@ async def _tests_or_has_tested(fleet: Fleet, pid: int) -> bool:
 
 def _tests(fleet: Fleet) -> bool:
     return any(fleet.settings.workspaces.glob("selftest-*"))
+
+
+@pytest.mark.parametrize("lacking", ["aiohttp", "anthropic", "html_to_markdown"])
+def test_a_worker_ends_at_once_without_a_package_of_its_extra(lacking: str, tmp_path: Path) -> None:
+    script = (
+        f"import sys; sys.modules[{lacking!r}] = None; from deputize.worker.__main__ import main; sys.exit(main([]))"
+    )
+    env = {"PATH": "/usr/bin:/bin", "DEPUTIZE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-P", "-c", script], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith(f"worker: no worker can run without {lacking}: `pip install '.[worker]'`")

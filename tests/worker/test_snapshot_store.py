@@ -204,6 +204,6 @@ def test_a_store_that_cannot_be_is_named() -> None:
 def test_without_the_extra_the_setting_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(
-        Misconfigured, match=r"^DEPUTIZE_SNAPSHOT_STORE needs obstore: `pip install '\.\[s3\]'` in a clone of deputize$"
+        Misconfigured, match=r"^DEPUTIZE_SNAPSHOT_STORE needs obstore: `pip install '\.\[s3\]'` in a clone of deputize;"
     ):
         SnapshotStore(BUCKET)

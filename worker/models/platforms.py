@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx2
 
-from ...shared.errors import Misconfigured
+from ...shared.errors import Misconfigured, extra_remedy
 from ...shared.fleet import own_version
 from ..web.dial import trust_store
 from .credentials import KEY, URL, Credentials
@@ -73,7 +73,7 @@ def prepare(credentials: Credentials) -> None:
         except ImportError:
             raise Misconfigured(
                 f"platform {credentials.platform} signs requests with {platform.library}, which is not installed: "
-                f"`pip install '.[{platform.extra}]'` in a clone of deputize"
+                f"{extra_remedy(platform.extra)}"
             ) from None
         logging.getLogger("botocore").setLevel(logging.INFO)  # below it logs session tokens, which no setting has
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ...shared.errors import Misconfigured
+from ...shared.errors import Misconfigured, extra_remedy
 from ...shared.log import log
 from ...shared.settings import environment
 
@@ -48,7 +48,7 @@ def open_exporter(worker: str, variables: Mapping[str, str]) -> Tracing | None:
     try:
         return import_module(".exporter", __package__).Tracing(worker, variables)
     except ImportError as error:
-        raise Misconfigured(f"{error}; `pip install '.[otel]'` in a clone of deputize has what that needs") from None
+        raise Misconfigured(f"{error}; {extra_remedy('otel')}") from None
     except ValueError as error:
         raise Misconfigured(f"a variable OTEL_… is wrong: {error}") from None
 

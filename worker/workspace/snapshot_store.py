@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from ...shared.errors import Misconfigured, WorkspaceLost
+from ...shared.errors import Misconfigured, WorkspaceLost, extra_remedy
 from ...shared.runs.record import Claim
 from ..sandbox.command import create_status_file
 from ..sandbox.environment import owner
@@ -53,9 +53,7 @@ class SnapshotStore:
             from obstore import store
             from obstore.exceptions import BaseError
         except ImportError:
-            raise Misconfigured(
-                "DEPUTIZE_SNAPSHOT_STORE needs obstore: `pip install '.[s3]'` in a clone of deputize"
-            ) from None
+            raise Misconfigured(f"DEPUTIZE_SNAPSHOT_STORE needs obstore: {extra_remedy('s3')}") from None
         self._obstore: Any = obstore
         self._error: type[Exception] = BaseError
         try:

@@ -71,7 +71,7 @@ async def test_without_the_extra_the_log_names_what_to_install(
         assert tracing is None
     (line,) = caplog.messages
     assert line.startswith("no traces are sent: ")
-    assert line.endswith("; `pip install '.[otel]'` in a clone of deputize has what that needs")
+    assert line.endswith("; `pip install '.[otel]'` in a clone of deputize; images of workers have it with EXTRAS=all")
 
 
 async def test_a_collector_that_refuses_is_one_line_and_runs_go_on(
