@@ -86,14 +86,19 @@ class CommandCheck(Request):
     """A command line of bash; exit code 0 is success."""
     files: dict[InnerPath, str] = Field(default_factory=dict, max_length=_MAX_GLOBS)
     """Files of the check, by path: laid over the workspace's before it runs, and never shown to the run."""
-    hidden: bool = True
-    """Whether the model, where the check fails, reads its output alone: neither the command nor lines of ``files``."""
+    hidden: bool | None = Field(default=None, exclude_if=lambda hidden: hidden is None)
+    """Whether the model, where the check falls short, reads only which tests fail: not the command, nor what
+    was printed. The code under test can print the check's files. Null: where it has ``files``."""
     canary: str | None = Field(default=None, min_length=1)
     """A unified diff that breaks something which the check must notice; for known runners of tests there is one."""
     report: InnerPath | None = Field(default=None, exclude_if=lambda report: report is None)
     """The report of its tests that the command writes, by path: JUnit XML, TAP, or JSON of jest, vitest or Go."""
     timeout_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Seconds for each execution. Null: the request's `verifyTimeoutSeconds`."""
+
+    @property
+    def is_hidden(self) -> bool:
+        return bool(self.files) if self.hidden is None else self.hidden
 
 
 class FileCheck(Request):

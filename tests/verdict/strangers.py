@@ -1,10 +1,11 @@
 """Runs that were written by somebody who had not read this corpus: rows of JSON, carried out like every other case.
 
 `python -m tests.verdict.strangers FILE [NAME…] [--parallel N]` prints what the checks make of each. A row has ``files``
-(the workspace before the run), ``turns`` (the model's replies: text, or ["tool", name, arguments]), ``verify``,
-``request`` and ``task`` (of the request), ``git`` (whether the workspace is a repository with one commit), ``prepare``
-(a command line that makes the rest of it) and ``expect``. KIT in a command is a virtual environment with runners of
-tests and checkers, NODE a folder with those of npm. Both are installed at their first use.
+(the workspace before the run; each a text, or an object with ``base64``), ``turns`` (the model's replies: text, or
+["tool", name, arguments]), ``verify``, ``request`` and ``task`` (of the request), ``git`` (whether the workspace is a
+repository with one commit), ``prepare`` (a command line that makes the rest of it) and ``expect``. KIT in a command is
+a virtual environment with runners of tests and checkers, NODE a folder with those of npm. Both are installed at their
+first use.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from base64 import b64decode
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -111,7 +113,7 @@ class Stranger:
         folder.mkdir(parents=True)
         for path, text in self.row["files"].items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(text.encode())
+            (folder / path).write_bytes(text.encode() if isinstance(text, str) else b64decode(text["base64"]))
         if line := self.row.get("prepare"):
             subprocess.run(kits.named_in(line), shell=True, cwd=folder, check=True)
         if self.row.get("git"):

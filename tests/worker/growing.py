@@ -13,7 +13,7 @@ from pathlib import Path
 
 from deputize.shared import json_schema, markup, masking, patch_format
 from deputize.shared import text as shared_text
-from deputize.shared.facts import CommandCheck, Verification
+from deputize.shared.facts import Check, CommandCheck, Verification
 from deputize.worker import strict_json
 from deputize.worker.mcp import answers
 from deputize.worker.models import endings, retry, stream
@@ -270,8 +270,10 @@ READS: Mapping[str, Reader] = {
         [text],
         [text[:PATH]],
     ),
-    "worker/verification/rounds.py:without_lines_of": lambda text: rounds.without_lines_of(
-        CommandCheck(kind="command", run="true", files={"a": _half(text)[:2000]}), text
+    "worker/verification/rounds.py:failing_names": lambda text: rounds.failing_names(
+        CommandCheck(kind="command", run="true", files={"a": text}),
+        Check(item={}, outcome="refuted", tests={"failed": [text]}),
+        [text],
     ),
     "worker/verification/reports.py:of_cargo": lambda text: reports.of_cargo([f"test {text}", f"Running {text}"]),
     "worker/verification/reports.py:of_go": lambda text: reports.of_go(text.splitlines()),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+import re
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -14,13 +15,13 @@ from ...shared.text import clip
 from ..attempts import CancelledError, RunOutcome
 from ..loop import Loop
 from ..run_context import RunContext
+from .verdict import name_without_parameters
 from .verifier import EARLY_SECONDS, Verifier
 
 MAX_OUTPUT_CHARS = 6000
 """Of all refuted checks together, in what the model reads."""
-_SHORTEST_LINE = 6
-"""Characters of a line of a hidden file from which it is recognized in an output."""
-_HIDDEN_LINE = "[a line of the check]"
+_DEFINED = re.compile(r"\b(?:def|func|fn|function|void)\s+(\w+)")
+"""Names of functions in a file of tests."""
 EXECUTIONS = 10
 """What all checks of a round may take, in times of what one execution may."""
 T = TypeVar("T")
@@ -67,7 +68,8 @@ class Rounds:
             self.run.verify_rounds += 1
             self.run.take_back_output()
             request = self.run.claim.request
-            loop.conversation.ask(returned(request.verify, verification, request.require))
+            known = await self.verifier.tests_on_base()
+            loop.conversation.ask(returned(request.verify, verification, request.require, known))
             self.run.checkpoint(loop.conversation.billed)
 
     def _not_begun(self, why: str) -> tuple[RunOutcome, Verification]:
@@ -126,11 +128,16 @@ def _is_stuck(check: Check) -> bool:
     return check.outcome == "inconclusive" and check.base == check.candidate != "green"
 
 
-def returned(items: Sequence[VerifyItem], verification: Verification, require: Require) -> str:
-    """Returns the message about a result that falls short of what is required; of a hidden check only its output."""
-    pairs = [pair for pair in zip(items, verification.checks, strict=True) if _is_in_the_way(pair[1])]
-    share = MAX_OUTPUT_CHARS // max(1, len(pairs))
-    parts = [_part(item, check, share) for item, check in pairs] or [f"{verification.why}."]
+def returned(
+    items: Sequence[VerifyItem], verification: Verification, require: Require, known: Sequence[Collection[str]]
+) -> str:
+    """Returns the message about a result that falls short of what is required.
+
+    ``known``: the tests that each check reported before the run.
+    """
+    rows = [row for row in zip(items, verification.checks, known, strict=True) if _is_in_the_way(row[1])]
+    share = MAX_OUTPUT_CHARS // max(1, len(rows))
+    parts = [_part(item, check, tests, share) for item, check, tests in rows] or [f"{verification.why}."]
     refuted = verification.verdict == "refuted"
     what = "It does not hold." if refuted else f"The verdict is {verification.verdict}, and {require} is required."
     return (
@@ -141,17 +148,25 @@ def returned(items: Sequence[VerifyItem], verification: Verification, require: R
     )
 
 
-def _part(item: VerifyItem, check: Check, most: int) -> str:
-    if isinstance(item, CommandCheck) and item.hidden:
-        head, output = "A check falls short.", without_lines_of(item, check.output_tail)
-    else:
-        head = f"The check {item.run if isinstance(item, CommandCheck) else item.to_json()} falls short: {check.why}."
-        output = check.output_tail
-    return f"{head}\n{clip(output, most)}".strip()
+def _part(item: VerifyItem, check: Check, known: Collection[str], most: int) -> str:
+    if isinstance(item, CommandCheck) and item.is_hidden:
+        names = ", ".join(failing_names(item, check, known))
+        return clip(f"A hidden check falls short.{f' These of its tests do not pass: {names}' if names else ''}", most)
+    asked = item.run if isinstance(item, CommandCheck) else item.to_json()
+    return f"The check {asked} falls short: {check.why}.\n{clip(check.output_tail, most)}".strip()
 
 
-def without_lines_of(item: CommandCheck, output: str) -> str:
-    """Returns the output with every line left out that holds a line of the check's own files."""
-    secret = {line.strip() for text in item.files.values() for line in text.splitlines()}
-    secret = {line for line in secret if len(line) >= _SHORTEST_LINE}
-    return "\n".join(_HIDDEN_LINE if any(each in line for each in secret) else line for line in output.splitlines())
+def failing_names(item: CommandCheck, check: Check, known: Collection[str]) -> list[str]:
+    """Returns the names of the tests of a hidden check that do not pass.
+
+    Parameters are not part of them, as these are the hidden values. The code under test may have invented an id:
+    only those count that were reported before the run, and names of functions in the check's files.
+    """
+    known_names = {name_without_parameters(id) for id in known}
+    defined = {name for text in item.files.values() for name in _DEFINED.findall(text)}
+    found = set[str]()
+    for id in (id for kind, ids in check.tests.items() if kind != "fixed" for id in ids):
+        name = name_without_parameters(id)
+        last = re.split(r"\W", name)[-1]
+        found |= {name} & known_names or {last} & defined
+    return sorted(found)

@@ -159,8 +159,12 @@ class Observations:
         flickering = self._unsteady(self.base, self.base_again)
         own = _of_files(now, self.own_files)
         failing = now.of("failed")
-        there = {_stem(id) for id in now.tests}
-        missing = {id for id in ran_before if id not in now.tests and _stem(id) not in there and _is_test(id, before)}
+        there = {name_without_parameters(id) for id in now.tests}
+        missing = {
+            id
+            for id in ran_before
+            if id not in now.tests and name_without_parameters(id) not in there and _is_test(id, before)
+        }
         removed = missing & good_before & _of_files(before, self.changed)
         broken_files = {id for id in before.of("failed") if not _is_test(id, before)}
         unseen = {id for id in failing - own - before.tests.keys() if before.stopped}
@@ -205,7 +209,7 @@ def _of_files(report: Report, paths: Collection[str]) -> set[str]:
     }
 
 
-def _stem(id: str) -> str:
+def name_without_parameters(id: str) -> str:
     """Returns a test's id without its parameters, which the code under test may list."""
     return id.partition("[")[0]
 

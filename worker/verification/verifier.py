@@ -104,6 +104,12 @@ class Verifier:
         self.begin()
         return await asyncio.shield(self._bases[number])
 
+    async def tests_on_base(self) -> list[set[str]]:
+        """Returns the ids of the tests that each check reports on the base."""
+        items = enumerate(self.run.claim.request.verify)
+        bases = [await self.on_base(at) if isinstance(item, CommandCheck) else None for at, item in items]
+        return [{*each.first.report.tests} if each and each.first.report else set[str]() for each in bases]
+
     async def cannot_start(self) -> str:
         """Returns why a command cannot start on the base at all, and what to do; "" where all can, or nothing is known.
 

@@ -76,13 +76,14 @@ async def test_with_a_refuted_result_the_output_is_handed_in_again(bench: Bench,
     assert (result.output, result.output_status, result.turn_count) == ({"n": 2}, "valid", 4)
 
 
-async def test_of_a_hidden_check_the_model_sees_its_output_alone(bench: Bench, tmp_path: Path) -> None:
+async def test_of_a_hidden_check_without_tests_the_model_sees_nothing(bench: Bench, tmp_path: Path) -> None:
     search = call("bash", command=f"grep -r '{SECRET_LINE}' /workspace /tmp /opt /run; env; ls -R")
     model = script(tmp_path, [BAD], [search], [say("done")], [search], [GOOD], [say("done now")])
     result = await bench.run(model=model, verify=[HIDDEN])
-    words = words_of(await history_of(bench, result))
-    assert "[a line of the check]" in words
-    assert "bad" in words
+    history = await history_of(bench, result)
+    asked = next(entry for entry in history[1:] if "system_hint" in json.dumps(entry))
+    assert asked["content"][0]["text"].endswith("</system_hint>\n\nA hidden check falls short.")
+    words = words_of(history)
     assert words.count(SECRET_LINE) == words.count(f"grep -r '{SECRET_LINE}'")  # in its own calls
     assert "hidden-name" not in words
     assert result.verification.verdict == "verified"
