@@ -285,7 +285,7 @@ class LoopBuilder:
             run.emit.set(run_tools.kept)
             if run.claim.request.tool_call_style == "xml":
                 run.reading.tags = tuple(run_tools.kit)
-            policy = await self._policy(run_tools.context.sandbox.broken)
+            policy = await self._policy(run_tools.sandbox.broken)
             yield Loop(
                 run=run,
                 conversation=conversation,
@@ -388,8 +388,8 @@ class LoopBuilder:
                 stalled=run.claim.stalled and bool(conversation.unanswered(0)),
             ),
             before_effects=self.workspace.keep_start,
-            after_effects=partial(self._after_effects, tools.context.sandbox),
-            after_turn=partial(self._after_turn, tools.context.sandbox),
+            after_effects=partial(self._after_effects, tools.sandbox),
+            after_turn=partial(self._after_turn, tools.sandbox),
         )
 
     async def _after_effects(self, sandbox: Sandbox, step: str, result: ToolResult) -> ToolResult:

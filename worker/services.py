@@ -44,8 +44,8 @@ from .threads import run_in_thread
 from .toolkit.discovery import Discovery
 from .toolkit.offer import Offers, RunOffer, setup_cache
 from .toolkit.registry import available_tools, default_kit
-from .tools import BUILTIN
 from .tools.base import AnyTool
+from .tools.builtin import BUILTIN
 from .tracing import open_tracing
 from .web.dial import Network
 from .workspace.generation import restore

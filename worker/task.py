@@ -103,7 +103,7 @@ async def _offer(
     # waits for its commands; meanwhile a thread imports what only runs need.
     problem, _ = await asyncio.gather(_sandbox_problem(settings), run_in_thread(_warm_up, settings))
     from .services import checked_rules, offer_of
-    from .tools import BUILTIN
+    from .tools.builtin import BUILTIN
 
     offered = BUILTIN if tools is None else tools
     offer = offer_of(settings, sandbox_problem=problem, tools=offered, bounds=bounds, network=network)

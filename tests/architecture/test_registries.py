@@ -47,7 +47,7 @@ def home(entry: Any) -> str:
 
 
 def test_every_tool_is_in_the_list() -> None:
-    entries = listed("deputize.worker.tools", "BUILTIN")
+    entries = listed("deputize.worker.tools.builtin", "BUILTIN")
     from deputize.worker.tools.base import Tool
     from deputize.worker.tools.submit_result import SubmitResult  # offered only to runs with a schema, which it has
 

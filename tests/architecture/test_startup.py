@@ -34,7 +34,7 @@ OF_A_RUN = {
     "deputize.worker.run",
     *OF_TRACES,
     "deputize.worker.services",
-    "deputize.worker.tools",
+    "deputize.worker.tools.builtin",
     "httpx2",
     "celery.worker.consumer",
 }

@@ -7,7 +7,7 @@ import json
 import sys
 
 from deputize.worker import __main__ as worker
-from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.web_fetch import WebFetch
 from tests.network.internet import Rerouted
 from tests.processes.ordinary_user import become_ordinary

@@ -26,8 +26,8 @@ from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.services import Services, checked_rules, offer_of, open_services
 from deputize.worker.standby.process import Standby
 from deputize.worker.task import carry_out
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
+from deputize.worker.tools.builtin import BUILTIN
 from tests.fake_model import FakeModel, Turn
 from tests.waiting import until
 

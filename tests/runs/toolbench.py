@@ -16,15 +16,15 @@ from deputize.shared.delegation import FinalStatus, Status, TerminationReason, T
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import Settings, ToolSettings
+from deputize.worker.contracts import Command
 from deputize.worker.sandbox.bubblewrap import Bubblewrap, NoSandbox, Sandbox
 from deputize.worker.sandbox.buffers import OutputBuffer
-from deputize.worker.sandbox.command import Command
 from deputize.worker.sandbox.environment import owner
 from deputize.worker.sandbox.shells import BackgroundShell
 from deputize.worker.toolkit.registry import find_tool
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool, Recoverable, ToolResult
 from deputize.worker.tools.bounded_result import bounded
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.context import Outcome, Subagents, ToolContext
 from deputize.worker.tools.web_fetch import WebFetch
 from deputize.worker.tools.web_search import WebSearch

@@ -6,8 +6,8 @@ from urllib.request import urlopen
 
 from deputize.worker import __main__ as worker
 from deputize.worker.threads import run_in_thread
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.context import ToolContext
 
 

@@ -7,8 +7,8 @@ import os
 import signal
 
 from deputize.worker import __main__ as worker
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.context import ToolContext
 
 

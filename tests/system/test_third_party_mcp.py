@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import ErrorType
-from deputize.worker.sandbox.command import Command
+from deputize.worker.contracts import Command
 from deputize.worker.tools.base import Effect, Kind
 from tests.processes.leaks import ROOT
 from tests.runs.toolbench import Toolbench, desk

@@ -15,8 +15,8 @@ from deputize.shared.runs.store import RunStore
 from deputize.worker.emit import Emitter
 from deputize.worker.ledger import Ledger
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool, ToolResult
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.context import ToolContext
 from deputize.worker.workspace.workspace import Workspace
 from tests.waiting import until

@@ -18,8 +18,8 @@ from deputize.shared.runs.keys import LEASES, events_key, history_key, ledger_ke
 from deputize.worker.run_context import MAX_DETAILS_CHARS
 from deputize.worker.task import carry_out
 from deputize.worker.text.output import MAX_ERROR_CHARS
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.context import ToolContext
 from tests.fake_model import Turn, cut, text, thinking
 from tests.fake_model import call as asked

@@ -13,8 +13,8 @@ from deputize.shared.message import MessageMode
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.messages import messages_of
 from deputize.shared.runs.store import RunStore
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Kind, Params, Tool, ToolContext, ToolResult
+from deputize.worker.tools.builtin import BUILTIN
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.runs.cut import carry_out_cut
 from tests.runs.held import post

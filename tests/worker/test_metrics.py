@@ -12,8 +12,8 @@ from deputize.shared.delegation import Status
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.metrics import FIRST_TOKEN, TOOL
 from deputize.worker.fleet.status import loop_lag
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Kind, Origin, Params, Tool, ToolContext, ToolResult
+from deputize.worker.tools.builtin import BUILTIN
 from tests.fake_model import FakeModel, Turn, refuse, text
 from tests.fake_model import call as asked
 from tests.runs.asking import WRITE, answered, asking_bench, begun, questions, until_status

@@ -20,8 +20,8 @@ from deputize.worker.policy.matchers import MATCHERS
 from deputize.worker.policy.rule_file import load_rules
 from deputize.worker.toolkit.discovery import Discovery
 from deputize.worker.toolkit.sources import ToolSourceContext
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.skills import read_skill
 from tests.architecture.sources import ROOT
 from tests.runs.bench import call, open_bench, say, script

@@ -18,8 +18,8 @@ from deputize.shared.settings.fields import AgentSettings
 from deputize.worker.policy import PolicyCall, PolicyContext, Rule, Verdict, decide, within
 from deputize.worker.policy.shell import Decision, strictest
 from deputize.worker.subagents import Inheritance
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
+from deputize.worker.tools.builtin import BUILTIN
 from tests.fake_model import FakeModel, Turn, text
 from tests.runs.bench import Bench, open_bench, say
 from tests.runs.nesting import by_task, carrying_out, children_of, delegate

@@ -18,13 +18,13 @@ import mcp_types as types
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.text import clip, did_you_mean
+from ..contracts import FileAccess
 from ..text.output import MAX_ERROR_CHARS
 from ..threads import run_in_thread
 from ..toolkit.sources import SchemaTool, ToolSourceContext
 from ..tools.base import Effect, Kind, Origin, ToolResult
 from ..tools.context import ToolContext
 from ..workspace.file_entries import PRIVATE_DIR
-from ..workspace.files import Files
 from .config import Server, exposed, matches, prefix
 from .connection import Connection, ServerUnavailable
 from .transport import RunScope
@@ -55,7 +55,7 @@ async def result_of(answer: types.CallToolResult, ctx: ToolContext, title: str) 
 class _ResultWriter:
     """Converts the content blocks of one result to text and saved files."""
 
-    files: Files
+    files: FileAccess
     call_id: str
     saved: list[str] = field(default_factory=list[str])
 

@@ -17,11 +17,11 @@ from typing import Any
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 
 from ...shared.errors import Misconfigured
+from ..contracts import Command
 from ..linux.program import Program, Sink, piped
 from ..sandbox import environment
 from ..sandbox.bubblewrap import Bubblewrap, Sandbox
 from ..sandbox.buffers import BoundedBuffer
-from ..sandbox.command import Command
 from ..sandbox.environment import MOUNT, BindMount, search_path
 from ..sandbox.process import Process
 from ..threads import run_in_thread

@@ -27,11 +27,11 @@ from ...shared.libc import is_memory_private, keep_memory_private
 from ...shared.promises import PROMISES, Finding, Promise
 from ...shared.request import ApprovalMode
 from ...shared.settings import SandboxSettings, Settings, environment
+from ..contracts import Command
 from ..policy.explanation import Explainer
 from ..policy.rule_file import load_rules
 from ..sandbox.bounds import size
 from ..sandbox.bubblewrap import Bubblewrap
-from ..sandbox.command import Command
 from ..sandbox.environment import MOUNT
 from ..sandbox.project_tools import ProjectTools, check_shown, tools_for
 from ..sandbox.protections import Problems

@@ -21,8 +21,8 @@ from ..sandbox.bubblewrap import NoSandbox
 from ..threads import run_in_thread
 from ..toolkit.registry import available_tools
 from ..toolkit.sources import ToolSourceContext
-from ..tools import BUILTIN
 from ..tools.base import AnyTool, ToolContext
+from ..tools.builtin import BUILTIN
 from ..tools.edit_file import EditFile
 from ..tools.list_directory import ListDirectory
 from ..tools.read_file import ReadFile

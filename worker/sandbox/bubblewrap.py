@@ -18,11 +18,12 @@ from typing import ClassVar, Literal, NoReturn, Self
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.settings import SandboxSettings
+from ..contracts import Command, Completed
 from ..linux.system import exhausted
 from . import egress, environment, seccomp
 from .bounds import Member, RunBounds, WorkerBounds
 from .buffers import BoundedBuffer
-from .command import Command, Completed, create_status_file, read_status_file
+from .command import create_status_file, read_status_file
 from .egress import CommandProxy, Egress
 from .environment import MOUNT, OFFLINE, SCRATCH, VARIABLES, BindMount, Bwrap
 from .namespaces import MountNamespace, writable_mount_refusal

@@ -7,56 +7,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from ...shared.libc import beneath, closing_fd
 from ...shared.text import clip
+from ..contracts import Completed
 from ..text.output import MAX_DISPLAY_CHARS, AnsiOutput, Display
 
 MAX_METADATA_CHARS = 2000
 """Per stream; the content has all of it."""
 NOT_STARTED = 125
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command line. ``cwd`` is relative to the workspace; ``timeout`` is in seconds; None: it has none."""
-
-    argv: Sequence[str]
-    timeout: float | None
-    cwd: str = "."
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
-    stdin: bytes = b""
-    max_output: int = 4 * 1024 * 1024
-    """Bytes kept per stream; the rest is read, counted and dropped."""
-    status_file: str = ""
-    """Name of the file in which the sandbox records start and exit code, out of the command's reach; "" for none."""
-    keep: str = "head_tail"
-    """``head`` or ``head_tail``: the part of a stream that is kept when it is longer than ``max_output``."""
-    merged: bool = False
-    """Whether standard error is redirected to standard output."""
-    keeps_priority: bool = False
-    """Whether commands that are started later do not go first, however long this one lasts."""
-    reads: tuple[str, ...] = ()
-    """The programs of a command that was judged to only read by their names: then these are the system's own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """The result of a command. On a timeout ``exit_code`` is -9 and ``timed_out`` true."""
-
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
-    timed_out: bool = False
-    dropped_bytes: int = 0
-    seconds: float = 0.0
-    exceeded: str = ""
-    """The limit for which it was killed, as a sentence, or ""."""
 
 
 def create_status_file(folder: Path, name: str) -> int:

@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from ...shared.errors import ErrorType, Misconfigured, ToolError
+from ..contracts import Command, Completed
 from ..linux.system import exhausted
-from .command import Command, Completed
 from .environment import OFFLINE, VARIABLES, Bwrap, owner
 
 

@@ -24,10 +24,10 @@ from ...shared.errors import Invalid
 from ...shared.libc import beneath, closing_fd
 from ...shared.log import log
 from ...shared.settings import Settings
+from ..contracts import Command, Completed
 from ..threads import run_in_thread
 from .bounds import WorkerBounds
 from .bubblewrap import Bubblewrap
-from .command import Command, Completed
 from .egress import Egress, Report
 from .environment import MOUNT, BindMount, owner
 from .project_tools import ProjectTools

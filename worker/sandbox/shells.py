@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
 from itertools import compress
 from pathlib import Path
 
@@ -20,9 +19,10 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.log import log
 from ...shared.text import clip, terminal_text
 from ...shared.wire import now
+from ..contracts import Command, Shell, ShellOutput, ShellStatus
 from ..threads import run_in_thread
 from .buffers import BoundedBuffer, HiddenLines, LineFilter, OutputBuffer, incomplete_utf8_length
-from .command import Command, dropped
+from .command import dropped
 from .process import Process, Sink
 
 MAX_SHELLS = 8
@@ -34,37 +34,6 @@ _PAUSE_SECONDS = 0.02
 _ID = re.compile(r"[0-9a-f]{8}")
 
 Start = Callable[[Command, Sink, Sink], Awaitable[Process]]
-
-
-class ShellStatus(StrEnum):
-    """The status of a shell."""
-
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    """It ended with a non-zero exit code."""
-    TERMINATED = "terminated"
-    """``bash_kill`` ended it."""
-    ERROR = "error"
-    """It could not be started."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShellOutput:
-    """The result of one read of a shell: its new output and its status.
-
-    ``text`` has ``shown`` of ``lines`` lines; the first ``earlier`` lines are not new, but were hidden by a filter
-    before. ``exit_code`` is None while it runs.
-    """
-
-    text: str
-    lines: int
-    shown: int
-    lost_bytes: int
-    status: ShellStatus
-    exit_code: int | None
-    earlier: int = 0
-    lost_lines: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -98,9 +67,19 @@ class BackgroundShell:
             return ShellStatus.RUNNING
         if self.killed:
             return ShellStatus.TERMINATED
-        if self.process.failure:
+        if self.failure:
             return ShellStatus.ERROR
         return ShellStatus.FAILED if self.exit_code else ShellStatus.COMPLETED
+
+    @property
+    def failure(self) -> str | None:
+        """Why it could not be started, if so."""
+        return self.process.failure
+
+    @property
+    def hides_lines(self) -> bool:
+        """Whether a filter has hidden lines that are still unread."""
+        return bool(self.hidden.lines)
 
     async def wait_for_output(self, seconds: float) -> None:
         """Waits until it prints something or ends, or for ``seconds``."""
@@ -261,7 +240,7 @@ def _listed(shells: Iterable[BackgroundShell]) -> str:
     return f"There are: {listed}." if listed else "There are none; start one with bash and run_in_background true."
 
 
-def format_shell_output(shell: BackgroundShell, output: ShellOutput) -> str:
+def format_shell_output(shell: Shell, output: ShellOutput) -> str:
     """Returns the new output of a background shell, and its status."""
     parts = [output.text] if output.shown else ["(no line matches the filter)" if output.lines else "(no new output)"]
     if output.shown < output.lines:
@@ -275,6 +254,6 @@ def format_shell_output(shell: BackgroundShell, output: ShellOutput) -> str:
     if output.lost_bytes:
         parts.append(dropped(output.lost_bytes))
     if output.status is ShellStatus.ERROR:
-        parts.append(f"It could not be started: {shell.process.failure}")
+        parts.append(f"It could not be started: {shell.failure}")
     code = "" if output.exit_code is None else f", exit code: {output.exit_code}"
     return "\n".join([*parts, f"[bash_id: {shell.bash_id}, status: {output.status}{code}]"])

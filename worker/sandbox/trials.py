@@ -18,8 +18,8 @@ from urllib.parse import unquote, urlsplit
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.settings import SandboxSettings, Settings
+from ..contracts import Command, Completed
 from .bounds import WorkerBounds
-from .command import Command, Completed
 from .egress import PORT, Egress
 from .environment import SYSTEM_PATH, program, program_mounts
 from .project_tools import tools_for

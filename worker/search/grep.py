@@ -12,9 +12,8 @@ from typing import Literal
 from ...shared.errors import ToolError
 from ...shared.libc import closing_fd
 from ...shared.text import clip
-from ..sandbox.bubblewrap import Sandbox
+from ..contracts import FileAccess, Sandbox
 from ..threads import run_in_thread
-from ..workspace.files import Files
 from .glob_pattern import expand
 from .listing import exists_in, newest_first
 from .ripgrep import SkippedPaths, add_binary, add_skipped, run_ripgrep, walk_options
@@ -42,7 +41,9 @@ class GrepQuery:
     gitignore: bool = True
 
 
-async def search_content(files: Files, sandbox: Sandbox, query: GrepQuery, skipped: SkippedPaths) -> tuple[Hits, bool]:
+async def search_content(
+    files: FileAccess, sandbox: Sandbox, query: GrepQuery, skipped: SkippedPaths
+) -> tuple[Hits, bool]:
     """Searches the contents of files.
 
     Args:
@@ -68,7 +69,7 @@ async def search_content(files: Files, sandbox: Sandbox, query: GrepQuery, skipp
     return hits, not done.dropped_bytes
 
 
-async def matches_ignoring_case(files: Files, sandbox: Sandbox, query: GrepQuery) -> Sequence[str]:
+async def matches_ignoring_case(files: FileAccess, sandbox: Sandbox, query: GrepQuery) -> Sequence[str]:
     """Returns the files that a case-sensitive query without a hit matches case-insensitively."""
     if query.ignore_case or query.pattern.swapcase() == query.pattern:
         return ()
@@ -78,7 +79,7 @@ async def matches_ignoring_case(files: Files, sandbox: Sandbox, query: GrepQuery
     return ()
 
 
-def _arguments(files: Files, query: GrepQuery) -> list[str]:
+def _arguments(files: FileAccess, query: GrepQuery) -> list[str]:
     """Returns the command line of a query."""
     globs = [*_globs(files, query.glob)] if query.glob else []
     globs += [f"!{each}" for each in _globs(files, query.exclude)] if query.exclude else []
@@ -109,7 +110,7 @@ def _expression(query: GrepQuery) -> str:
     return f"^(?!.*(?:{without})).*?\\K(?:{query.pattern})" if without else query.pattern
 
 
-def _globs(files: Files, glob: str) -> Iterator[str]:
+def _globs(files: FileAccess, glob: str) -> Iterator[str]:
     """Yields the glob with its braces expanded, and with the brackets of existing names escaped."""
     anchor = "/" if glob.startswith("/") else ""
     for each in expand(glob, exists_in(files, ".")):
@@ -150,7 +151,7 @@ def parse_hits(output: bytes) -> Hits:
     return hits
 
 
-def hits_by_mtime(files: Files, hits: Hits) -> Hits:
+def hits_by_mtime(files: FileAccess, hits: Hits) -> Hits:
     """Sorts the hits by modification time, the newest first, then by path."""
     return {path: hits[path] for path in newest_first(files, hits)}
 
@@ -265,7 +266,7 @@ def _parse_offsets(output: bytes) -> MatchOffsets:
     return offsets
 
 
-def with_matches(files: Files, hits: Hits, truncated: Mapping[str, set[int]], output: bytes) -> Hits:
+def with_matches(files: FileAccess, hits: Hits, truncated: Mapping[str, set[int]], output: bytes) -> Hits:
     """Replaces each truncated line by an excerpt around its match, if the match is far from the line's start.
 
     ``output`` is ripgrep's output with the offsets of the matches.
@@ -277,7 +278,7 @@ def with_matches(files: Files, hits: Hits, truncated: Mapping[str, set[int]], ou
 
 
 def _with_excerpts(
-    files: Files,
+    files: FileAccess,
     path: str,
     lines: Sequence[str],
     truncated: set[int] | None,

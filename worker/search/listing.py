@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from ...shared.errors import ErrorType, ToolError
 from ...shared.libc import closing_fd
 from ...shared.text import count
-from ..sandbox.bubblewrap import Sandbox
+from ..contracts import FileAccess, Sandbox
 from ..threads import give_way, run_in_thread
 from ..workspace.file_entries import is_being_written, is_private
-from ..workspace.files import Files
 from .glob_pattern import Exists, GlobPattern, GlobState
 from .ripgrep import SkippedPaths, add_skipped, run_ripgrep, walk_options
 
@@ -19,7 +18,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 
 
 async def find_files(
-    files: Files,
+    files: FileAccess,
     sandbox: Sandbox,
     pattern: str,
     top: str,
@@ -34,7 +33,7 @@ async def find_files(
 
 
 async def list_files(
-    files: Files, sandbox: Sandbox, top: str, *, gitignore: bool, skipped: SkippedPaths
+    files: FileAccess, sandbox: Sandbox, top: str, *, gitignore: bool, skipped: SkippedPaths
 ) -> Sequence[str]:
     """Returns every file below ``top`` that a search includes; an ignored ``top`` was requested by name.
 
@@ -51,7 +50,9 @@ async def list_files(
     return [path.removeprefix("./") for path in paths]
 
 
-def matching(files: Files, listed: Iterable[str], pattern: str, top: str, *, ignore_case: bool = False) -> list[str]:
+def matching(
+    files: FileAccess, listed: Iterable[str], pattern: str, top: str, *, ignore_case: bool = False
+) -> list[str]:
     """Returns the listed files below ``top`` that match a glob pattern, the newest first, then by path.
 
     The pattern starts at ``top``, an absolute one at the workspace.
@@ -79,7 +80,7 @@ def matching(files: Files, listed: Iterable[str], pattern: str, top: str, *, ign
     return newest_first(files, found)
 
 
-def exists_in(files: Files, top: str) -> Exists:
+def exists_in(files: FileAccess, top: str) -> Exists:
     """Returns the predicate whether a path exists below the directory."""
 
     def exists(path: str) -> bool:
@@ -91,7 +92,7 @@ def exists_in(files: Files, top: str) -> Exists:
     return exists
 
 
-def newest_first(files: Files, paths: Iterable[str]) -> list[str]:
+def newest_first(files: FileAccess, paths: Iterable[str]) -> list[str]:
     """Sorts paths by modification time, the newest first, then by path; missing files come last.
 
     A directory is opened once for all its files.

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import clip
+from ..contracts import Command, Completed, Sandbox
 from ..sandbox import environment
-from ..sandbox.bubblewrap import Sandbox
-from ..sandbox.command import Command, Completed
 from ..text.output import one_line
 from ..workspace.file_entries import PRIVATE_DIR
 

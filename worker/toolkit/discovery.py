@@ -19,8 +19,8 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.settings import ToolSettings
 from ...shared.text import clip
-from ..sandbox.bubblewrap import Sandbox
-from ..sandbox.command import Command, format_output, metadata_of
+from ..contracts import Command, Sandbox
+from ..sandbox.command import format_output, metadata_of
 from ..text.output import OutputLimit
 from ..threads import run_in_thread
 from ..tools.base import AnyTool, Availability, DisplayOptions, Origin, Probed, Recoverable, ToolContext, ToolResult

@@ -15,8 +15,8 @@ from ...shared.settings import Settings
 from ...shared.text import did_you_mean
 from ..models.base import Call
 from ..schemas.arguments import unknown_tool
-from ..tools import BUILTIN, DEFAULT_KIT
 from ..tools.base import AnyTool, InitContext
+from ..tools.builtin import BUILTIN, DEFAULT_KIT
 
 _EDITORS = ("str_replace_based_edit_tool", "str_replace_editor", "text_editor")
 _EDITOR_COMMANDS = ("view", "create", "str_replace")

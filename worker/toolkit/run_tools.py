@@ -19,6 +19,7 @@ from ...shared.fleet import MCP, ToolTraits
 from ...shared.request import ApprovalMode
 from ...shared.runs.record import Claim
 from ..models.base import ToolSpec
+from ..sandbox.bubblewrap import Sandbox
 from ..sandbox.environment import owner
 from ..sandbox.project_tools import ProjectTools
 from ..tools.base import AnyTool, Effect, InitContext, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult
@@ -38,6 +39,8 @@ class RunTools:
     kit: dict[str, AnyTool]
     specs: tuple[ToolSpec, ...]
     context: ToolContext
+    sandbox: Sandbox
+    """The sandbox of its context, with what the run itself needs of it."""
     kept: Mapping[str, str]
     """Fields of the record that pin the tools for later attempts; empty where they are pinned already."""
 
@@ -87,7 +90,7 @@ async def open_tools(
         context = ToolContext(claim.id, "", workspace.files, sandbox, *caller, shown=shown)
         further = [PinnedTool.from_tool(tool) for tool in _further(kit)]
         kept = {"tools": json.dumps([asdict(each) for each in further])} if pinned is None else {}
-        yield RunTools(kit, _specs_of(kit, pinned or further), context, kept)
+        yield RunTools(kit, _specs_of(kit, pinned or further), context, sandbox, kept)
 
 
 def _further(kit: Mapping[str, AnyTool]) -> list[AnyTool]:

@@ -11,13 +11,13 @@ from pydantic import Field
 from ...shared.errors import ErrorType, ToolError
 from ...shared.settings import Settings
 from ...shared.text import clip
+from ..contracts import FileAccess
 from ..text.diff import unified_diff
 from ..text.edit import apply_edit, no_change_error, refuse_empty
 from ..text.output import FileDiff, OutputLimit
 from ..text.textfile import TextFile, fingerprint
 from ..threads import run_in_thread
 from ..workspace.artifacts import Artifacts
-from ..workspace.files import Files
 from .base import (
     AnyTool,
     Availability,
@@ -32,7 +32,7 @@ from .base import (
     ToolResult,
 )
 
-ArtifactsFactory = Callable[[Files], Artifacts]
+ArtifactsFactory = Callable[[FileAccess], Artifacts]
 
 
 class ArtifactParams(Params):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from ...shared.text import clip
+from ..contracts import ShellStatus
 from ..sandbox.command import metadata
-from ..sandbox.shells import ShellStatus, format_shell_output
+from ..sandbox.shells import format_shell_output
 from .base import Availability, DisplayOptions, Effect, Kind, OutputLimit, Params, Tool, ToolContext, ToolResult
 
 WAIT_SECONDS = 5.0
@@ -49,7 +50,7 @@ class BashOutput(Tool[BashOutputParams]):
 
     async def run(self, ctx: ToolContext, params: BashOutputParams) -> ToolResult:
         shell = ctx.sandbox.shells.lookup(params.bash_id)
-        if params.filter is not None or not shell.hidden.lines:
+        if params.filter is not None or not shell.hides_lines:
             await shell.wait_for_output(WAIT_SECONDS)
         news = await shell.read(params.filter)
         facts = metadata(

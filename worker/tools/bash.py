@@ -11,7 +11,8 @@ from pydantic import Field, field_validator
 from ...shared.errors import ErrorType, ToolError
 from ...shared.settings import Settings
 from ...shared.text import clip, terminal_text
-from ..sandbox.command import Command, ansi_display, format_output, metadata, metadata_of
+from ..contracts import Command
+from ..sandbox.command import ansi_display, format_output, metadata, metadata_of
 from .base import (
     Availability,
     DisplayOptions,

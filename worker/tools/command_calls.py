@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import count
-from ..sandbox.command import Completed
+from ..contracts import Completed
 from ..text.output import word_start
 from .base import Probed, ToolContext, ToolResult
 

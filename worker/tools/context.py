@@ -10,9 +10,8 @@ from typing import Any, Protocol
 from ...shared.delegation import ToolAgentResult
 from ...shared.errors import ErrorType, ToolError
 from ...shared.request import DelegationRequest
-from ..sandbox.bubblewrap import Sandbox
+from ..contracts import FileAccess, Sandbox
 from ..text.output import Display
-from ..workspace.files import Files, ShownFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class ToolContext:
 
     delegation_id: str
     call_id: str
-    files: Files
+    files: FileAccess
     sandbox: Sandbox
     session_id: str | None = None
     message_id: str | None = None
@@ -100,10 +99,10 @@ class ToolContext:
     subagents: Subagents | None = None
     """None if the run may have none."""
     on_metadata: Callable[[str | None, Mapping[str, Any]], None] = lambda title, fields: None
-    shown: Sequence[ShownFiles] = ()
+    shown: Sequence[FileAccess] = ()
     """The directories outside of the workspace that may be read."""
 
-    def reading(self, path: str) -> Files:
+    def reading(self, path: str) -> FileAccess:
         """Returns the files to which a path to be read belongs. Raises ToolError(PATH_NOT_ALLOWED)."""
         try:
             self.files.relative(path)

@@ -10,11 +10,12 @@ from pydantic import Field
 
 from ...shared.settings import Settings
 from ...shared.text import clip, count
+from ..contracts import FileAccess
 from ..search.listing import list_files, matching
 from ..search.ripgrep import SkippedPaths, is_installed
 from ..text.output import one_line
 from ..threads import run_in_thread
-from ..workspace.files import Files, named
+from ..workspace.files import named
 from .base import Availability, DisplayOptions, Kind, P, Params, Tool, ToolContext, ToolResult
 from .params import WorkspacePath
 
@@ -89,7 +90,14 @@ class Glob(SearchTool[GlobParams]):
         return ToolResult("\n".join([*lines, *skipped.sentences()]), title, metadata=facts)
 
     async def _no_match(
-        self, ctx: ToolContext, files: Files, listed: Sequence[str], params: GlobParams, top: str, *, complete: bool
+        self,
+        ctx: ToolContext,
+        files: FileAccess,
+        listed: Sequence[str],
+        params: GlobParams,
+        top: str,
+        *,
+        complete: bool,
     ) -> str:
         text = f"No file below {named(files, top)} matches {params.pattern!r}"
         text += "." if complete else " among those that could be read."
@@ -118,5 +126,5 @@ def _near_misses(params: GlobParams) -> Iterator[tuple[dict[str, Any], str]]:
         yield {"respect_gitignore": False}, "among the files that .gitignore excludes (respect_gitignore: false)"
 
 
-async def _matching(files: Files, listed: Sequence[str], params: GlobParams, top: str) -> list[str]:
+async def _matching(files: FileAccess, listed: Sequence[str], params: GlobParams, top: str) -> list[str]:
     return await run_in_thread(matching, files, listed, params.pattern, top, ignore_case=params.ignore_case)

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from ...shared.text import clip
-from ..sandbox.bubblewrap import Sandbox
+from ..contracts import FileAccess, Sandbox
 from ..search.grep import (
     GrepQuery,
     Hits,
@@ -23,7 +23,7 @@ from ..search.ripgrep import SkippedPaths
 from ..text.output import one_line
 from ..threads import run_in_thread
 from ..workspace.file_entries import is_private
-from ..workspace.files import Files, named
+from ..workspace.files import named
 from .base import DisplayOptions, Params, ToolContext, ToolResult
 from .glob import SearchTool
 from .pages import file_not_found_error
@@ -108,7 +108,7 @@ class Grep(SearchTool[GrepParams]):
         return ToolResult("\n".join([*parts, *skipped.sentences()]), f"Found {total} {what}", metadata=facts)
 
 
-def _format(files: Files, hits: Hits, query: GrepQuery, most: int, skipped: SkippedPaths) -> tuple[str, int, int]:
+def _format(files: FileAccess, hits: Hits, query: GrepQuery, most: int, skipped: SkippedPaths) -> tuple[str, int, int]:
     hits = {named(files, path): lines for path, lines in hits_by_mtime(files, hits).items()}
     if query.per_file and query.mode == "content":
         hits, more = cap_per_file(hits, query.per_file, context=query.context)
@@ -117,7 +117,7 @@ def _format(files: Files, hits: Hits, query: GrepQuery, most: int, skipped: Skip
     return format_hits(hits, query.mode, most, context=query.context)
 
 
-async def _near_miss(files: Files, sandbox: Sandbox, query: GrepQuery) -> str:
+async def _near_miss(files: FileAccess, sandbox: Sandbox, query: GrepQuery) -> str:
     """Returns a hint if the pattern matches case-insensitively."""
     if not (paths := await matches_ignoring_case(files, sandbox, query)):
         return ""

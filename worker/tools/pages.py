@@ -23,14 +23,13 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.libc import closing_fd
 from ...shared.text import HALF_CHARACTER, clip, count, valid
 from ...shared.tokens import tokens_at_most
-from ..sandbox.bubblewrap import Sandbox
+from ..contracts import FileAccess, Sandbox
 from ..search.listing import find_files
 from ..search.ripgrep import SkippedPaths
 from ..text.output import few_tokens, one_line
 from ..text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
 from ..threads import give_way, leave_loop
 from ..workspace.file_entries import not_a_file, tool_error
-from ..workspace.files import Files
 
 _SIMILAR = 60.0
 """The least similarity, of 100, of a file name that is suggested."""
@@ -50,7 +49,7 @@ PAGE_CHARS = 126_000
 the end of a line."""
 
 
-def file_not_found_error(files: Files, path: str) -> ToolError:
+def file_not_found_error(files: FileAccess, path: str) -> ToolError:
     """Returns the error for a missing file, with files of the same directory that have a similar name."""
     folder, _, name = files.relative(path).rstrip("/").rpartition("/")
     try:
@@ -122,7 +121,7 @@ class FileLines:
         self.total = self._breaks
 
 
-def read_lines(files: Files, path: str, first: int, most: int, max_chars: int) -> FileLines:
+def read_lines(files: FileAccess, path: str, first: int, most: int, max_chars: int) -> FileLines:
     """Reads at most ``most`` lines of a text file from line ``first`` on, and none after ``max_chars`` characters.
 
     Raises ToolError: NOT_TEXT, NOT_A_FILE, or FILE_TOO_LARGE if the first line is too far from the start of the file.
@@ -200,7 +199,7 @@ _WILD = re.compile(r"[*?\[{]")
 class ManyFiles:
     """The requested files, their sections, and the size that is left. An error of one file does not stop the others."""
 
-    files: Files
+    files: FileAccess
     named: list[str] = field(default_factory=list[str])
     sections: dict[str, str] = field(default_factory=dict[str, str])
     """The section of each file, in the order of the request; "" for none."""
@@ -272,7 +271,7 @@ class ManyFiles:
         return True
 
 
-async def _resolve(files: Files, sandbox: Sandbox, path: str) -> list[str]:
+async def _resolve(files: FileAccess, sandbox: Sandbox, path: str) -> list[str]:
     plain = files.relative(path)
     if not _WILD.search(path) or files.stat(plain) is not None:
         return [plain]
@@ -288,7 +287,7 @@ async def _resolve(files: Files, sandbox: Sandbox, path: str) -> list[str]:
     return found
 
 
-def _section(files: Files, path: str, chars: int, tokens: int) -> str:
+def _section(files: FileAccess, path: str, chars: int, tokens: int) -> str:
     found = files.stat(path)
     if found is None:
         raise file_not_found_error(files, path)

@@ -8,9 +8,10 @@ from pydantic import Field, model_validator
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import clip
+from ..contracts import FileAccess
 from ..text.output import lines_hint_of
 from ..threads import run_short
-from ..workspace.files import Files, named
+from ..workspace.files import named
 from .base import (
     Availability,
     DisplayOptions,
@@ -77,7 +78,7 @@ class ReadFile(Tool[ReadFileParams]):
         files = ctx.reading(params.path)
         return await run_short(files.is_local, self._read, files, params)
 
-    def _read(self, files: Files, params: ReadFileParams) -> ToolResult:
+    def _read(self, files: FileAccess, params: ReadFileParams) -> ToolResult:
         found = files.stat(params.path)
         if found is None:
             raise file_not_found_error(files, params.path)
@@ -90,7 +91,7 @@ class ReadFile(Tool[ReadFileParams]):
         content = read_lines(files, params.path, max(1, params.offset), most, PAGE_CHARS)
         return self._answer(files, params, content)
 
-    def _answer(self, files: Files, params: ReadFileParams, content: FileLines) -> ToolResult:
+    def _answer(self, files: FileAccess, params: ReadFileParams, content: FileLines) -> ToolResult:
         first, total = content.first, content.total
         facts = {"path": named(files, files.relative(params.path)), "totalLines": total}
         title = self.title(params)

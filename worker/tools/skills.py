@@ -17,6 +17,7 @@ from ...shared.libc import closing_fd
 from ...shared.log import log
 from ...shared.settings import Settings
 from ...shared.text import clip
+from ..contracts import FileAccess
 from ..text.output import one_line
 from ..threads import run_in_thread
 from ..workspace.file_entries import PRIVATE_DIR
@@ -113,7 +114,7 @@ class Skill:
             )
         return "\n\n".join([*parts, f"---\n\n{self.content.strip()}"])
 
-    def copy_to(self, files: Files) -> list[str]:
+    def copy_to(self, files: FileAccess) -> list[str]:
         """Copies the skill's files into the workspace (``directory``).
 
         Returns the paths that could not be copied: unreadable, links out of the folder, or above the size limit.
@@ -169,7 +170,7 @@ def _files_in(folder: Path) -> tuple[str, ...]:
         return tuple(path for path, _ in zip(ours, range(MAX_FILES), strict=False))
 
 
-def _copy(source: Files, path: str, files: Files, target: str, room: int) -> int:
+def _copy(source: Files, path: str, files: FileAccess, target: str, room: int) -> int:
     data = source.read(path, room)
     files.write(target, data)
     found = source.stat(path)

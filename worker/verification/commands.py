@@ -10,8 +10,8 @@ from pathlib import Path
 from ...shared.errors import ErrorType, ToolError
 from ...shared.facts import CommandCheck, GroundState
 from ...shared.text import terminal_text
+from ..contracts import Command, Completed
 from ..sandbox.bubblewrap import Bubblewrap
-from ..sandbox.command import Command, Completed
 from ..sandbox.project_tools import ProjectTools
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer

@@ -14,8 +14,9 @@ from ...shared.delegation import Artifact
 from ...shared.errors import ErrorType, ToolError
 from ...shared.runs.record import MAX_KEPT_BYTES
 from ...shared.text import clip, did_you_mean
+from ..contracts import FileAccess
 from .file_entries import PRIVATE_DIR
-from .files import Files, write_private
+from .files import write_private
 from .locks import edit_lock
 
 MAX_BYTES = 1024 * 1024
@@ -30,7 +31,7 @@ _VERSION = re.compile(r"[1-9][0-9]{0,2}")
 class Artifacts:
     """The artifacts of one run. Versions are immutable. The methods block."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileAccess) -> None:
         self._files = files
 
     def latest(self, name: str) -> int:

@@ -8,18 +8,16 @@ import secrets
 import stat as modes
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.workspaces import PRIVATE_DIR
+from ..contracts import EntryKind, FileEntry, Stat
 from ..threads import give_way
 
 TEMPORARY = ".deputize-writing-"
 """The prefix of files that are being written, before they are renamed."""
 _being_written: set[str] = set()
-Kind = Literal["file", "directory", "symlink", "other"]
 
 
 def is_private(path: str) -> bool:
@@ -43,28 +41,6 @@ def is_being_written(name: str) -> bool:
     return name in _being_written
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """The status of a path: ``size`` in bytes, ``mtime_ns`` in nanoseconds, ``mode`` as permission bits."""
-
-    kind: Kind
-    size: int
-    mtime_ns: int
-    mode: int
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """An entry of a directory; ``path`` is relative to the workspace. Links are not followed."""
-
-    path: str
-    stat: Stat
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition("/")[2]
-
-
 def read_all(fd: int, max_bytes: int) -> bytes:
     """Reads to the end of the file, at most one byte more than allowed, so that a file that grows is detected."""
     parts: list[bytes] = []
@@ -85,7 +61,7 @@ def entries_of(prefix: str, found: Iterator[os.DirEntry[str]]) -> Iterator[FileE
 
 def stat_of(found: os.stat_result) -> Stat:
     """Converts the system's file status."""
-    kinds: dict[int, Kind] = {modes.S_IFREG: "file", modes.S_IFDIR: "directory", modes.S_IFLNK: "symlink"}
+    kinds: dict[int, EntryKind] = {modes.S_IFREG: "file", modes.S_IFDIR: "directory", modes.S_IFLNK: "symlink"}
     kind = kinds.get(modes.S_IFMT(found.st_mode), "other")
     return Stat(kind, found.st_size, found.st_mtime_ns, modes.S_IMODE(found.st_mode))
 

@@ -11,11 +11,10 @@ from typing import Self
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.libc import beneath, closing_fd, require_openat2
+from ..contracts import FileAccess, FileEntry, Stat
 from ..threads import take_memory
 from .file_entries import (
     PRIVATE_DIR,
-    FileEntry,
-    Stat,
     entries_of,
     lstat,
     not_a_file,
@@ -242,13 +241,13 @@ class Files:
             raise tool_error(path, error, self.mount) from None
 
 
-def private_path(files: Files, path: str) -> str:
+def private_path(files: FileAccess, path: str) -> str:
     """Returns the path of a file in the worker's own directory, which is created and ignored by git."""
     files.write(f"{PRIVATE_DIR}/.gitignore", b"*\n")
     return f"{PRIVATE_DIR}/{path}"
 
 
-def write_private(files: Files, path: str, data: bytes) -> str:
+def write_private(files: FileAccess, path: str, data: bytes) -> str:
     """Writes a file in the worker's own directory; returns its path in the workspace."""
     files.write(full := private_path(files, path), data)
     return full
@@ -276,7 +275,7 @@ class ShownFiles(Files):
         raise ToolError(ErrorType.PATH_NOT_ALLOWED, f"Path not allowed: {path!r}: it can only be read.")
 
 
-def named(files: Files, path: str) -> str:
+def named(files: FileAccess, path: str) -> str:
     """Returns a path of these files as answers name it: absolute where it is not in the workspace."""
     return files.full(path) if isinstance(files, ShownFiles) else path
 

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.libc import closing_fd
-from .files import Files
+from ..contracts import FileAccess
 
 LOCK_SECONDS = 10.0
 _PAUSE_SECONDS = 0.02
@@ -25,7 +25,7 @@ _guard = Lock()
 
 
 @contextmanager
-def file_lock(files: Files, path: str, stop: Event, seconds: float = LOCK_SECONDS) -> Generator[None]:
+def file_lock(files: FileAccess, path: str, stop: Event, seconds: float = LOCK_SECONDS) -> Generator[None]:
     """Holds an exclusive lock of the file, which is created if missing; it also ends with the process. Blocks.
 
     Args:
@@ -64,7 +64,7 @@ class _FileLock:
 
 
 @contextmanager
-def edit_lock(files: Files, path: str) -> Generator[None]:
+def edit_lock(files: FileAccess, path: str) -> Generator[None]:
     """Holds the lock of the file within this process, by its real path. Blocks.
 
     A lock within the process is sufficient because no two processes work in one workspace.

@@ -13,8 +13,9 @@ from typing import Any
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.wire import now
+from ..contracts import FileAccess
 from ..text.textfile import fingerprint
-from .files import Files, private_path
+from .files import private_path
 from .locks import file_lock
 
 MEMORY_FILE = ".agent_memory.json"
@@ -44,7 +45,7 @@ class Note:
 class Notes:
     """The notes of one workspace. The methods block."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileAccess) -> None:
         self._files = files
 
     def load(self) -> list[StoredNote]:

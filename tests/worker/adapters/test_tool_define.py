@@ -26,8 +26,9 @@ from deputize.worker.adapters.base_classes import (
 from deputize.worker.adapters.without_runs import ToolExecutionResult, execute_tool
 from deputize.worker.mcp.tools import result_of
 from deputize.worker.toolkit.registry import Registry, available_tools, prepare_kit
-from deputize.worker.tools import BUILTIN, base
+from deputize.worker.tools import base
 from deputize.worker.tools.base import Effect, InitContext, Kind
+from deputize.worker.tools.builtin import BUILTIN
 from tests.runs.bench import call, open_bench, say, script
 from tests.runs.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre

@@ -18,8 +18,8 @@ from deputize.worker.adapters.without_runs import (
     initialize_base_tools,
     initialize_tools,
 )
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool, Effect, Kind, Origin, Params, Tool, ToolContext, ToolResult
+from deputize.worker.tools.builtin import BUILTIN
 from tests.runs.toolbench import open_toolbench
 from tests.worker.adapters.playing import Theatre
 

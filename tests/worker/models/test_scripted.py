@@ -18,8 +18,8 @@ from deputize.worker.conversation import Conversation
 from deputize.worker.models import open_model
 from deputize.worker.models.base import Call, Price, Prompt, Reply, Retrying, TextPart, ToolSpec
 from deputize.worker.models.scripted import LABEL, Script, ScriptedModel, TemplateContext, render
-from deputize.worker.tools import DEFAULT_KIT
 from deputize.worker.tools.base import ToolResult
+from deputize.worker.tools.builtin import DEFAULT_KIT
 from tests.runs.toolbench import EVERYTHING, Toolbench
 from tests.worker.models.asking import READ, parts_of, prompt_of, reply_of
 

@@ -13,8 +13,8 @@ from deputize.worker.policy import PolicyCall, PolicyContext, Rule, Verdict, dec
 from deputize.worker.policy.explanation import AbsentTool
 from deputize.worker.policy.rule_file import FileRule, RuleFields, load_rules
 from deputize.worker.policy.shell import Decision
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
+from deputize.worker.tools.builtin import BUILTIN
 
 TOOLS: dict[str, AnyTool] = {tool.name: tool for tool in BUILTIN}
 

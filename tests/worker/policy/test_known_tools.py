@@ -12,8 +12,8 @@ from deputize.shared.errors import Misconfigured
 from deputize.shared.settings import Settings
 from deputize.worker.policy.explanation import Known, answer
 from deputize.worker.policy.rule_file import load_rules
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.context import ToolContext, Touches
 from tests.worker.policy.rule_files import TOOLS
 

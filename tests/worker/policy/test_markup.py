@@ -17,8 +17,8 @@ from deputize.worker import prompt
 from deputize.worker.limits import LimitReached
 from deputize.worker.models.base import ToolSpec
 from deputize.worker.policy.trust import ReadSources
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import ToolResult
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.xml_calls.instruction import FORM, format_tool_call, format_tool_result
 from deputize.worker.xml_calls.parser import XMLToolCallParser
 from tests.runs.bench import Bench, call, say, script

@@ -11,7 +11,6 @@ from deputize.shared.request import ApprovalMode
 from deputize.worker.policy import RULES, decide, denial
 from deputize.worker.policy.base import Decision, PolicyCall, PolicyContext, Rule, Verdict
 from deputize.worker.policy.builtin_rules import ask_before_changes
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import (
     AnyTool,
     Availability,
@@ -25,6 +24,7 @@ from deputize.worker.tools.base import (
     ToolResult,
     Touches,
 )
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.submit_result import SubmitResult
 
 MODES = list(ApprovalMode)

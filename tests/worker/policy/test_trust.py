@@ -19,8 +19,8 @@ from deputize.shared.request import DelegationRequest
 from deputize.worker.policy.explanation import AbsentTool
 from deputize.worker.policy.trust import ReadSources
 from deputize.worker.task import carry_out
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool, ToolResult
+from deputize.worker.tools.builtin import BUILTIN
 from tests.network.internet import response
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.runs.nesting import begin, by_task, carrying_out, children_of, delegate

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from deputize.shared.settings import SandboxSettings
+from deputize.worker.contracts import Command, Completed
 from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bounds import WorkerBounds
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.command import Command, Completed
 
 DAEMON = "mkfifo alive; setsid sh -c 'exec sleep 1000 <alive' & exec 3>alive"
 """Leaves a process that has left its shell's session and would outlive it; ``anyone_alive`` sees it."""

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.errors import ErrorType, ToolError
+from deputize.worker.contracts import Command
 from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.command import Command
 from deputize.worker.sandbox.process import LONG_RUNNING_NICENESS, NICENESS
 from tests.waiting import until
 from tests.worker.forked import need_root

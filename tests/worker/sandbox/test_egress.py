@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from deputize.worker.contracts import Command
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.command import Command
 from deputize.worker.sandbox.environment import BindMount
 from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.web.egress_proxy import EgressProxy

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from deputize.worker.contracts import Command
 from deputize.worker.linux import tree
 from deputize.worker.linux.tree import children, command_line
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.command import Command
 from deputize.worker.standby.process import Standby
 from tests.processes.leaks import descendants
 from tests.waiting import until, until_sync

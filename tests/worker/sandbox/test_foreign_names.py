@@ -13,8 +13,8 @@ import pytest
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.events import Replied, StepCompleted
 from deputize.shared.request import DelegationRequest
+from deputize.worker.contracts import Command
 from deputize.worker.models import close_models
-from deputize.worker.sandbox.command import Command
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, Turn, text
 from tests.runs.bench import Bench, open_bench

@@ -19,10 +19,10 @@ import pytest
 
 from deputize.shared.promises import PROMISES
 from deputize.shared.settings import SandboxSettings, Settings
+from deputize.worker.contracts import Command, Completed
 from deputize.worker.linux.system import processors
 from deputize.worker.sandbox import environment, seccomp
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.command import Command, Completed
 from deputize.worker.sandbox.protections import (
     AT_START,
     BY_LIMIT,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.errors import ErrorType
+from deputize.worker.contracts import Command, Completed
 from deputize.worker.sandbox.bubblewrap import NoSandbox
-from deputize.worker.sandbox.command import Command, Completed
 from tests.runs.toolbench import Toolbench, open_toolbench
 
 SLOW = r"(?=a)(a|a)*$(?<!q)"

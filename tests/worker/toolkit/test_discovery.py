@@ -15,13 +15,13 @@ import pytest
 from deputize.shared.errors import ErrorType
 from deputize.shared.events import ErrorSeen, RunStarted, StepCompleted
 from deputize.shared.settings import ToolSettings
+from deputize.worker.contracts import Command, Completed
 from deputize.worker.mcp.source import McpServers
 from deputize.worker.sandbox.bubblewrap import Bubblewrap, NoSandbox
-from deputize.worker.sandbox.command import Command, Completed
 from deputize.worker.toolkit.discovery import MAX_TOOLS, DiscoveredTool, Discovery, ToolDeclaration
 from deputize.worker.toolkit.sources import ToolSourceContext
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import AnyTool
+from deputize.worker.tools.builtin import BUILTIN
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.runs.toolbench import Toolbench, open_toolbench
 

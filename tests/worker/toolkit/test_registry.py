@@ -9,7 +9,6 @@ import pytest
 from deputize.shared.errors import Invalid, Misconfigured
 from deputize.shared.settings import Settings
 from deputize.worker.toolkit.registry import Registry, available_tools, default_kit, prepare_kit, tool_cards
-from deputize.worker.tools import BUILTIN, DEFAULT_KIT
 from deputize.worker.tools.base import (
     AnyTool,
     Availability,
@@ -22,6 +21,7 @@ from deputize.worker.tools.base import (
     ToolContext,
     ToolResult,
 )
+from deputize.worker.tools.builtin import BUILTIN, DEFAULT_KIT
 
 
 class NoParams(Params):

@@ -13,6 +13,7 @@ from deputize.shared.errors import ErrorType, NotFound
 from deputize.shared.events import RunStarted, StepCompleted
 from deputize.shared.request import ApprovalMode, DelegationRequest
 from deputize.shared.settings import Settings
+from deputize.worker.contracts import FileAccess
 from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
 from deputize.worker.task import carry_out
 from deputize.worker.toolkit.registry import available_tools
@@ -231,7 +232,7 @@ def test_artifacts_need_nobodys_approval(name: str) -> None:
 
 @pytest.mark.requirement("S003-022")
 async def test_the_tools_are_offered_only_where_something_keeps_artifacts(bare_desk: Toolbench) -> None:
-    def kept_elsewhere(files: Files) -> Artifacts:
+    def kept_elsewhere(files: FileAccess) -> Artifacts:
         (files.root / "elsewhere").mkdir()
         return Artifacts(Files(files.root / "elsewhere"))
 

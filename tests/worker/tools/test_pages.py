@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from deputize.shared.errors import ErrorType
 from deputize.shared.tokens import tokens_at_most
-from deputize.worker.tools import DEFAULT_KIT
 from deputize.worker.tools.base import Kind, ToolResult
+from deputize.worker.tools.builtin import DEFAULT_KIT
 from deputize.worker.tools.pages import FileLines
 from deputize.worker.workspace.artifacts import Artifacts
 from tests.runs.toolbench import EVERYTHING, Toolbench, open_toolbench

@@ -8,8 +8,8 @@ import pytest
 
 from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.settings import Settings, ToolSettings
-from deputize.worker.tools import BUILTIN, DEFAULT_KIT
 from deputize.worker.tools.base import Kind, ToolResult
+from deputize.worker.tools.builtin import BUILTIN, DEFAULT_KIT
 from deputize.worker.tools.web_fetch import WebFetch
 from deputize.worker.web.fetch import raw_url
 from tests.network.internet import PUBLIC, Internet, redirect, response

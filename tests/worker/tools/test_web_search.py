@@ -13,8 +13,8 @@ import pytest
 from deputize.shared.errors import ErrorType, Misconfigured, ToolError
 from deputize.shared.settings import Settings, ToolSettings
 from deputize.worker.toolkit.registry import available_tools, default_kit
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Kind, ToolResult
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.web_search import WebSearch
 from tests.network.internet import PUBLIC, Internet, redirect, response
 from tests.runs.bench import call, open_bench, say, script

@@ -14,8 +14,8 @@ from deputize.shared.runs.record import TRACE
 from deputize.shared.settings import Settings
 from deputize.worker.models.platforms import PLATFORMS
 from deputize.worker.task import carry_out
-from deputize.worker.tools import BUILTIN
 from deputize.worker.tools.base import Kind, Params, Tool, ToolContext, ToolResult
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tracing.conventions import ANTHROPIC, PROVIDERS
 from tests.fake_model import FakeModel, Turn, refuse, text
 from tests.fake_model import call as call_of

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from deputize.worker.models.base import ToolSpec
-from deputize.worker.tools import BUILTIN
+from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.xml_calls.instruction import (
     FORM,
     declared_types,
