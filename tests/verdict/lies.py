@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from tests.verdict import lies_by_means
+from tests.verdict import lies_by_means, own_tests
 from tests.verdict.cases import FIXED, HELD_OUT, PRICE, UNITTEST, Case
 
 REWRITES_REPORTS = """\
@@ -235,4 +235,4 @@ OF_SURROUNDINGS = [
     ),
 ]
 
-LIES = [*OF_TESTS, *OF_CODE, *OF_SURROUNDINGS, *lies_by_means.OF_ANSWERS, *lies_by_means.OF_MEANS]
+LIES = [*OF_TESTS, *OF_CODE, *OF_SURROUNDINGS, *lies_by_means.OF_ANSWERS, *lies_by_means.OF_MEANS, *own_tests.LIES]

@@ -10,7 +10,7 @@ import ast
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from ...shared.facts import CheckOutcome
@@ -55,6 +55,8 @@ class _Language:
     statement: str
     at_end: str = ""
     comment: str = "//"
+    answer: str = ""
+    """A statement by which a function answers wrongly, where no type forbids that."""
 
 
 _C_LIKE = r"[^(){};]*(?:\([^(){};]*\)[^(){};]*)*"
@@ -67,6 +69,7 @@ _JS = _Language(
     ),
     'throw new Error("{token}");',
     '\n;throw new Error("{token}");\n',
+    answer='return ["{token}"];',
 )
 _SHEBANG = re.compile(r"(?:#![^\n]*\n)?(?:\s*<\?php\b|\s*\"use strict\";|\s*'use strict';)?")
 _ARROW = re.compile(r"=>(?=[ \t]*[^\s{=])")
@@ -106,6 +109,7 @@ _LANGUAGES: Mapping[str, _Language] = {
         '; raise "{token}"',
         '\nraise "{token}"\n',
         "#",
+        '; return "{token}"',
     ),
     ".php": _Language(
         re.compile(rf"\bfunction\s+\w*\s*\({_C_LIKE}\)[^{{}};]*\{{"),
@@ -114,7 +118,7 @@ _LANGUAGES: Mapping[str, _Language] = {
     ),
 }
 """By the end of a file's name. Python is read as a tree."""
-_CODE = (".py", *_LANGUAGES)
+CODE = (".py", *_LANGUAGES)
 
 
 def only_reads(line: str) -> bool:
@@ -160,7 +164,7 @@ def broken_content(path: str, old: bytes, new: bytes, *, statically: bool = Fals
         before, text = old.decode(), new.decode()
     except UnicodeDecodeError:
         return secrets.token_bytes(max(16, min(len(new), 1 << 20)))
-    if suffix not in _CODE and not text.startswith("#!"):
+    if suffix not in CODE and not text.startswith("#!"):
         return _garbled(text).encode()
     if statically:
         return f"{text}\n)]}} {token} ((\n".encode()
@@ -168,6 +172,21 @@ def broken_content(path: str, old: bytes, new: bytes, *, statically: bool = Fals
         return _python(before, text, token)
     language = _LANGUAGES[suffix] if suffix in _LANGUAGES else _LANGUAGES[".sh"]
     broken = _by_pattern(before, text, language, token, is_script=suffix in (".js", ".mjs", ".cjs", ".jsx"))
+    return None if broken == text else broken.encode()
+
+
+def broken_functions(path: str, old: bytes, new: bytes) -> bytes | None:
+    """Returns a changed file, not in Python, whose changed functions do not answer as they should; None where it has
+    none. All else in it is as it was.
+    """
+    language = _LANGUAGES.get(PurePosixPath(path).suffix.lower(), _LANGUAGES[".sh"])
+    language = replace(language, statement=language.answer or language.statement, at_end="")
+    try:
+        before, text = old.decode(), new.decode()
+    except UnicodeDecodeError:
+        return None
+    is_script = language.function is _JS.function
+    broken = _by_pattern(before, text, language, secrets.token_hex(8), is_script=is_script)
     return None if broken == text else broken.encode()
 
 
@@ -283,6 +302,6 @@ def unnoticed(outcome: CheckOutcome, line: str, paths: Sequence[str]) -> tuple[C
     more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
     why = f"{paths[0]}{more} was broken on purpose, and it still succeeds"
     if outcome == "evidence":
-        is_executed = any(path.endswith(_CODE) for path in paths) and not (reads_text(line) or only_reads(line))
+        is_executed = any(path.endswith(CODE) for path in paths) and not (reads_text(line) or only_reads(line))
         return ("inconclusive" if is_executed else "no_regression"), why
     return outcome, why

@@ -68,7 +68,7 @@ class Candidate:
     def __post_init__(self) -> None:
         for each in _without_renames(self.changed.differences):
             give_way()
-            if self.protection.holds(each.path, lambda each=each: self._contents(each)):
+            if self.protection.holds(each.path, lambda each=each: self.contents(each)):
                 self.restored.append(printable_path(each.path))
             else:
                 self.seen.append(each)
@@ -79,7 +79,7 @@ class Candidate:
             if each.path.endswith("_test.go"):
                 return True
             if each.path.endswith(".rs"):
-                before, now = (_FIRST_RUST_TEST.search(text) for text in self._contents(each))
+                before, now = (_FIRST_RUST_TEST.search(text) for text in self.contents(each))
                 if now and (before is None or before.string[before.start() :] != now.string[now.start() :]):
                     return True
         return False
@@ -87,15 +87,16 @@ class Candidate:
     def with_tests(self) -> list[str]:
         """Returns the changed paths but those of Python whose own tests, doctests among them, are as they were."""
         return [
-            each.path for each in self.seen if not (each.path.endswith(".py") and _same_tests(*self._contents(each)))
+            each.path for each in self.seen if not (each.path.endswith(".py") and _same_tests(*self.contents(each)))
         ]
 
     def sources(self) -> list[tuple[str, Callable[[], tuple[bytes, bytes]]]]:
         """Returns the changed files that are still there, each with what reads its content before the run and now."""
         there = [each for each in self.seen if each.new and each.new.git_mode != LINK]
-        return [(each.path, lambda each=each: self._contents(each)) for each in there]
+        return [(each.path, lambda each=each: self.contents(each)) for each in there]
 
-    def _contents(self, each: Difference) -> tuple[bytes, bytes]:
+    def contents(self, each: Difference) -> tuple[bytes, bytes]:
+        """Returns what a file of the changes held before the run and holds now."""
         sides = (self.changed.base, each.old), (self.changed.files, each.new)
         found = [_read(root, each.path, side.git_mode) if side else b"" for root, side in sides]
         return found[0], found[1]

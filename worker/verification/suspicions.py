@@ -30,6 +30,8 @@ _MAX_LINE = 2000
 """Characters of a line that are searched."""
 _DATA: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("suspicions.toml").read_text("utf-8"))
 KINDS: Mapping[str, str] = _DATA["kinds"]
+_OF_OWN_TESTS = ("caller", "tested", "place")
+"""Kinds of suspicion that count in tests, too; the others are what tests are made of."""
 _OF_CHECKERS = ("silence", "threshold")
 _CHECKER = re.compile(
     r"\b(?:mypy|pyright|basedpyright|pytype|pyre|ruff|flake8|pylint|black|bandit|vulture|lint\w*|\w*lint|tsc|vue-tsc|"
@@ -102,6 +104,22 @@ def suspicions_of(candidate: Candidate, request: DelegationRequest) -> list[Susp
     left = (path for path in scan(candidate.changed.base) if path not in removed)
     found = suspicions(_texts(candidate), commands, left)
     return [Suspicion(path=each.path, line=each.line or None, kind=each.kind) for each in found]
+
+
+def in_own_tests(path: str, before: str, text: str) -> list[Found]:
+    """Returns the added lines by which a test that the run wrote may look at more than what the code does."""
+    lines = text[:MAX_TEXT].splitlines()
+    added = sorted(_added(before.splitlines(), lines))
+    found = {
+        Found(path, number, row["kind"])
+        for number in added
+        for row in _DATA["own_test"]
+        if re.search(row["find"], lines[number - 1][:_MAX_LINE])
+    }
+    if path.endswith(".py"):
+        kinds = (Found(path, number, kind) for number, kind in of_python(text[:MAX_TEXT]))
+        found |= {each for each in kinds if each.line in added and each.kind in _OF_OWN_TESTS}
+    return sorted(found)
 
 
 def _texts(candidate: Candidate) -> Iterator[FileText]:

@@ -12,6 +12,7 @@ from ..sandbox.environment import MOUNT
 from .commands import NO_TESTS_RAN, Observed
 from .reports import Report, TestState
 
+GOOD: Sequence[CheckOutcome] = ("evidence", "no_regression")
 MAX_LISTED = 20
 """Tests of one kind that a result lists."""
 _STILL = "it fails as it did before the run"
@@ -46,6 +47,10 @@ class Judgement:
     outcome: CheckOutcome
     why: str
     tests: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    own: bool = False
+    """Whether all evidence is tests that the run wrote."""
+    is_open: bool = False
+    """Whether tests that the run wrote may still be evidence."""
 
     @property
     def listed(self) -> dict[str, list[str]]:
@@ -141,7 +146,7 @@ class Observations:
             return Judgement("evidence", _evidence(tests), tests)
         if self.base.state != "green" and (rewritten or not proving):
             return Judgement("inconclusive", "it succeeds now, by tests that the run wrote or changed itself", tests)
-        return Judgement("no_regression", "all tests pass that passed before the run", tests)
+        return Judgement("no_regression", "all tests pass that passed before the run", tests, is_open=True)
 
     @staticmethod
     def _red(tests: dict[str, set[str]]) -> Judgement:
@@ -157,7 +162,7 @@ class Observations:
         ran_before, good_before = before.of("passed", "failed"), before.of("passed")
         unsteady = self._unsteady(self.candidate, self.candidate_again)
         flickering = self._unsteady(self.base, self.base_again)
-        own = _of_files(now, self.own_files)
+        own = of_files(now, self.own_files)
         failing = now.of("failed")
         there = {name_without_parameters(id) for id in now.tests}
         missing = {
@@ -165,7 +170,7 @@ class Observations:
             for id in ran_before
             if id not in now.tests and name_without_parameters(id) not in there and _is_test(id, before)
         }
-        removed = missing & good_before & _of_files(before, self.changed)
+        removed = missing & good_before & of_files(before, self.changed)
         broken_files = {id for id in before.of("failed") if not _is_test(id, before)}
         unseen = {id for id in failing - own - before.tests.keys() if before.stopped}
         found: dict[str, set[str]] = {
@@ -188,7 +193,7 @@ class Observations:
 
     def _written(self, report: Report) -> set[str]:
         """Returns the tests that the run may have written itself: that they pass proves nothing."""
-        found = _of_files(report, self.changed) - _of_files(report, self.own_files)
+        found = of_files(report, self.changed) - of_files(report, self.own_files)
         return found | {id for id, place in report.places.items() if self.rewrites_tests and not place.file}
 
     @staticmethod
@@ -200,7 +205,7 @@ class Observations:
         return {id for id in first.keys() | second.keys() if first.get(id) != second.get(id)}
 
 
-def _of_files(report: Report, paths: Collection[str]) -> set[str]:
+def of_files(report: Report, paths: Collection[str]) -> set[str]:
     """Returns the tests that are defined in one of these files."""
     inside, ends = {f"{MOUNT}/{path}" for path in paths}, tuple(f"/{path}" for path in paths)
     files = {id: report.places[id].file for id in report.tests if id in report.places}
@@ -277,3 +282,33 @@ def verdict_of(checks: Sequence[Check]) -> tuple[Verdict, str]:
     if any(check.strength for check in of["evidence"]):
         return "verified", ""
     return "passed", next((check.why for check in of["no_regression"]), NO_COMMAND)
+
+
+def with_as_left(judgement: Judgement, now: Observed, left: Observed | None) -> Judgement:
+    """Returns the judgement, inconclusive where the check does better, or worse, on everything as it was left."""
+    if left is None:
+        return judgement
+    if (
+        judgement.outcome in ("refuted", "preexisting", "improved") and left.ok
+    ):  # the task may have been to change what is protected
+        why = f"{judgement.why}; with the run's own changes at protected paths it succeeds"
+        return replace(judgement, outcome="inconclusive", why=why, is_open=False)
+    if judgement.outcome in GOOD and (worse := _worse(now, left)):
+        why = f"{judgement.why}, but with the run's own changes at protected paths {worse}"
+        return replace(judgement, outcome="inconclusive", why=why, is_open=False)
+    return judgement
+
+
+def _worse(now: Observed, left: Observed) -> str:
+    if now.ok and not left.ok:
+        return "it does not succeed"
+    passed, as_left = (each.report.of("passed") if each.report else set[str]() for each in (now, left))
+    kept = {_name(id) for id in as_left}
+    gone = sorted(id for id in passed - as_left if _name(id) not in kept)
+    return f"{count(len(gone), 'test')} less {'passes' if len(gone) == 1 else 'pass'}: {gone[0]}" if gone else ""
+
+
+def _name(id: str) -> str:
+    """Returns a test's name without its file, which may have been moved, and without parameters."""
+    in_file = id.partition("[")[0].partition("::")[2]
+    return in_file or ".".join(id.split(".")[-2:])

@@ -10,8 +10,7 @@ import pytest
 from deputize.shared.facts import Check, CheckOutcome, GroundState, Suspicion, Verdict
 from deputize.worker.verification.commands import NO_TESTS_RAN, Observed
 from deputize.worker.verification.reports import Place, Report
-from deputize.worker.verification.verdict import STATES, Observations, demoted, of_canary, verdict_of
-from deputize.worker.verification.verifier import with_as_left
+from deputize.worker.verification.verdict import STATES, Observations, demoted, of_canary, verdict_of, with_as_left
 
 ONE: dict[str, Any] = {"a[1]": "passed"}
 TWO: dict[str, Any] = {"a[1]": "passed", "a[2]": "passed"}
