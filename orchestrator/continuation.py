@@ -74,7 +74,8 @@ async def planned_merge(
 
     Raises NotFound and Conflict as ``results_of`` does, and Conflict where the files are out of this service's reach.
     """
-    (first, *_), sides = await results_of(store, wanted.distinct)
+    checked = bool(wanted.verify or wanted.dry_run)
+    (first, *_), sides = await results_of(store, wanted.distinct, checked=checked)
     report = await asyncio.to_thread(_planned, settings.workspaces / first.id, sides)
     return report, None if report.conflicts or wanted.dry_run else merge_request(first.request, wanted)
 
@@ -99,6 +100,7 @@ def merge_request(first: DelegationRequest, wanted: MergeRequest) -> DelegationR
         merges=ids,
         verify=wanted.verify,
         protect=wanted.protect,
+        require=wanted.require,
         limits=Limits(timeout_seconds=wanted.timeout_seconds),
         idempotency_key=wanted.idempotency_key,
     )

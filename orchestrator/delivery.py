@@ -7,10 +7,10 @@ import json
 from typing import Any
 from urllib.parse import SplitResult
 
-from ..shared.delegation import Delegation
+from ..shared.delegation import Delegation, shortfall_of
 from ..shared.errors import Conflict, Invalid, RepositoryFailed, Unavailable
 from ..shared.facts import GitFacts
-from ..shared.git.delivery import SECONDS, Delivery, withheld
+from ..shared.git.delivery import SECONDS, Delivery
 from ..shared.git.github import api_host
 from ..shared.git.own import Patience
 from ..shared.git.remote import check_ref, check_url
@@ -33,10 +33,6 @@ def check_git(request: DelegationRequest, settings: Settings) -> None:
         raise Invalid.at("/deliver", "only changes of a git workspace can be delivered; `patch` has those of others")
     if wanted is not None:
         check_wanted(request, wanted, settings, "/deliver")
-        if wanted.require == "verified" and not request.verify:
-            raise Invalid.at(
-                "/deliver/require", "nothing is verified without a check in `verify`; add one, or leave it out"
-            )
 
 
 def check_wanted(request: DelegationRequest, wanted: Deliver, settings: Settings, pointer: str = "") -> None:
@@ -69,8 +65,10 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
     if result.git.commit and (result.git.pull_request_url or not wanted.pull_request):
         return None
     check_wanted(delegation.request, wanted, settings)
-    if why := withheld(delegation.request, wanted, result):
-        raise Conflict(why)
+    if why := shortfall_of(delegation.request, result):
+        raise Conflict(
+            f"nothing was delivered: {why}; `deputize apply {delegation.id} --into DIR` takes the changes over anyway"
+        )
     missing = result.left_out if result.truncated else []
     delivery = Delivery(delegation.id, delegation.request, wanted, result.git.base, patch, missing)
     try:

@@ -71,6 +71,9 @@ def _check(request: DelegationRequest, tools: Sequence[ToolCard], settings: Sett
         from ..shared.output_schema import check_output_schema
 
         check_output_schema(request.output_schema)
+    if request.require != "passed" and not request.verify:
+        why = f"nothing is {request.require} without a check in `verify`; add one, or leave it out"
+        raise Invalid.at("/require", why)
     _check_commands(request, settings)
     if reason := foreign_script(request.model, settings) or misspelt_model(request.model, settings):
         raise Invalid.at("/model", reason)

@@ -40,6 +40,7 @@ class MergeFields(TypedDict, total=False):
     """Further fields of ``MergeRequest``."""
 
     protect: Sequence[str] | None
+    require: Literal["passed", "verified", "improved"]
     timeout_seconds: float
     idempotency_key: str | None
 

@@ -365,6 +365,11 @@ class StatusCounts(Wire):
     """Those that were cancelled or wrapped up."""
 
 
+def shortfall_of(request: DelegationRequest, result: ToolAgentResult) -> str:
+    """Returns why the checks of a request do not allow to act on its result; "" where they do, or there are none."""
+    return result.verification.shortfall(request.require if request.verify else None)
+
+
 class Delegation(Wire):
     """The resource: a request, where it stands, and its result once there is one."""
 

@@ -293,6 +293,20 @@ class Verification(Wire):
             return self.verdict != "refuted"
         return self.verdict in SUFFICIENT[self.require]
 
+    def shortfall(self, require: Require | None = None) -> str:
+        """Returns why the verdict is less than what was required, in a clause; "" where it is not.
+
+        Whatever acts on a result by itself asks here. ``require`` is that of the request: results of earlier versions
+        have none. Where it is not known either, such a result must have passed, unless nothing was checked.
+        """
+        required = self.require or require or (None if self.verdict == "unverified" else "passed")
+        if required is None or self.verdict in SUFFICIENT[required]:
+            return ""
+        why = f": {self.why}" if self.why else ""
+        if self.verdict == "refuted":
+            return f"the checks refute the result{why}"
+        return f"the verdict is {self.verdict}, and {required} is required{why}"
+
     @classmethod
     def incomplete(cls, why: str) -> Self:
         """Returns what a run has whose checks were not made to their end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -169,8 +170,6 @@ class Deliver(Request):
     """Of the commit; null is the first line of the task."""
     pull_request: PullRequest | None = None
     """A pull request for the branch. Null: none is opened."""
-    require: Literal["verified", "finished"] | None = None
-    """Whether only what was verified is delivered, or whatever it finished. Null: verified, if there is a `verify`."""
 
     def branch_of(self, id: str) -> str:
         return self.branch.replace("{id}", id)
@@ -182,7 +181,7 @@ class After(Request):
     id: str = Field(min_length=1, max_length=MAX_NAME)
     """The delegation that is waited for."""
     require: Literal["verified", "finished"] = "finished"
-    """Whether it has to succeed (no check may refute it), or also its verdict has to be `verified`."""
+    """Whether it has to succeed (with checks its own `require` has to be met), or also to be `verified`."""
 
 
 class DelegationRequest(Request):
@@ -231,7 +230,8 @@ class DelegationRequest(Request):
     """Patterns of files that the checks see as they were before the run. Null: tests, the settings of their runners and
     of checkers, lock files, and what the commands of the checks name as their programs."""
     require: Require = "passed"
-    """The verdict that makes a run with checks a success: passed accepts verified, improved accepts all three."""
+    """The verdict that makes a run with checks a success: passed accepts verified, improved accepts all three. What
+    falls short of it is not applied, not delivered, and goes back to the model."""
     accept: list[SuspicionKind] = Field(default_factory=list, max_length=MAX_ENTRIES)
     """Kinds of suspicion (`verification.suspicions`) that do not make the verdict inconclusive."""
     max_verify_rounds: int = _bounded(VERIFY_ROUNDS, "maxVerifyRounds")
@@ -277,6 +277,13 @@ class DelegationRequest(Request):
     def builds_on(self) -> str | None:
         """The id of the delegation whose conversation and files this one begins with."""
         return self.retry_of if self.from_turn else self.continues
+
+    @classmethod
+    def of_record(cls, text: str) -> Self:
+        """Returns a stored request. In those of earlier versions ``deliver`` had a requirement of its own."""
+        fields = json.loads(text)
+        required = (fields.get("deliver") or {}).pop("require", None)
+        return cls.model_validate(fields | ({"require": required} if required == "verified" else {}))
 
     @field_validator("output_schema", mode="before")
     @classmethod
@@ -345,6 +352,8 @@ class MergeRequest(Request):
     """Checks of the merged files; where they fail, it is found out which results fail together."""
     protect: list[Glob] | None = Field(default=None, max_length=MAX_ENTRIES)
     """As in the request of a delegation."""
+    require: Require = "passed"
+    """The verdict on the merged files that makes the merge a success."""
     timeout_seconds: float = Field(default=3600, gt=0, allow_inf_nan=False)
     """Seconds for all checks together."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)

@@ -26,7 +26,7 @@ TEXT = "TEXT|@FILE|-"
 """The placeholder of a text that may also be in a file or on standard input."""
 
 REQUIRED = ("verified", "finished")
-"""What has to be true of a result before it is delivered, or before another delegation starts."""
+"""What has to be true of a result before another delegation starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ OPTIONS = {
     "require": Option(
         "--require",
         None,
-        "The verdict that makes it a success; default: passed.",
+        "The verdict that makes it a success, and lets it be applied and delivered; default: passed.",
         "Checks",
         choices=get_args(Require),
     ),
@@ -127,7 +127,6 @@ OPTIONS = {
     ),
     "deliver/branch": Option("--deliver", "BRANCH", "Push the changes of --git as this branch; {id} is filled in."),
     "deliver/message": Option("--deliver-message", TEXT, "The message of that commit.", kind="text"),
-    "deliver/require": Option("--deliver-if", None, "Default: verified, where anything is.", choices=REQUIRED),
     "deliver/pullRequest/title": Option("--pull-request", "TITLE", "Open a pull request for it, as a draft."),
     "deliver/pullRequest/body": Option("--pull-request-body", TEXT, "Its text.", kind="text"),
     "deliver/pullRequest/draft": Option(

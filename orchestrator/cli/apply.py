@@ -164,26 +164,28 @@ async def take_over_or_hint(
 ) -> bool:
     """Applies the changes to the directory, or prints how to. Returns whether that was refused.
 
-    Of a run with checks only a verified result is applied: what is not refuted may be a test that the run changed.
+    Only a success is applied; with checks its verdict is what its request requires.
     """
+    from ...shared.delegation import shortfall_of
+
     delegation, note = await client.get(result.delegation_id), partial(output.line, err=True)
-    verdict, checked = result.verification.verdict, delegation.request.verify and not delegation.request.merges
-    if into and result.success and checked and verdict != "verified":
-        note(f"nothing was applied to {into}: the verdict is {verdict}, and --apply takes over what is verified")
-        for line in _hints(settings, delegation, result, ""):
-            note(line)
-        return True
-    if into and result.success and result.file_changes:
+    why = shortfall_of(delegation.request, result)
+    if not (why or result.success):
+        why = f"it ended as {result.termination_reason}"
+    if into and why:
+        note(f"nothing was applied to {into}: {why}")
+    elif into and result.file_changes:
         plan = await take_over(client, delegation, into)
         print_plan(settings, plan, delegation, into, note)
         return bool(plan.refused)
-    for line in _hints(settings, delegation, result, ", because the run did not succeed" if into else ""):
+    for line in _hints(settings, delegation, result):
         note(line)
     return False
 
 
-def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, why: str) -> Generator[str]:
+def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult) -> Generator[str]:
     """Yields what can be done with a run that has ended."""
+    from ...shared.delegation import shortfall_of
     from ...shared.request import DirectoryWorkspace
 
     workspace, command = delegation.request.workspace, partial(output.command, settings)
@@ -191,16 +193,16 @@ def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, 
         yield f"  to go on: {command('continue', delegation.id, 'go on', option, 'N')}"
     if result.git and result.git.commit:
         yield f"  delivered as {where(result.git)}"
-    elif result.git and result.file_changes:
-        yield f"  to push its changes as a branch{why}: {command('deliver', delegation.id)}"
+    elif result.git and result.file_changes and not shortfall_of(delegation.request, result):
+        yield f"  to push its changes as a branch: {command('deliver', delegation.id)}"
     if workspace.kind == "archive" and any(change.in_patch for change in result.file_changes):
-        yield f"  to take this over{why}: {command('apply', delegation.id, '--into', 'DIR')}"
+        yield f"  to take this over: {command('apply', delegation.id, '--into', 'DIR')}"
     elif not isinstance(workspace, DirectoryWorkspace) and result.file_changes:
         yield f"  to fetch its files: {command('pull', delegation.id)}"
         return
     if isinstance(workspace, DirectoryWorkspace) and any(change.in_patch for change in result.file_changes):
         take = command("apply", delegation.id, *(() if Path(workspace.path).is_dir() else ("--into", "DIR")))
-        yield f"  {workspace.path} itself is unchanged{why}; to take this over: {take}"
+        yield f"  {workspace.path} itself is unchanged; to take this over: {take}"
     yield from filter(None, (missing_note(settings, delegation), ignored_note(settings, delegation)))
 
 

@@ -43,12 +43,16 @@ class Exit(IntEnum):
     """Also where calls were denied and `--fail-on-denied` was given."""
     LIMIT = 5
     """A limit or budget ended it; the result is partial."""
+    NOT_PROVEN = 6
+    """It completed, nothing refutes it, and its verdict is less than what was required."""
     WAITED = 124
     """The wait ran out; the delegation goes on."""
     INTERRUPTED = 130
 
 
 def exit_code_of_result(result: ToolAgentResult) -> Exit:
+    if result.termination_reason == "completed" and result.verification.shortfall():
+        return Exit.FAILED if result.verification.verdict == "refuted" else Exit.NOT_PROVEN
     if result.success:
         context = click.get_current_context(silent=True)
         return (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...shared.request_options import OPTIONS, REQUIRED
+from ...shared.request_options import OPTIONS
 from ...shared.request_options import TEXT as TEXT_SHOWN
 from ...shared.text import count
 from . import output
@@ -129,7 +129,6 @@ async def _ids(client: Client, given: Sequence[str], chosen: Callable[[Delegatio
 @click.argument("id")
 @click.option("--branch", "deliver", metavar="BRANCH", help="Its name; {id} is filled in. Default: deputize/{id}.")
 @click.option("--message", "deliver_message", type=TEXT, metavar=TEXT_SHOWN, help="The message of the commit.")
-@click.option("--if", "deliver_if", type=click.Choice(REQUIRED), help="Default: verified, where anything is.")
 @options_of("deliver/pullRequest/title", "deliver/pullRequest/body", "deliver/pullRequest/draft")
 @click.option("--json", "as_json", is_flag=True, help="The delegation as one JSON object.")
 @asynchronous
@@ -137,6 +136,7 @@ async def deliver(id: str, as_json: bool, **given: Any) -> Exit:
     """Push what a run changed in its clone, as a new branch of the repository that it was cloned from.
 
     Without options as its request asks, by default as deputize/ID. At most once; a branch that is there is not changed.
+    A run whose checks did not find what it requires is refused.
     An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
     from ...shared.request import Deliver

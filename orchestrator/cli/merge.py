@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @click.command(cls=StrictCommand)
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--into", type=DIRECTORY, metavar="DIR", help="Take the changes over into DIR, unless the checks fail.")
-@options_of("verify", "protect", "limits/timeoutSeconds", "idempotencyKey")
+@click.option("--into", type=DIRECTORY, metavar="DIR", help="Take the changes over into DIR, if it succeeds.")
+@options_of("verify", "protect", "require", "limits/timeoutSeconds", "idempotencyKey")
 @click.option("--check", is_flag=True, help="Only show what would be changed, and what excludes each other.")
 @wait_option
 @denied_option

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 @click.option(
     "--apply",
     is_flag=True,
-    help="Take the changes over into DIR if it succeeds; with --verify if they are verified, else the exit code is 1.",
+    help="Take the changes over into DIR if it succeeds: with --verify if the verdict is what --require asks for.",
 )
 @wait_option
 @click.option("--detach", is_flag=True, help="Print the id and leave; needs a service that stays.")

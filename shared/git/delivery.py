@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..delegation import ToolAgentResult
 from ..errors import RepositoryFailed
 from ..facts import GitFacts
 from ..ids import moment_of
@@ -123,14 +122,6 @@ class Delivery:
                 ) from None
             if not there:
                 raise failure from None
-
-
-def withheld(request: DelegationRequest, wanted: Deliver, result: ToolAgentResult) -> str | None:
-    """Returns why a result may not be delivered; None if it may."""
-    require = wanted.require or ("verified" if request.verify else "finished")
-    if require == "verified" and result.verification.verdict != "verified":
-        return f"the verdict is {result.verification.verdict}, and `require` is verified; finished would deliver it"
-    return None
 
 
 @contextmanager

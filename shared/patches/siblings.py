@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..delegation import Delegation
+from ..delegation import Delegation, shortfall_of
 from ..errors import Conflict
 from ..facts import MergeConflict, MergeSide
 from ..patch_format import PatchPart, parse_patch, printable_path
@@ -28,14 +28,18 @@ class Side:
     parts: Sequence[PatchPart]
 
 
-async def results_of(store: RunStore, ids: Sequence[str]) -> tuple[list[Delegation], list[Side]]:
+async def results_of(store: RunStore, ids: Sequence[str], *, checked: bool) -> tuple[list[Delegation], list[Side]]:
     """Returns finished delegations that began with the same files, and what each of them changed.
+
+    ``checked``: whether the merged files are checked. Else the checks of each one must have found what it requires.
 
     Raises NotFound, and Conflict where one is not finished, began with other files, or has an incomplete patch.
     """
     first, *others = delegations = [await store.get(id) for id in ids]
     for each in delegations:
         _check_complete(each)
+        if not checked and each.result and (why := shortfall_of(each.request, each.result)):
+            raise Conflict(f"{each.id} is not merged without a check: {why}; give `verify`, or leave it out")
     for each in others:
         if _start(each) != _start(first):
             raise Conflict(

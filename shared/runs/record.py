@@ -284,7 +284,7 @@ class Claim:
             fence=fields["fence"],
             attempt=attempt,
             seq=int(fields["seq"]),
-            request=DelegationRequest.model_validate_json(fields["request"]),
+            request=DelegationRequest.of_record(fields["request"]),
             limits=Limits.model_validate_json(fields["limits"]),
             history=[entry.encode() for entry in history],
             ledger=ledger,

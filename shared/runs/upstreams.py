@@ -64,7 +64,7 @@ def in_vain(wanted: After, result: ToolAgentResult | None) -> Mapping[str, Any] 
         failed = f"failed ({reason})" if result.attempts else "was not started"
         why = f"{wanted.id} " + (f"was {reason.replace('_', ' ')}" if cancelled else failed)
         if reason is TerminationReason.COMPLETED:
-            why = f"checks refuted the result of {wanted.id}"
+            why = f"{wanted.id} does not have what it requires: {result.verification.shortfall()}"
         more = [] if result.attempts else result.errors  # why that one did not start
     elif wanted.require == "verified" and (verdict := result.verification.verdict) != "verified":
         why = f"the verdict on {wanted.id} is {verdict}, and verified is required"

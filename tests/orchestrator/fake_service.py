@@ -32,7 +32,7 @@ from deputize.shared.delegation import (
 )
 from deputize.shared.errors import Conflict, InboxFull, KeyReused, NotFound, TooLarge
 from deputize.shared.events import AnyEvent, Envelope, Event, RunFinished, RunQueued, StepCompleted, TurnStarted
-from deputize.shared.facts import MergeConflict
+from deputize.shared.facts import MergeConflict, Verification
 from deputize.shared.fleet import ToolCard, WorkerCard, own_version
 from deputize.shared.ids import new_id
 from deputize.shared.message import MAX_UNREAD, Message, MessageMode, SentMessage
@@ -99,13 +99,19 @@ class FakeService(FakePermissions):
         return envelope
 
     def finish(self, id: str, reason: TerminationReason = TerminationReason.COMPLETED, **fields: Any) -> Envelope:
+        """Ends a run. Its checks, if it has some, have verified the result unless ``fields`` has another verdict."""
         endings: dict[TerminationReason, FinalStatus] = {
             TerminationReason.COMPLETED: Status.SUCCEEDED,
             TerminationReason.CANCELLED: Status.CANCELLED,
             TerminationReason.WRAPPED_UP: Status.CANCELLED,
         }
-        status = endings.get(reason, Status.FAILED)
-        result = ToolAgentResult(delegation_id=id, status=status, termination_reason=reason, **fields)
+        asked = self.runs[id].request
+        checked = {"verdict": "verified", "require": asked.require} if asked.verify else {}
+        found = Verification.model_validate(checked | fields.pop("verification", {}))
+        status = endings.get(reason, Status.FAILED) if found.is_met else Status.FAILED
+        result = ToolAgentResult(
+            delegation_id=id, status=status, termination_reason=reason, verification=found, **fields
+        )
         ended = {"status": status, "waits_for": [], "finished_at": now(), "result": result}
         self.runs[id] = self.runs[id].model_copy(update=ended)
         return self._say(id, RunFinished(result=result))

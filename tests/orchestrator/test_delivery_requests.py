@@ -34,7 +34,7 @@ def check(folder: Path, workspace: Any, deliver: Any = None, **more: Any) -> lis
     [
         ({"url": URL}, None, []),
         ({"url": URL, "ref": "v1", "depth": 5}, {}, []),
-        ({"url": URL}, {"branch": "fix/{id}", "message": "m", "require": "finished"}, []),
+        ({"url": URL}, {"branch": "fix/{id}", "message": "m"}, []),
         ({"url": "https://evil.io/r"}, None, ["/workspace/url"]),
         ({"url": "ext::sh -c x"}, None, ["/workspace/url"]),
         ({"url": "--upload-pack=x"}, None, ["/workspace/url"]),
@@ -42,7 +42,6 @@ def check(folder: Path, workspace: Any, deliver: Any = None, **more: Any) -> lis
         ({"url": "https://u:t@github.com/o/r"}, None, ["/workspace/url"]),
         ({"url": URL, "ref": "--upload-pack=x"}, None, ["/workspace/ref"]),
         ({"url": URL, "ref": "a..b"}, None, ["/workspace/ref"]),
-        ({"url": URL}, {"require": "verified"}, ["/deliver/require"]),
         ({"url": URL}, {"branch": "-f"}, ["/deliver/branch"]),
         ({"url": URL}, {"branch": "a b"}, ["/deliver/branch"]),
         ({"url": URL}, {"branch": "{id}.lock"}, ["/deliver/branch"]),
@@ -83,7 +82,7 @@ def test_only_a_clone_can_be_delivered(workspace: Any, tmp_path: Path) -> None:
         {"workspace": {"kind": "git", "url": URL, "branch": "x"}},
         {"deliver": {"branch": ""}},
         {"deliver": {"force": True}},
-        {"deliver": {"require": "never"}},
+        {"deliver": {"require": "verified"}},
         {"deliver": {"pullRequest": {"reviewers": ["x"]}}},
     ],
 )

@@ -107,6 +107,12 @@ async def test_a_check_that_cannot_be_made_is_pointed_at(
     assert document["errors"][0]["pointer"].startswith(f"/verify/1/{pointer.split('/')[0]}")
 
 
+async def test_a_requirement_needs_a_check(real: httpx2.AsyncClient) -> None:
+    document = problem(await real.post("/v1/delegations", json={"task": "t", "require": "verified"}))
+    assert [mistake["pointer"] for mistake in document["errors"]] == ["/require"]
+    assert "nothing is verified without a check in `verify`" in document["detail"]
+
+
 @pytest.mark.parametrize(
     "verify",
     [

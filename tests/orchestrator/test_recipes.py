@@ -122,5 +122,5 @@ async def test_each_runs_as_it_stands(tmp_path: Path) -> None:
     # Its check was red before and is green after, and the agent changed only the test.
     assert json.loads((lied / "result.json").read_text())["verification"]["verdict"] == "inconclusive"
     assert isinstance(refused, AssertionError)
-    assert "itself is unchanged, because the run did not succeed" in str(refused)
+    assert "nothing was applied to " in str(refused)
     assert (lied / "test_shop.py").read_text() == FILES["test_shop.py"]

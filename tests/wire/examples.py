@@ -209,7 +209,7 @@ EXAMPLES: dict[str, Any] = {
         **ACCEPTED,
     },
     "retry_delegation": {"request": Retry(from_turn=2), **ACCEPTED},
-    "deliver_delegation": {"request": Deliver(branch="discounts/{id}", require="verified"), "200": DELIVERED},
+    "deliver_delegation": {"request": Deliver(branch="discounts/{id}"), "200": DELIVERED},
     "merge_delegations": {
         "request": MergeRequest(ids=[ID, OTHER], verify=[CHECK]),
         "202": MergeReport(conflicts=[], files=["pricing.py"], delegation=MERGING),

@@ -213,14 +213,6 @@ async def test_a_run_that_did_not_complete_delivers_nothing_by_itself(
     assert result.git is not None
 
 
-async def test_what_is_not_verified_is_not_delivered_where_that_is_required(
-    bench: Bench, server: GitServer, source: Path, tmp_path: Path
-) -> None:
-    result = await run(bench, tmp_path, server.add(source), APPEND, deliver={"require": "verified"})
-    assert (result.success, branches(server)) == (True, ["main"])
-    assert result.errors[0].startswith("nothing was delivered: the verdict is unverified")
-
-
 async def test_a_secret_is_not_delivered(bench: Bench, server: GitServer, source: Path, tmp_path: Path) -> None:
     planted = call("write_file", path="leak.txt", content=f"token {TOKEN}\n")
     result = await run(bench, tmp_path, server.add(source), planted, deliver={})
@@ -268,7 +260,7 @@ async def test_nothing_that_an_agent_plants_runs_and_no_token_leaves(
         traps = call("bash", command=TRAPS.format(fake=address, url=url))
         turns = [call("bash", command=look), traps, call("bash", command=TURN_OVER)]
         check = {"kind": "command", "run": "grep -q three app.py && ! ls ran-*"}
-        result = await run(bench, tmp_path, url, *turns, deliver={"require": "finished"}, verify=[check])
+        result = await run(bench, tmp_path, url, *turns, deliver={}, verify=[check])
         async with opened(bench.settings) as service:  # and once more, in the service's process
             again = await service.deliver(result.delegation_id)
     assert result.success, result.summary
@@ -399,7 +391,6 @@ async def test_what_cannot_be_delivered_is_a_conflict(
             (other.delegation_id, None, "did not work on a git repository"),
             (failed.delegation_id, None, "has no clone"),
             (waiting, None, "when it has ended"),
-            (work.delegation_id, Deliver(require="verified"), "the verdict is unverified"),
             (work.delegation_id, Deliver(branch="main"), "delivery_branch"),
         ):
             with pytest.raises(Conflict, match=why):

@@ -111,6 +111,24 @@ async def test_a_merge_that_passes_is_verified_and_one_that_fails_names_the_pair
     assert "uno" in await bench.store.patch(result.delegation_id)
 
 
+async def test_what_falls_short_is_merged_only_with_checks(bench: Bench, project: Path, redis_url: str) -> None:
+    checked = {"verify": [CHECK], "max_verify_rounds": 0}
+    model = script(project.parent, [call("bash", command="echo '1/0' > c.py")], [say("done")])
+    short = (await bench.run(model=model, workspace=str(project), **checked)).delegation_id
+    result = await merge(bench, project, short)
+    why = f"{short} is not merged without a check: the checks refute the result"
+    assert (result.termination_reason, result.files_modified) == ("refused", [])
+    assert why in result.errors[0]
+    async with open_service(bench.settings, redis_url) as service:
+        with pytest.raises(Conflict, match=why):
+            await service.merge(MergeRequest(ids=[short]))
+        assert (await service.merge(MergeRequest(ids=[short], dry_run=True))).files == ["c.py"]
+        asked = MergeRequest.model_validate({"ids": [short], "verify": [CHECK], "require": "improved"})
+        made = (await service.merge(asked)).delegation
+    assert made is not None
+    assert made.request.require == "improved"
+
+
 async def test_one_that_fails_the_checks_alone_is_named_alone(bench: Bench, project: Path) -> None:
     ids = [await run(bench, project, command) for command in ("echo X=1 > c.py", "echo '1/0' > d.py")]
     result = await merge(bench, project, *ids, verify=[CHECK])

@@ -52,7 +52,7 @@ class Merge:
         """Merges and checks. Raises what ``results_of`` does, and Invalid where the project cannot be set up."""
         claim = self.run.claim
         ids = [*dict.fromkeys(claim.request.merges)]
-        delegations, sides = await results_of(store, ids)
+        delegations, sides = await results_of(store, ids, checked=bool(claim.request.verify))
         self._sides = {side.id: side for side in sides}
         read = [each.result.trust for each in delegations if each.result]
         self.run.reading.begin(reduce(Trust.plus, read).handed_on())

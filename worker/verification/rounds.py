@@ -91,18 +91,9 @@ class Rounds:
         if verification.verdict in SUFFICIENT["improved"] and not await self.verifier.is_current():
             why = "files changed after they were checked"
             verification = verification.model_copy(update={"verdict": "inconclusive", "why": why})
-        if not self._suffices(verification):
-            self.run.report_error(self._shortfall(verification), "verification")
+        if why := verification.shortfall(self.run.claim.request.require):
+            self.run.report_error(why, "verification")
         return verification
-
-    def _suffices(self, verification: Verification) -> bool:
-        return verification.verdict in SUFFICIENT[self.run.claim.request.require]
-
-    def _shortfall(self, verification: Verification) -> str:
-        if verification.verdict == "refuted":
-            return f"the checks refute the result: {verification.why}"
-        verdict, required = verification.verdict, self.run.claim.request.require
-        return f"the verdict is {verdict}, and {required} is required: {verification.why}"
 
     @staticmethod
     def _is_stuck(verification: Verification) -> bool:
@@ -112,7 +103,7 @@ class Rounds:
     def _goes_back(self, outcome: RunOutcome, verification: Verification) -> bool:
         return (
             outcome.reason is TerminationReason.COMPLETED
-            and not self._suffices(verification)
+            and verification.shortfall(self.run.claim.request.require) != ""
             and not self._is_stuck(verification)
             and self.run.verify_rounds < self.run.claim.request.max_verify_rounds
             and self.run.meter.may_go_on

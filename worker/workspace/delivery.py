@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from threading import Event
 
-from ...shared.delegation import TerminationReason, ToolAgentResult
+from ...shared.delegation import TerminationReason, ToolAgentResult, shortfall_of
 from ...shared.errors import Invalid, RepositoryFailed
 from ...shared.facts import GitFacts
-from ...shared.git.delivery import SECONDS, Delivery, withheld
+from ...shared.git.delivery import SECONDS, Delivery
 from ...shared.git.own import Patience
 from ...shared.log import log
 from ...shared.request import DelegationRequest
@@ -46,7 +46,7 @@ async def deliver_changes(
     known = [GitFacts(base=base)]
     if wanted is None or facts is None or result.termination_reason is not TerminationReason.COMPLETED:
         return known[-1]
-    if why := withheld(request, wanted, result):
+    if why := shortfall_of(request, result):
         report(f"nothing was delivered: {why}", "delivery")
         return known[-1]
     await check_fence()

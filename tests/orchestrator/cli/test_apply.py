@@ -196,26 +196,44 @@ async def test_a_run_applies_its_changes_only_after_success(
         assert f"9 changes applied to {folder}" in done.err.splitlines()
         assert (folder / "né w").exists()
     else:
-        assert "itself is unchanged, because the run did not succeed; to take this over: " in done.err
+        assert f"nothing was applied to {folder}: it ended as error" in done.err.splitlines()
+        assert "itself is unchanged; to take this over: " in done.err
         assert not (folder / "né w").exists()
 
 
-@pytest.mark.parametrize(("verdict", "code"), [("verified", 0), ("inconclusive", 1), ("unverified", 1)])
-async def test_a_run_with_checks_applies_only_what_is_verified(
-    url: str, service: FakeService, folder: Path, verdict: str, code: int
+@pytest.mark.parametrize(
+    ("verdict", "require", "code"),
+    [
+        ("verified", "passed", 0),
+        ("passed", "passed", 0),
+        ("passed", "verified", 6),
+        ("improved", "passed", 6),
+        ("improved", "improved", 0),
+        ("inconclusive", "improved", 6),
+        ("unverified", "passed", 6),
+        ("refuted", "improved", 1),
+        ("inconclusive", None, 6),
+    ],
+)
+async def test_a_run_with_checks_applies_only_what_is_required(
+    url: str, service: FakeService, folder: Path, verdict: str, require: str | None, code: int
 ) -> None:
+    """A result without ``require`` is one of an older worker."""
     patch = await changed(folder, folder.parent / "root")
 
     def finish(id: str) -> None:
         service.patches[id] = patch
-        service.finish(id, verification={"verdict": verdict}, file_changes=[{"path": "né w", "change": "renamed"}])
+        found = {"verdict": verdict, "require": require, "why": "so it is"}
+        service.finish(id, verification=found, file_changes=[{"path": "né w", "change": "renamed"}])
 
-    given = ("x", "--workspace", str(folder), "--json")
-    done = await run(url, service, *given, "--verify", "make test", "--apply", then=finish)
-    assert (done.code, (folder / "né w").exists()) == (code, verdict == "verified")
-    refused = f"nothing was applied to {folder}: the verdict is {verdict}, and --apply takes over what is verified"
-    assert (refused in done.err.splitlines(), "to take this over: " in done.err) == (bool(code), bool(code))
-    assert (await run(url, service, *given, "--verify", "make test", then=finish)).code == 0
+    given = ("x", "--workspace", str(folder), "--json", "--verify", "make test", "--require", require or "passed")
+    done = await run(url, service, *given, "--apply", then=finish)
+    assert (done.code, (folder / "né w").exists()) == (code, code == 0)
+    (refused,) = [line for line in done.err.splitlines() if line.startswith("nothing was applied")] or [""]
+    words = "the checks refute the result" if code == 1 else f"the verdict is {verdict}, and {require or 'passed'} is"
+    assert refused.startswith(f"nothing was applied to {folder}: {words}") is bool(code)
+    assert (refused.endswith(": so it is"), "to take this over: " in done.err) == (bool(code), bool(code))
+    assert (await run(url, service, *given, then=finish)).code == code
 
 
 async def test_apply_of_a_run_needs_a_directory(url: str) -> None:

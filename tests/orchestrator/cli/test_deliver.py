@@ -30,7 +30,7 @@ async def finished(service: FakeService, git: GitFacts | None = BASE) -> str:
 
 async def test_it_pushes_and_prints_the_branch(url: str, service: FakeService) -> None:
     id = await finished(service)
-    done = await deputize("deliver", "@last", "--branch", "fix/{id}", "--if", "finished", DEPUTIZE_URL=url)
+    done = await deputize("deliver", "@last", "--branch", "fix/{id}", DEPUTIZE_URL=url)
     assert (done.code, done.out) == (0, f"fix/{id} is {'c' * 40}\n")
     done = await deputize("deliver", id, "--json", DEPUTIZE_URL=url)
     assert json.loads(done.out)["result"]["git"]["branch"] == f"deputize/{id}"
@@ -50,7 +50,7 @@ async def test_what_is_no_clone_cannot_be(url: str, service: FakeService) -> Non
 
 
 async def test_the_options_of_run_make_the_request(url: str, service: FakeService) -> None:
-    given = ["--git", "https://x.io/r", "--deliver", "fix", "--deliver-message", "m", "--deliver-if", "verified"]
+    given = ["--git", "https://x.io/r", "--deliver", "fix", "--deliver-message", "m"]
     given += ["--pull-request", "T", "--pull-request-body", "B", "--pull-request-draft", "no"]
     done = await deputize("run", "t", *given, "--detach", DEPUTIZE_URL=url)
     assert done.code == 0
@@ -60,7 +60,6 @@ async def test_the_options_of_run_make_the_request(url: str, service: FakeServic
         "branch": "fix",
         "message": "m",
         "pullRequest": {"title": "T", "body": "B", "draft": False},
-        "require": "verified",
     }
 
 

@@ -16,6 +16,7 @@ from deputize.orchestrator.cli import COMMANDS, cli
 from deputize.orchestrator.cli.errors import Exit, exit_code_of_error, exit_code_of_result, exit_code_of_results
 from deputize.shared import errors
 from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
+from deputize.shared.facts import Verification
 
 
 def command(name: str) -> click.Command:
@@ -137,6 +138,32 @@ def test_every_way_to_end_has_its_exit_code() -> None:
 def test_a_refuted_result_is_a_failure_though_it_completed() -> None:
     refuted = result(TerminationReason.COMPLETED, status=Status.FAILED, verification={"verdict": "refuted"})
     assert exit_code_of_result(refuted) is Exit.FAILED
+
+
+@pytest.mark.parametrize(
+    ("reason", "require", "verdict", "code"),
+    [
+        ("completed", "passed", "verified", Exit.SUCCEEDED),
+        ("completed", "passed", "passed", Exit.SUCCEEDED),
+        ("completed", "verified", "passed", Exit.NOT_PROVEN),
+        ("completed", "passed", "improved", Exit.NOT_PROVEN),
+        ("completed", "improved", "improved", Exit.SUCCEEDED),
+        ("completed", "improved", "inconclusive", Exit.NOT_PROVEN),
+        ("completed", "improved", "refuted", Exit.FAILED),
+        ("completed", None, "inconclusive", Exit.NOT_PROVEN),
+        ("completed", None, "unverified", Exit.SUCCEEDED),
+        ("max_turns", "passed", "inconclusive", Exit.LIMIT),
+        ("error", "passed", "inconclusive", Exit.FAILED),
+    ],
+)
+def test_what_falls_short_has_a_code_of_its_own(
+    reason: TerminationReason, require: str | None, verdict: str, code: Exit
+) -> None:
+    """A result without ``require`` is one of an earlier version."""
+    found = Verification.model_validate({"verdict": verdict, "require": require})
+    succeeded = reason == "completed" and found.is_met
+    status = Status.SUCCEEDED if succeeded else Status.FAILED
+    assert exit_code_of_result(result(TerminationReason(reason), status=status, verification=found)) is code
 
 
 def test_of_several_the_code_is_what_the_failed_ones_share() -> None:

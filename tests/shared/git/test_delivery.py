@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Invalid, RepositoryFailed
 from deputize.shared.facts import GitFacts
-from deputize.shared.git.delivery import Delivery, withheld
+from deputize.shared.git.delivery import Delivery
 from deputize.shared.git.github import api_host
 from deputize.shared.git.own import GitStopped, Patience
 from deputize.shared.ids import moment_of, new_id
-from deputize.shared.request import DelegationRequest, Deliver
+from deputize.shared.request import DelegationRequest
 from deputize.shared.settings import Settings
 from tests.hostile.planted import plant
 from tests.network.git_server import TOKEN, USER, GitServer, git, make_repository
@@ -214,32 +213,6 @@ def test_a_delivery_can_be_stopped(server: GitServer, source: Path, tmp_path: Pa
     stop.set()
     with pytest.raises(GitStopped):
         asked.run(settings(tmp_path, server), Patience(stop=stop))
-
-
-@pytest.mark.parametrize(
-    ("fields", "require", "verdict", "is_withheld"),
-    [
-        ({}, None, "unverified", False),
-        ({}, "verified", "unverified", True),
-        ({}, "verified", "verified", False),
-        ({"verify": [{"kind": "command", "run": "true"}]}, None, "unverified", True),
-        ({"verify": [{"kind": "command", "run": "true"}]}, None, "verified", False),
-        ({"verify": [{"kind": "command", "run": "true"}]}, "finished", "unverified", False),
-    ],
-)
-def test_what_is_required_is_what_the_verdict_is(
-    fields: dict[str, Any], require: Any, verdict: str, is_withheld: bool
-) -> None:
-    request = DelegationRequest.model_validate({"task": "x"} | fields)
-    result = ToolAgentResult.model_validate(
-        {
-            "delegationId": "dlg_1",
-            "status": "succeeded",
-            "terminationReason": "completed",
-            "verification": {"verdict": verdict},
-        }
-    )
-    assert bool(withheld(request, Deliver(require=require), result)) is is_withheld
 
 
 # Pull requests
