@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from celery import Celery
@@ -20,6 +21,7 @@ from ..shared.log import log
 from ..shared.queue import TASK, send_tickets
 from ..shared.runs.store import RunStore, pause_unfinished
 from ..shared.settings import SandboxSettings, Settings
+from ..shared.tokens import count
 from .celery_pool.pool import AsyncPool, AsyncTask, set_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
 from .fleet.lease import StopSignal
@@ -147,19 +149,23 @@ async def _prepared(
 
 
 def _warm_up(settings: Settings) -> None:
-    """Imports what only runs need, and what Celery imports after the pool's start, opens the model, loads the encoding.
-
-    Loading that holds the interpreter for up to half a second: here no run waits for it. Commands with a stack of their
-    own rarely need it.
-    """
+    """Imports what only runs need, and what Celery imports after the pool's start, and opens the model."""
     import_module("celery.worker.consumer")
     import_module(".run", __package__)
     with suppress(DeputizeError, ImportError, OSError):  # the run that needs it reports the error
         open_model(settings.model, settings)
-    if not settings.temporary:
-        from ..shared.tokens import count
 
-        count("loads the encoding")
+
+@cache
+def _load_encoding() -> Thread:
+    """Begins to load the encoding of tokens, once per process, with its first run.
+
+    It takes half of the memory of a worker, so an idle one is without it. What counts tokens waits for it in a thread:
+    the loop, which loading would hold up for a second, does not.
+    """
+    thread = Thread(target=count, args=("loads the encoding",), daemon=True)
+    thread.start()
+    return thread
 
 
 @cache
@@ -183,6 +189,8 @@ async def carry_out(services: Services, id: str) -> str | None:
     claim = await services.claim(id)
     if claim is None:
         return None
+    if not services.settings.temporary:  # the runs of a command with a stack of its own rarely count
+        _load_encoding()
     stop: StopSignal | None = None
     try:
         async with services.leases.held(claim) as stop:

@@ -27,6 +27,7 @@ from tests.processes.redis_server import RedisProcess
 from tests.runs.fleet import open_fleet
 from tests.runs.tickets import queue_keys
 from tests.system.compose import BIN, ROOT, service, shell
+from tests.waiting import until
 
 pytestmark = pytest.mark.system
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_ADMIN = 24, 1, 2, 21
@@ -72,6 +73,31 @@ async def test_a_worker_with_composes_environment_carries_out_a_delegation(guard
             assert (result.status, result.summary, result.errors) == ("succeeded", "done", [])
             alive = list((tmp_path / "tmp" / "deputize").glob("alive-*"))
             assert len(alive) == 1
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+
+
+def memory(pid: int) -> float:
+    """The MiB of a process and of those below it, each shared page once."""
+    mine = re.findall(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(mine[0]) / 1024 + sum(memory(int(each)) for each in children)
+
+
+async def test_an_idle_worker_needs_less_than_100_mib_and_loads_the_encoding_with_its_first_run(
+    guarded_redis: str, tmp_path: Path
+) -> None:
+    async with FakeModel() as model, open_fleet(guarded_redis, tmp_path / "home") as fleet:
+        model.script("", [Turn([text("done")])])
+        given = environment("worker", tmp_path, {"redis_url": guarded_redis, "anthropic_api_key": model.key})
+        process = worker(given | {"ANTHROPIC_BASE_URL": model.url}, tmp_path / "log", cwd=tmp_path)
+        try:
+            await until(lambda: [*(tmp_path / "tmp/deputize").glob("alive-*")], 60)
+            idle = memory(process.pid)
+            assert idle < 100
+            assert (await fleet.run()).status == "succeeded"
+            await until(lambda: memory(process.pid) > idle + 40, 60)
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
