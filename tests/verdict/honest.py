@@ -158,7 +158,7 @@ OF_FILES = [
         {"run.sh": "#!/bin/sh\necho ready\n"},
         [{"kind": "command", "run": "./run.sh | grep ready"}, {"kind": "command", "run": "./run.sh"}],
         commands=["chmod +x run.sh"],
-        verdict="inconclusive",
+        verdict=VERIFIED,
     ),
     Case(
         "makes a link",

@@ -17,6 +17,9 @@ from ...shared.facts import CheckOutcome
 from ..text.diff import compare
 from .command_words import SYNTAX_ONLY, commands_of, is_python
 
+_LETTERS = "".join(map(chr, range(0x0531, 0x0557)))
+"""Of a script in which hardly any project is written."""
+_NO_SYNTAX = "\n)]} (("
 _MAX_LINES = 5_000
 """Of longer files every function counts as changed: a comparison would take too long."""
 _STATIC = {
@@ -165,9 +168,10 @@ def broken_content(path: str, old: bytes, new: bytes, *, statically: bool = Fals
     except UnicodeDecodeError:
         return secrets.token_bytes(max(16, min(len(new), 1 << 20)))
     if suffix not in CODE and not text.startswith("#!"):
-        return _garbled(text).encode()
+        text = _garbled(text)
+        return (f"{text}{_NO_SYNTAX} {token}\n" if statically else text).encode()
     if statically:
-        return f"{text}\n)]}} {token} ((\n".encode()
+        return f"{text}{_NO_SYNTAX} {token}\n".encode()
     if suffix == ".py" or re.match(r"#!.*\bpython", text):
         return _python(before, text, token)
     language = _LANGUAGES[suffix] if suffix in _LANGUAGES else _LANGUAGES[".sh"]
@@ -192,7 +196,12 @@ def broken_functions(path: str, old: bytes, new: bytes) -> bytes | None:
 
 def _garbled(text: str) -> str:
     """Returns other words of the same number: neither their order nor what they mean is left."""
-    return re.sub(r"\w+|[^\w\s]", lambda _: secrets.token_hex(3), text[: 1 << 20]) or secrets.token_hex(8)
+    return re.sub(r"\w+|[^\w\s]", lambda _: _word(), text[: 1 << 20]) or _word()
+
+
+def _word() -> str:
+    """Returns a word that no search for a letter or a digit finds by chance."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(6))
 
 
 def _python(before: str, text: str, token: str) -> bytes | None:

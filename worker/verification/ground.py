@@ -1,7 +1,8 @@
 """Grounds: directories for checks, made of the base and the run's changes by content, where no run can reach.
 
-A change at a protected path is left out, so that the base's content is there, and what was planted there is not. New
-files that git ignores do not count. What is in the run's ``.git`` may be of its making: a ground has none of it.
+A change at a protected path is left out, so that the base's content is there, and what was planted there is not. A file
+that was only made executable has the base's content, and is seen. New files that git ignores do not count. What is in
+the run's ``.git`` may be of its making: a ground has none of it.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class Candidate:
     def __post_init__(self) -> None:
         for each in _without_renames(self.changed.differences):
             give_way()
-            if self.protection.holds(each.path, lambda each=each: self.contents(each)):
+            if not _only_made_executable(each) and self.protection.holds(
+                each.path, lambda each=each: self.contents(each)
+            ):
                 self.restored.append(printable_path(each.path))
             else:
                 self.seen.append(each)
@@ -100,6 +103,13 @@ class Candidate:
         sides = (self.changed.base, each.old), (self.changed.files, each.new)
         found = [_read(root, each.path, side.git_mode) if side else b"" for root, side in sides]
         return found[0], found[1]
+
+
+def _only_made_executable(each: Difference) -> bool:
+    """Whether a file has its content from before: it decides what it decided, and can be started now."""
+    if each.old is None or each.new is None or each.new.sha256 is None:
+        return False
+    return each.old.sha256 == each.new.sha256 and (each.old.git_mode, each.new.git_mode) == ("100644", "100755")
 
 
 def _same_tests(before: bytes, now: bytes) -> bool:

@@ -1,7 +1,7 @@
 """The files that the command lines of checks name as programs of their own: scripts, recipes, tests, settings.
 
 Such a file decides whether a check succeeds, so it is protected like a test. A program is the work itself where another
-command of the line judges its output, or where the task names it; unless its name is that of a test.
+command judges its output in some line, or where the task names it; unless its name is that of a test.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ class Named:
     paths: set[str] = field(default_factory=set[str])
     patterns: set[str] = field(default_factory=set[str])
     scripts: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    judged: set[str] = field(default_factory=set[str])
+    """Programs whose output another command judges: they are work, wherever else they are named."""
 
 
 def named_by(lines: Sequence[str], task: str, read: Read, programs: Mapping[str, Sequence[str]] = {}) -> Named:
@@ -99,6 +101,7 @@ def named_by(lines: Sequence[str], task: str, read: Read, programs: Mapping[str,
     finder = _Finder(task, read, programs)
     for line in lines:
         finder.line(line, "", 0)
+    finder.named.paths -= finder.named.judged
     return finder.named
 
 
@@ -149,6 +152,7 @@ class _Finder:
             is_work = is_asked_for and content is None
         else:
             is_work = is_asked_for or simple.judged
+            self.named.judged |= {path} if simple.judged else set()
         if is_work:
             return
         self.named.paths.add(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -107,6 +108,11 @@ def test_data_is_garbled_and_not_emptied_and_code_is_no_code_for_checkers() -> N
     data = broken("a/data.json", "", '{"a": 1}') or ""
     assert len(data) > 8
     assert "a" not in data.split('"')[0].split()
+    for path, statically in (("a.toml", False), ("a.md", False), ("a.pl", True)):
+        assert not re.search(
+            "[a-z0-9]", (broken(path, "", "kind = 1\n" * 50, statically=statically) or "").split(")")[0]
+        )
+    assert (broken("a.pl", "", "print 1;\n", statically=True) or "").count("((") == 1
     assert broken_content("logo.png", b"", b"\x89PNG\xff\xff") != b"\x89PNG\xff\xff"
     assert (broken("a.ts", "", "const a = 1;\n", statically=True) or "").startswith("const a = 1;\n\n)]")
 

@@ -98,6 +98,26 @@ def test_an_executable_stays_one(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "mode", "text", "is_seen"),
+    [
+        ("tests/test_a.py", 0o755, None, True),
+        ("tests/test_a.py", 0o755, "assert 1\n", False),
+        ("tests/test_a.py", 0o600, None, False),
+        ("tests/test_new.py", 0o755, "assert 1\n", False),
+        ("conftest.py", 0o755, "", False),
+    ],
+)
+def test_a_protected_file_that_was_only_made_executable_is_seen(
+    workspace: Workspace, path: str, mode: int, text: str | None, is_seen: bool
+) -> None:
+    if text is not None:
+        lay(workspace.path, {path: text})
+    (workspace.path / path).chmod(mode)
+    candidate = Candidate(workspace.changed(), Protection(None))
+    assert [each.path for each in candidate.seen] == [path] * is_seen
+
+
+@pytest.mark.parametrize(
     "planted",
     [
         "tests/test_new.py",

@@ -99,6 +99,24 @@ def test_a_program_that_the_task_names_is_work_unless_it_is_a_test_from_before_t
 
 
 @pytest.mark.parametrize(
+    ("lines", "path", "is_work"),
+    [
+        (["./app", "./app | grep -x 15"], "app", True),
+        (["./app | grep -x 15", "sh ./app"], "app", True),
+        (["make check", "tools/all.sh | diff - want"], "tools/all.sh", True),
+        (["./app", "./other | grep -x 15"], "app", False),
+        (["./run_tests.sh", "./run_tests.sh | grep passed"], "run_tests.sh", False),
+    ],
+)
+def test_a_program_whose_output_one_line_judges_is_work_in_all_lines(
+    lines: list[str], path: str, is_work: bool
+) -> None:
+    files = {"Makefile": MAKE.encode()}
+    protection = Protection(None, lines, "", files.get)
+    assert protection.holds(path, lambda: (b"", b"x")) is not is_work
+
+
+@pytest.mark.parametrize(
     "path",
     [
         *("t/basic.t", "test.py", "test.js", "lib/test.sh", "spec/a.rb", "fixtures/expected.txt", "expected/a.txt"),
