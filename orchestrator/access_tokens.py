@@ -224,6 +224,11 @@ class Caller:
     token: str | None
     scopes: frozenset[Scope]
 
+    @property
+    def owner(self) -> str:
+        """The token of the tokens file to which belongs what the caller names for itself; "" for all others."""
+        return "" if self.token in (None, DEFAULT) else self.token
+
     def check(self, needed: Collection[Scope]) -> None:
         """Raises ScopeMissing, with the names of the scopes, unless the token has all of them."""
         missing = sorted(frozenset(needed) - self.scopes)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, closing
+from copy import copy
 from datetime import datetime
 from itertools import islice
 from typing import Any, Self
@@ -114,9 +115,19 @@ class Delegations(Service):
         self._bus = follower
         self._fleet = fleet
         self._dispatcher = dispatcher
+        self._owner = ""
+
+    def of(self, owner: str) -> Self:
+        """Returns the operations for callers with a token of the tokens file; "" is for all others.
+
+        Idempotency keys of one owner are unknown to others, and its uploads have a bound of their own.
+        """
+        own = copy(self)
+        own._owner = owner
+        return own
 
     async def upload(self, content: AsyncIterable[bytes], sha256: str | None = None) -> AcceptedUpload:
-        return await receive(content, self._settings, sha256)
+        return await receive(content, self._settings, sha256, self._owner)
 
     async def create(self, request: DelegationRequest) -> AcceptedDelegation:
         (accepted,) = await self._accept([request])
@@ -167,12 +178,13 @@ class Delegations(Service):
             for request in requests:
                 await check_continued(self.store, request, self._settings)
             await check_after(self.store.redis, requests, batch=batch)
-            await check_caps(self.store.redis, self._settings.spend, requests)
+            await check_caps(self.store.redis, self._settings.spend, requests, self._owner)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
             answers = await self.store.accept(
                 new,
                 self._settings.claim_seconds,
                 asked=asked,
+                owner=self._owner,
                 temporary=self._settings.temporary,
                 webhook=self._settings.webhook.default,
                 trace=traceparent.current(),

@@ -34,7 +34,9 @@ BYTES_PER_SECOND = 64 * 1024
 
 
 async def _service(request: Request) -> Delegations:
-    return request.app.state.service
+    service: Delegations = request.app.state.service
+    caller = note_of(request.scope).caller
+    return service.of(caller.owner) if caller else service
 
 
 async def _note(request: Request) -> RequestNote:
@@ -48,7 +50,7 @@ async def join_trace(request: Request) -> None:
 
 
 Service = Annotated[Delegations, Depends(_service)]
-"""The service of the application."""
+"""The service of the application, for the request's caller."""
 Note = Annotated[RequestNote, Depends(_note)]
 """The request's note, for routes that add delegations to it, or whose response depends on the caller."""
 

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..shared.errors import Invalid, OutOfSpace, Unavailable
+from ..shared.errors import Invalid, OutOfSpace, TooLarge, Unavailable
 from ..shared.settings import Settings
 from ..shared.wire import Timestamp, Wire
-from ..shared.workspaces import UPLOADS, upload_path, use_upload
+from ..shared.workspaces import UPLOADS, UPLOADS_OF, upload_path, use_upload
 from .home import FULL, open_private
 
 _PART = 1 << 20
 """Bytes that are written at a time: what is sent comes in smaller chunks, and each write needs a thread."""
+_LEAST = 64 * 1024
+"""Bytes for which a smaller upload counts: it takes an inode, and time to be looked through."""
 
 
 class Upload(Wire):
@@ -42,22 +44,25 @@ class AcceptedUpload:
     replayed: bool
 
 
-async def receive(content: AsyncIterable[bytes], settings: Settings, sha256: str | None = None) -> AcceptedUpload:
-    """Stores an archive; nothing is left of one that breaks off.
+async def receive(
+    content: AsyncIterable[bytes], settings: Settings, sha256: str | None = None, owner: str = ""
+) -> AcceptedUpload:
+    """Stores an archive of a caller; nothing is left of one that breaks off.
 
-    Raises Invalid where its digest is not ``sha256``, OutOfSpace and Unavailable where it cannot be written.
+    Raises Invalid where its digest is not ``sha256``, TooLarge where its caller's uploads take too much together,
+    OutOfSpace and Unavailable where it cannot be written.
     """
     root, waiting = settings.workspaces, bytearray()
     file: _Incoming | None = None
     try:
-        file = await asyncio.to_thread(_Incoming, root)
+        file = await asyncio.to_thread(_Incoming, root, owner, settings)
         async for chunk in content:
             waiting += chunk
             if len(waiting) >= _PART:
                 await asyncio.to_thread(file.write, bytes(waiting))
                 waiting.clear()
         await asyncio.to_thread(file.write, bytes(waiting))
-        return await asyncio.to_thread(file.keep, sha256, settings.upload_retention_seconds)
+        return await asyncio.to_thread(file.keep, sha256)
     except OSError as error:
         if error.errno in FULL:
             raise OutOfSpace(f"no space left for an upload at {root}; free some there") from None
@@ -70,21 +75,51 @@ async def receive(content: AsyncIterable[bytes], settings: Settings, sha256: str
 class _Incoming:
     """The file of an upload until it is complete; locked, so that no janitor removes it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, owner: str, settings: Settings) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (root / UPLOADS).mkdir(mode=0o700, exist_ok=True)
+        self._links = root / UPLOADS_OF / (owner or "@")
+        for folder in (root / UPLOADS, self._links.parent, self._links):
+            folder.mkdir(mode=0o700, exist_ok=True)
         self._root = root
+        self._owner = owner
+        self._settings = settings
         self._path = root / UPLOADS / f"{secrets.token_hex(16)}.part"
         self._file = open_private(self._path, "xb")
         self._digest = hashlib.sha256()
         with suppress(OSError):  # a file system without locks
             fcntl.flock(self._file, fcntl.LOCK_SH)
+        self._link(self._path)
+
+    def _link(self, path: Path) -> None:
+        """Counts a file among those of its caller."""
+        with suppress(FileExistsError):
+            (self._links / path.name).symlink_to(Path("../..") / UPLOADS / path.name)
+
+    def _check_room(self, more: int) -> None:
+        """Raises TooLarge where the caller's uploads, with those under way, would take too much."""
+        taken, most = max(self._file.tell() + more, _LEAST), self._settings.upload_kept_bytes
+        with os.scandir(self._links) as links:
+            for link in links:
+                if link.name == self._path.name:
+                    continue
+                try:
+                    taken += max(link.stat().st_size, _LEAST)
+                except FileNotFoundError:  # the upload has been removed
+                    Path(link.path).unlink(missing_ok=True)
+        if taken > most:
+            whose = f"of the token {self._owner}" if self._owner else "here"
+            raise TooLarge(
+                f"all uploads {whose} may take {most:,} bytes together, and with this one they would take more. Each "
+                f"is removed {self._settings.upload_retention_seconds:,} s after its last use; for more raise "
+                "DEPUTIZE_UPLOAD_KEPT_BYTES"
+            )
 
     def write(self, part: bytes) -> None:
+        self._check_room(len(part))
         self._digest.update(part)
         self._file.write(part)
 
-    def keep(self, sha256: str | None, seconds: float) -> AcceptedUpload:
+    def keep(self, sha256: str | None) -> AcceptedUpload:
         """Puts the file in its place, unless its content is there already. Raises Invalid where it is another one."""
         if sha256 not in (None, digest := self._digest.hexdigest()):
             raise Invalid.at("", f"the body's SHA-256 digest is {digest}, not {sha256}; it was damaged on its way")
@@ -94,11 +129,13 @@ class _Incoming:
         there = use_upload(self._root, name)
         if there is None:
             self._path.replace(upload_path(self._root, name))
+        self._link(upload_path(self._root, name))
         found = there or os.fstat(self._file.fileno())
-        ends = datetime.fromtimestamp(found.st_mtime + seconds, UTC)
+        ends = datetime.fromtimestamp(found.st_mtime + self._settings.upload_retention_seconds, UTC)
         return AcceptedUpload(Upload(upload=name, bytes=found.st_size, expires_at=ends), there is not None)
 
     def discard(self) -> None:
         """Closes the file, and deletes it unless it is in its place."""
         with suppress(OSError), self._file:  # what could not be written cannot be flushed
             self._path.unlink(missing_ok=True)
+            (self._links / self._path.name).unlink(missing_ok=True)

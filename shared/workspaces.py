@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import shutil
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +18,12 @@ PRIVATE_DIR = ".deputize"
 """The worker's own directory inside a workspace."""
 UPLOADS = "uploads"
 """The folder of uploaded archives, each named by its digest. The time of its last use is that of its last change."""
+UPLOADS_OF = "uploads-of"
+"""The folder that has one for each caller, with a link to each of its uploads."""
+MAX_ENTRIES = 200_000
+"""Files and folders of an archive, or of a commit."""
+MAX_DEPTH = 100
+"""Folders inside one another in them."""
 MAX_PATH_BYTES = 4000
 """Of a path in an archive, and of what a link names."""
 UPLOAD_POINTER = "/workspace/upload"
@@ -56,6 +65,18 @@ def use_upload(root: Path, upload: str) -> os.stat_result | None:
         os.utime(fd)
         found = os.fstat(fd)
         return found if found.st_nlink else None
+
+
+def delete(folder: Path) -> None:
+    """Deletes a tree of any depth, also if a command changed the modes of its directories. Raises OSError."""
+    for _ in range(2):
+        if subprocess.run(["rm", "-rf", "--", folder], check=False, stderr=subprocess.DEVNULL).returncode == 0:
+            return
+        subprocess.run(["chmod", "-R", "u+rwX", "--", folder], check=False, stderr=subprocess.DEVNULL)
+    try:
+        shutil.rmtree(folder)  # for the reason
+    except RecursionError:
+        raise OSError(errno.ELOOP, "it is too deep to be removed", str(folder)) from None
 
 
 def leads_out(path: str, target: str) -> bool:

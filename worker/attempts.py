@@ -21,6 +21,7 @@ from ..shared.runs.record import Claim, fields_of, first_files, nothing_to_conti
 from ..shared.runs.store import RunStore
 from ..shared.settings import ModelSettings
 from ..shared.text import clip
+from ..shared.workspaces import delete
 from .conversation import Conversation, current_entries
 from .fleet.gate import EndpointWait, PrefixWait
 from .fleet.lease import StopSignal
@@ -46,7 +47,6 @@ from .tools.submit_result import SUBMIT
 from .workspace.artifacts import Artifacts
 from .workspace.manifest import Deadline
 from .workspace.patches import Facts
-from .workspace.removal import delete
 from .workspace.workspace import Workspace
 from .xml_calls.model import XmlCalls
 

@@ -12,17 +12,17 @@ import json
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from ..errors import Invalid, RepositoryFailed
 from ..libc import closing_fd
+from ..log import log
 from ..text import clip, visible
+from ..workspaces import MAX_DEPTH, MAX_ENTRIES, delete
 from .command import UPLOAD_PACK, read_regular
 from .own import OwnRepository, Patience
 from .remote import URL, Remote, is_commit, state_of
@@ -158,8 +158,7 @@ class _Making:
 
     def run(self) -> Clone:
         began = time.time()
-        for leftover in self.place.glob("making.*"):
-            shutil.rmtree(leftover)
+        self._remove_leftovers()
         cache = self._cache()
         name, branch, commit = self._resolved(cache)
         folder = self._folder(commit, branch)
@@ -172,6 +171,18 @@ class _Making:
         (self.place / "fetched" / self.wanted.key).write_text(json.dumps({"at": began, "clone": folder.name}))
         return Clone.read(folder)
 
+    def _remove_leftovers(self) -> None:
+        """Deletes what earlier attempts left. What cannot be removed does not hinder this one."""
+        for leftover in self.place.glob("making.*"):
+            try:
+                delete(leftover)
+            except OSError as error:
+                log.warning("%s is left aside: it cannot be removed", leftover, extra={"cause": str(error)})
+
+    def _new(self) -> Path:
+        """Returns a path for what is not complete, or not needed any more: the next attempt removes it."""
+        return self.place / f"making.{secrets.token_hex(4)}"
+
     def _folder(self, commit: str, branch: str | None) -> Path:
         return self.place / "clones" / f"{commit}-{self.wanted.depth or 1}-{_digest(branch) if branch else ''}"
 
@@ -179,32 +190,52 @@ class _Making:
         folder = self.place / "cache.git"
         cache = OwnRepository(folder, self.patience, self.wanted.remote.variables)
         if not (folder / "config").exists() or len([*folder.glob("objects/pack/*.pack")]) > _MAX_PACKS:
-            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                folder.rename(self._new())
+            self._remove_leftovers()
             cache.make()
         for leftover in (path for pattern in _LEFTOVERS for path in folder.glob(pattern)):
             leftover.unlink()
         return cache
-
-    def _run(self, cache: OwnRepository, command: Literal["fetch", "ls-remote"], *arguments: str) -> bytes:
-        return cache.run(command, f"--upload-pack={UPLOAD_PACK}", *arguments, held=self.lock)
 
     def _resolved(self, cache: OwnRepository) -> tuple[str, str | None, str]:
         """Returns the ref's full name, the branch if it is one, and what it names now."""
         url, ref = self.wanted.remote.url, None if self.wanted.ref == "HEAD" else self.wanted.ref
         if ref and is_commit(ref):
             return ref, None, ref
-        listed = os.fsdecode(self._run(cache, "ls-remote", "--symref", url)).splitlines()
-        lines = [line.partition("\t")[::2] for line in listed]
-        head = next((at.removeprefix("ref: ") for at, name in lines if name == "HEAD" and at.startswith("ref: ")), "")
-        refs = {name: at for at, name in lines if name == "HEAD" or name.startswith("refs/")}
-        asked = [ref, f"refs/heads/{ref}", f"refs/tags/{ref}"] if ref else [head, "HEAD"]
+        named = [each for each in (ref, f"refs/heads/{ref}", f"refs/tags/{ref}") if each and each.startswith("refs/")]
+        asked, refs = named if ref else ["HEAD"], dict[str, str]()
+        for at, name in self._listed(cache, *asked):
+            if not at.startswith("ref: "):
+                refs |= {name: at} if name in asked else {}
+            elif name == "HEAD":
+                asked = [at.removeprefix("ref: "), "HEAD"]
+        if not ref and "HEAD" in refs:
+            refs = dict.fromkeys(asked, refs["HEAD"])
         found = next((each for each in asked if each in refs), None)
         if found is None:
             what = f"branch or tag {ref} (a commit is named by all 40 digits)" if ref else "commit yet"
-            if refs and not ref:
-                what = "default branch, as its HEAD names one that is not there; name another one with --ref"
+            with closing(self._listed(cache)) as others:
+                if not ref and next(others, None):
+                    what = "default branch, as its HEAD names one that is not there; name another one with --ref"
             raise RepositoryFailed("repository_ref", f"{url}: it has no {what}; `git ls-remote` lists what it has")
         return found, found.removeprefix("refs/heads/") if found.startswith("refs/heads/") else None, refs[found]
+
+    def _listed(self, cache: OwnRepository, *names: str) -> Generator[tuple[str, str]]:
+        """Yields what the server's refs name, and their names: of all, or of those whose names end so."""
+        options = f"--upload-pack={UPLOAD_PACK}", "--symref", self.wanted.remote.url
+        records = cache.records("ls-remote", *options, *names, end=b"\n", held=self.lock)
+        for record in self._bounded(records, "refs that may be meant"):
+            at, _, name = os.fsdecode(record).partition("\t")
+            yield at, name
+
+    def _bounded(self, records: Generator[bytes], what: str) -> Generator[bytes]:
+        """Yields the records. Raises Invalid where there are too many."""
+        with closing(records):
+            for number, record in enumerate(records, 1):
+                if number > MAX_ENTRIES:
+                    raise self._too_large(f"{MAX_ENTRIES:,} {what}")
+                yield record
 
     def _fetched(self, cache: OwnRepository, name: str) -> str:
         """Fetches the ref into the cache; returns its commit."""
@@ -212,22 +243,25 @@ class _Making:
 
         def check_growth() -> None:
             if _bytes_in(cache.directory) - before > self.wanted.max_bytes:
-                raise self._too_large()
+                raise self._too_large(self._most_bytes())
 
         options = "--no-tags", "--no-write-fetch-head", "--force", f"--depth={self.wanted.depth or 1}"
         self.patience.watch = check_growth
         try:
-            self._run(cache, "fetch", *options, self.wanted.remote.url, f"{name}:{mine}")
+            upload_pack = f"--upload-pack={UPLOAD_PACK}"
+            cache.run("fetch", upload_pack, *options, self.wanted.remote.url, f"{name}:{mine}", held=self.lock)
         finally:
             self.patience.watch = lambda: None
         return cache.run("rev-parse", "--verify", f"{mine}^{{commit}}").decode().strip()
 
-    def _too_large(self) -> Invalid:
-        most = f"{self.wanted.max_bytes / (1 << 30):.3g} GiB (raise sandbox.disk_bytes for more)"
+    def _most_bytes(self) -> str:
+        return f"{self.wanted.max_bytes / (1 << 30):.3g} GiB (raise sandbox.disk_bytes for more)"
+
+    def _too_large(self, most: str) -> Invalid:
         return Invalid.at(URL, f"{self.wanted.remote.url} is too large to be cloned: it has more than {most}")
 
     def _make(self, folder: Path, cache: OwnRepository, clone: Clone) -> None:
-        new = self.place / f"making.{secrets.token_hex(4)}"
+        new = self._new()
         files, commit = new / "files", clone.commit
         variables = {"GIT_WORK_TREE": str(files), "GIT_ALLOW_PROTOCOL": "file"}
         own = OwnRepository(files / ".git", self.patience, variables)
@@ -239,21 +273,29 @@ class _Making:
         options = "--no-tags", "--no-write-fetch-head", "--update-head-ok", f"--depth={self.wanted.depth or 1}"
         own.run("fetch", f"--upload-pack={UPLOAD_PACK}", *options, str(cache.directory), *(refs or [commit]))
         (own.directory / "HEAD").write_text(f"ref: refs/heads/{clone.branch}\n" if clone.branch else f"{commit}\n")
-        left_out = self._left_out(own.run("ls-tree", "-r", "-l", "-z", "--full-tree", commit))
+        left_out = self._left_out(own.records("ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit, end=b"\0"))
         own.run("read-tree", "-m", "-u", commit)
         replace(clone, not_copied=[*left_out, *_filters(files), *self._hooks()]).write(new)
         folder.parent.mkdir(exist_ok=True)
         new.rename(folder)
 
-    def _left_out(self, listing: bytes) -> list[str]:
+    def _left_out(self, listing: Generator[bytes]) -> list[str]:
         """Returns sentences about submodules. Raises Invalid for a tree that is too large."""
-        entries = [entry.split(b"\t", 1) for entry in listing.split(b"\0") if entry]
-        sizes = [about.split()[-1] for about, _ in entries]
-        if sum(int(size) for size in sizes if size != b"-") > self.wanted.max_bytes:
-            raise self._too_large()
-        modules = [visible(os.fsdecode(path)) for about, path in entries if about.startswith(b"160000 ")]
-        shown = [f"{clip(path, 300)} is a submodule and was not copied" for path in modules[:_MAX_NAMED]]
-        more = len(modules) - len(shown)
+        total, more, shown = 0, 0, list[str]()
+        for entry in self._bounded(listing, "files and folders"):
+            about, path = entry.split(b"\t", 1)
+            size = about.split()[-1]
+            total += 0 if size == b"-" else int(size)
+            if total > self.wanted.max_bytes:
+                raise self._too_large(self._most_bytes())
+            if path.count(b"/") >= MAX_DEPTH:
+                raise self._too_large(f"{MAX_DEPTH} folders inside one another")
+            if not about.startswith(b"160000 "):
+                continue
+            if len(shown) < _MAX_NAMED:
+                shown.append(f"{clip(visible(os.fsdecode(path)), 300)} is a submodule and was not copied")
+            else:
+                more += 1
         return [*shown, *([f"{more} more submodules were not copied"] if more else [])]
 
     def _hooks(self) -> list[str]:

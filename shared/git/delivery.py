@@ -11,7 +11,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -113,7 +113,8 @@ class Delivery:
         try:
             own.run("push", *options, f"--force-with-lease={name}:", remote.url, f"{commit}:{name}")
         except RepositoryFailed as failure:
-            there = own.run("ls-remote", remote.url, name).decode("ascii", "replace").split("\t")[0].strip()
+            with closing(own.records("ls-remote", remote.url, name, end=b"\n")) as listed:
+                there = next(listed, b"").decode("ascii", "replace").split("\t")[0]
             if there and there != commit:
                 raise RepositoryFailed(
                     "delivery_branch",

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import re
+import resource
+import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Event
 from typing import Literal
 
@@ -39,6 +42,11 @@ OwnCommand = Literal[
 SECONDS = 600.0
 """For one command, with what it sends over the network."""
 _LOOK_SECONDS = 0.05
+_PART = 1 << 16
+"""Bytes that are read at a time; also the most that is kept of what a command writes as its errors."""
+_LONGEST_RECORD = 1 << 16
+_MEMORY = 2 << 30
+"""Bytes of memory of one git process: a list of refs that a stranger's server sends has no end by itself."""
 _STALLED_SECONDS = 120
 _OF_NETWORK = {
     "http.followRedirects": "false",
@@ -111,8 +119,34 @@ class OwnRepository:
     def run(self, command: OwnCommand, *arguments: str | Path, input: bytes = b"", held: int | None = None) -> bytes:
         """Runs a command and returns what it wrote. ``held`` is a lock that lasts as long as the command's processes.
 
+        For commands whose answer is as large as what they are given; ``records`` is for those of a stranger's data.
+
         Raises RepositoryFailed with its kind, GitStopped, or what else ends the ``patience``.
         """
+        return b"".join(self._answer(command, arguments, input, held))
+
+    def records(
+        self, command: OwnCommand, *arguments: str | Path, end: bytes, held: int | None = None
+    ) -> Generator[bytes]:
+        """Yields what a command writes, record by record, as it comes. The command is killed when it is closed.
+
+        Raises as ``run``.
+        """
+        rest = b""
+        with closing(self._answer(command, arguments, b"", held)) as answer:
+            for part in answer:
+                *whole, rest = (rest + part).split(end)
+                if len(rest) > _LONGEST_RECORD:
+                    why = f"the answer to {command} has an entry of more than {_LONGEST_RECORD:,} bytes"
+                    raise RepositoryFailed("repository_unreachable", f"{self.patience.url}: {why}")
+                yield from whole
+        if rest:
+            yield rest
+
+    def _answer(
+        self, command: OwnCommand, arguments: tuple[str | Path, ...], input: bytes, held: int | None
+    ) -> Generator[bytes]:
+        """Yields what a command writes, in parts. Raises as ``run``."""
         own = str(self.directory)  # also as the home: libcurl would look for credentials in the user's .netrc
         env = own_environment() | {"GIT_DIR": own, "HOME": own, **self.variables}
         env |= {known: environment()[name] for name, known in _OF_MACHINE.items() if name in environment()}
@@ -120,36 +154,55 @@ class OwnRepository:
             argv = [*command_line(env["PATH"], _OF_NETWORK), command, *map(str, arguments)]
         except FileNotFoundError as error:
             raise RepositoryFailed("repository_unreachable", f"{self.patience.url}: {error.strerror} here") from None
-        pipe = subprocess.PIPE
-        with subprocess.Popen(
-            argv,
-            cwd=self.directory,
-            env=env,
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            start_new_session=True,  # with the programs that it starts for the network
-            pass_fds=() if held is None else (held,),
-        ) as process:
-            try:
-                written, error = self._communicate(process, input)
-            except BaseException:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                raise
+        error = bytearray()
+        with TemporaryFile() as given:
+            given.write(input)
+            given.seek(0)
+            with subprocess.Popen(
+                argv,
+                bufsize=0,
+                cwd=self.directory,
+                env=env,
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # with the programs that it starts for the network
+                pass_fds=() if held is None else (held,),
+            ) as process:
+                try:
+                    yield from self._read(process, error)
+                except BaseException:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    raise
         self.patience.watch()  # a short command ends before anything looked
         if process.returncode:
-            raise failure_of(command, self.patience.url, os.fsdecode(error))
-        return written
+            raise failure_of(command, self.patience.url, os.fsdecode(bytes(error)))
 
-    def _communicate(self, process: subprocess.Popen[bytes], input: bytes) -> tuple[bytes, bytes]:
-        data: bytes | None = input
-        while True:
-            try:
-                return process.communicate(data, _LOOK_SECONDS)
-            except subprocess.TimeoutExpired:
-                data = None  # it goes on with what it has
-                self.patience.check()
+    def _read(self, process: subprocess.Popen[bytes], error: bytearray) -> Generator[bytes]:
+        """Yields what the process writes until it has ended; ``error`` gets the end of its errors."""
+        with suppress(ProcessLookupError):
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
+        assert process.stdout
+        assert process.stderr
+        with selectors.DefaultSelector() as open_pipes:
+            for pipe in (process.stdout, process.stderr):
+                open_pipes.register(pipe, selectors.EVENT_READ)
+            look_at = time.monotonic() + _LOOK_SECONDS
+            while open_pipes.get_map():
+                for ready, _ in open_pipes.select(_LOOK_SECONDS):
+                    part = os.read(ready.fd, _PART)
+                    if not part:
+                        open_pipes.unregister(ready.fileobj)
+                    elif ready.fileobj is process.stdout:
+                        yield part
+                    else:
+                        error[:] = (error + part)[-_PART:]
+                if time.monotonic() >= look_at:
+                    self.patience.check()
+                    look_at = time.monotonic() + _LOOK_SECONDS
+        while process.poll() is None:
+            self.patience.pause()
 
 
 _MAX_SHOWN = 300

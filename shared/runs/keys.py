@@ -68,6 +68,10 @@ def idempotency_key(key: str) -> str:
     return f"deputize:idempotency:{key}"
 
 
+def owned_idempotency_key(owner: str, key: str) -> str:
+    return f"deputize:idempotency-of:{owner}:{key}"
+
+
 def spend_key(day: str) -> str:
     return f"deputize:spend:{day}"
 

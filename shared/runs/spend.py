@@ -12,7 +12,7 @@ from ..errors import SpendCapReached
 from ..request import DelegationRequest
 from ..settings import SpendSettings
 from ..wire import now
-from .keys import RESERVED_MONEY, idempotency_key, record_key, spend_key
+from .keys import RESERVED_MONEY, idempotency_key, owned_idempotency_key, record_key, spend_key
 
 SPEND = Script("spend")
 BILLIONTHS = 1_000_000_000
@@ -59,9 +59,19 @@ def spend_call(
     }
 
 
-async def check_caps(redis: Any, spend: SpendSettings, requests: Sequence[DelegationRequest]) -> None:
+def kept_under(request: DelegationRequest, owner: str) -> str | None:
+    """Returns the key in Redis that has the delegation of a request's idempotency key; None where it has none.
+
+    ``owner`` is the caller's token of the tokens file; "" is for all other callers, and for runs.
+    """
+    if (key := request.idempotency_key) is None:
+        return None
+    return owned_idempotency_key(owner, key) if owner else idempotency_key(key)
+
+
+async def check_caps(redis: Any, spend: SpendSettings, requests: Sequence[DelegationRequest], owner: str = "") -> None:
     """Raises ``SpendCapReached`` for a new delegation whose cap is reached; one that was accepted before may be asked
-    for again.
+    for again. ``owner`` is whose idempotency keys they have.
     """
     if spend.daily_usd is None and not spend.per_label:
         return
@@ -71,8 +81,8 @@ async def check_caps(redis: Any, spend: SpendSettings, requests: Sequence[Delega
             used = int(spent.get(cap.counter, 0)) / BILLIONTHS
             if used < cap.usd:
                 continue
-            key = request.idempotency_key
-            if key is None or not await redis.exists(idempotency_key(key)):
+            key = kept_under(request, owner)
+            if key is None or not await redis.exists(key):
                 raise SpendCapReached(
                     f"{cap.name}: ${used:.4f} of ${cap.usd:g} a day is spent; nothing more starts before "
                     "midnight UTC. Raise the cap in the service's and the workers' settings to go on now"

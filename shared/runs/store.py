@@ -38,13 +38,12 @@ from .keys import (
     children_key,
     events_key,
     filed_key,
-    idempotency_key,
     keys_of,
     record_key,
 )
 from .messages import messages_of
 from .record import READ, Claim, acceptance, brief, kept_artifact, kept_run, matches, not_found, published, resource
-from .spend import SPEND
+from .spend import SPEND, kept_under
 from .unstarted import ending, state_of
 
 IDEMPOTENCY_SECONDS = 24 * 3600
@@ -132,21 +131,22 @@ class RunStore:
         fence: str = "",
         *,
         asked: Sequence[DelegationRequest] = (),
+        owner: str = "",
         temporary: bool = False,
         webhook: Webhook | None = None,
         trace: str = "",
     ) -> list[Accepted]:
         """Writes the records with their claim deadlines and ``run_queued``; all of them or none.
 
-        ``asked`` are the requests as callers sent them, if those differ: by these, repeated ones are recognized.
-        ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``. Raises ``KeyReused`` for an
-        idempotency key of another body or a removed delegation, ``Fenced`` for a ``fence`` that is not the parent's.
+        ``asked`` are the requests as callers sent them, if those differ: by these, repeated ones are recognized, among
+        those of ``owner``. ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``. Raises
+        ``KeyReused`` for a key of another body or a removed delegation, ``Fenced`` where the parent's fence differs.
         """
         described = partial(acceptance, temporary=temporary, webhook=webhook, trace=trace)
-        sent, keys = asked or [request for _, request, _ in new], [INDEX, LEASES]
+        sent, keys = asked or [each[1] for each in new], [INDEX, LEASES]
         for id, request, _ in new:
             # The index stands for none: a user that is kept to our keys may not name an empty one.
-            key = idempotency_key(request.idempotency_key) if request.idempotency_key else INDEX
+            key = kept_under(request, owner) or INDEX
             siblings = children_key(request.parent_id) if request.parent_id else INDEX
             keys += [record_key(id), events_key(id), key, siblings]
         arguments = {
@@ -385,7 +385,9 @@ def call_key(parent: str, turn: int, call: str) -> str:
 
 async def children_of(store: RunStore, parent: str) -> dict[str, Delegation]:
     """Returns the child delegations that the parent's run created itself, by ``call_key``; not those of callers."""
-    found = await store.many(sorted(await store.redis.smembers(children_key(parent))))
+    ids = sorted(await store.redis.smembers(children_key(parent)))
+    paths = await fields_of_records(store.redis, ids, "path")  # which only what a run submits has
+    found = await store.many([id for id, (path,) in zip(ids, paths, strict=True) if path])
     keys = [(child.request.idempotency_key or "", child) for child in found]
     return {key: child for key, child in keys if key.startswith(f"{parent}:")}
 

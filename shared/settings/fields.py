@@ -295,6 +295,8 @@ class SettingsFields(_Table):
     ended first lose theirs before their time. The last one keeps its files in any case."""
     upload_max_bytes: int = Field(default=256 * 1024**2, ge=1)
     """How large an archive may be that is sent by `PUT /v1/uploads`."""
+    upload_kept_bytes: int = Field(default=4 * 1024**3, ge=1)
+    """How much all uploads of one caller, a token of the tokens file or all others, may take together."""
     upload_retention_seconds: int = Field(default=24 * 3600, ge=60)
     """How long an upload is kept after a request named it or it was sent last; longer while a delegation needs it."""
     concurrency: int = Field(default=200, ge=1, le=20000)

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.system
 STARTS = {
     "shared/git/command.py": "git, without any configuration of a repository",
     "shared/git/own.py": "git, in repositories that only we write",
+    "shared/workspaces.py": "rm and chmod",
     "orchestrator/child.py": "our own programs",
     "orchestrator/cli/doctor.py": "our own program",
     "orchestrator/cli/policy.py": "our own program",
@@ -27,7 +28,6 @@ STARTS = {
     "worker/sandbox/trials.py": "Python's own program",
     "worker/standby/process.py": "our own program",
     "worker/web/fetch.py": "our own program",
-    "worker/workspace/removal.py": "rm and chmod",
 }
 START = re.compile(
     r"subprocess\.(run|Popen|call|check_call|check_output|getoutput|getstatusoutput)"

@@ -10,9 +10,10 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from deputize.orchestrator.continuation import continued_request, merge_request, repeated_request
 from deputize.orchestrator.delegations import no_worker
@@ -72,8 +73,18 @@ class FakeService(FakePermissions):
         self.fleet: list[WorkerCard] = []
         self.announced: list[ToolCard] = [READ_FILE]
         """The tools of the fleet, once there is one."""
+        self._owner = ""
+        self._owners: dict[str, str] = {}
+        """Whose idempotency key it was, by delegation."""
         super().__init__()
         self._inboxes: set[asyncio.Queue[Envelope]] = set()
+
+    def of(self, owner: str) -> Self:
+        if not owner:
+            return self
+        own = copy(self)
+        own._owner = owner
+        return own
 
     def happen(self, id: str, event: AnyEvent) -> Envelope:
         """Lets a worker have the delegation, if none has it yet, and say this of it."""
@@ -118,7 +129,7 @@ class FakeService(FakePermissions):
 
     async def upload(self, content: AsyncIterable[bytes], sha256: str | None = None) -> AcceptedUpload:
         self.check()
-        return await receive(content, Settings(workspace_root=self.workspaces), sha256)
+        return await receive(content, Settings(workspace_root=self.workspaces), sha256, self._owner)
 
     async def create(self, request: DelegationRequest) -> AcceptedDelegation:
         self.check()
@@ -137,12 +148,14 @@ class FakeService(FakePermissions):
         )
         self.runs[run.id] = run
         self.kept[run.id] = []
+        self._owners[run.id] = self._owner
         self._say(run.id, RunQueued(request=request))
         return AcceptedDelegation(run, False)
 
     def _held(self, request: DelegationRequest) -> Delegation | None:
-        for run in self.runs.values():
-            if request.idempotency_key and run.request.idempotency_key == request.idempotency_key:
+        owned = [self.runs[id] for id, owner in self._owners.items() if owner == self._owner]
+        for run in owned if request.idempotency_key else ():
+            if run.request.idempotency_key == request.idempotency_key:
                 if run.request != request:
                     error = {"pointer": "/idempotencyKey", "detail": REUSED["key_reused"]}
                     raise KeyReused(f"this idempotency key was {error['detail']}; send a new key", [error])

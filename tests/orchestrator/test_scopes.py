@@ -96,7 +96,8 @@ async def test_scopes_add_up(tmp_path: Path) -> None:
 
 async def test_who_may_only_submit_learns_nothing_of_what_others_submitted(tmp_path: Path) -> None:
     service = FakeService()
-    id = (await service.create(DelegationRequest(task="SECRET", idempotency_key="k"))).delegation.id
+    of_token = service.of("submit")
+    id = (await of_token.create(DelegationRequest(task="SECRET", idempotency_key="k"))).delegation.id
     service.finish(id, summary="SECRET")
     async with serving(service, one_for_each_scope(tmp_path)) as http:
         answers: list[httpx2.Response] = []

@@ -23,11 +23,11 @@ from ...shared.facts import CommandCheck
 from ...shared.libc import beneath, closing_fd
 from ...shared.patch_format import printable_path
 from ...shared.request import DelegationRequest
+from ...shared.workspaces import delete
 from ..sandbox.environment import owner
 from ..threads import give_way
 from ..workspace.file_entries import lstat, read_all
 from ..workspace.manifest import LINK, Difference
-from ..workspace.removal import delete
 from ..workspace.source import open_folder
 from ..workspace.tree_changes import FILE, ContentDiffers, Live, apply, give, parent_of
 from ..workspace.tree_copy import Copier, TreeCopy

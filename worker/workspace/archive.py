@@ -14,14 +14,12 @@ from threading import Event
 from typing import IO
 
 from ...shared.libc import beneath, closing_fd
-from ...shared.workspaces import MAX_PATH_BYTES, PRIVATE_DIR, leads_out
+from ...shared.workspaces import MAX_DEPTH, MAX_ENTRIES, MAX_PATH_BYTES, PRIVATE_DIR, leads_out
 from ..threads import give_way
 from .archive_formats import BadEntry, Entry, entries_of
 from .tree_copy import CopyStopped, CopyTally, SourceTooLarge
 
-MAX_ENTRIES = 200_000
 MAX_NAME_BYTES = 255
-MAX_DEPTH = 100
 MAX_RATIO = 200
 """How many times as large as the archive its content may be, where that is more than SMALL_BYTES."""
 SMALL_BYTES = 64 << 20

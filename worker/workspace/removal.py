@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Collection, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ...shared.libc import closing_fd
+from ...shared.log import log
+from ...shared.workspaces import delete
 from ..linux.system import taken_bytes
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,19 +32,23 @@ def in_use(folder: Path) -> Generator[None]:
 
 
 def delete_unused(folder: Path) -> bool:
-    """Deletes the directory unless it is in use. Returns whether it is gone."""
-    try:
-        fd = os.open(folder, _FOLDER)
-    except FileNotFoundError:
-        return True
-    except OSError:  # no directory
-        delete(folder)
-        return True
-    with closing_fd(fd), suppress(BlockingIOError):
-        _lock(fd)
-        delete(folder)
-        return True
-    return False
+    """Deletes the directory unless it is in use, or cannot be removed. Returns whether it is gone."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(closing_fd(fd := os.open(folder, _FOLDER)))
+            _lock(fd)
+        except FileNotFoundError:
+            return True
+        except BlockingIOError:
+            return False
+        except OSError:  # no directory, or none that can be opened
+            pass
+        try:
+            delete(folder)
+        except OSError as error:
+            log.warning("%s is left: it cannot be removed", folder, extra={"cause": str(error)})
+            return False
+    return True
 
 
 def delete_unused_files(folder: Path, seconds: float, needed: Collection[Path]) -> None:
@@ -64,15 +68,6 @@ def _lock(fd: int) -> None:
         raise
     except OSError:  # a file system without locks
         pass
-
-
-def delete(folder: Path) -> None:
-    """Deletes a tree of any depth, also if a command changed the modes of its directories."""
-    for _ in range(2):
-        if subprocess.run(["rm", "-rf", "--", folder], check=False, stderr=subprocess.DEVNULL).returncode == 0:
-            return
-        subprocess.run(["chmod", "-R", "u+rwX", "--", folder], check=False, stderr=subprocess.DEVNULL)
-    shutil.rmtree(folder)
 
 
 def disk_bytes(folder: Path) -> int | None:

@@ -21,13 +21,13 @@ from typing import Any
 
 from ...shared.errors import Misconfigured, WorkspaceLost, extra_remedy
 from ...shared.runs.record import Claim
+from ...shared.workspaces import delete
 from ..sandbox.command import create_status_file
 from ..sandbox.environment import owner
 from ..threads import give_way, release_slot
 from .generation import Generation, apply_state, files_beside
 from .manifest import scan
 from .objects import FOLDER, MAX_BYTES
-from .removal import delete
 from .snapshots import History, Snapshots
 from .source import open_folder
 from .tree_changes import Stored

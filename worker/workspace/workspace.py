@@ -21,7 +21,7 @@ from ...shared.listed import Source, is_copied, listed, outer_rules
 from ...shared.log import log
 from ...shared.patch_format import printable_path
 from ...shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
-from ...shared.workspaces import UPLOAD_POINTER, UPLOADS, upload_path
+from ...shared.workspaces import UPLOAD_POINTER, UPLOADS, delete, upload_path
 from ..sandbox.environment import MOUNT, owner
 from ..threads import (
     FEW_BYTES,
@@ -39,7 +39,7 @@ from .generation import Generation
 from .manifest import UNBOUNDED, Deadline, Difference, scan_with_size
 from .objects import Objects
 from .patches import MAX_PATCH_BYTES, Comparison, Facts
-from .removal import delete, disk_bytes
+from .removal import disk_bytes
 from .snapshot_store import StoredRun
 from .snapshots import Snapshots
 from .source import (

@@ -56,6 +56,21 @@ async def test_the_same_key_and_body_give_the_first_delegation_and_another_body_
     assert refused.value.errors == [{"pointer": "/idempotencyKey", "detail": "used before with another body"}]
 
 
+async def test_an_idempotency_key_belongs_to_the_token_that_sent_it(service: Delegations) -> None:
+    """Also one that is named as a run's subagent is, or as the key of another token with the token's name."""
+    for key in ("k", "two:k", "dlg_01k9zxv3q8h4t7m2n5p6r8s9ta:1:toolu_1"):
+        mine, other = (DelegationRequest(task=task, idempotency_key=key) for task in ("mine", "another"))
+        made = {owner: await service.of(owner).create(request) for owner, request in (("one", mine), ("two", other))}
+        made[""] = await service.create(other)
+        assert [each.replayed for each in made.values()] == [False] * 3
+        assert len({each.delegation.id for each in made.values()}) == 3
+        again = await service.of("one").create(mine)
+        assert (again.replayed, again.delegation) == (True, made["one"].delegation)
+        assert [each.id for each in await service.of("two").create_many([other])] == [made["two"].delegation.id]
+        with pytest.raises(KeyReused):
+            await service.of("one").create(other)
+
+
 async def test_of_a_batch_all_are_accepted_in_order_or_none(service: Delegations) -> None:
     one, two = DelegationRequest(task="one", idempotency_key="k"), DelegationRequest(task="two")
     assert [each.request for each in await service.create_many([one, two, one])] == [one, two, one]

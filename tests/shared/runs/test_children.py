@@ -21,7 +21,12 @@ async def test_only_children_of_the_runs_own_calls_are_its_own() -> None:
         own = request.model_copy(update={"parent_id": parent, "idempotency_key": call_key(parent, 1, "toolu_1")})
         callers = [request.model_copy(update={"parent_id": parent, "idempotency_key": key}) for key in (None, "my key")]
         await store.accept([(parent, request, request.limits)], 60)
-        ids = [new_id() for _ in range(3)]
-        await store.accept([(id, child, child.limits) for id, child in zip(ids, [own, *callers], strict=True)], 60)
+        claim = await store.claim(parent, "token", "worker-1", 60)
+        assert claim is not None
+        ids = [new_id() for _ in range(4)]
+        planted = own.model_copy(update={"idempotency_key": call_key(parent, 1, "toolu_2")})
+        made = [(id, child, child.limits) for id, child in zip(ids, [own, planted, *callers], strict=True)]
+        await store.accept(made[:1], 60, fence=claim.fence)
+        await store.accept(made[1:], 60)
         found = await children_of(store, parent)
     assert {key: child.id for key, child in found.items()} == {f"{parent}:1:toolu_1": ids[0]}

@@ -9,8 +9,8 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32
 import pytest
 
 from deputize.shared.errors import ErrorType
+from deputize.shared.workspaces import delete
 from deputize.worker.workspace.locks import edit_lock
-from deputize.worker.workspace.removal import delete
 from tests.runs.toolbench import Toolbench
 
 WIDE = [

@@ -14,13 +14,13 @@ import pytest
 from deputize.shared.errors import Invalid
 from deputize.shared.libc import beneath
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace
+from deputize.shared.workspaces import delete
 from deputize.worker.attempts import collect_outputs
 from deputize.worker.fleet.lease import StopReason, StopSignal
 from deputize.worker.threads import leave_loop
 from deputize.worker.workspace.file_entries import TEMPORARY, temporary_name
 from deputize.worker.workspace.manifest import UNBOUNDED, Deadline
 from deputize.worker.workspace.patches import MAX_CHANGES, Facts
-from deputize.worker.workspace.removal import delete
 from deputize.worker.workspace.workspace import Workspace
 from tests.runs.bench import Bench, call, say, script
 from tests.waiting import until, until_sync
