@@ -42,6 +42,8 @@ _END_SECONDS = 15.0
 """For the process to remove what it has made, once it is not needed any more."""
 _SERVICE_REMEDY = "run no service before this is mended, and report it"
 _OF_OTHERS = "ghp_Zk9hWq2LpXv7RtY4uMbN8cDsEfGhJkLmNpQr"
+_OF_WORKERS = ("sandbox", "ripgrep", "pdf")
+"""Rows about programs that only workers need."""
 _SENTENCES = {promise.name: promise.sentence for promise in PROMISES}
 
 
@@ -295,17 +297,18 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 def machine_rows(settings: Settings, found: Sequence[Finding]) -> Iterator[Finding]:
     """Yields what was found on this machine.
 
-    Where the workers are elsewhere, what is broken here is only a warning, and no sandbox is needed here.
+    Where the workers are elsewhere, what is broken here is only a warning, and their programs are not needed here.
     """
     if settings.url is None:
         yield from found
         return
     detail = f"the rows that follow are about this machine; {settings.url} has workers of its own: run this there, too"
     yield Finding("✓", "elsewhere", detail)
-    is_broken = any(row.name == "sandbox" and row.state != "✓" for row in found)
-    unneeded = ("sandbox", *(promise.name for promise in PROMISES if promise.by_command))
+    unneeded = {row.name for row in found if row.name in _OF_WORKERS and row.state != "✓"}
+    if "sandbox" in unneeded:
+        unneeded |= {promise.name for promise in PROMISES if promise.by_command}
     for row in found:
-        if not (is_broken and row.name in unneeded):
+        if row.name not in unneeded:
             yield replace(row, state="!") if row.state == "✗" else row
 
 

@@ -16,9 +16,10 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from ..sandbox.project_tools import ProjectTools, check_shown, tools_for
 from ..sandbox.protections import Problems
 from ..sandbox.setup_command import SetupCache
 from ..sandbox.trials import Canaries, try_commands, try_egress, try_limits
+from ..search.ripgrep import is_installed
 from ..tracing import open_exporter
 from ..web.egress_proxy import EgressProxy
 from ..workspace.files import Files
@@ -107,7 +109,7 @@ async def find(settings: Settings, canaries: Canaries, directory: Path | None = 
     async with asyncio.TaskGroup() as together:
         together.create_task(_try_calls(settings, canaries, report))
         together.create_task(_try_commands(settings, canaries, report, directory))
-    report.machine += [*memory_rows(is_private=is_memory_private()), *traces_rows(environment())]
+    report.machine += [*program_rows(), *memory_rows(is_private=is_memory_private()), *traces_rows(environment())]
     return report.rows()
 
 
@@ -140,6 +142,21 @@ def sandbox_row(own: SandboxSettings, reason: str | None, *, for_project: bool) 
     if reason:
         return Finding(state, "sandbox", "agents cannot run commands here", reason)
     return Finding("✓", "sandbox", f"works; {network(own.allowed_hosts)}, and only the workspace can be written")
+
+
+def program_rows(
+    has_ripgrep: Callable[[], bool] = is_installed, has_pdf: Callable[[str], object] = find_spec
+) -> Iterator[Finding]:
+    """Yields whether a worker has what its tools need beside the sandbox."""
+    if has_ripgrep():
+        yield Finding("✓", "ripgrep", "grep and glob search with it")
+    else:
+        detail = "missing: runs get no grep and no glob"
+        yield Finding("!", "ripgrep", detail, "install ripgrep, or the extra sandbox, where workers run")
+    if has_pdf("pypdf"):
+        yield Finding("✓", "pdf", "web_fetch reads the text of PDFs")
+    else:
+        yield Finding("!", "pdf", "missing: web_fetch refuses PDFs", "install the extra pdf where workers run")
 
 
 def memory_rows(*, is_private: bool | None) -> Iterator[Finding]:

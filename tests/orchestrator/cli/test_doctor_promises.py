@@ -34,12 +34,15 @@ def test_every_promise_of_the_policy_is_known_and_what_is_not_tried_has_its_reas
 
 
 def test_where_workers_are_elsewhere_what_is_broken_here_is_a_warning() -> None:
-    found = [*WELL, Finding("✗", "sandbox", "works not"), Finding("✗", "links", "followed")]
+    lacking = [Finding("!", "ripgrep", "missing"), Finding("!", "pdf", "missing")]
+    found = [*WELL, Finding("✗", "sandbox", "works not"), *lacking, Finding("✗", "links", "followed")]
     assert [*machine_rows(settings(), found)] == found
     elsewhere, *rows = machine_rows(settings(url="https://agents.example.org"), found)
     assert "https://agents.example.org" in elsewhere.detail
     assert rows[-1].state == "!"
-    assert states(rows).keys() & {"sandbox", "kernel", "permission"} == {"permission"}  # no sandbox is needed here
+    needed = states(rows).keys() & {"sandbox", "kernel", "permission", "ripgrep", "pdf"}
+    assert needed == {"permission"}  # all others are about workers
+    assert states([*machine_rows(settings(url="http://127.0.0.1:8642"), lacking)]).keys() == {"elsewhere"}
     assert states([*machine_rows(settings(url="http://127.0.0.1:8642"), WELL)])["kernel"] == "✓"
 
 

@@ -23,6 +23,7 @@ from deputize.worker.promises.__main__ import (
     _versions,
     find,
     memory_rows,
+    program_rows,
     project_rows,
     sandbox_row,
     traces_rows,
@@ -112,6 +113,14 @@ def test_a_promise_that_could_not_be_tried_has_the_reason() -> None:
         raise Misconfigured("no Python")
     assert (row_of(report, "kernel").state, row_of(report, "kernel").remedy) == ("!", "no Python")
     assert (row_of(report, "files").state, row_of(report, "links").state) == ("!", "✓")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_each_program_that_tools_need_has_a_row(*, is_there: bool) -> None:
+    rows = [*program_rows(lambda: is_there, lambda name: name if is_there else None)]
+    assert [(row.name, row.state) for row in rows] == [(name, "✓" if is_there else "!") for name in ("ripgrep", "pdf")]
+    assert [row.remedy.startswith("install ") for row in rows] == [not is_there] * 2
+    assert {row.state for row in program_rows()} == {"✓"}  # the lock has both
 
 
 def test_memory_that_others_can_read_is_a_warning() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from deputize.shared.errors import ErrorType
 from deputize.shared.settings import Settings
+from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.search.grep import format_hits, parse_hits
 from deputize.worker.tools.glob import Glob
 from deputize.worker.tools.grep import Grep
@@ -286,6 +287,20 @@ def test_where_ripgrep_is_missing_no_run_is_offered_a_search() -> None:
     for tool in (Grep, Glob):
         assert tool(lambda: False).configured(Settings()) is None
         assert tool(lambda: True).configured(Settings()) is not None
+
+
+class LackingRipgrep(Bubblewrap):
+    def program(self, name: str) -> str | None:
+        return None if name == "rg" else super().program(name)
+
+
+async def test_where_ripgrep_is_missing_a_search_is_an_error_and_finds_not_nothing(desk: Toolbench) -> None:
+    desk.write("a.txt", "needle\n")
+    with LackingRipgrep(desk.root) as desk.sandbox:
+        for name in ("grep", "glob"):
+            error = await desk.refusal(ErrorType.SANDBOX_UNAVAILABLE, name, pattern="needle")
+            why = "ripgrep is missing on this worker"
+            assert error == f"files cannot be searched here: {why}. Read them by name."
 
 
 @pytest.mark.requirement("S004-018")
