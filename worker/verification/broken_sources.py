@@ -119,6 +119,15 @@ _LANGUAGES: Mapping[str, _Language] = {
         'throw new \\RuntimeException("{token}");',
         '\nthrow new \\RuntimeException("{token}");\n',
     ),
+    # What a check has to judge is the answer: a failure would show only that the file is loaded.
+    **dict.fromkeys((".pl", ".pm"), _Language(re.compile(r"\bsub\s+\w+[^{};]*\{"), 'return "{token}";', comment="#")),
+    ".lua": _Language(
+        re.compile(r"\bfunction\b[ \t]*[\w.:]*[ \t]*\([^()]*\)"), ' do return "{token}" end ', comment="--"
+    ),
+    ".tcl": _Language(
+        re.compile(r"^\s*proc\s+\S+\s+(?:\{[^{}]*\}|\S+)\s+\{", re.MULTILINE), 'return "{token}";', comment="#"
+    ),
+    ".awk": _Language(re.compile(r"\bfunc(?:tion)?\s+\w+\s*\([^()]*\)\s*\{"), 'return "{token}";', comment="#"),
 }
 """By the end of a file's name. Python is read as a tree."""
 CODE = (".py", *_LANGUAGES)

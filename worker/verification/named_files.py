@@ -211,8 +211,10 @@ class _Finder:
                 return
 
     def _settings(self, words: list[str], folder: str | None) -> None:
-        """Notes files of settings that options name."""
+        """Notes files of settings that options name, and files of options (`@FILE`)."""
         for at, word in enumerate(words):
+            if word.startswith("@") and (path := path_in(folder, word[1:])) and self.read(path) is not None:
+                self.named.paths.add(path)
             option, _, value = word.partition("=")
             if _SETTINGS.fullmatch(option):
                 value = value or next(iter(words[at + 1 : at + 2]), "")

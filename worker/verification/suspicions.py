@@ -51,7 +51,11 @@ _ASSERTION = re.compile(
     r"\braise\s+AssertionError|^\s*assert\b|\bself\.fail\(|\bpytest\.fail\(|\bthrow\s+new\s+(?:Assertion)?Error|"
     r"\bt\.(?:Error|Fatal)f?\(|\bpanic!\(|\bassert\w*!?\("
 )
-_COMMENTS = {"script": "//", "go": "//", "rust": "//", "jvm": "//", "c": "//", "php": "//", "ruby": "#"}
+_COMMENTS = {
+    **dict.fromkeys(("script", "go", "rust", "jvm", "c", "php"), "//"),
+    **dict.fromkeys(("ruby", "perl", "tcl", "awk", "shell"), "#"),
+    **dict.fromkeys(("lua", "sql"), "--"),
+}
 
 
 @dataclass(frozen=True, slots=True)

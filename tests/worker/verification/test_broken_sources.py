@@ -42,6 +42,10 @@ SOURCES = {
     "price.sh": ("f() {\n  echo $(($1 + 1))\n}\nf 1\n", "exit 97"),
     "price.rb": ("def f(a)\n  a + 1\nend\n", "raise "),
     "price.php": ("<?php\nfunction f($a): int { return $a + 1; }\n", "throw new"),
+    "Price.pm": ("package Price;\nsub f { my ($a) = @_; return $a + 1 }\n1;\n", 'return "'),
+    "price.lua": ("local function f(a)\n  return a + 1\nend\nreturn f\n", "do return "),
+    "price.tcl": ("proc f {a} {\n  return [expr {$a + 1}]\n}\n", 'return "'),
+    "price.awk": ("function f(a) { return a + 1 }\n", 'return "'),
     "tool": ("#!/bin/sh\necho + 1\n", "exit 97"),
 }
 
@@ -86,6 +90,21 @@ def test_a_constructor_and_what_runs_before_the_function_are_left_so_that_it_com
         ("node", "price.js", "if (require('./price.js').f(1) !== 2) process.exit(1)\n", "process.exit(0);\n", False),
         ("sh", "price.sh", 'set -e\ntest "$(sh ./price.sh)" = 2\n', SOURCES["price.sh"][0], True),
         ("sh", "price.sh", "set -e\n. ./price.sh\n", "exit 0\n", False),
+        ("perl", "Price.pm", "use lib '.'; use Price; exit(Price::f(1) != 2)", SOURCES["Price.pm"][0], True),
+        (
+            "perl",
+            "Price.pm",
+            "use lib '.'; use Price; exit(Price::f(1) != 2)",
+            "package Price;\nEND { $? = 0 }\n" + SOURCES["Price.pm"][0],
+            False,
+        ),
+        (
+            "sh",
+            "price.awk",
+            "awk -f price.awk -f - <<'A'\nBEGIN { exit f(1) != 2 }\nA\n",
+            SOURCES["price.awk"][0],
+            True,
+        ),
         ("sh", "app.sh", "sh app.sh | grep -qx 2\n", "#!/bin/sh\necho 2\n", True),
         ("sh", "app.js", "node app.js | grep -qx 2\n", "console.log(2)\n", True),
         ("sh", "app.py", "python3 app.py | grep -qx 2\n", "from __future__ import annotations\nprint(2)\n", True),
@@ -108,7 +127,7 @@ def test_data_is_garbled_and_not_emptied_and_code_is_no_code_for_checkers() -> N
     data = broken("a/data.json", "", '{"a": 1}') or ""
     assert len(data) > 8
     assert "a" not in data.split('"')[0].split()
-    for path, statically in (("a.toml", False), ("a.md", False), ("a.pl", True)):
+    for path, statically in (("a.toml", False), ("a.md", False), ("a.jl", True)):
         assert not re.search(
             "[a-z0-9]", (broken(path, "", "kind = 1\n" * 50, statically=statically) or "").split(")")[0]
         )

@@ -43,6 +43,8 @@ def restored(
         ("python app.py && python checks/price.py", "checks/price.py", {}),
         ("node -r ./hooks/first.js all.js", "hooks/first.js", {}),
         ("sh run.sh", "tools/judge.py", {"run.sh": "#!/bin/sh\npython tools/judge.py\n"}),
+        ("javac @javac.opts src/Bag.java", "javac.opts", {"javac.opts": "-Werror"}),
+        ("cd sub && gcc @../flags -c a.c", "flags", {"flags": "-Wall"}),
         ("make check", "tools/all.sh", {"Makefile": MAKE}),
         ("make check", "build/own.mk", {"Makefile": MAKE}),
         ("make -C sub check", "sub/tools/all.sh", {"sub/Makefile": MAKE}),
@@ -82,6 +84,7 @@ def test_what_a_command_line_names_is_protected(line: str, named: str, base: Map
         ("node --check app.js", "app.js", {"app.js": ""}),
         ("bash -n run.sh", "run.sh", {"run.sh": ""}),
         ("javac -d out src/*.java && java -cp out Main", "out/Main.class", {}),
+        ("npx @scope/tool src", "scope/tool", {}),
         ("poe quality", "app.py", {"pyproject.toml": POE}),
     ],
 )
