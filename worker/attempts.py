@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..shared.connection import REDIS_ERRORS, retried
-from ..shared.delegation import Artifact, FinalStatus, Status, Step, TerminationReason
+from ..shared.delegation import Artifact, Step
 from ..shared.errors import Conflict, ErrorType, Fenced, ToolError
 from ..shared.events import Envelope, Replied, RunRetried, StepCompleted, StepStarted
 from ..shared.facts import Trust
@@ -20,7 +20,6 @@ from ..shared.markup import HarmlessText, harmless
 from ..shared.runs.record import Claim, fields_of, first_files, nothing_to_continue, trust_of
 from ..shared.runs.store import RunStore
 from ..shared.settings import ModelSettings
-from ..shared.text import clip
 from ..shared.workspaces import delete
 from .conversation import Conversation, current_entries
 from .fleet.gate import EndpointWait, PrefixWait
@@ -28,12 +27,15 @@ from .fleet.lease import StopSignal
 from .ledger import Ledger
 from .limits import Meter, Repetition
 from .loop import Loop
-from .model_calls import ModelCalls, Spending
+from .model_calls import ModelCalls
 from .models.base import Model
+from .outcome import RunOutcome
 from .permission import Approval, PermissionRequests
 from .policy import PolicyContext, within
+from .policy.trust import ReadSources
 from .prompt import first_message, system_prompt
 from .run_context import RunContext, StepLog, not_executed
+from .run_contracts import Spending
 from .sandbox.bubblewrap import MOUNT, Sandbox
 from .sandbox.project_tools import ProjectTools
 from .services import Services
@@ -42,54 +44,17 @@ from .threads import run_in_thread, run_short
 from .tool_calls import ToolCalls
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
-from .tools.context import ToolResult
-from .tools.submit_result import SUBMIT
+from .tools.context import SUBMIT, ToolResult
 from .workspace.artifacts import Artifacts
 from .workspace.manifest import Deadline
 from .workspace.patches import Facts
 from .workspace.workspace import Workspace
 from .xml_calls.model import XmlCalls
 
-MAX_SUMMARY_CHARS = 16_000
 ENDING_SECONDS = 20.0
 """Seconds for the comparison of a run's files with their original state."""
 HURRIED_SECONDS = 5.0
 """The same limit, from the time the run is asked to stop."""
-
-_STATUS: Mapping[TerminationReason, FinalStatus] = {
-    TerminationReason.COMPLETED: Status.SUCCEEDED,
-    TerminationReason.CANCELLED: Status.CANCELLED,
-    TerminationReason.WRAPPED_UP: Status.CANCELLED,
-}
-"""All other reasons are failures, limits included, whatever was done before."""
-
-
-class CancelledError(Exception):
-    """The delegation was cancelled on request."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """Why the run ended, and the summary to use where the model wrote none."""
-
-    reason: TerminationReason
-    words: str = ""
-    may_pass: bool = True
-    """Whether the same run may end better at another time; wrong credentials do not."""
-    is_report: bool = False
-    """Whether the model wrote the words after its last call."""
-
-    @property
-    def status(self) -> FinalStatus:
-        return _STATUS.get(self.reason, Status.FAILED)
-
-    def masked(self, mask: Callable[[str], str]) -> RunOutcome:
-        """Returns it with its words masked, before the summary is cut: half a secret could not be recognized."""
-        return replace(self, words=mask(self.words))
-
-    @property
-    def summary(self) -> str:
-        return clip(self.words.strip(), MAX_SUMMARY_CHARS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +224,7 @@ class LoopBuilder:
     project: ProjectTools
     spending: Spending
     requests: PermissionRequests
+    reading: ReadSources
 
     @asynccontextmanager
     async def open(self, model: Model) -> AsyncGenerator[Loop]:
@@ -269,8 +235,8 @@ class LoopBuilder:
         run = self.run
         conversation, model = self._conversation(model)
         await self.children.recall()
-        run.reading.commands_reach_hosts = bool(self.offer.profile.allowed_hosts)
-        run.reading.begin(await self._inherited_trust())
+        self.reading.commands_reach_hosts = bool(self.offer.profile.allowed_hosts)
+        self.reading.begin(await self._inherited_trust())
         tools = open_tools(
             run.claim,
             self.offer,
@@ -284,7 +250,7 @@ class LoopBuilder:
         async with tools as run_tools:
             run.emit.set(run_tools.kept)
             if run.claim.request.tool_call_style == "xml":
-                run.reading.tags = tuple(run_tools.kit)
+                self.reading.tags = tuple(run_tools.kit)
             policy = await self._policy(run_tools.sandbox.broken)
             yield Loop(
                 run=run,
@@ -378,8 +344,9 @@ class LoopBuilder:
         subagents = SubagentRunner(run, services, self.children, inheritance, conversation.unanswered)
         return ToolCalls(
             run=run,
-            run_tools=replace(tools, context=replace(tools.context, subagents=subagents)),
-            approval=Approval(policy, self.requests, run.steps, run.reading),
+            kit=tools.kit,
+            context=replace(tools.context, subagents=subagents),
+            approval=Approval(policy, self.requests, run.steps, self.reading),
             ledger=Ledger(
                 run.emit,
                 run.claim.ledger,
@@ -395,14 +362,19 @@ class LoopBuilder:
     async def _after_effects(self, sandbox: Sandbox, step: str, result: ToolResult) -> ToolResult:
         removed = await sandbox.bounds.growth.check() if sandbox.bounds else ""
         most = await sandbox.bounds.most_on_disk() if sandbox.bounds else self.offer.profile.disk_bytes
-        await self.run.note_files(self.workspace, step)
+        await self._note_files(step)
         self.run.meter.note_disk(await self.workspace.size(most), most)
         return result.but(ToolError(ErrorType.LIMIT_REACHED, removed)) if removed else result
+
+    async def _note_files(self, step: str = "") -> None:
+        """Takes a snapshot of the files, if any changed: the end of this step reports what."""
+        changes = await self.workspace.note_changes(step, self.run.emit.mask.text)
+        self.run.note_files(step, changes.fields if changes else {}, self.workspace.snapshots.history.turns)
 
     async def _after_turn(self, sandbox: Sandbox) -> None:
         await self.requests.close()  # of calls that did not wait, because the result was handed in before
         if any(sandbox.shells):  # which change files at any time
-            await self.run.note_files(self.workspace)
+            await self._note_files()
 
     async def _policy(self, broken: str | None) -> PolicyContext:
         claim = self.run.claim

@@ -84,6 +84,14 @@ class FileAccess(Protocol):
         """Replaces or creates a file atomically, with its parents; returns whether it was created."""
         ...
 
+    def private_path(self, path: str) -> str:
+        """Returns the path of a file in the worker's own directory, which is created and ignored by git."""
+        ...
+
+    def write_private(self, path: str, data: bytes) -> str:
+        """Writes a file in the worker's own directory; returns its path in the workspace."""
+        ...
+
     def scan(self, path: str = ".") -> list[FileEntry]:
         """Returns the entries of a directory, sorted by name."""
         ...

@@ -1,4 +1,4 @@
-"""What a run writes: its events, masked and numbered, live text in frames, and its record, for ``record.lua``.
+"""What a run writes: its events, masked and numbered, live text in frames, and the other fields of its record.
 
 Each write is atomic, and a worker that has lost its lease can make none.
 """
@@ -10,20 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import Any, Protocol
 
-from ..shared.connection import Pipe, ScriptCall
 from ..shared.errors import Fenced
 from ..shared.event_size import capped
 from ..shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta
 from ..shared.masking import SecretMask
-from ..shared.metrics import OTHER, counted, spent_fields
-from ..shared.runs.cost import SPENT
-from ..shared.runs.keys import EVENTS, INDEX, LEASES, METRICS, PENDING, WEBHOOKS, channel, keys_of
+from ..shared.metrics import OTHER, counted
 from ..shared.runs.permissions import withdrawn_mark
 from ..shared.runs.record import Claim, compressed, place_of, reference
-from ..shared.runs.store import RECORD
 from ..shared.runs.webhooks import queued
 from ..shared.wire import now
 
@@ -60,36 +55,25 @@ class RunUpdate:
     retention: int = 0
     """Seconds every key of the run is kept; above 0 the write ends the run and releases the fence."""
 
-    def call(self, id: str, fence: str) -> ScriptCall:
-        """Returns keys, named arguments and values for the record script."""
-        arguments: dict[str, Any] = {
-            "id": id,
-            "index": INDEX,
-            "fence": fence,
-            "channel": EVENTS,
-            "retention_seconds": self.retention,
-            "after": self.after,
-            "before": self.before,
-            "events": len(self.events),
-            "history": len(self.history),
-            "ledger": len(self.ledger),
-            "fields": len(self.fields),
-            "artifacts": len(self.artifacts),
-            "permissions": len(self.permissions),
-            "path": self.path,
-            "metrics": METRICS,
-            "counts": self.counts,
-            "webhooks": WEBHOOKS,
-            "notifications": self.notifications,
-        }
-        if SPENT in self.fields:
-            arguments["spent"] = spent_fields(self.model)
-        if self.retry_ms is not None:
-            arguments["retry_ms"] = self.retry_ms
-        pairs = chain(self.ledger.items(), self.fields.items(), self.artifacts.items(), self.permissions.items())
-        events = ((seq, event, self.stored.get(seq, "")) for seq, event in self.events)
-        values = [*chain.from_iterable(events), *self.history, *chain.from_iterable(pairs)]
-        return [LEASES, PENDING, *keys_of(id)], arguments, values
+
+class Record(Protocol):
+    """Where runs are kept: ``RedisRecord``, which all workers share."""
+
+    def write(self, id: str, fence: str, update: Callable[[], RunUpdate]) -> asyncio.Future[Any]:
+        """Queues an update of a run, which is applied as a whole; until it is sent, what ``update`` returns can grow.
+
+        The future returns "written", or how many messages were sent to the run if there are any, or "fenced" where
+        nothing was applied, because the run has another fence.
+        """
+        ...
+
+    def publish(self, id: str, frame: str) -> None:
+        """Sends live text to those who follow the run; it is not kept."""
+        ...
+
+    def flush(self) -> None:
+        """Sends what is queued without waiting for more."""
+        ...
 
 
 class Listener(Protocol):
@@ -108,8 +92,8 @@ FRAME_SECONDS = 0.05
 class Emitter:
     """The event writer of one run. ``on_fenced`` is called when another worker owns the run."""
 
-    def __init__(self, pipe: Pipe, claim: Claim, secrets: Sequence[str], on_fenced: Callable[[], None]) -> None:
-        self._pipe = pipe
+    def __init__(self, record: Record, claim: Claim, secrets: Sequence[str], on_fenced: Callable[[], None]) -> None:
+        self._record = record
         self._claim = claim
         self.mask = SecretMask(secrets)
         """Masks every known secret value in what leaves the run."""
@@ -211,7 +195,7 @@ class Emitter:
 
     def flush(self) -> None:
         """Sends what is to be written without waiting for more, because its reader waits for it."""
-        self._pipe.flush()
+        self._record.flush()
 
     async def settled(self) -> None:
         """Returns when all writes are stored. Raises ``Fenced`` where another worker owns the run."""
@@ -261,13 +245,14 @@ class Emitter:
         """Queues the write of what changed; until it is sent, further changes join it."""
         if not (self._queued or self._fenced or self.handed_over):
             self._queued = True
-            self._last = self._pipe.deferred(RECORD, partial(self._call, self._update))
+            sealed = partial(self._sealed, self._update)
+            self._last = self._record.write(self._claim.id, self._claim.fence, sealed)
             self._last.add_done_callback(self._written)
 
-    def _call(self, update: RunUpdate) -> ScriptCall:
+    def _sealed(self, update: RunUpdate) -> RunUpdate:
         self._seal()
         update.model = self.model
-        return update.call(self._claim.id, self._claim.fence)
+        return update
 
     def _seal(self) -> None:
         """Lets further changes be another write."""
@@ -312,7 +297,7 @@ class Emitter:
         """Publishes a transient frame, after all durable events emitted before it."""
         self._seal()
         if not (self._fenced or self.handed_over):
-            self._pipe.publish(channel(self._claim.id), self._encode(event, None))
+            self._record.publish(self._claim.id, self._encode(event, None))
 
     def _encode(self, event: Event, seq: int | None) -> str:
         envelope = Envelope.model_construct(

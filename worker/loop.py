@@ -129,7 +129,7 @@ class Loop:
             return ""
         turn, note = self.run.meter.turns + 1, last_turn(limit, hands_in=self.run.lacks_output)
         self.close_calls(str(limit), note=note)
-        await self.tool_calls.approval.requests.close()
+        await self.tool_calls.approval.close()
         await self.run.inbox.settled()
         self.run.inbox.read(self.conversation.ask, turn)
         self.run.meter.reached = limit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -10,16 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 
-from ..shared.connection import Pipe
 from ..shared.delegation import Step, TerminationReason, Usage
-from ..shared.errors import ContextFull, Fenced, ModelUnavailable, Refused
+from ..shared.errors import ContextFull, ModelUnavailable, Refused
 from ..shared.events import ProgressMade, TextDelta, ThinkingDelta
 from ..shared.log import log
 from ..shared.metrics import FIRST_TOKEN
-from ..shared.runs.spend import BILLIONTHS, SPEND, Cap, spend_call
 from ..shared.text import clip
 from .conversation import Conversation, user_message
-from .fleet.gate import EndpointWait, PrefixWait
 from .limits import LimitReached
 from .models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
 from .models.caching import Retention, shared_prefixes
@@ -34,7 +30,8 @@ from .prompt import (
     continued_task,
 )
 from .run_context import RunContext
-from .tools.submit_result import SUBMIT
+from .run_contracts import EndpointWait, PrefixWait, Spending
+from .tools.context import SUBMIT
 
 SUMMARY_TOKENS = 8_000
 _NO_REPORT = (
@@ -55,57 +52,6 @@ QUESTIONS = {
     Ending.NO_OUTPUT: (ASK_FOR_OUTPUT, 1, "requests for the output"),
 }
 """What the model is asked, how often in a row at most, and why the run fails after that."""
-FULL_SECONDS = 1.0
-"""Seconds between two tries while other runs have reserved the rest of a cap."""
-
-
-@dataclass(slots=True)
-class Spending:
-    """One run's share of the day's caps: reserved in Redis before each model call, booked after it."""
-
-    run: RunContext
-    pipe: Pipe
-    caps: Sequence[Cap]
-    """Empty where the day's spending is not capped: then nothing is asked."""
-    _noted: bool = False
-
-    async def allowance(self, prompt_tokens: int, wanted: int) -> int:
-        """Returns how many output tokens the next call may have; waits while other runs have reserved the rest.
-
-        Raises ``LimitReached(BUDGET)`` where a cap is reached, and ``Fenced``.
-        """
-        if not self.caps or (costs := self.run.meter.cost_range(prompt_tokens, wanted)) is None:
-            return wanted
-        return self.run.meter.capped_allowance(prompt_tokens, wanted, await self._reserve(*costs))
-
-    async def settle(self) -> None:
-        """Books what was spent and releases the reservation."""
-        if self.caps:
-            await self._ask(0, 0)
-
-    async def _reserve(self, most: float, least: float) -> float | Cap:
-        """Returns the US dollars that are reserved, or the cap that is reached."""
-        while True:
-            verdict, *rest = await self._ask(most, least)
-            match verdict:
-                case "granted":
-                    return int(rest[0]) / BILLIONTHS
-                case "over":
-                    return self.caps[int(rest[0])]
-                case "full":
-                    if not self._noted:
-                        self._noted = True
-                        message = "waits: other runs have reserved what is left of the day's spend cap"
-                        self.run.emit.emit(ProgressMade(message=message))
-                    await asyncio.sleep(FULL_SECONDS)
-                case _:
-                    raise Fenced
-
-    async def _ask(self, wanted: float, least: float) -> list[str]:
-        claim, spent = self.run.claim, self.run.meter.own.cost_usd or 0
-        answer = self.pipe.script(SPEND, *spend_call(claim.id, claim.fence, spent, wanted, least, self.caps))
-        self.pipe.flush()
-        return await asyncio.shield(answer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +159,7 @@ class ModelCalls:
         """
         meter = self.run.meter
         meter.hour_writes = prompt.cached_for_an_hour
-        bounded = meter.has_budget or self.spending.caps
+        bounded = meter.has_budget or self.spending.is_capped
         tokens = await self.conversation.tokens_at_most(prompt) if bounded else 0
         begin, endpoint = partial(self._begin, Usage(), counted), self.model.endpoint_id
         find = partial(shared_prefixes, endpoint or "", self.model.name, prompt)

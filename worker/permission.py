@@ -57,6 +57,7 @@ from .policy import PolicyCall, PolicyContext, Verdict, denial, judge
 from .policy.shell import CommandLine, Decision, SubCommand
 from .policy.trust import ReadSources
 from .run_context import RunContext, StepLog
+from .run_contracts import Accepted, Asked, Judged, Permitted
 from .tools.base import AnyTool, Kind, ToolContext, ToolResult
 
 
@@ -225,28 +226,6 @@ MAX_SHOWN = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Permitted:
-    """A call that may be executed."""
-
-    call: PolicyCall
-    note: str = ""
-    """What the model has to know about the call besides its result."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A call that a person is asked about: its step has started, and its request is published."""
-
-    call: PolicyCall
-    step: Step
-    kept: KeptRequest
-
-
-Judged = Permitted | Asked | ToolResult
-"""What becomes of a call: it may be executed, or a person is asked, or this is its result without being executed."""
-
-
-@dataclass(frozen=True, slots=True)
 class Approval:
     """Judges the calls of one run, and asks about those that need a person's permission."""
 
@@ -255,12 +234,13 @@ class Approval:
     steps: StepLog
     reading: ReadSources
 
-    async def judge(self, calls: Sequence[tuple[Call, PolicyCall]], context: ToolContext) -> dict[str, Judged]:
+    async def judge(self, calls: Sequence[Accepted], context: ToolContext) -> Mapping[str, Judged]:
         """Returns what becomes of each call of a turn, by its key. Publishes the turn's permission requests."""
         judged: dict[str, Judged] = {}
         asking: list[tuple[Call, PolicyCall, Verdict]] = []
         earlier = await self.requests.earlier()
-        for call, policy_call in calls:
+        for each in calls:
+            call, policy_call = each.call, PolicyCall.of(each.tool, each.params, each.call.arguments)
             verdict = await self.verdict(policy_call)
             # What was asked before stays asked, whatever this worker's rules allow: the answer may be a refusal.
             asked = verdict.decision is not Decision.DENY and call.key in earlier
@@ -268,10 +248,14 @@ class Approval:
                 asking.append((call, policy_call, verdict))
             else:
                 denied = denial(verdict)
-                judged[call.key] = ToolResult.failed(denied) if denied else Permitted(policy_call)
+                judged[call.key] = ToolResult.failed(denied) if denied else _permitted(policy_call)
         if asking:
             judged.update(await self._ask(asking, context))
         return judged
+
+    async def close(self) -> None:
+        """Accepts no more answers to what is still asked."""
+        await self.requests.close()
 
     async def verdict(self, call: PolicyCall) -> Verdict:
         """Returns the policy's verdict, by what the conversation has read so far."""
@@ -289,7 +273,10 @@ class Approval:
         ]
         questions = [await _question(*each, context) for each in started]
         kept = await self.requests.ask(self.steps.turn, questions)
-        return {step.id: Asked(call, step, request) for (step, call, _), request in zip(started, kept, strict=True)}
+        return {
+            step.id: Asked(_permitted(call), step, request)
+            for (step, call, _), request in zip(started, kept, strict=True)
+        }
 
     async def answered(
         self, asked: Asked, context: ToolContext, waiting: Callable[[], AbstractContextManager[None]]
@@ -303,8 +290,8 @@ class Approval:
             return ToolResult.failed(_refusal(answer))
         self.steps.update(asked.step, None, {"status": StepStatus.RUNNING.value})
         if answer.outcome is PermissionOutcome.MODIFY:
-            return await self._modified(asked.call.tool, answer.arguments or {}, context)
-        return Permitted(asked.call)
+            return await self._modified(asked.permitted.tool, answer.arguments or {}, context)
+        return asked.permitted
 
     async def _modified(
         self, tool: AnyTool, arguments: Mapping[str, Any], context: ToolContext
@@ -319,7 +306,11 @@ class Approval:
         if verdict.decision is Decision.DENY and (denied := denial(verdict)):
             return ToolResult.failed(denied)
         shown = clip(json.dumps(arguments, ensure_ascii=False), MAX_SHOWN)
-        return Permitted(changed, f"A person changed the arguments of this call before it was executed: {shown}")
+        return _permitted(changed, f"A person changed the arguments of this call before it was executed: {shown}")
+
+
+def _permitted(call: PolicyCall, note: str = "") -> Permitted:
+    return Permitted(call.tool, call.params, call.reads, note)
 
 
 async def _question(step: Step, call: PolicyCall, verdict: Verdict, context: ToolContext) -> Question:

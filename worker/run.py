@@ -13,20 +13,18 @@ from pydantic_core import to_json
 from ..shared.delegation import Progress, Status, TerminationReason, ToolAgentResult
 from ..shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, RepositoryFailed, WorkspaceLost
 from ..shared.events import Delivered, Heartbeat, ProgressMade, RunFinished, RunResumed, RunRetried, RunStarted
-from ..shared.facts import SummaryClaim, Verification
+from ..shared.facts import SummaryClaim, Trust, Verification
 from ..shared.fleet import ToolTraits
 from ..shared.log import log
 from ..shared.request import GitWorkspace
 from ..shared.runs.cost import SPENT
 from ..shared.runs.disk import DISK
-from ..shared.runs.record import CLOSED, OUTPUT, Claim
+from ..shared.runs.record import CLOSED, OUTPUT, TRUST, Claim
 from ..shared.runs.spend import caps_of
 from ..shared.text import count
 from ..shared.wire import now
 from .attempts import (
-    CancelledError,
     LoopBuilder,
-    RunOutcome,
     RunOutputs,
     collect_outputs,
     discard_files,
@@ -36,19 +34,22 @@ from .attempts import (
     recall_steps,
     with_continued,
 )
-from .emit import Emitter
+from .fleet.inbox import Inbox
 from .fleet.lease import StopReason, StopSignal
 from .limits import LimitReached
 from .linux.system import exhausted
 from .loop import Loop
-from .model_calls import Spending
 from .models.base import Model
+from .outcome import CancelledError, RunOutcome
 from .permission import PermissionRequests
+from .policy.trust import ReadSources
 from .run_context import RunContext, in_doubt
 from .services import Services
+from .spending import DaySpending
 from .subagents import Children
 from .threads import EXIT_EXCEPTIONS
 from .toolkit.offer import RunOffer
+from .toolkit.run_tools import further_traits
 from .verification.summary_claims import Work, summary_claims
 from .workspace.patches import Facts
 from .workspace.workspace import Workspace
@@ -73,19 +74,21 @@ class Run:
     def __init__(
         self, claim: Claim, services: Services, stop: StopSignal, heartbeat_seconds: float = HEARTBEAT_SECONDS
     ) -> None:
-        emit = Emitter(services.pipe, claim, services.settings.secrets, lambda: stop.set(StopReason.FENCED))
+        emit = services.emitter(claim, lambda: stop.set(StopReason.FENCED))
         report_step = partial(services.progress.update, claim.id)
+        self.inbox = Inbox(claim, emit.emit, emit.set, self._wrap_up)
+        self.reading = ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust())
         self.context = RunContext.of(
-            claim, emit, report_step=report_step, free_slot=services.waiting, on_wrap_up=self._wrap_up
+            claim, emit, self.inbox, self.reading, report_step=report_step, free_slot=services.waiting
         )
         stop.elapsed = lambda: self.context.meter.elapsed
-        stop.message, emit.on_messages = self.context.inbox.notify, self.context.inbox.note
+        stop.message, emit.on_messages = self.inbox.notify, self.inbox.note
         self.services = services
         self.stop = stop
         self.heartbeat_seconds = heartbeat_seconds
         self.children = Children(self.context, services)
         self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
-        self.spending = Spending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
+        self.spending = DaySpending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
         self.given_up = claim.lost >= services.settings.max_attempts
         self.workspace: Workspace | None = None
         self.verification: Verification | None = None
@@ -100,9 +103,9 @@ class Run:
 
     async def execute(self) -> ToolAgentResult | None:
         """Returns the result, stored and published; None where another worker owns the run or it is done again."""
-        self.context.join_trace(self.services.tracing)
+        self.context.join_trace(self.services.trace(self.claim, self.context.emit.mask))
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
-        self.context.inbox.open(self.services.store.redis, self.services.wrap_up_seconds)
+        self.inbox.open(self.services.store.redis, self.services.wrap_up_seconds)
         try:
             outcome = (await self._work()).masked(self.context.emit.mask.text)
             if self.loop is None and not self.claim.is_first:
@@ -115,7 +118,7 @@ class Run:
             self.context.emit.set({CLOSED: "1"})  # no further messages: the result has those that came before
             outputs = await self._outputs()
             await self.context.emit.settled()
-            await self.context.inbox.settled()
+            await self.inbox.settled()
             result = await self._delivered(self._result(outcome, outputs), outcome, outputs)
             await self._finish(result, outputs)
             return result
@@ -124,7 +127,7 @@ class Run:
             return None
         finally:
             heartbeat.cancel()
-            self.context.inbox.close()
+            self.inbox.close()
             self.context.emit.close()
             if self.workspace is not None:
                 self.workspace.close()
@@ -136,7 +139,7 @@ class Run:
             lost = f"{self.claim.lost} workers in a row were lost while they carried this out; it is given up"
             return self._failure(TerminationReason.WORKER_LOST, lost)
         try:
-            await self.context.inbox.settled()
+            await self.inbox.settled()
             await discard_files(self.services, self.claim, self.children.check_fence)
             self.context.claim = await with_continued(self.services, self.claim)
             return await (self._merge() if self.claim.request.merges else self._work_with_model())
@@ -186,6 +189,7 @@ class Run:
             project=project,
             spending=self.spending,
             requests=self.requests,
+            reading=self.reading,
         )
         async with builder.open(model) as self.loop:
             await self._announce(self.loop)
@@ -250,8 +254,8 @@ class Run:
                 await recall_steps(self.context.steps, self.services.store, self.claim)
             else:
                 await self._settle()
-        tools = loop.tool_calls.run_tools
-        self._begin(loop.model_calls.model.name, tools.kit, tools.further)
+        kit = loop.tool_calls.kit
+        self._begin(loop.model_calls.model.name, kit, further_traits(kit))
         await asyncio.sleep(0)  # sent before the first turn, else after what it computes
 
     def _begin(self, model: str, tools: Iterable[str] = (), further: Iterable[ToolTraits] = ()) -> None:
@@ -383,8 +387,8 @@ class Run:
             tool_call_count=self.context.meter.tool_calls,
             attempts=self.claim.attempt - self.given_up,
             artifacts=list(outputs.artifacts),
-            undelivered=[message for message in self.context.inbox.unread if message.text],
-            reaped=self.loop.tool_calls.run_tools.context.sandbox.reaped if self.loop else [],
+            undelivered=[message for message in self.inbox.unread if message.text],
+            reaped=self.loop.tool_calls.context.sandbox.reaped if self.loop else [],
         )
 
     def _claims(self, outcome: RunOutcome, facts: Facts | None, verification: Verification) -> list[SummaryClaim]:

@@ -9,35 +9,27 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic_core import from_json, to_json
 
 from ..shared.delegation import MAX_CALL_ERRORS, Progress, Status, Step, StepStatus, ToolAgentResult, Usage
 from ..shared.errors import ErrorType, ToolError
 from ..shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated
-from ..shared.facts import Trust
 from ..shared.log import bind
 from ..shared.metrics import SANDBOX_FAILURES, TOOL
 from ..shared.runs.cost import MODEL, SPENT
-from ..shared.runs.record import FILE_TURNS, OUTPUT, TRACE, TRUST, Claim, FileTurns
+from ..shared.runs.record import FILE_TURNS, OUTPUT, TRACE, Claim, FileTurns
 from ..shared.text import clip, shortened
 from ..shared.traceparent import trace_id_of
 from ..shared.wire import now
 from ..shared.wording import line_of
 from .emit import Emitter
-from .fleet.inbox import Inbox
 from .limits import Meter
 from .models.base import Call, Reply
-from .policy.trust import ReadSources
+from .run_contracts import Inbox, Reading, Trace
 from .tools.base import AnyTool, ToolResult
-from .tools.submit_result import SUBMIT, Output
-from .workspace.step_changes import StepChanges
-from .workspace.workspace import Workspace
-
-if TYPE_CHECKING:
-    from .tracing.exporter import Tracing
-    from .tracing.run_trace import RunTrace
+from .tools.context import SUBMIT, Output
 
 DENIED = "deniedCallCount"
 LAST_STEP_CHARACTERS = 160
@@ -54,8 +46,8 @@ class StepLog:
     thinking: str = ""
     """The model's thinking or text before the calls of this turn."""
     ended: list[Step] = field(default_factory=list[Step])
-    changes: dict[str, StepChanges] = field(default_factory=dict[str, StepChanges])
-    """What the steps that have not ended yet changed in the files."""
+    changes: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """The fields about what the steps that have not ended yet changed in the files."""
     announced: set[str] = field(default_factory=set[str])
     """The ids of all started steps, those of earlier attempts included: none is started twice."""
     _shown: tuple[Step, tuple[str | None, str | None]] | None = None
@@ -90,7 +82,6 @@ class StepLog:
         self.emit.emit(StepUpdated(step_id=step.id, title=title, metadata=dict(fields)))
 
     def end(self, step: Step, result: ToolResult, *, executed: bool = True) -> None:
-        changed = self.changes.pop(step.id, None)
         done = step.model_copy(
             update={
                 "status": StepStatus.COMPLETED if result.success else StepStatus.FAILED,
@@ -99,7 +90,7 @@ class StepLog:
                 "error": result.error,
                 "denied": not executed and result.error_type is ErrorType.PERMISSION_DENIED,
                 "tool_agent_result": in_short(result.data) if isinstance(result.data, ToolAgentResult) else None,
-                **(changed.fields if changed else {}),
+                **self.changes.pop(step.id, {}),
             }
         )
         self.ended.append(done)
@@ -206,7 +197,7 @@ class RunContext:
     meter: Meter
     inbox: Inbox
     steps: StepLog
-    reading: ReadSources
+    reading: Reading
     file_turns: FileTurns
     free_slot: Callable[[], AbstractContextManager[None]] = nullcontext
     """Frees the run's slot for another run while its block runs."""
@@ -217,7 +208,7 @@ class RunContext:
     """How often its result went back to the model because a check refuted it."""
     ended: bool = False
     """Whether the last reply ended the work."""
-    trace: RunTrace | None = None
+    trace: Trace | None = None
     """The spans of this attempt; None where no traces are sent."""
     _spent: Usage | None = None
     """What was stored last of what the run spent itself."""
@@ -229,24 +220,24 @@ class RunContext:
         cls,
         claim: Claim,
         emit: Emitter,
+        inbox: Inbox,
+        reading: Reading,
         *,
         report_step: Callable[[str], None] = lambda text: None,
         free_slot: Callable[[], AbstractContextManager[None]] = nullcontext,
-        on_wrap_up: Callable[[], None] = lambda: None,
     ) -> Self:
         """Returns the context with what earlier attempts left.
 
-        ``report_step`` is called with one short line at the start of every step, for monitoring; ``on_wrap_up`` when
-        the caller asks the run to wrap up.
+        ``report_step`` is called with one short line at the start of every step, for monitoring.
         """
         meter = Meter.restored(claim.limits, claim.checkpoint, claim.elapsed)
         return cls(
             claim=claim,
             emit=emit,
             meter=meter,
-            inbox=Inbox(claim, emit.emit, emit.set, on_wrap_up),
+            inbox=inbox,
             steps=StepLog(emit, report_step),
-            reading=ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust()),
+            reading=reading,
             file_turns=claim.file_turns,
             free_slot=free_slot,
             output=claim.output,
@@ -254,12 +245,12 @@ class RunContext:
             ended=claim.checkpoint.get("ended", False),
         )
 
-    def join_trace(self, tracing: Tracing | None) -> None:
+    def join_trace(self, spans: Trace | None) -> None:
         """Lets what this attempt publishes become spans, and its log lines name their trace."""
         trace = self.claim.trace
-        if tracing:
-            self.trace = self.emit.listener = tracing.begin(self.claim, self.emit.mask)
-            self.emit.set(stored := self.trace.stored)
+        if spans:
+            self.trace = self.emit.listener = spans
+            self.emit.set(stored := spans.stored)
             trace = trace or stored[TRACE]
         bind(self.claim.id, attempt=self.claim.attempt, trace_id=trace_id_of(trace))
 
@@ -343,12 +334,12 @@ class RunContext:
             self.errors.append(message)
             self.emit.emit(ErrorSeen(message=message, kind=kind))
 
-    async def note_files(self, workspace: Workspace, step: str = "") -> None:
-        """Takes a snapshot of the files, if any changed: the end of this step reports what."""
-        if changes := await workspace.note_changes(step, self.emit.mask.text):
-            self.steps.changes[step] = changes
-        if self.file_turns != workspace.snapshots.history.turns:
-            self.file_turns = workspace.snapshots.history.turns
+    def note_files(self, step: str, changed: Mapping[str, Any], turns: FileTurns) -> None:
+        """Takes what the step has changed in the files, for its end, and the snapshots that there are."""
+        if changed:
+            self.steps.changes[step] = changed
+        if self.file_turns != turns:
+            self.file_turns = turns
             self.emit.set(self._stored_turns)
 
     def checkpoint(self, billed: tuple[int, ...]) -> None:

@@ -17,6 +17,7 @@ from ..shared.connection import Pipe, connect, retried
 from ..shared.errors import Invalid, Misconfigured, WorkspaceLost
 from ..shared.fleet import Fleet
 from ..shared.log import log
+from ..shared.masking import SecretMask
 from ..shared.metrics import OTHER
 from ..shared.queue import Ticket
 from ..shared.request import DirectoryWorkspace, GitWorkspace
@@ -26,6 +27,7 @@ from ..shared.runs.record import Claim
 from ..shared.runs.store import RELEASE, RENEW, WRITING, RunStore
 from ..shared.settings import Settings
 from .celery_pool.process import ProgressEvents
+from .emit import Emitter
 from .fleet.gate import Outages, SharedPrefixes
 from .fleet.inbox import WRAP_UP_SECONDS
 from .fleet.janitor import Janitor, Presence
@@ -36,8 +38,9 @@ from .mcp.source import McpServers
 from .models import close_models, open_model
 from .models.base import Model, undated
 from .policy import Rule
-from .policy.explanation import Known
 from .policy.rule_file import load_rules
+from .redis_record import RedisRecord
+from .run_contracts import Trace
 from .sandbox.bounds import WorkerBounds
 from .standby.process import Standby
 from .threads import run_in_thread
@@ -107,6 +110,14 @@ class Services:
         """Returns a run to the queue, due immediately, with the time that it has ``used``."""
         arguments = {"id": claim.id, "fence": claim.fence, "claim_ms": 0, **used}
         return self.pipe.script(RELEASE, [record_key(claim.id), LEASES], arguments)
+
+    def emitter(self, claim: Claim, on_fenced: Callable[[], None]) -> Emitter:
+        """Returns what writes the run; ``on_fenced`` is called when another worker owns it."""
+        return Emitter(RedisRecord(self.pipe), claim, self.settings.secrets, on_fenced)
+
+    def trace(self, claim: Claim, mask: SecretMask) -> Trace | None:
+        """Begins the spans of an attempt; None where no traces are sent."""
+        return self.tracing.begin(claim, mask) if self.tracing else None
 
     async def model(self, name: str | None) -> Model:
         """Returns the model of that name; opened once per process, in a thread: importing an SDK takes seconds.
@@ -187,8 +198,11 @@ class Services:
 def checked_rules(settings: Settings, tools: Sequence[AnyTool]) -> Sequence[Rule]:
     """Returns the rules of the policy's files. Raises Misconfigured, also for one that denies what cannot be."""
     rules = load_rules(settings.policy)
-    for remark in Known(settings, tools).check(rules) if rules else ():
-        log.warning(remark)
+    if rules:
+        from .policy.explanation import Known  # few workers have files of rules
+
+        for remark in Known(settings, tools).check(rules):
+            log.warning(remark)
     return rules
 
 

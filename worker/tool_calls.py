@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -14,15 +14,13 @@ from ..shared.log import log
 from .ledger import Ledger
 from .linux.system import exhausted
 from .models.base import Call
-from .permission import Approval, Asked, Judged, Permitted
-from .policy import PolicyCall
 from .run_context import RunContext, in_doubt, not_executed
+from .run_contracts import Accepted, Approval, Asked, Judged, Permitted
 from .threads import EXIT_EXCEPTIONS
-from .toolkit.registry import find_tool, own_call
-from .toolkit.run_tools import RunTools
-from .tools.base import Effect, ToolContext, ToolResult
+from .tools.base import AnyTool, Effect, ToolContext, ToolResult
 from .tools.bounded_result import bounded
-from .tools.submit_result import SUBMIT
+from .tools.context import SUBMIT
+from .tools.naming import find_tool, own_call
 
 
 @dataclass(slots=True)
@@ -30,7 +28,8 @@ class ToolCalls:
     """The tool calls of one run."""
 
     run: RunContext
-    run_tools: RunTools
+    kit: Mapping[str, AnyTool]
+    context: ToolContext
     approval: Approval
     ledger: Ledger
     before_effects: Callable[[], Awaitable[None]]
@@ -43,14 +42,13 @@ class ToolCalls:
 
     async def execute(self, calls: Sequence[Call]) -> list[ToolResult]:
         """Judges all calls, then executes them, read-only ones concurrently; returns their results in call order."""
-        calls = [own_call(self.run_tools.kit, call) for call in calls]
+        calls = [own_call(self.kit, call) for call in calls]
         self.results, self._calls = {}, calls
         await self.ledger.record_retry(calls)
         checked = [(call, await self._check(call)) for call in calls]
         judged: dict[str, Judged] = {call.key: each for call, each in checked if isinstance(each, ToolResult)}
-        accepted = [(call, each) for call, each in checked if isinstance(each, PolicyCall)]
-        judged |= await self.approval.judge(accepted, self.run_tools.context)
-        permitted = {key: each.call.tool for key, each in judged.items() if isinstance(each, Permitted)}
+        judged |= await self.approval.judge([each for _, each in checked if isinstance(each, Accepted)], self.context)
+        permitted = {key: each.tool for key, each in judged.items() if isinstance(each, Permitted)}
         side_by_side = {key for key, tool in permitted.items() if tool.side_by_side}
         for concurrent, group in groupby(calls, lambda call: call.key in side_by_side):
             if concurrent:
@@ -67,8 +65,8 @@ class ToolCalls:
         """Returns the result of a call of the current turn, or what an earlier attempt left of it, or None."""
         return self.results.get(call) or self.ledger.left(call)
 
-    async def _check(self, call: Call) -> PolicyCall | ToolResult:
-        """Returns the policy's input, or the result that states why the call is not executed."""
+    async def _check(self, call: Call) -> Accepted | ToolResult:
+        """Returns the call as its tool accepts it, or the result that states why the call is not executed."""
         if ended := self.run.meter.wraps_up:
             return self.ledger.left(call.key) or not_executed(str(ended))
         if not self.run.meter.take_call() and call.name != SUBMIT:
@@ -77,11 +75,11 @@ class ToolCalls:
             self.ledger.check(call.key)
             if call.problem:
                 raise ToolError(ErrorType.INVALID_TOOL_PARAMS, call.problem)
-            tool = find_tool(self.run_tools.kit, call.name)
+            tool = find_tool(self.kit, call.name)
             params = tool.parse(call.arguments)
         except ToolError as error:
             return ToolResult.failed(error)
-        return self.ledger.finished(call.key) or PolicyCall.of(tool, params, call.arguments)
+        return self.ledger.finished(call.key) or Accepted(call, tool, params)
 
     async def _process(self, call: Call, judged: Judged) -> None:
         """Executes one judged call, where it may be; records its result. Its step ends in every case."""
@@ -95,7 +93,7 @@ class ToolCalls:
         elif isinstance(judged, Asked):
             await self._wait(judged)
         else:
-            await self._execute(judged, self.run.steps.start(call, judged.call.tool, judged.call.title))
+            await self._execute(judged, self.run.steps.start(call, judged.tool, judged.title))
 
     async def _wait(self, asked: Asked) -> None:
         """Executes a call if a person permits it."""
@@ -114,7 +112,7 @@ class ToolCalls:
         try:
             result = await self._run(permitted, self._context(step))
         finally:
-            self.run.reading.note(permitted.call.tool, permitted.call.params, result)
+            self.run.reading.note(permitted.tool, permitted.params, result)
             self._record(step, result, executed=True)
 
     def _record(self, step: Step, result: ToolResult, *, executed: bool) -> None:
@@ -124,18 +122,18 @@ class ToolCalls:
         self.ledger.finish(step.id, result)
 
     def _context(self, step: Step) -> ToolContext:
-        return replace(self.run_tools.context, call_id=step.id, on_metadata=partial(self.run.steps.update, step))
+        return replace(self.context, call_id=step.id, on_metadata=partial(self.run.steps.update, step))
 
     async def _run(self, permitted: Permitted, context: ToolContext) -> ToolResult:
         """Runs the tool, unless an earlier attempt did. An unexpected exception is logged and fails the call."""
-        tool, params = permitted.call.tool, permitted.call.params
+        tool, params = permitted.tool, permitted.params
         try:
             if tool.effect is not Effect.PURE:
                 await self.before_effects()
             result = await self.ledger.resolve(context.call_id, tool, params, context)
             if result is None:
                 await self.ledger.start(context.call_id, tool, params, context)
-                result = await self.run.timed(tool, tool.run(replace(context, reads=permitted.call.reads), params))
+                result = await self.run.timed(tool, tool.run(replace(context, reads=permitted.reads), params))
         except ToolError as error:
             result = ToolResult.failed(error)
         except (Fenced, *EXIT_EXCEPTIONS):

@@ -12,7 +12,7 @@ import pytest
 from tests.architecture.sources import ROOT
 
 ROOFS = {
-    "worker.loop": 31_900,
+    "worker.loop": 13_000,
     "worker.limits": 7_900,
     "worker.tools.base": 6_500,
     "worker.run": 37_900,

@@ -24,6 +24,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.shared.wire import now
 from deputize.worker.emit import Emitter
+from deputize.worker.redis_record import RedisRecord
 from tests.benchmarks.load import Load, open_load
 from tests.benchmarks.number import Number
 from tests.benchmarks.script import Script
@@ -80,7 +81,7 @@ async def _emitter(store: RunStore, pipe: Pipe) -> Emitter:
     id = (await store.accept([(new_id(), request, request.limits)], 60))[0].id
     claim = await store.claim(id, "benchmark", "benchmark", 60)
     assert claim is not None
-    return Emitter(pipe, claim, [], lambda: None)
+    return Emitter(RedisRecord(pipe), claim, [], lambda: None)
 
 
 async def _say(emitter: Emitter, count: int) -> None:

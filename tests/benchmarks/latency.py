@@ -13,6 +13,7 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.worker.emit import Emitter
+from deputize.worker.redis_record import RedisRecord
 from tests.benchmarks.load import Load, open_load
 from tests.benchmarks.number import Number, percentile
 from tests.benchmarks.script import Script
@@ -59,7 +60,7 @@ async def _published(load: Load) -> list[float]:
         id = await _queued_for_nobody(store)
         claim = await store.claim(id, "benchmark", "benchmark", 60)
         assert claim is not None
-        emitter = Emitter(pipe, claim, [], lambda: None)
+        emitter = Emitter(RedisRecord(pipe), claim, [], lambda: None)
 
         async def say() -> None:
             for _ in range(EVENTS):

@@ -12,6 +12,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import RECORD, WRITING, RunStore
 from deputize.shared.wire import now
 from deputize.worker.emit import RunUpdate
+from deputize.worker.redis_record import script_call
 from tests.benchmarks.number import Number
 from tests.benchmarks.parts import open_parts
 
@@ -56,7 +57,7 @@ async def fill(url: str) -> None:
             ended = [(at, answer.id) for at, answer in enumerate(await store.accept(new, 3600), start)]
             claims = [(at, await store.claim(id, "token", "worker", 3600)) for at, id in ended]
             calls = [(claim, _ending(at, claim.id)) for at, claim in claims if claim]
-            written = [pipe.script(RECORD, *update.call(claim.id, claim.fence)) for claim, update in calls]
+            written = [pipe.script(RECORD, *script_call(update, claim.id, claim.fence)) for claim, update in calls]
             pipe.flush()
             assert {*await asyncio.gather(*written)} == {"written"}
 

@@ -24,6 +24,7 @@ from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RECORD, RunStore
 from deputize.shared.wire import now
 from deputize.worker.emit import RunUpdate
+from deputize.worker.redis_record import script_call
 from tests.benchmarks.listing import FINISHED, fill
 from tests.benchmarks.load import Load, open_load
 from tests.benchmarks.number import Number
@@ -127,9 +128,11 @@ async def _in_redis(redis: Any, *, counts: bool) -> float:
     """Microseconds of CPU in Redis for the writes of a turn."""
     (claim,) = await _claimed(RunStore(redis, 3600), 1)
     updates = [
-        update.call(claim.id, claim.fence) for at in range(TURNS) for update in _writes(claim, at, counts=counts)
+        script_call(update, claim.id, claim.fence)
+        for at in range(TURNS)
+        for update in _writes(claim, at, counts=counts)
     ]
-    await RECORD.run(redis, *RunUpdate().call(claim.id, claim.fence)[:2])  # loads it
+    await RECORD.run(redis, *script_call(RunUpdate(), claim.id, claim.fence)[:2])  # loads it
     before = await _cpu(redis)
     for start in range(0, len(updates), 200):
         async with redis.pipeline(transaction=False) as pipeline:

@@ -16,6 +16,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.shared.wire import now
 from deputize.worker.emit import Emitter
+from deputize.worker.redis_record import RedisRecord
 from tests.benchmarks.number import Number, percentile
 from tests.benchmarks.own_fleet import own_fleet
 from tests.benchmarks.parts import Parts, open_parts
@@ -88,7 +89,7 @@ async def _followed(parts: Parts, url: str) -> tuple[list[float], float]:
             transport, _ = await loop.create_connection(lambda: Follower(took), host, port)
             transport.write(head)
             opened.callback(transport.close)
-        emitter = Emitter(pipe, claim, [], lambda: None)
+        emitter = Emitter(RedisRecord(pipe), claim, [], lambda: None)
         emitter.emit(ProgressMade(message=str(time.perf_counter_ns())))
         await until(lambda: len(took) == FOLLOWERS, 30)
         took.clear()

@@ -31,6 +31,7 @@ from deputize.shared.runs.store import WRITING, RunStore
 from deputize.shared.wire import now
 from deputize.worker.emit import Emitter
 from deputize.worker.linux.tree import command_line, descendants
+from deputize.worker.redis_record import RedisRecord
 from tests.benchmarks.notifying import Follower
 from tests.benchmarks.number import Number, percentile
 from tests.benchmarks.parts import Parts, Worker, open_parts
@@ -130,7 +131,7 @@ async def _running(parts: Parts, count: int) -> AsyncGenerator[list[tuple[str, E
             (accepted,) = await store.accept([(new_id(), request, request.limits)], 600)
             claim = await store.claim(accepted.id, "benchmark", "benchmark", 600)
             assert claim is not None
-            emitter = Emitter(pipe, claim, [], lambda: None)
+            emitter = Emitter(RedisRecord(pipe), claim, [], lambda: None)
             emitter.emit(RunStarted(worker="benchmark", model="m", tools=["bash"], limits=Limits()))
             emitter.flush()
             emitters.append((accepted.id, emitter))

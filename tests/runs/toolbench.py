@@ -21,11 +21,11 @@ from deputize.worker.sandbox.bubblewrap import Bubblewrap, NoSandbox, Sandbox
 from deputize.worker.sandbox.buffers import OutputBuffer
 from deputize.worker.sandbox.environment import owner
 from deputize.worker.sandbox.shells import BackgroundShell
-from deputize.worker.toolkit.registry import find_tool
 from deputize.worker.tools.base import AnyTool, Recoverable, ToolResult
 from deputize.worker.tools.bounded_result import bounded
 from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.context import Outcome, Subagents, ToolContext
+from deputize.worker.tools.naming import find_tool
 from deputize.worker.tools.web_fetch import WebFetch
 from deputize.worker.tools.web_search import WebSearch
 from deputize.worker.workspace.files import Files

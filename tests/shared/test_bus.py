@@ -19,6 +19,7 @@ from deputize.shared.runs.keys import EVENTS, channel, events_key, record_key
 from deputize.shared.runs.store import RECORD, WRITING, RunStore
 from deputize.shared.wire import now
 from deputize.worker.emit import RunUpdate
+from deputize.worker.redis_record import script_call
 from tests.waiting import until
 
 NEVER = 3600.0
@@ -156,7 +157,7 @@ async def test_the_channel_of_all_and_the_delegations_own_hear_it_from_the_first
         await desk.accept()
         claim = await desk.store.claim(desk.id, "token", "worker-1", 10)
         assert claim is not None
-        await desk.pipe.script(RECORD, *RunUpdate(events=[(2, desk.envelope(2))]).call(desk.id, claim.fence))
+        await desk.pipe.script(RECORD, *script_call(RunUpdate(events=[(2, desk.envelope(2))]), desk.id, claim.fence))
         for listener in (every, own):
             assert [await heard(listener) for _ in range(2)] == ["run_queued", "turn_started"]
 

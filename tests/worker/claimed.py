@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fakeredis import FakeAsyncRedis, FakeServer
 
@@ -12,6 +13,17 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import WRITING, RunStore
+from deputize.worker.emit import Emitter
+from deputize.worker.fleet.inbox import Inbox
+from deputize.worker.policy.trust import ReadSources
+from deputize.worker.run_context import RunContext
+
+
+def context_of(claim: Claim, emit: Emitter, **more: Any) -> RunContext:
+    """The context of a claimed run, with an inbox that fetches nothing."""
+    inbox = Inbox(claim, emit.emit, emit.set, lambda: None)
+    return RunContext.of(claim, emit, inbox, ReadSources(lambda trust: None), **more)
+
 
 REQUEST = DelegationRequest(task="do it")
 

@@ -21,12 +21,12 @@ from deputize.shared.runs.keys import channel, history_key, ledger_key, permissi
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RunStore
 from deputize.shared.text import CUT_NOTE
-from deputize.worker.attempts import RunOutcome
 from deputize.worker.emit import FRAME_SECONDS, Emitter, RunUpdate
-from deputize.worker.run_context import RunContext
+from deputize.worker.outcome import RunOutcome
+from deputize.worker.redis_record import RedisRecord, script_call
 from tests.orchestrator.fake_permissions import STEP, question
 from tests.waiting import until
-from tests.worker.claimed import claimed
+from tests.worker.claimed import claimed, context_of
 
 SECRET = "sk-very-secret-value"
 
@@ -37,7 +37,7 @@ class Voice:
     def __init__(self, store: RunStore, pipe: Pipe, claim: Claim, heard: Any) -> None:
         self.store, self.claim, self.heard = store, claim, heard
         self.fenced = 0
-        self.emitter = Emitter(pipe, claim, [SECRET], self.on_fenced)
+        self.emitter = Emitter(RedisRecord(pipe), claim, [SECRET], self.on_fenced)
 
     def on_fenced(self) -> None:
         self.fenced += 1
@@ -116,7 +116,7 @@ async def test_what_is_cut_is_masked_before_so_that_no_part_of_a_secret_is_left(
     for text in (kept, frame):
         assert CUT_NOTE in text
         assert SECRET[:4] not in text
-    run = RunContext.of(voice.claim, voice.emitter)
+    run = context_of(voice.claim, voice.emitter)
     for text in whole.values():
         run.steps.ended[:] = [STEP.model_copy(update={"title": text * 20})]
         assert CUT_NOTE in run.of_result["details"]
@@ -288,7 +288,7 @@ CLAIM = Claim("a", "2:token", 2, 1, DelegationRequest(task="t"), Limits(), [b"{}
 @pytest.fixture
 def withheld() -> Iterator[Held]:
     pipe, fenced = Withheld(), list[str]()
-    emitter = Emitter(pipe, CLAIM, [], lambda: fenced.append("fenced"))  # pyright: ignore[reportArgumentType]
+    emitter = Emitter(RedisRecord(pipe), CLAIM, [], lambda: fenced.append("fenced"))  # pyright: ignore[reportArgumentType]
     yield pipe, emitter, fenced
     emitter.close()
 
@@ -304,14 +304,18 @@ async def test_a_write_reports_the_positions_of_its_messages_and_nothing_of_an_e
         pipe.send()
     events = [values[:2] for _, _, values in pipe.written]
     expected = [
-        RunUpdate(
-            events=[(seq, event)],
-            after=seq - 1,
-            before=before,
-            history=[entry],
-            ledger={"call": "state"},
-            fields={entry: "value"},
-        ).call("a", "2:token")
+        script_call(
+            RunUpdate(
+                events=[(seq, event)],
+                after=seq - 1,
+                before=before,
+                history=[entry],
+                ledger={"call": "state"},
+                fields={entry: "value"},
+            ),
+            "a",
+            "2:token",
+        )
         for (seq, event), before, entry in zip(events, (1, 2), ('"one"', '"two"'), strict=True)
     ]
     assert pipe.written == expected

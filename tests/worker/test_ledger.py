@@ -14,6 +14,7 @@ from deputize.shared.runs.keys import ledger_key
 from deputize.shared.runs.store import RunStore
 from deputize.worker.emit import Emitter
 from deputize.worker.ledger import Ledger
+from deputize.worker.redis_record import RedisRecord
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.tools.base import AnyTool, ToolResult
 from deputize.worker.tools.builtin import BUILTIN
@@ -30,7 +31,7 @@ class Desk:
 
     def __init__(self, store: RunStore, pipe: Pipe, context: ToolContext, claim: Any) -> None:
         self.store, self.context, self.claim = store, context, claim
-        self.emitter = Emitter(pipe, claim, [], lambda: None)
+        self.emitter = Emitter(RedisRecord(pipe), claim, [], lambda: None)
         self.ledger = Ledger(self.emitter, {})
 
     async def kept(self) -> dict[str, str]:

@@ -52,8 +52,8 @@ class NotedPipe(Pipe):
         super().flush()
 
     def deferred(self, script: Script, call: Callable[[], ScriptCall]) -> asyncio.Future[Any]:
-        if isinstance(call, partial):
-            self.updates.append(call.args[0])
+        if isinstance(call, partial) and isinstance(sealed := call.args[0], partial):
+            self.updates.append(sealed.args[0])
         return super().deferred(script, call)
 
 

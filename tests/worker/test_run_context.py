@@ -10,9 +10,9 @@ import pytest
 
 from deputize.worker.emit import Emitter
 from deputize.worker.models.base import Call
-from deputize.worker.run_context import RunContext
+from deputize.worker.redis_record import RedisRecord
 from deputize.worker.tools.base import ToolResult
-from tests.worker.claimed import claimed
+from tests.worker.claimed import claimed, context_of
 
 
 class Slots:
@@ -33,8 +33,8 @@ class Slots:
 async def test_a_run_waits_once_however_many_waits_it_has() -> None:
     slots, seen = Slots(), list[Any]()
     async with claimed() as (store, pipe, claim):
-        emit = Emitter(pipe, claim, [], lambda: None)
-        run = RunContext.of(claim, emit, free_slot=slots.waiting)
+        emit = Emitter(RedisRecord(pipe), claim, [], lambda: None)
+        run = context_of(claim, emit, free_slot=slots.waiting)
 
         async def look() -> None:
             await emit.settled()
@@ -59,8 +59,8 @@ async def test_a_run_waits_once_however_many_waits_it_has() -> None:
 async def test_progress_names_the_last_step_that_ended_without_secrets() -> None:
     seen = list[Any]()
     async with claimed() as (_, pipe, claim):
-        emit = Emitter(pipe, claim, ["token-of-the-operator"], lambda: None)
-        run = RunContext.of(claim, emit)
+        emit = Emitter(RedisRecord(pipe), claim, ["token-of-the-operator"], lambda: None)
+        run = context_of(claim, emit)
         for name in ("", "first", "token-of-the-operator", "x" * 200):
             if name:
                 run.steps.refuse(Call(id=name, key=name, name=name, arguments={}), ToolResult(error="no"))
@@ -90,8 +90,8 @@ async def test_a_failed_call_has_recovered_only_where_the_same_call_succeeded_la
     later: tuple[dict[str, Any], ToolResult] | None, recovered: int
 ) -> None:
     async with claimed() as (_, pipe, claim):
-        emit = Emitter(pipe, claim, [], lambda: None)
-        steps = RunContext.of(claim, emit).steps
+        emit = Emitter(RedisRecord(pipe), claim, [], lambda: None)
+        steps = context_of(claim, emit).steps
         steps.end(steps.start(MAKE, None, "make"), FAILED)
         if later:
             call = Call(id="2", key="2", name="bash", arguments=later[0])

@@ -24,19 +24,20 @@ from deputize.worker.conversation import Conversation
 from deputize.worker.emit import Emitter
 from deputize.worker.fleet.gate import EndpointWait, Outages, PrefixWait, SharedPrefixes
 from deputize.worker.limits import Meter
-from deputize.worker.model_calls import ModelCalls, Spending
+from deputize.worker.model_calls import ModelCalls
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Price
 from deputize.worker.models.caching import FIVE_MINUTES, Retention
 from deputize.worker.models.credentials import Credentials
 from deputize.worker.prompt import first_message
-from deputize.worker.run_context import RunContext
+from deputize.worker.redis_record import RedisRecord
+from deputize.worker.spending import DaySpending
 from deputize.worker.task import carry_out
 from tests.fake_model import FakeModel, PromptCache, Turn, text
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
-from tests.worker.claimed import claimed
+from tests.worker.claimed import claimed, context_of
 
 PRICE = {"input": 2.0, "output": 10.0}
 USAGE = {"input": 1000, "output": 100}  # $0.003
@@ -146,7 +147,7 @@ async def test_the_dearest_rate_that_a_prompt_may_have_is_reserved(hour: bool, p
     claim: Any = SimpleNamespace(id="dlg_1", fence="1:a")
     meter = Meter(Limits(), Price(input=2, output=10, cache_read=0.2, cache_write=2.5), hour_writes=hour)
     run: Any = SimpleNamespace(claim=claim, meter=meter)
-    spending = Spending(run, pipe, [Cap("spend.daily_usd", "*", 1)])
+    spending = DaySpending(run, pipe, [Cap("spend.daily_usd", "*", 1)])
     assert await spending.allowance(1000, 500) == 500
     assert pipe.asked == [(1000 * prompt * 1000 + 501 * 10_000, 1000 * prompt * 1000 + 65 * 10_000)]
     pipe.granted = round(1000 * prompt * 1000 + 200.5 * 10_000)
@@ -209,9 +210,9 @@ async def calls_of(fake: FakeModel, clock: Clock) -> AsyncGenerator[tuple[ModelC
     """The model calls of a claimed run, and the usages that they count."""
     counted: list[Usage] = []
     async with claimed(TASK) as (_, pipe, claim):
-        emit = Emitter(pipe, claim, [], lambda: None)
+        emit = Emitter(RedisRecord(pipe), claim, [], lambda: None)
         endpoint = {"ANTHROPIC_API_KEY": SecretStr(fake.key), "ANTHROPIC_BASE_URL": SecretStr(fake.url)}
-        run = RunContext.of(claim, emit)
+        run = context_of(claim, emit)
         calls = ModelCalls(
             run=run,
             model=AnthropicModel("claude-sonnet-5-5", Credentials(endpoint)),
@@ -221,7 +222,7 @@ async def calls_of(fake: FakeModel, clock: Clock) -> AsyncGenerator[tuple[ModelC
             wait=EndpointWait(Outages(pipe), emit.emit, emit.set, run.meter.check_wait),
             shared=PrefixWait(SharedPrefixes(pipe), emit.emit, nullcontext),
             count=counted.append,
-            spending=Spending(run, pipe, ()),
+            spending=DaySpending(run, pipe, ()),
             retention=Retention(clock),
         )
         run.meter.set_price(calls.model)

@@ -16,10 +16,11 @@ from ...shared.log import log
 from ...shared.settings import Settings
 from ..schemas.arguments import unknown_tool
 from ..threads import run_in_thread
-from ..toolkit.registry import Registry, available_tools, declaration, find_tool
+from ..toolkit.registry import Registry, available_tools, declaration
 from ..tools.base import AnyTool, InitContext, ToolContext, ToolResult
 from ..tools.bounded_result import bounded
 from ..tools.builtin import BUILTIN
+from ..tools.naming import find_tool
 from ..tools.skills import GetSkill, SkillLoader
 from .adapter import adapt, try_call
 from .base_classes import BaseTool, BaseToolResult

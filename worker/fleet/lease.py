@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from typing import Protocol
 
 from ...shared.bus import Bus
 from ...shared.connection import Pipe
@@ -16,7 +17,18 @@ from ...shared.log import log
 from ...shared.runs.keys import CANCEL, LEASES, MESSAGES, record_key
 from ...shared.runs.record import Claim
 from ...shared.runs.store import RENEW
-from ..standby.process import Standby
+
+
+class Standby(Protocol):
+    """Renews leases while the event loop is blocked (``worker/standby``)."""
+
+    def hold(self, id: str, fence: str) -> None: ...
+
+    def drop(self, id: str) -> None: ...
+
+    def renewals(self) -> Mapping[tuple[str, str], float]:
+        """Returns when each lease was renewed since the last call, by id and fence."""
+        ...
 
 
 class StopReason(Enum):

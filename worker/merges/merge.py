@@ -18,7 +18,7 @@ from ...shared.patches.merge import MergePlan
 from ...shared.patches.siblings import Side, merged, results_of
 from ...shared.runs.store import RunStore
 from ...shared.text import count
-from ..attempts import RunOutcome
+from ..outcome import RunOutcome
 from ..run_context import RunContext
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer

@@ -23,9 +23,10 @@ from ...shared.settings import Settings, environment
 from ...shared.settings.files import configuration_folder
 from ...shared.text import CUT_NOTE, did_you_mean
 from ..mcp.config import entries, find_config_file, prefix
-from ..toolkit.registry import available_tools, find_tool
+from ..toolkit.registry import available_tools
 from ..tools.base import AnyTool, Effect, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult, Touches
 from ..tools.builtin import BUILTIN
+from ..tools.naming import find_tool
 from . import PolicyCall, PolicyContext, Rule, Verdict, decide, matched
 from .matchers import MATCHERS, is_named
 from .rule_file import FileRule, RuleFields, by_priority, checked_taint, load_rules, read_file

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ...shared.errors import Invalid, Misconfigured, ToolError
+from ...shared.errors import Invalid, Misconfigured
 from ...shared.fleet import ToolCard, ToolTraits
 from ...shared.log import log
 from ...shared.settings import Settings
 from ...shared.text import did_you_mean
-from ..models.base import Call
-from ..schemas.arguments import unknown_tool
 from ..tools.base import AnyTool, InitContext
 from ..tools.builtin import BUILTIN, DEFAULT_KIT
 
-_EDITORS = ("str_replace_based_edit_tool", "str_replace_editor", "text_editor")
-_EDITOR_COMMANDS = ("view", "create", "str_replace")
 _ORDER = ("builtin", "discovered", "mcp")
 
 
@@ -121,23 +116,6 @@ async def prepare_kit(kit: Mapping[str, AnyTool], ctx: InitContext, warn: Callab
         if ready is not None:
             prepared[name] = ready
     return prepared
-
-
-def find_tool(kit: Mapping[str, AnyTool], name: str) -> AnyTool:
-    """Returns the tool of that name or alias. Raises ToolError(UNKNOWN_TOOL) with the closest names."""
-    if found := kit.get(name) or next((tool for tool in kit.values() if name in tool.aliases), None):
-        return found
-    raise unknown_tool(name, kit)
-
-
-def own_call(kit: Mapping[str, AnyTool], call: Call) -> Call:
-    """Returns the call with our name of its tool. The text editors of other agents name a tool as their command."""
-    if call.name in _EDITORS and call.name not in kit and call.arguments.get("command") in _EDITOR_COMMANDS:
-        others = {key: value for key, value in call.arguments.items() if key != "command"}
-        call = replace(call, name=call.arguments["command"], arguments=others)
-    with suppress(ToolError):
-        return replace(call, name=find_tool(kit, call.name).name)
-    return call
 
 
 def tool_cards(tools: Iterable[AnyTool]) -> list[ToolCard]:

@@ -44,11 +44,6 @@ class RunTools:
     kept: Mapping[str, str]
     """Fields of the record that pin the tools for later attempts; empty where they are pinned already."""
 
-    @property
-    def further(self) -> list[ToolTraits]:
-        """The traits of those tools that are not built in."""
-        return tool_traits(_further(self.kit))
-
 
 @asynccontextmanager
 async def open_tools(
@@ -91,6 +86,11 @@ async def open_tools(
         further = [PinnedTool.from_tool(tool) for tool in _further(kit)]
         kept = {"tools": json.dumps([asdict(each) for each in further])} if pinned is None else {}
         yield RunTools(kit, _specs_of(kit, pinned or further), context, sandbox, kept)
+
+
+def further_traits(kit: Mapping[str, AnyTool]) -> list[ToolTraits]:
+    """Returns the traits of the tools of a kit that are not built in."""
+    return tool_traits(_further(kit))
 
 
 def _further(kit: Mapping[str, AnyTool]) -> list[AnyTool]:

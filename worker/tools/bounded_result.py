@@ -20,7 +20,6 @@ from ..text.output import (
     shorten,
 )
 from ..threads import run_in_thread
-from ..workspace.files import write_private
 from .base import AnyTool, ToolContext, ToolResult
 
 
@@ -56,7 +55,7 @@ def _bounded_content(result: ToolResult, tool: AnyTool, ctx: ToolContext) -> Too
     whole = shorten(result.content, OutputLimit(MAX_SAVED_CHARS, keep="head_tail"))
     saved = None
     with suppress(ToolError):  # a full disk must not lose the result
-        saved = write_private(ctx.files, f"output/{name}.txt", whole.encode("utf-8", "replace"))
+        saved = ctx.files.write_private(f"output/{name}.txt", whole.encode("utf-8", "replace"))
     whole_lines = result.content.startswith(("\n", "\r\n"), len(kept)) and result.content.startswith(kept)
     shown = kept.count("\n") + 1 if whole_lines else 0
     hint = hint_of(tool.name, len(result.content), tool.display.output.max_chars, saved, shown)

@@ -64,6 +64,17 @@ class ToolResult:
         return replace(self, error=message, error_type=self.error_type or error.type)
 
 
+SUBMIT = "submit_result"
+"""The name of the tool that hands in the typed output of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A valid typed output, as the data of a result; the run ends with it."""
+
+    value: Any
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of a child delegation, and the unified diff of its changes."""

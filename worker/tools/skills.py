@@ -21,7 +21,7 @@ from ..contracts import FileAccess
 from ..text.output import one_line
 from ..threads import run_in_thread
 from ..workspace.file_entries import PRIVATE_DIR
-from ..workspace.files import Files, private_path
+from ..workspace.files import Files
 from .base import (
     AnyTool,
     Availability,
@@ -122,7 +122,7 @@ class Skill:
         left_out: list[str] = []
         room = MAX_BYTES
         try:
-            source, directory = Files(self.folder), private_path(files, f"skills/{self.name}")
+            source, directory = Files(self.folder), files.private_path(f"skills/{self.name}")
         except (OSError, ToolError):
             return list(self.files)
         with source:

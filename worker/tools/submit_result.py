@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -12,15 +11,7 @@ from ...shared.output_schema import RESULT, arguments_schema, is_wrapped
 from ..schemas.arguments import ArgumentSchema
 from ..threads import run_in_thread
 from .base import AnyTool, Availability, Kind, Params, Tool, ToolContext, ToolResult
-
-SUBMIT = "submit_result"
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A valid output; the run ends with it."""
-
-    value: Any
+from .context import SUBMIT, Output
 
 
 class SubmitResult(Tool[Any]):

@@ -10,7 +10,6 @@ from pydantic import Field, field_validator
 
 from ..text.output import TodoItem, TodoList, TodoStatus
 from ..threads import run_in_thread
-from ..workspace.files import write_private
 from .base import Availability, Effect, Kind, Params, Tool, ToolContext, ToolResult
 
 FILE = "todos.json"
@@ -68,7 +67,7 @@ class WriteTodos(Tool[WriteTodosParams]):
     async def run(self, ctx: ToolContext, params: WriteTodosParams) -> ToolResult:
         todos = TodoList(tuple(TodoItem(" ".join(todo.description.split()), todo.status) for todo in params.todos))
         kept = json.dumps([asdict(item) for item in todos.items], indent=2, ensure_ascii=False)
-        await run_in_thread(write_private, ctx.files, FILE, kept.encode())
+        await run_in_thread(ctx.files.write_private, FILE, kept.encode())
         count = Counter(item.status for item in todos.items)
         text = f"The todo list now ([x] completed, [>] in_progress, [ ] pending, [-] cancelled):\n{todos}"
         text = text if todos.items else "The todo list is empty now."

@@ -12,8 +12,8 @@ from ...shared.facts import SUFFICIENT, Check, CommandCheck, Verification, Verif
 from ...shared.markup import harmless
 from ...shared.request_options import Require
 from ...shared.text import clip
-from ..attempts import CancelledError, RunOutcome
 from ..loop import Loop
+from ..outcome import CancelledError, RunOutcome
 from ..run_context import RunContext
 from .verdict import name_without_parameters
 from .verifier import EARLY_SECONDS, Verifier
@@ -60,7 +60,7 @@ class Rounds:
             outcome = await attempt(loop.work())
             if outcome.status is Status.CANCELLED:
                 return outcome, Verification.incomplete(f"the delegation was {outcome.reason.value.replace('_', ' ')}")
-            await loop.tool_calls.run_tools.context.sandbox.shells.end()  # nothing may change what is checked
+            await loop.tool_calls.context.sandbox.shells.end()  # nothing may change what is checked
             outcome, verification = await self._checked(outcome, in_time)
             verification = verification.model_copy(update={"rounds": self.run.verify_rounds})
             if not self._goes_back(outcome, verification):

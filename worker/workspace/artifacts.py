@@ -16,7 +16,6 @@ from ...shared.runs.record import MAX_KEPT_BYTES
 from ...shared.text import clip, did_you_mean
 from ..contracts import FileAccess
 from .file_entries import PRIVATE_DIR
-from .files import write_private
 from .locks import edit_lock
 
 MAX_BYTES = 1024 * 1024
@@ -74,7 +73,7 @@ class Artifacts:
             )
         if version == 1 and len(self.names()) >= MAX_ARTIFACTS:
             raise _limit_error(f"there are {MAX_ARTIFACTS} already; rewrite one of them")
-        write_private(self._files, f"{_FOLDER}/{name}/{version}", data)
+        self._files.write_private(f"{_FOLDER}/{name}/{version}", data)
 
     def names(self) -> list[str]:
         """Returns the names of all artifacts."""

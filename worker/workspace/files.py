@@ -179,6 +179,16 @@ class Files:
                 with suppress(ToolError):
                     waiting += self.scan(entry.path)[::-1]
 
+    def private_path(self, path: str) -> str:
+        """Returns the path of a file in the worker's own directory, which is created and ignored by git."""
+        self.write(f"{PRIVATE_DIR}/.gitignore", b"*\n")
+        return f"{PRIVATE_DIR}/{path}"
+
+    def write_private(self, path: str, data: bytes) -> str:
+        """Writes a file in the worker's own directory; returns its path in the workspace."""
+        self.write(full := self.private_path(path), data)
+        return full
+
     def _strip_root(self, path: str) -> str:
         plain = "/" + path.lstrip("/")
         for name in self._names:
@@ -239,18 +249,6 @@ class Files:
             yield
         except (OSError, UnicodeEncodeError) as error:
             raise tool_error(path, error, self.mount) from None
-
-
-def private_path(files: FileAccess, path: str) -> str:
-    """Returns the path of a file in the worker's own directory, which is created and ignored by git."""
-    files.write(f"{PRIVATE_DIR}/.gitignore", b"*\n")
-    return f"{PRIVATE_DIR}/{path}"
-
-
-def write_private(files: FileAccess, path: str, data: bytes) -> str:
-    """Writes a file in the worker's own directory; returns its path in the workspace."""
-    files.write(full := private_path(files, path), data)
-    return full
 
 
 class ShownFiles(Files):

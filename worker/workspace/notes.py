@@ -15,7 +15,6 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.wire import now
 from ..contracts import FileAccess
 from ..text.textfile import fingerprint
-from .files import private_path
 from .locks import file_lock
 
 MEMORY_FILE = ".agent_memory.json"
@@ -62,7 +61,7 @@ class Notes:
         Raises:
             ToolError: TIMEOUT if another worker holds the lock for too long, FILE_TOO_LARGE if the file is full.
         """
-        with file_lock(self._files, private_path(self._files, _LOCK), stop):
+        with file_lock(self._files, self._files.private_path(_LOCK), stop):
             aside = None
             try:
                 notes = self.load()

@@ -20,6 +20,7 @@ from deputize.shared.runs.store import RECORD, WRITING
 from deputize.shared.settings import Settings
 from deputize.shared.wire import now
 from deputize.worker.emit import RunUpdate
+from deputize.worker.redis_record import script_call
 from tests.orchestrator.fake_service import FakeService
 
 WORKER = "worker-1"
@@ -125,7 +126,7 @@ class RealDesk:
         return seq, envelope.to_json()
 
     async def _write(self, claim: Claim, update: RunUpdate) -> None:
-        answer = self._pipe.script(RECORD, *update.call(claim.id, claim.fence))
+        answer = self._pipe.script(RECORD, *script_call(update, claim.id, claim.fence))
         self._pipe.flush()
         assert await answer == "written"
 

@@ -14,6 +14,7 @@ from deputize.shared.runs.store import RECORD, RunStore
 from deputize.shared.runs.webhooks import queued
 from deputize.shared.wire import now
 from deputize.worker.emit import RunUpdate
+from deputize.worker.redis_record import script_call
 
 LEASE = 10.0
 
@@ -46,6 +47,6 @@ def ending(claim: Claim, seq: int, **fields: Any) -> RunUpdate:
 
 async def write(pipe: Pipe, claim: Claim, writing: RunUpdate) -> bool:
     """Returns whether it was written, and not fenced off."""
-    answer = await pipe.script(RECORD, *writing.call(claim.id, claim.fence))
+    answer = await pipe.script(RECORD, *script_call(writing, claim.id, claim.fence))
     assert answer in ("written", "fenced") or answer.isdecimal()
     return answer != "fenced"

@@ -39,6 +39,7 @@ from deputize.shared.runs.store import (
     RunStore,
 )
 from deputize.worker.emit import RunUpdate
+from deputize.worker.redis_record import script_call
 
 SECONDS = 1000.0
 
@@ -260,10 +261,10 @@ async def test_a_run_that_is_done_again_keeps_nothing_of_its_failed_try_but_its_
     begun = RunUpdate(history=["{}"], ledger={"call_1_1": "{}"}, fields={"tools": "[]", "lost": "1"})
     again = RunUpdate(events=[(2, "{}")], fields={"checkpoint": "{}"}, retry_ms=5_000_000)
     async with Pipe(clients[1], WRITING) as pipe:
-        assert await pipe.script(RECORD, *begun.call(claim.id, claim.fence)) == "written"
+        assert await pipe.script(RECORD, *script_call(begun, claim.id, claim.fence)) == "written"
         for _ in range(2):  # its answer was lost
-            assert await pipe.script(RECORD, *again.call(claim.id, claim.fence)) == "written"
-        assert await pipe.script(RECORD, *begun.call(claim.id, claim.fence)) == "fenced"
+            assert await pipe.script(RECORD, *script_call(again, claim.id, claim.fence)) == "written"
+        assert await pipe.script(RECORD, *script_call(begun, claim.id, claim.fence)) == "fenced"
     names = ["status", "fence", "ended", "lost", "retries", "retried_after", "seq", "tools", "checkpoint"]
     fields = await store.redis.hmget(record_key(claim.id), names)
     assert fields == ["queued", "", "retried", "0", "1", "1", "2", None, "{}"]
@@ -274,7 +275,7 @@ async def test_a_run_that_is_done_again_keeps_nothing_of_its_failed_try_but_its_
     assert (next_try.retries, next_try.is_first, next_try.history, next_try.tools) == (1, True, [], None)
     await store.cancel(claim.id)
     async with Pipe(clients[2], WRITING) as pipe:
-        assert await pipe.script(RECORD, *again.call(claim.id, next_try.fence)) == "written"
+        assert await pipe.script(RECORD, *script_call(again, claim.id, next_try.fence)) == "written"
     assert await store.redis.zscore(LEASES, claim.id) == 0, "a cancelled one does not wait for its next try"
 
 

@@ -27,6 +27,7 @@ from deputize.worker.conversation import Conversation
 from deputize.worker.emit import Emitter, RunUpdate
 from deputize.worker.ledger import Ledger
 from deputize.worker.models.base import Call, Reply
+from deputize.worker.redis_record import RedisRecord, script_call
 from deputize.worker.run_context import StepLog
 from deputize.worker.tools.base import ToolResult
 from tests.runs.bench import Bench, call, say, script
@@ -173,7 +174,7 @@ async def work(emitter: Emitter, each_alone: bool) -> list[bytes]:
 async def test_a_worker_that_is_lost_between_any_two_writes_leaves_every_result_as_it_was(*, each_alone: bool) -> None:
     async with fresh() as (_, pipe, claim):
         recording: Any = Recording(pipe)
-        messages = await work(Emitter(recording, claim, [SECRET], lambda: None), each_alone)
+        messages = await work(Emitter(RedisRecord(recording), claim, [SECRET], lambda: None), each_alone)
     results, messages_kept = dict.fromkeys(RESULTS, 0), 0
     for number in range(len(recording.written) + 1):
         async with fresh() as (store, pipe, _):
@@ -186,7 +187,7 @@ async def test_a_worker_that_is_lost_between_any_two_writes_leaves_every_result_
             assert next_one.history == messages[: len(next_one.history)]
             assert [*map(str.encode, (await store.conversation(ID))[0])] == next_one.history
             messages_kept = len(next_one.history)
-            left = Ledger(Emitter(pipe, next_one, [], lambda: None), next_one.ledger)
+            left = Ledger(Emitter(RedisRecord(pipe), next_one, [], lambda: None), next_one.ledger)
             for key in next_one.ledger:
                 assert left.finished(key) == RESULTS[key]
                 results[key] += 1
@@ -197,7 +198,7 @@ async def test_a_worker_that_is_lost_between_any_two_writes_leaves_every_result_
 async def test_the_result_of_a_call_goes_into_redis_once_in_clear_and_a_secret_in_it_is_in_no_event() -> None:
     async with fresh() as (store, pipe, claim):
         recording: Any = Recording(pipe)
-        await work(Emitter(recording, claim, [SECRET], lambda: None), each_alone=True)
+        await work(Emitter(RedisRecord(recording), claim, [SECRET], lambda: None), each_alone=True)
         line = to_json(TEXT)[1:-1].decode()
         seen = [str(value).count(line) for _, _, values in recording.written for value in values]
         assert sum(seen) == 5 + 1  # in four events, twice in one; and in the ledger what is masked in its event
@@ -211,7 +212,7 @@ async def test_the_result_of_a_call_goes_into_redis_once_in_clear_and_a_secret_i
 
 async def test_a_text_is_referred_to_until_its_turn_is_answered() -> None:
     async with fresh() as (store, pipe, claim):
-        emitter, message = Emitter(pipe, claim, [], lambda: None), answer(TEXT)
+        emitter, message = Emitter(RedisRecord(pipe), claim, [], lambda: None), answer(TEXT)
         emitter.emit(StepCompleted(step=step_of("call_1_1", ToolResult(TEXT))), TEXT)
         emitter.store_message(message.encode())
         emitter.set_call_state("", "")
@@ -224,7 +225,7 @@ async def test_a_text_is_referred_to_until_its_turn_is_answered() -> None:
 
 async def test_of_two_texts_that_begin_alike_the_whole_one_is_referred_to() -> None:
     async with fresh() as (store, pipe, claim):
-        emitter, longer = Emitter(pipe, claim, [], lambda: None), f"{TEXT}{'and more' * 200}"
+        emitter, longer = Emitter(RedisRecord(pipe), claim, [], lambda: None), f"{TEXT}{'and more' * 200}"
         for text in (TEXT, longer):
             emitter.emit(StepCompleted(step=step_of("call_1_1", ToolResult(text))), text)
         emitter.store_message(answer(longer, TEXT).encode())
@@ -237,7 +238,7 @@ async def test_of_two_texts_that_begin_alike_the_whole_one_is_referred_to() -> N
 async def test_a_long_event_is_read_later_as_it_was_heard_though_it_is_stored_in_less() -> None:
     async with fresh() as (store, pipe, claim), store.redis.pubsub() as heard, Bus(store.redis) as bus:
         await heard.subscribe(channel(ID))
-        emitter = Emitter(pipe, claim, [], lambda: None)
+        emitter = Emitter(RedisRecord(pipe), claim, [], lambda: None)
         emitter.emit(StepCompleted(step=step_of("call_1_1", ToolResult(TEXT * 10))), TEXT * 10)
         message = await until(lambda: heard.get_message(ignore_subscribe_messages=True, timeout=1))
         assert json.loads(message["data"])["step"]["result"] == TEXT * 10
@@ -250,7 +251,7 @@ async def test_a_long_event_is_read_later_as_it_was_heard_though_it_is_stored_in
 async def test_a_write_after_events_that_redis_has_lost_is_refused_even_if_it_has_none_itself() -> None:
     async with fresh() as (store, pipe, claim):
         lost = RunUpdate(after=2, history=['{"role":"user"}'])
-        assert await pipe.script(RECORD, *lost.call(ID, claim.fence)) == "fenced"
+        assert await pipe.script(RECORD, *script_call(lost, ID, claim.fence)) == "fenced"
         assert (await store.conversation(ID))[0] == []
         assert await store.redis.zscore(LEASES, ID) == 0
 
@@ -298,7 +299,7 @@ async def test_an_unfinished_delegation_of_an_older_version_is_gone_on_with() ->
         assert claim.ledger == older["ledger"]
         written = [Envelope.from_json(event) for _, event in older["events"]]  # with the fields that are new since
         assert [envelope.to_json() for envelope in await store.events(ID)] == [each.to_json() for each in written]
-        emitter, key = Emitter(pipe, claim, [], lambda: None), "call_2_1"
+        emitter, key = Emitter(RedisRecord(pipe), claim, [], lambda: None), "call_2_1"
         result = Ledger(emitter, claim.ledger).finished(key)
         assert result is not None
         assert result.content.startswith('     1|0: "naïve"')

@@ -9,9 +9,10 @@ from pydantic import Field
 
 from deputize.shared.errors import ErrorType, Invalid, ToolError
 from deputize.worker.models.base import Call
-from deputize.worker.toolkit.registry import Registry, find_tool, own_call, tool_cards
+from deputize.worker.toolkit.registry import Registry, tool_cards
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolContext, ToolResult
 from deputize.worker.tools.builtin import BUILTIN, DEFAULT_KIT
+from deputize.worker.tools.naming import find_tool, own_call
 from tests.runs.toolbench import EVERYTHING
 
 

@@ -14,9 +14,10 @@ from deputize.shared.events import RunStarted, StepCompleted
 from deputize.shared.request import ApprovalMode
 from deputize.shared.settings import Settings
 from deputize.worker.policy import PolicyCall, PolicyContext, decide, denial
-from deputize.worker.toolkit.registry import available_tools, default_kit, find_tool
+from deputize.worker.toolkit.registry import available_tools, default_kit
 from deputize.worker.tools.base import AnyTool, InitContext, Kind, ToolResult
 from deputize.worker.tools.builtin import DEFAULT_KIT
+from deputize.worker.tools.naming import find_tool
 from deputize.worker.tools.skills import (
     MAX_BYTES,
     MAX_FILES,

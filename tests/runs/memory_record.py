@@ -1,0 +1,64 @@
+"""A record of one run in memory. ``tests/contracts/test_records.py`` holds it to what Redis does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+from deputize.shared.request import DelegationRequest
+from deputize.shared.runs.record import Claim
+from deputize.worker.emit import RunUpdate
+
+
+class MemoryRecord:
+    """Keeps what a run writes, for an attempt that goes on with it."""
+
+    def __init__(self) -> None:
+        self.fence = self.finisher = ""
+        self.attempt = self.seq = 0
+        self.events: list[str] = []
+        self.history: list[str] = []
+        self.ledger: dict[str, str] = {}
+        self.fields: dict[str, str] = {}
+        self.frames: list[str] = []
+
+    def claim(self, request: DelegationRequest) -> Claim:
+        """Begins an attempt with what earlier ones have left: from now on, these write nothing."""
+        self.attempt += 1
+        self.fence = f"{self.attempt}:memory"
+        history, checkpoint = (
+            [entry.encode() for entry in self.history],
+            json.loads(self.fields.get("checkpoint", "{}")),
+        )
+        run = ("run", self.fence, self.attempt, self.seq)
+        return Claim(*run, request, request.limits, history, dict(self.ledger), checkpoint)
+
+    def write(self, id: str, fence: str, update: Callable[[], RunUpdate]) -> asyncio.Future[str]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[str] = loop.create_future()
+        loop.call_soon(lambda: done.set_result(self._apply(fence, update())))
+        return done
+
+    def publish(self, id: str, frame: str) -> None:
+        self.frames.append(frame)
+
+    def flush(self) -> None: ...
+
+    def _apply(self, fence: str, update: RunUpdate) -> str:
+        ends = update.retention > 0 or update.retry_ms is not None
+        if fence != self.fence:
+            return "written" if ends and fence == self.finisher else "fenced"
+        if update.after > self.seq or (update.history and len(self.history) < update.before):
+            return "fenced"
+        for seq, event in update.events:
+            if seq > self.seq:
+                self.events.append(event)
+                self.seq = seq
+        self.history += update.history[len(self.history) - update.before :]
+        for call, state in update.ledger.items():
+            self.ledger = {**self.ledger, call: state} if call else {}
+        self.fields |= update.fields
+        if ends:
+            self.fence, self.finisher = "", fence
+        return "written"

@@ -1,0 +1,69 @@
+"""The record of runs in Redis: each update is one call of ``record.lua``, which checks the fence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from ..shared.connection import Pipe, ScriptCall
+from ..shared.metrics import spent_fields
+from ..shared.runs.cost import SPENT
+from ..shared.runs.keys import EVENTS, INDEX, LEASES, METRICS, PENDING, WEBHOOKS, channel, keys_of
+from ..shared.runs.store import RECORD
+from .emit import RunUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class RedisRecord:
+    """Writes the updates of all runs of a process through one pipe."""
+
+    pipe: Pipe
+
+    def write(self, id: str, fence: str, update: Callable[[], RunUpdate]) -> asyncio.Future[Any]:
+        return self.pipe.deferred(RECORD, partial(_sent, update, id, fence))
+
+    def publish(self, id: str, frame: str) -> None:
+        self.pipe.publish(channel(id), frame)
+
+    def flush(self) -> None:
+        self.pipe.flush()
+
+
+def _sent(update: Callable[[], RunUpdate], id: str, fence: str) -> ScriptCall:
+    return script_call(update(), id, fence)
+
+
+def script_call(update: RunUpdate, id: str, fence: str) -> ScriptCall:
+    """Returns keys, named arguments and values for the record script."""
+    arguments: dict[str, Any] = {
+        "id": id,
+        "index": INDEX,
+        "fence": fence,
+        "channel": EVENTS,
+        "retention_seconds": update.retention,
+        "after": update.after,
+        "before": update.before,
+        "events": len(update.events),
+        "history": len(update.history),
+        "ledger": len(update.ledger),
+        "fields": len(update.fields),
+        "artifacts": len(update.artifacts),
+        "permissions": len(update.permissions),
+        "path": update.path,
+        "metrics": METRICS,
+        "counts": update.counts,
+        "webhooks": WEBHOOKS,
+        "notifications": update.notifications,
+    }
+    if SPENT in update.fields:
+        arguments["spent"] = spent_fields(update.model)
+    if update.retry_ms is not None:
+        arguments["retry_ms"] = update.retry_ms
+    pairs = chain(update.ledger.items(), update.fields.items(), update.artifacts.items(), update.permissions.items())
+    events = ((seq, event, update.stored.get(seq, "")) for seq, event in update.events)
+    values = [*chain.from_iterable(events), *update.history, *chain.from_iterable(pairs)]
+    return [LEASES, PENDING, *keys_of(id)], arguments, values

@@ -1,0 +1,202 @@
+"""What the turns of a run need of the rooms around them: permission, messages, sources, traces, waits and money.
+
+``attempts`` hands in the objects: ``permission``, ``policy``, ``fleet``, ``tracing`` and ``spending`` have the classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..shared.delegation import Step, Usage
+from ..shared.events import Event
+from ..shared.facts import Trust
+from ..shared.message import Message
+from ..shared.runs.permissions import KeptRequest
+from .models.base import Call, Price, Retrying
+from .models.caching import Prefix
+from .tools.base import AnyTool
+from .tools.context import ToolContext, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A call whose arguments its tool has accepted as ``params``."""
+
+    call: Call
+    tool: AnyTool
+    params: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Permitted:
+    """A call that may be executed."""
+
+    tool: AnyTool
+    params: Any
+    reads: tuple[str, ...] = ()
+    """The programs of a command line that only reads."""
+    note: str = ""
+    """What the model has to know about the call besides its result."""
+
+    @property
+    def title(self) -> str:
+        return self.tool.title(self.params)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call that a person is asked about: its step has started, and its request is published."""
+
+    permitted: Permitted
+    """The call as it is executed if the person allows it."""
+    step: Step
+    kept: KeptRequest
+
+
+Judged = Permitted | Asked | ToolResult
+"""What becomes of a call: it may be executed, or a person is asked, or this is its result without being executed."""
+
+
+class Approval(Protocol):
+    """Judges the calls of one run, and asks about those that need a person's permission."""
+
+    async def judge(self, calls: Sequence[Accepted], context: ToolContext) -> Mapping[str, Judged]:
+        """Returns what becomes of each call of a turn, by its key. Publishes the turn's permission requests."""
+        ...
+
+    async def answered(
+        self, asked: Asked, context: ToolContext, waiting: Callable[[], AbstractContextManager[None]]
+    ) -> Permitted | ToolResult:
+        """Waits for the answer; returns the call as it may be executed, or the result of one that may not.
+
+        ``waiting`` is entered while it waits.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Accepts no more answers to what is still asked."""
+        ...
+
+
+class Inbox(Protocol):
+    """The messages that the caller sends to one run."""
+
+    @property
+    def unread(self) -> Sequence[Message]: ...
+
+    async def settled(self) -> None:
+        """Returns when every message that was noticed is known."""
+        ...
+
+    def read(self, ask: Callable[..., None], turn: int) -> None:
+        """Adds the unread messages to the conversation by ``ask``; ``turn`` is the next one."""
+        ...
+
+    def repeated(self) -> str:
+        """Returns the last messages that were read, for a conversation that begins anew."""
+        ...
+
+    def ends_work(self, waits: Callable[[], bool], check: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """Cancels the block some seconds after a request to wrap up, and raises what ``check`` raises."""
+        ...
+
+
+class Reading(Protocol):
+    """The sources that one run's conversation has read."""
+
+    @property
+    def trust(self) -> Trust: ...
+
+    def begin(self, inherited: Trust) -> None:
+        """Notes the task, and what those had read who wrote it."""
+        ...
+
+    def note(self, tool: AnyTool, params: Any, result: ToolResult) -> None:
+        """Notes what the result of a call lets the conversation read."""
+        ...
+
+    def harmless(self, result: ToolResult) -> ToolResult:
+        """Returns the result without imitations of control markup in what the model reads."""
+        ...
+
+
+class Trace(Protocol):
+    """The spans of one attempt."""
+
+    @property
+    def stored(self) -> Mapping[str, str]:
+        """The fields of the record by which later attempts join the trace."""
+        ...
+
+    def note(self, event: Event) -> None:
+        """Takes an event of the run."""
+        ...
+
+    def name_model(self, name: str, platform: str) -> None:
+        """Names the spans of model calls."""
+        ...
+
+    def traceparent_of(self, step: str) -> str:
+        """Returns the ``traceparent`` of what a step submits."""
+        ...
+
+    def close(self) -> None:
+        """Ends the spans."""
+        ...
+
+
+class EndpointWait(Protocol):
+    """Waits before model calls, as long as their endpoint has an outage."""
+
+    @property
+    def error(self) -> str:
+        """The last failure, until a reply begins."""
+        ...
+
+    def call(self, endpoint: str | None, keep: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """Admits one model call to its endpoint when the block is entered; ``keep`` stores the time that is used."""
+        ...
+
+    async def retry(self, turn: int, failed: Retrying, *, begun: bool) -> None:
+        """Waits before the next try. ``begun``: the failed one had got the beginning of a reply."""
+        ...
+
+    def works(self) -> None:
+        """Notes that the endpoint has begun to reply."""
+        ...
+
+
+class PrefixWait(Protocol):
+    """Waits until another run has written the prefix of a prompt into the endpoint's cache."""
+
+    def request(
+        self, endpoint: str | None, find: Callable[[], Sequence[Prefix]], price: Price | None, *, hour: bool
+    ) -> AbstractAsyncContextManager[None]:
+        """Enters the block when the request may be sent. ``find`` returns its prefixes, the shortest first."""
+        ...
+
+    def sends(self) -> None: ...
+
+    def works(self, usage: Usage) -> None:
+        """Notes that the endpoint has begun to reply."""
+        ...
+
+    def failed(self) -> None: ...
+
+
+class Spending(Protocol):
+    """One run's share of the day's caps."""
+
+    @property
+    def is_capped(self) -> bool: ...
+
+    async def allowance(self, prompt_tokens: int, wanted: int) -> int:
+        """Returns how many output tokens the next call may have. Raises ``LimitReached(BUDGET)`` and ``Fenced``."""
+        ...
+
+    async def settle(self) -> None:
+        """Books what was spent and releases the reservation."""
+        ...

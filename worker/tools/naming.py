@@ -1,0 +1,32 @@
+"""Which tool of a kit a call names: by its name, an alias, or as the editors of other agents name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from ...shared.errors import ToolError
+from ..models.base import Call
+from ..schemas.arguments import unknown_tool
+from .base import AnyTool
+
+_EDITORS = ("str_replace_based_edit_tool", "str_replace_editor", "text_editor")
+_EDITOR_COMMANDS = ("view", "create", "str_replace")
+
+
+def find_tool(kit: Mapping[str, AnyTool], name: str) -> AnyTool:
+    """Returns the tool of that name or alias. Raises ToolError(UNKNOWN_TOOL) with the closest names."""
+    if found := kit.get(name) or next((tool for tool in kit.values() if name in tool.aliases), None):
+        return found
+    raise unknown_tool(name, kit)
+
+
+def own_call(kit: Mapping[str, AnyTool], call: Call) -> Call:
+    """Returns the call with our name of its tool. The text editors of other agents name a tool as their command."""
+    if call.name in _EDITORS and call.name not in kit and call.arguments.get("command") in _EDITOR_COMMANDS:
+        others = {key: value for key, value in call.arguments.items() if key != "command"}
+        call = replace(call, name=call.arguments["command"], arguments=others)
+    with suppress(ToolError):
+        return replace(call, name=find_tool(kit, call.name).name)
+    return call
