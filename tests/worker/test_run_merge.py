@@ -56,7 +56,8 @@ async def accepted(bench: Bench, **fields: Any) -> str:
 
 
 async def progress(bench: Bench, result: ToolAgentResult) -> list[str]:
-    return [each.message for each in await bench.seen(result, ProgressMade)]
+    found = [each.message for each in await bench.seen(result, ProgressMade)]
+    return [each for each in found if not each.startswith("check ")]
 
 
 async def test_a_merge_has_the_changes_of_all_and_needs_no_model(bench: Bench, project: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Literal, TypeVar
 
-from ...shared.events import CheckCompleted
+from ...shared.events import CheckCompleted, ProgressMade
 from ...shared.facts import Check, CommandCheck, Ground, GroundState, Strength, VerifyItem
 from ..run_context import RunContext
 from ..threads import run_in_thread
@@ -90,6 +90,7 @@ class Checking:
 
     async def _command(self, item: CommandCheck) -> Judgement:
         on_base = await self.on_base(self.number)
+        self._progress("on the result")
         how, base = on_base.how, on_base.first
         self._report("base", base)
         now, left = await beside(self._now(item, how, base), self._left(item, how))
@@ -106,6 +107,8 @@ class Checking:
             is_unreadable=how.plain,
         )
         judgement = observed.judge()
+        if judgement.outcome == "refuted":
+            self._progress("again, as it refutes the result")
         if judgement.outcome == "refuted" and on_base.again is None:  # it must not follow from what differs by chance
             observed = replace(observed, base_again=await self._on("base", item, how))
             judgement = observed.judge()
@@ -139,6 +142,7 @@ class Checking:
         ground = await run_in_thread(self.grounds.make, "own", base, whole, item.files, Event())
         if not await run_in_thread(lay_functions_before, ground, whole, code):
             return judgement
+        self._progress("with the run's own tests on the code from before")
         on_base = await run_in_thread(Candidate, self.candidate.changed, code)
         only = replace(how.quiet(), only=frozenset(own))
         seen = await beside(
@@ -176,6 +180,7 @@ class Checking:
         self, judgement: Judgement, item: CommandCheck, how: Instrumented, observed: Observations
     ) -> Judgement:
         """Runs the command on the candidate again, and on the canary meanwhile."""
+        self._progress("on the result again, and where something is broken that it must notice")
         ground, broken = await self._canary(item, observed)
         quiet = how.quiet()
         runs = [self._on("candidate", item, quiet)] if self.candidate.seen else []
@@ -221,6 +226,11 @@ class Checking:
         base, stop = self.candidate.changed.base, Event()
         ground = await run_in_thread(self.grounds.make, name, base, candidate, item.files, stop)
         return await self.runner.run(ground, item, how)
+
+    def _progress(self, where: str) -> None:
+        """Reports the execution that begins; without the command, which may be hidden from the run."""
+        count = len(self.run.claim.request.verify)
+        self.run.emit.emit(ProgressMade(message=f"check {self.number + 1} of {count} runs {where}"))
 
     def _report(self, on: Ground, seen: Observed) -> None:
         self.seen[on] = seen

@@ -9,6 +9,7 @@ from functools import partial
 from threading import Event
 from typing import Self
 
+from ...shared.events import ProgressMade
 from ...shared.facts import CommandCheck, Verification
 from ...shared.metrics import SANDBOX_FAILURES
 from ...shared.request import GitWorkspace
@@ -70,6 +71,8 @@ class Verifier:
 
     async def on_base(self, number: int) -> OnBase:
         self.begin()
+        if not self._bases[number].done():
+            self.run.emit.emit(ProgressMade(message=f"check {number + 1} still runs on the files from before the run"))
         return await asyncio.shield(self._bases[number])
 
     async def tests_on_base(self) -> list[set[str]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.events import CheckCompleted
+from deputize.shared.events import CheckCompleted, ProgressMade
 from deputize.worker.sandbox.environment import BindMount
 from deputize.worker.sandbox.project_tools import ProjectTools
 from deputize.worker.task import carry_out
@@ -126,6 +126,22 @@ async def test_events_tell_of_each_ground(bench: Bench, tmp_path: Path) -> None:
     (command, changed) = result.verification.checks
     assert (command.base, command.candidate, command.canary, command.output_tail) == ("red", "green", "red", "good")
     assert (changed.outcome, changed.canary) == ("evidence", None)
+
+
+async def test_each_execution_of_a_check_is_announced_without_its_command(bench: Bench, tmp_path: Path) -> None:
+    id, running = await begun(bench, script(tmp_path, [GOOD], [say("done")]))
+
+    async def announced(words: str) -> list[str]:
+        return [each.message for each in await bench.seen(id, ProgressMade) if words in each.message]
+
+    await until(lambda: announced("check 1 still runs on the files from before the run"), 60)
+    await until_on(bench, id, "candidate")
+    assert await announced("check 1 of 1 runs") == ["check 1 of 1 runs on the result"]
+    result = await until_ended(bench, id)
+    await running
+    again = "check 1 of 1 runs on the result again, and where something is broken that it must notice"
+    assert await announced("check 1 of 1 runs") == ["check 1 of 1 runs on the result", again]
+    assert result.verification.verdict == "verified"
 
 
 async def test_a_canary_that_does_not_fit_is_stated(bench: Bench, tmp_path: Path) -> None:
