@@ -340,6 +340,9 @@ def _uses_too_little(arguments: ast.arguments, body: list[ast.stmt] | list[ast.e
         for part in kinds
         for each in (part.args[1].elts if isinstance(part.args[1], ast.Tuple) else [part.args[1]])
     )
+    of_type = any(isinstance(part, ast.Call) and _last(part.func) == "type" for part in parts)
+    if names[0] not in used and of_builtins and not of_type:
+        return True
     itself = any(
         isinstance(part, ast.Compare) and ast.dump(part.left) == ast.dump(part.comparators[0]) for part in parts
     )
