@@ -24,6 +24,7 @@ class Credential:
     host: str
     user: str
     token: str
+    scheme: str = "https"
 
     @property
     def header(self) -> str:
@@ -59,7 +60,8 @@ def _entry(path: Path, number: int, line: str) -> Credential:
     try:
         parts = urlsplit(line)
         if parts.scheme in ("http", "https") and parts.hostname and parts.username and parts.password:
-            return Credential(host_of(parts.scheme, parts.hostname, parts.port), *map(unquote, _userinfo(parts.netloc)))
+            host = host_of(parts.scheme, parts.hostname, parts.port)
+            return Credential(host, *map(unquote, _userinfo(parts.netloc)), scheme=parts.scheme)
     except ValueError:
         pass
     raise Misconfigured(f"git_credentials_file: line {number} of {path} is not https://USER:TOKEN@HOST")

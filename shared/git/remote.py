@@ -1,7 +1,8 @@
 """Which repositories may be cloned from, and delivered to: URLs of named hosts, and folders below named roots.
 
 A host counts by its exact name, which the operator wrote. It may lie on a private address: its certificate proves
-which host answers, whatever the name resolves to, and redirects are not followed.
+which host answers, whatever the name resolves to, and redirects are not followed. Only where the operator wrote
+``http://`` before the name, the network is trusted instead.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..errors import Invalid, Misconfigured, RepositoryFailed
 from ..settings import Settings
 from ..text import shortened, visible
 from .command import git_directory, shared_state
-from .credentials import host_of, read_credentials
+from .credentials import Credential, host_of, read_credentials
 
 URL = "/workspace/url"
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
@@ -52,13 +53,19 @@ def remote_of(url: str, settings: Settings) -> Remote:
     host = _host(parts)
     variables = {"GIT_ALLOW_PROTOCOL": parts.scheme}
     try:
-        found = next((each for each in read_credentials(settings.git_credentials_file) if each.host == host), None)
+        entries = read_credentials(settings.git_credentials_file)
+        found = next((each for each in entries if each.host == host and _is_meant(each, parts)), None)
     except Misconfigured as error:
         raise RepositoryFailed("repository_authentication", str(error)) from None
     if found:  # in the environment, which no other user can read, and for this host alone
         variables |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"http.{parts.scheme}://{parts.netloc}/.extraHeader"}
         variables["GIT_CONFIG_VALUE_0"] = f"Authorization: {found.header}"
     return Remote(url, parts.scheme, host, variables)
+
+
+def _is_meant(credential: Credential, parts: SplitResult) -> bool:
+    """Whether a token of a host is for this address: on the usual ports, https and http are two servers."""
+    return parts.port not in (None, 80, 443) or credential.scheme == parts.scheme
 
 
 def check_url(url: str, settings: Settings) -> SplitResult | Path:
@@ -101,12 +108,18 @@ def _check_host(parts: SplitResult, settings: Settings) -> None:
     host, name = _host(parts), parts.hostname or ""
     if not _HOST.fullmatch(f"[{name}]" if ":" in name else name) or len(parts.path) < 2:
         raise _refusal("is not https://HOST/PATH")
-    named = {each.lower().removesuffix(":443") for each in settings.git_hosts}
-    if host not in named:
+    if parts.scheme == "http" and host in {
+        _host(urlsplit(each)) for each in settings.git_hosts if each.lower().startswith("http:")
+    }:
+        return
+    if host not in {each.lower().removesuffix(":443") for each in settings.git_hosts}:
         known = ", ".join(settings.git_hosts) or "none"
         raise _refusal(f"is on {shortened(host, 100)}, which is not an allowed host ({known}); see DEPUTIZE_GIT_HOSTS")
     if parts.scheme == "http" and not (_is_loopback(name) and parts.port):
-        raise _refusal("is without TLS, which is only for a named port of this machine; give https://HOST/PATH")
+        raise _refusal(
+            "is without TLS, which is only for a named port of this machine, and where DEPUTIZE_GIT_HOSTS has "
+            "http://HOST:PORT; give https://HOST/PATH"
+        )
 
 
 def _host(parts: SplitResult) -> str:

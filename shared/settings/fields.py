@@ -9,6 +9,7 @@ and so on for the other tables.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -36,6 +37,9 @@ CAPS = Limits(max_turns=200, max_tool_calls=1000, timeout_seconds=24 * 3600)
 Switch = bool | None
 """True: in every run's kit. False: not offered by this worker. None: available by name, and in the kit only if it is in
 the default kit."""
+_GIT_HOST = re.compile(
+    r"(?:http://)?(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?", re.I
+)
 _WEAKENING = {"ssl_cert_reqs", "ssl_check_hostname"}
 
 
@@ -273,7 +277,7 @@ class SettingsFields(_Table):
     machine's disk is lost. Credentials are those of the variables ``AWS_…``."""
     git_hosts: Annotated[list[str], COMMA_SEPARATED] = []
     """Hosts (``name`` or ``name:port``) that git workspaces may be cloned from, and branches delivered to, by https.
-    A host of this machine with its port may be reached without TLS."""
+    A host of this machine with its port may be reached without TLS, and any host that is written ``http://name:port``."""
     git_credentials_file: AbsolutePath | None = None
     """A user and token per git host, in the format of git's store: ``https://USER:TOKEN@HOST``, one per line."""
     git_author: str = Field(default="deputize <deputize@localhost>", pattern=r"^[^<>\x00-\x1f]+ <[^<>\s]+>$")
@@ -352,6 +356,15 @@ class SettingsFields(_Table):
     """``auto``: lines for people on a terminal, else JSON. ``json`` and ``text``: that everywhere."""
     model_endpoint: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     """The values of MODEL_VARIABLES and of those that keys of ``models`` name, for model clients and for masking."""
+
+    @field_validator("git_hosts")
+    @classmethod
+    def _check_git_hosts(cls, value: list[str]) -> list[str]:
+        for number, each in enumerate(value, 1):
+            found = _GIT_HOST.fullmatch(each)
+            if found is None or int(found["port"] or 1) > 65535:
+                raise ValueError(f"entry {number} is not a host: give NAME, NAME:PORT, or http://NAME:PORT without TLS")
+        return value
 
     @field_validator("redis_url")
     @classmethod

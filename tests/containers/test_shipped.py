@@ -132,11 +132,12 @@ def results(project: Project, kind: str, tmp_path: Path, settings: dict[str, str
 def test_a_delegation_with_commands_files_setup_git_checks_and_a_subagent_succeeds(
     kind: str, project: Project, server: GitServer, tmp_path: Path
 ) -> None:
-    given: list[Any] = [{"kind": "git", "url": server.add(make_repository(tmp_path / "source", FILES))}]
+    url = server.add(make_repository(tmp_path / "source", FILES)).replace("127.0.0.1", "redis")
+    given: list[Any] = [{"kind": "git", "url": url}]  # another container, not this machine
     if kind == "compose":  # the manifests have no volume with directories to copy, and only those are set up
         make_repository(project.folder / "projects/app", FILES)
         given.append({"kind": "directory", "path": "/srv/projects/app"})
-    settings = {"DEPUTIZE_GIT_HOSTS": server.host, "DEPUTIZE_SANDBOX_SETUP": SETUP}
+    settings = {"DEPUTIZE_GIT_HOSTS": f"http://redis:{server.port}", "DEPUTIZE_SANDBOX_SETUP": SETUP}
     for result in results(project, kind, tmp_path, settings, *given):
         assert result["status"] == "succeeded", json.dumps(result)
         assert "the child is agent" in result["summary"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from tests.network.git_server import TOKEN, USER, git, make_repository
 from tests.shared.git.cloning import settings, write_credentials
 
 HOSTS: dict[str, Any] = {
-    "git_hosts": ["github.com", "git.example:8443", "127.0.0.1:8080", "localhost:8080", "[::1]:8080", "plain.io:80"]
+    "git_hosts": [
+        *("github.com", "git.example:8443", "127.0.0.1:8080", "localhost:8080", "[::1]:8080", "plain.io:80"),
+        *("http://Git:3000", "http://10.0.0.7:8080", "http://[fd00::7]:80", "http://forge"),
+    ]
 }
 
 
@@ -29,6 +33,11 @@ HOSTS: dict[str, Any] = {
         "http://127.0.0.1:8080/r",
         "http://localhost:8080/r",
         "http://[::1]:8080/r",
+        "http://git:3000/o/r",
+        "http://GIT:3000/o/r",
+        "http://10.0.0.7:8080/r",
+        "http://[fd00::7]/r",
+        "http://forge:80/r",
     ],
 )
 def test_a_url_of_a_named_host_is_taken(url: str, tmp_path: Path) -> None:
@@ -64,6 +73,10 @@ def test_a_url_of_a_named_host_is_taken(url: str, tmp_path: Path) -> None:
         ("http://github.com/o/r", "not an allowed host|without TLS"),
         ("http://git.example:8443/r", "without TLS"),
         ("http://plain.io:80/r", "without TLS|not an allowed host"),
+        ("https://git:3000/o/r", "not an allowed host"),
+        ("http://git/o/r", "not an allowed host"),
+        ("http://git:3001/o/r", "not an allowed host"),
+        ("https://forge/r", "not an allowed host"),
         ("https://github.com/a b", "characters"),
         ("https://github.com/a\nb", "characters"),
         ("https://github.com/a\x00b", "characters"),
@@ -171,6 +184,39 @@ def test_other_names_are_refused(ref: str) -> None:
 
 def test_a_whole_commit_id_is_one() -> None:
     assert [is_commit(each) for each in ("a" * 40, "a" * 39, "g" * 40, "A" * 40)] == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("url", "scheme"), [("https://forge/r", "https"), ("http://forge/r", "http"), ("http://forge:80/r", "http")]
+)
+def test_a_token_for_tls_is_not_sent_without_it(url: str, scheme: str, tmp_path: Path) -> None:
+    (path := tmp_path / "credentials").write_text("https://me:for-https@forge\nhttp://me:for-http@forge\n")
+    path.chmod(0o600)
+    both: dict[str, Any] = {"git_hosts": ["forge", "http://forge"], "git_credentials_file": path}
+    sent = remote_of(url, settings(tmp_path, **both)).variables["GIT_CONFIG_VALUE_0"]
+    assert b64decode(sent.rpartition(" ")[2]) == f"me:for-{scheme}".encode()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "https://github.com",
+        "ssh://x",
+        "http://u:t@git:3000",
+        "http://git:3000/o",
+        "git:",
+        "git:70000",
+        "a b",
+        "",
+        "http:x",
+    ],
+)
+def test_what_is_not_a_host_is_refused_without_repeating_it(entry: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        Misconfigured, match=r"git_hosts: entry 2 is not a host: give NAME, NAME:PORT, or http://"
+    ) as why:
+        settings(tmp_path, git_hosts=["github.com", entry])
+    assert "u:t" not in str(why.value)
 
 
 def test_credentials_are_for_their_host_alone(tmp_path: Path) -> None:
