@@ -27,6 +27,8 @@ class How:
     check: bool = False
     reverse: bool = False
     with_ignored: bool = False
+    with_protected: bool = False
+    """Also what the checks have put back."""
 
 
 PLAINLY = How()
@@ -35,13 +37,14 @@ PLAINLY = How()
 async def take_over(service: Service, delegation: Delegation, folder: Path, how: How = PLAINLY) -> MergePlan:
     """Applies the patch of a finished delegation to the directory, unless it is only a check or a file is refused."""
     from ..shared.git import blob_id
-    from ..shared.patch_format import parse_patch
+    from ..shared.patch_format import parse_patch, without
     from ..shared.patches.directory import Directory as Target
     from ..shared.patches.merge import MergePlan, content_in_git
 
     if delegation.result is None:
         raise Conflict(f"{delegation.id} is not finished yet ({delegation.status}); `deputize watch` waits for it")
-    parts = parse_patch(await service.patch(delegation.id))
+    left_out = left_behind(delegation, how)
+    parts = parse_patch(without(await service.patch(delegation.id), left_out))
     if how.with_ignored:
         parts += await _ignored_parts(service, delegation.id, delegation.result.ignored_files)
     if how.reverse:
@@ -52,15 +55,22 @@ async def take_over(service: Service, delegation: Delegation, folder: Path, how:
         for path, old in plan.unknown_contents(parts):
             if (data := await _content(service, delegation.id, path, base=old is not how.reverse)) is not None:
                 known[blob_id(data)] = data
-        plan.add(parts, () if how.reverse else await _earlier_parts(service, delegation, parts))
+        plan.add(parts, () if how.reverse else await _earlier_parts(service, delegation, parts, left_out))
         if not how.check and not plan.refused and plan.applied:
             plan.write()
     return plan
 
 
-async def _earlier_parts(service: Service, delegation: Delegation, parts: Sequence[PatchPart]) -> list[PatchPart]:
+def left_behind(delegation: Delegation, how: How) -> list[str]:
+    """Returns the changed paths that are not taken over, as the checks have put them back."""
+    return [] if how.with_protected or delegation.result is None else delegation.result.verification.restored
+
+
+async def _earlier_parts(
+    service: Service, delegation: Delegation, parts: Sequence[PatchPart], left_out: Sequence[str]
+) -> list[PatchPart]:
     """Returns the parts of the patches that the delegation's patch contains or replaces, the last one first."""
-    from ..shared.patch_format import parse_patch
+    from ..shared.patch_format import parse_patch, without
 
     found: list[PatchPart] = []
     paths = {part.path for part in parts}
@@ -70,7 +80,7 @@ async def _earlier_parts(service: Service, delegation: Delegation, parts: Sequen
             delegation, patch = await service.get(earlier), await service.patch(earlier)
         except NotFound:
             break  # it was pruned
-        found += [part for part in reversed(parse_patch(patch)) if not repeats or part.path in paths]
+        found += [part for part in reversed(parse_patch(without(patch, left_out))) if not repeats or part.path in paths]
     return found
 
 

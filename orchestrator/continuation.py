@@ -10,7 +10,7 @@ from ..shared.delegation import Delegation
 from ..shared.errors import Conflict, Invalid
 from ..shared.patch_format import printable_path
 from ..shared.patches.directory import Directory
-from ..shared.patches.siblings import Side, merged, results_of
+from ..shared.patches.siblings import Side, left_out_of, merged, results_of
 from ..shared.request import DelegationRequest, Limits, MergeRequest
 from ..shared.runs.record import files_before, files_gone, nothing_to_continue
 from ..shared.runs.store import RunStore
@@ -75,7 +75,7 @@ async def planned_merge(
     Raises NotFound and Conflict as ``results_of`` does, and Conflict where the files are out of this service's reach.
     """
     checked = bool(wanted.verify or wanted.dry_run)
-    (first, *_), sides = await results_of(store, wanted.distinct, checked=checked)
+    (first, *_), sides = await results_of(store, wanted.distinct, checked=checked, with_protected=wanted.with_protected)
     report = await asyncio.to_thread(_planned, settings.workspaces / first.id, sides)
     return report, None if report.conflicts or wanted.dry_run else merge_request(first.request, wanted)
 
@@ -87,7 +87,8 @@ def _planned(folder: Path, sides: Sequence[Side]) -> MergeReport:
         raise Conflict(files_gone(folder.name)) from None
     with base:
         plan, conflicts = merged(base, sides)
-    return MergeReport(conflicts=conflicts, files=sorted(map(printable_path, plan.states)))
+    files = sorted(map(printable_path, plan.states))
+    return MergeReport(conflicts=conflicts, files=files, left_out=left_out_of(sides))
 
 
 def merge_request(first: DelegationRequest, wanted: MergeRequest) -> DelegationRequest:
@@ -101,6 +102,7 @@ def merge_request(first: DelegationRequest, wanted: MergeRequest) -> DelegationR
         verify=wanted.verify,
         protect=wanted.protect,
         require=wanted.require,
+        merge_with_protected=wanted.with_protected,
         limits=Limits(timeout_seconds=wanted.timeout_seconds),
         idempotency_key=wanted.idempotency_key,
     )

@@ -7,7 +7,7 @@ import json
 from typing import Any
 from urllib.parse import SplitResult
 
-from ..shared.delegation import Delegation, shortfall_of
+from ..shared.delegation import Delegation, ToolAgentResult, shortfall_of
 from ..shared.errors import Conflict, Invalid, RepositoryFailed, Unavailable
 from ..shared.facts import GitFacts
 from ..shared.git.delivery import SECONDS, Delivery
@@ -18,6 +18,7 @@ from ..shared.masking import SecretMask
 from ..shared.request import DelegationRequest, Deliver, GitWorkspace
 from ..shared.runs.keys import record_key
 from ..shared.settings import Settings
+from ..shared.wording import where
 
 _SAMPLE = "dlg_" + 26 * "0"
 
@@ -47,40 +48,52 @@ def check_wanted(request: DelegationRequest, wanted: Deliver, settings: Settings
         raise Invalid.at(f"{pointer}/pullRequest", "the API needs a token; see DEPUTIZE_GIT_CREDENTIALS_FILE")
 
 
+def _ended_with(delegation: Delegation, wanted: Deliver, named: str | None) -> tuple[ToolAgentResult, GitFacts]:
+    """Returns the result, and what of it is delivered. Raises Conflict where that excludes what is wanted.
+
+    ``named`` is the branch, where the caller has named one.
+    """
+    result, id = delegation.result, delegation.id
+    if result is None:
+        raise Conflict(f"{id} is {delegation.status}; what it changes can be delivered when it has ended")
+    if result.git is None and isinstance(delegation.request.workspace, GitWorkspace):
+        raise Conflict(f"{id} has no clone, so nothing to deliver; `deputize show {id}` has why")
+    if result.git is None:
+        raise Conflict(f"{id} did not work on a git repository; `deputize apply` takes its changes over")
+    if result.git.commit and named not in (None, result.git.branch):
+        raise Conflict(f"{id} is delivered as the branch {result.git.branch}, at most once; not as {named}")
+    if result.git.commit and result.git.left_out and wanted.with_protected:
+        raise Conflict(f"{id} is delivered as {where(result.git)}, at most once")
+    return result, result.git
+
+
 async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, settings: Settings) -> GitFacts | None:
     """Delivers the changes of an ended delegation, unless that is done; returns what was.
 
     Raises Conflict where there is nothing that can be, Invalid, and Unavailable where the host does not answer.
     """
     named = wanted.branch_of(delegation.id) if wanted and "branch" in wanted.model_fields_set else None
-    result, wanted = delegation.result, wanted or delegation.request.deliver or Deliver()
-    if result is None:
-        raise Conflict(f"{delegation.id} is {delegation.status}; what it changes can be delivered when it has ended")
-    if result.git is None and isinstance(delegation.request.workspace, GitWorkspace):
-        raise Conflict(f"{delegation.id} has no clone, so nothing to deliver; `deputize show {delegation.id}` has why")
-    if result.git is None:
-        raise Conflict(f"{delegation.id} did not work on a git repository; `deputize apply` takes its changes over")
-    if result.git.commit and named not in (None, result.git.branch):
-        raise Conflict(f"{delegation.id} is delivered as the branch {result.git.branch}, at most once; not as {named}")
-    if result.git.commit and (result.git.pull_request_url or not wanted.pull_request):
+    wanted = wanted or delegation.request.deliver or Deliver()
+    result, begun = _ended_with(delegation, wanted, named)
+    if begun.commit and (begun.pull_request_url or not wanted.pull_request):
         return None
     check_wanted(delegation.request, wanted, settings)
     if why := shortfall_of(delegation.request, result):
         raise Conflict(
             f"nothing was delivered: {why}; `deputize apply {delegation.id} --into DIR` takes the changes over anyway"
         )
-    missing = result.left_out if result.truncated else []
-    delivery = Delivery(delegation.id, delegation.request, wanted, result.git.base, patch, missing)
+    missing, restored = result.left_out if result.truncated else [], result.verification.restored
+    delivery = Delivery(delegation.id, delegation.request, wanted, begun.base, patch, missing, restored)
     try:
-        if result.git.commit:
-            git = await asyncio.to_thread(delivery.with_pull_request, settings, result.git)
+        if begun.commit:
+            git = await asyncio.to_thread(delivery.with_pull_request, settings, begun)
         else:
             git = await asyncio.to_thread(delivery.run, settings, Patience(seconds=SECONDS))
     except (RepositoryFailed, OSError) as error:
         unreachable = isinstance(error, RepositoryFailed) and error.kind == "repository_unreachable"
         raise (Unavailable if unreachable else Conflict)(SecretMask(settings.secrets).text(str(error))) from None
     if git.commit is None:
-        raise Conflict(f"{delegation.id} changed no files, so there is nothing to deliver")
+        raise Conflict(f"there is nothing to deliver of {delegation.id}: {delivery.nothing}")
     return git
 
 

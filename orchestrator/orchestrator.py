@@ -354,18 +354,21 @@ class Orchestrator:
         check: bool = False,
         reverse: bool = False,
         with_ignored: bool = False,
+        with_protected: bool = False,
     ) -> list[Planned]:
         """Merges what a finished delegation changed into a directory of this machine, and returns each change.
 
         All of it or, where that would lose other work, nothing. ``check`` only returns what would be changed,
-        ``reverse`` takes the changes back, ``with_ignored`` takes new files that .gitignore names, too.
+        ``reverse`` takes the changes back, ``with_ignored`` takes new files that .gitignore names, too,
+        ``with_protected`` those that the checks have put back.
 
         Raises:
             Conflict: The delegation is not finished, or files would lose other work; the message names them.
             Invalid: It is not a directory.
         """
         folder = _directory(into)
-        plan = await take_over(self.service, await self.service.get(id), folder, How(check, reverse, with_ignored))
+        how = How(check, reverse, with_ignored, with_protected)
+        plan = await take_over(self.service, await self.service.get(id), folder, how)
         if plan.refused:
             files = "; ".join(f"{path}: {why}" for path, why in sorted(plan.refused.items()))
             raise Conflict(f"nothing was changed in {folder}, because other work would be lost: {files}")

@@ -41,6 +41,7 @@ class MergeFields(TypedDict, total=False):
 
     protect: Sequence[str] | None
     require: Literal["passed", "verified", "improved"]
+    with_protected: bool
     timeout_seconds: float
     idempotency_key: str | None
 

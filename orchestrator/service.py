@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from pydantic import Field
+
 from ..shared.delegation import Delegation, Status, StatusCounts, ToolAgentResult, ToolAgentStep
 from ..shared.errors import Conflict, Unavailable
 from ..shared.events import Envelope
@@ -56,6 +58,8 @@ class MergeReport(Wire):
     """What excludes each other: where there is anything, nothing is merged."""
     files: list[str]
     """The paths that the merge changes; where there are conflicts, those that it could."""
+    left_out: list[str] = Field(default_factory=list, exclude_if=lambda paths: not paths)
+    """Changed paths that are not merged, as the checks of a result put them back; left out where there are none."""
     delegation: Delegation | None = None
     """That which merges and checks them; its result has the verdict, and its patch all changes. Null: none does."""
 

@@ -271,7 +271,8 @@ class Verification(Wire):
     checks: list[Check] = Field(default_factory=list)
     """The requested checks, in the order of the request."""
     restored: list[str] = Field(default_factory=list)
-    """Protected paths that the run had changed: the checks ran with them as they were before. A fact, no judgement."""
+    """Protected paths that the run had changed: the checks ran with them as they were before. A fact, no judgement.
+    They are applied, delivered and merged only where that is asked for."""
     tampered: bool = False
     """Whether a check did not notice what was broken for that purpose."""
     rounds: int = 0
@@ -324,6 +325,8 @@ class GitFacts(Wire):
     """The commit that was pushed; null where nothing was delivered."""
     pull_request_url: str | None = None
     """Null where no pull request was opened."""
+    left_out: list[str] = Field(default_factory=list, exclude_if=lambda paths: not paths)
+    """Changed paths that were not delivered, as the checks had put them back; left out where there are none."""
 
 
 class MergeSide(Wire):
@@ -369,6 +372,9 @@ class MergeFacts(Wire):
     """Groups of results that fail the checks together."""
     compatible: list[str] | None = None
     """All but one of each incompatible group: not refuted together. Null where that is not known."""
+    left_out: list[str] = Field(default_factory=list, exclude_if=lambda paths: not paths)
+    """Changed paths that were not merged, as the checks of a result had put them back; left out where there are none.
+    """
 
 
 class Trust(Wire):

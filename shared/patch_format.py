@@ -6,7 +6,7 @@ import base64
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -16,6 +16,7 @@ from .git import blob_id
 _START = b"diff --git "
 _PATHS = re.compile(rb'diff --git ("(?:[^"\\]|\\.)*"|[^" ][^ ]*) (.+)')
 """git quotes paths with spaces or other bytes than plain ASCII."""
+_PIECE = re.compile(r"^(?=diff --git )", re.MULTILINE)
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _NO_BLOB = "0" * 40
 _NO_END = b"\\ No newline at end of file"
@@ -135,6 +136,19 @@ def parse_patch(text: str) -> list[PatchPart]:
             if path is not None:
                 check_path(path)
     return parts
+
+
+def without(text: str, paths: Collection[str]) -> str:
+    """Returns a patch without the changes of these paths, which are written as in results."""
+    if not paths:
+        return text
+
+    def is_wanted(piece: str) -> bool:
+        named = _PATHS.fullmatch(piece.split("\n", 1)[0].encode())
+        sides = [_unquoted(side)[2:] for side in named.groups()] if named else []
+        return not any(printable_path(path) in paths for path in sides)
+
+    return "".join(filter(is_wanted, _PIECE.split(text)))
 
 
 def created_part(path: str, data: bytes, *, executable: bool) -> PatchPart:

@@ -170,6 +170,8 @@ class Deliver(Request):
     """Of the commit; null is the first line of the task."""
     pull_request: PullRequest | None = None
     """A pull request for the branch. Null: none is opened."""
+    with_protected: bool = Field(default=False, exclude_if=lambda given: not given)
+    """Whether changed protected paths are delivered, too, which the checks have put back."""
 
     def branch_of(self, id: str) -> str:
         return self.branch.replace("{id}", id)
@@ -267,6 +269,8 @@ class DelegationRequest(Request):
     )
     """The finished delegations over the same files whose changes it merges; that needs no model, and the task is only
     its title."""
+    merge_with_protected: bool = Field(default=False, exclude_if=lambda given: not given)
+    """Whether it merges the changed protected paths, too, which the checks of these delegations have put back."""
 
     @property
     def title(self) -> str:
@@ -354,6 +358,8 @@ class MergeRequest(Request):
     """As in the request of a delegation."""
     require: Require = "passed"
     """The verdict on the merged files that makes the merge a success."""
+    with_protected: bool = False
+    """Whether changed protected paths are merged, too, which the checks of these delegations have put back."""
     timeout_seconds: float = Field(default=3600, gt=0, allow_inf_nan=False)
     """Seconds for all checks together."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)

@@ -132,6 +132,12 @@ OPTIONS = {
     "deliver/pullRequest/draft": Option(
         "--pull-request-draft", None, "Whether it is a draft; default: yes.", choices=("yes", "no")
     ),
+    "deliver/withProtected": Option(
+        "--deliver-with-protected",
+        None,
+        "Whether protected files are pushed, too, that checks put back; default: no.",
+        choices=("yes", "no"),
+    ),
     "webhook/url": Option("--webhook", "URL", "Notify this URL of its end and of its permission requests."),
     "webhook/events": Option("--webhook-events", "A,B", "Only of these: delegation.finished, …", kind="names"),
     "webhook/secretName": Option("--webhook-secret", "NAME", "The secret of the service's settings that signs."),
@@ -155,6 +161,12 @@ OPTIONS = {
     "retryOf": Option("--retry-of", "ID", "The finished delegation that it repeats."),
     "fromTurn": Option("--from-turn", "N", "The turn of --retry-of to begin with.", kind="whole", least=1),
     "merges": Option("--merges", "A,B", "Finished delegations to merge, without a model; see `merge`.", kind="names"),
+    "mergeWithProtected": Option(
+        "--merge-with-protected",
+        None,
+        "Whether protected files are merged, too, that checks put back; default: no.",
+        choices=("yes", "no"),
+    ),
 }
 """Pointer into a request: the option that sets the value there. ``task`` and ``workspace`` have no entry: an argument
 and several options set them (``orchestrator/cli/request_options.py``)."""

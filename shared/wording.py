@@ -46,6 +46,8 @@ SHORT_PERMISSION_ID = 8
 """The end of a permission request's id, which belongs to the call."""
 MAX_IDS = 3
 """Ids in a line."""
+MAX_PATHS = 5
+"""Paths in a line."""
 MAX_TITLE = 100
 MAX_TEXT = 160
 """Characters of a reply or an error in a line."""
@@ -106,8 +108,15 @@ def _run(event: RunQueued | RunStarted | RunResumed | RunRetried | Delivered | R
 
 
 def where(git: GitFacts) -> str:
-    """`deputize/dlg_01…, https://github.com/o/r/pull/1`: where a delivered run's changes are."""
-    return ", ".join(filter(None, (git.branch, git.pull_request_url)))
+    """`deputize/dlg_01…, https://github.com/o/r/pull/1`: where a delivered run's changes are, and which are not."""
+    without = f"without {put_back(git.left_out)}" if git.left_out else ""
+    return ", ".join(filter(None, (git.branch, git.pull_request_url, without)))
+
+
+def put_back(paths: Sequence[str]) -> str:
+    """`tests/a.py, …, which the checks put back`: what is left out where a run's changes are taken over."""
+    names = ", ".join(paths[:MAX_PATHS]) + (f" and {len(paths) - MAX_PATHS} more" if len(paths) > MAX_PATHS else "")
+    return f"{names}, which the checks put back"
 
 
 def _turn(event: TurnStarted | Replied | ModelRetried) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -83,11 +83,16 @@ class RunOutputs:
 
 
 async def collect_outputs(
-    workspace: Workspace | None, stop: StopSignal, seconds: float = ENDING_SECONDS, *, hurried: float = HURRIED_SECONDS
+    workspace: Workspace | None,
+    stop: StopSignal,
+    seconds: float = ENDING_SECONDS,
+    *,
+    hurried: float = HURRIED_SECONDS,
+    restored: Collection[str] = (),
 ) -> RunOutputs:
     """Collects the outputs from the workspace within the time limit; nothing where the run never had one.
 
-    A request to stop shortens the limit to HURRIED_SECONDS.
+    A request to stop shortens the limit to HURRIED_SECONDS. ``restored`` are the paths that checks have put back.
     """
     if workspace is None:
         return RunOutputs()
@@ -101,7 +106,7 @@ async def collect_outputs(
         artifacts = Artifacts(workspace.files)
         latest = artifacts.latest_versions()
         kept = fields_of(latest, artifacts.contents(latest))
-        return RunOutputs(workspace.compare(deadline), latest, kept, workspace.disk_bytes())
+        return RunOutputs(workspace.compare(deadline, restored=restored), latest, kept, workspace.disk_bytes())
 
     hurry = asyncio.create_task(hurry_when_stopped())
     try:

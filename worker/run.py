@@ -50,7 +50,6 @@ from .subagents import Children
 from .threads import EXIT_EXCEPTIONS
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import further_traits
-from .verification.summary_claims import Work, summary_claims
 from .workspace.patches import Facts
 from .workspace.workspace import Workspace
 
@@ -348,7 +347,8 @@ class Run:
                 return RunOutputs()
             self.workspace.snapshots.turn = lambda: self.context.meter.turns
             try:
-                return await collect_outputs(self.workspace, self.stop)
+                restored = self.verification.restored if self.verification else ()
+                return await collect_outputs(self.workspace, self.stop, restored=restored)
             finally:
                 self.context.file_turns = self.workspace.snapshots.history.turns
         except OSError as error:
@@ -392,6 +392,8 @@ class Run:
         )
 
     def _claims(self, outcome: RunOutcome, facts: Facts | None, verification: Verification) -> list[SummaryClaim]:
+        from .verification.summary_claims import Work, summary_claims  # no part of the core
+
         work = Work.of(self.context.steps.ended, facts, verification)
         return summary_claims(outcome.summary, work) if outcome.is_report else []
 

@@ -13,8 +13,8 @@ import click
 
 from ...shared.errors import Invalid
 from ...shared.text import count
-from ...shared.wording import where
-from ..apply import PLAINLY, How, take_over
+from ...shared.wording import put_back, where
+from ..apply import PLAINLY, How, left_behind, take_over
 from . import output
 from .connect import NEWEST, connect, full_id, load_settings
 from .errors import Exit
@@ -46,6 +46,7 @@ LIMIT_OPTIONS = {
 @click.option("--check", is_flag=True, help="Only show what would be changed, and whether it can be.")
 @click.option("--reverse", is_flag=True, help="Take the changes back.")
 @click.option("--with-ignored", is_flag=True, help="Take new files that .gitignore names, too.")
+@click.option("--with-protected", is_flag=True, help="Take protected files, too, that the checks put back.")
 @click.option("--json", "as_json", is_flag=True, help="What became of each file, as one JSON object.")
 def apply(id: str, into: Path | None, as_json: bool, **how: bool) -> Exit:
     """Take over what a run changed: into the directory that it worked on a copy of.
@@ -65,7 +66,7 @@ async def _apply(settings: Settings, id: str, into: Path | None, how: How, as_js
         folder = target_directory(delegation, into)
         plan = await take_over(client, delegation, folder, how)
     if as_json:
-        output.json_line(_as_json(plan, delegation, folder))
+        output.json_line(_as_json(plan, delegation, folder, how))
     else:
         print_plan(settings, plan, delegation, folder, output.line, how)
     return Exit.FAILED if plan.refused else Exit.SUCCEEDED
@@ -119,8 +120,12 @@ def print_plan(
     taken = [*plan.already, *(planned.path for planned in plan.applied)]
     if stays := ignored_note(settings, delegation, how, taken, into):
         warn(stays)
+    if protected := left_behind(delegation, how):
+        again = output.command(settings, "apply", delegation.id, "--with-protected", *into)
+        warn(f"  left out: {put_back(protected)}" + ("" if how.reverse else f"; to take them, too: {again}"))
     if plan.applied and not (plan.refused or how.check or how.reverse):
-        warn(f"  to take it back: {output.command(settings, 'apply', delegation.id, '--reverse', *into)}")
+        back = ("--reverse", *(["--with-protected"] if how.with_protected else []), *into)
+        warn(f"  to take it back: {output.command(settings, 'apply', delegation.id, *back)}")
 
 
 def _into(delegation: Delegation, folder: Path) -> Sequence[str]:
@@ -160,7 +165,7 @@ def not_in_patch(delegation: Delegation) -> list[str]:
 
 
 async def take_over_or_hint(
-    settings: Settings, client: Client, result: ToolAgentResult, into: Path | None = None
+    settings: Settings, client: Client, result: ToolAgentResult, into: Path | None = None, how: How = PLAINLY
 ) -> bool:
     """Applies the changes to the directory, or prints how to. Returns whether that was refused.
 
@@ -175,8 +180,8 @@ async def take_over_or_hint(
     if into and why:
         note(f"nothing was applied to {into}: {why}")
     elif into and result.file_changes:
-        plan = await take_over(client, delegation, into)
-        print_plan(settings, plan, delegation, into, note)
+        plan = await take_over(client, delegation, into, how)
+        print_plan(settings, plan, delegation, into, note, how)
         return bool(plan.refused)
     for line in _hints(settings, delegation, result):
         note(line)
@@ -206,7 +211,7 @@ def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult) 
     yield from filter(None, (missing_note(settings, delegation), ignored_note(settings, delegation)))
 
 
-def _as_json(plan: MergePlan, delegation: Delegation, folder: Path) -> str:
+def _as_json(plan: MergePlan, delegation: Delegation, folder: Path, how: How) -> str:
     return json.dumps(
         {
             "directory": str(folder),
@@ -215,6 +220,7 @@ def _as_json(plan: MergePlan, delegation: Delegation, folder: Path) -> str:
             "already": plan.already,
             "refused": plan.refused,
             "notInPatch": not_in_patch(delegation),
+            "leftOut": left_behind(delegation, how),
             "ignored": delegation.result.ignored_files if delegation.result else [],
         }
     )

@@ -11,6 +11,7 @@ import click
 from ...shared.request_options import OPTIONS
 from ...shared.request_options import TEXT as TEXT_SHOWN
 from ...shared.text import count
+from ...shared.wording import put_back
 from . import output
 from .connect import Service, ask, asynchronous, connect, full_id, load_settings, unfinished
 from .errors import Exit
@@ -129,6 +130,12 @@ async def _ids(client: Client, given: Sequence[str], chosen: Callable[[Delegatio
 @click.argument("id")
 @click.option("--branch", "deliver", metavar="BRANCH", help="Its name; {id} is filled in. Default: deputize/{id}.")
 @click.option("--message", "deliver_message", type=TEXT, metavar=TEXT_SHOWN, help="The message of the commit.")
+@click.option(
+    "--with-protected",
+    "deliver_with_protected",
+    flag_value="yes",
+    help="Push protected files, too, that the checks put back.",
+)
 @options_of("deliver/pullRequest/title", "deliver/pullRequest/body", "deliver/pullRequest/draft")
 @click.option("--json", "as_json", is_flag=True, help="The delegation as one JSON object.")
 @asynchronous
@@ -151,6 +158,8 @@ async def deliver(id: str, as_json: bool, **given: Any) -> Exit:
     elif delegation.result and (git := delegation.result.git):
         output.line(f"{git.branch} is {git.commit}")
         output.lines([git.pull_request_url] if git.pull_request_url else [])
+        if git.left_out:
+            output.note(f"  left out: {put_back(git.left_out)}; --with-protected pushes them, too")
     return Exit.SUCCEEDED
 
 

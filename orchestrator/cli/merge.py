@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...shared.text import count
+from ...shared.wording import put_back
+from ..apply import How
 from . import output
 from .apply import target_directory
 from .connect import asynchronous, connect, full_id, load_settings
@@ -26,13 +28,20 @@ if TYPE_CHECKING:
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--into", type=DIRECTORY, metavar="DIR", help="Take the changes over into DIR, if it succeeds.")
 @options_of("verify", "protect", "require", "limits/timeoutSeconds", "idempotencyKey")
+@click.option("--with-protected", is_flag=True, help="Merge protected files, too, that the checks put back.")
 @click.option("--check", is_flag=True, help="Only show what would be changed, and what excludes each other.")
 @wait_option
 @denied_option
 @click.option("--json", "as_json", is_flag=True, help="The report, or the result of the merge, as one JSON object.")
 @asynchronous
 async def merge(
-    ids: tuple[str, ...], into: Path | None, wait: float | None, as_json: bool, check: bool, **given: Any
+    ids: tuple[str, ...],
+    into: Path | None,
+    wait: float | None,
+    as_json: bool,
+    check: bool,
+    with_protected: bool,
+    **given: Any,
 ) -> Exit:
     """Merge what several delegations changed in copies of the same files: all of it, or nothing if there are conflicts.
 
@@ -45,14 +54,17 @@ async def merge(
 
     settings, fields = load_settings(), given_fields(given)
     seconds = fields.pop("limits", {}).get("timeoutSeconds")
-    asked = fields | {"dryRun": check} | ({"timeoutSeconds": seconds} if seconds else {})
+    asked = (
+        fields | {"dryRun": check, "withProtected": with_protected} | ({"timeoutSeconds": seconds} if seconds else {})
+    )
     async with connect(settings, workers=0 if check else 1) as service:
         named = [await full_id(service.client, id) for id in ids]
         if into is not None:
             into = target_directory(await service.client.get(named[0]), into)
         report = await service.client.merge(MergeRequest.model_validate(asked | {"ids": named}))
         if report.delegation is not None:
-            return await follow_to_end(settings, service, [report.delegation], wait, as_json, into=into)
+            how = How(with_protected=with_protected)
+            return await follow_to_end(settings, service, [report.delegation], wait, as_json, into=into, how=how)
     if as_json:
         output.json_line(report.to_json())
     else:
@@ -68,6 +80,8 @@ def _print(report: MergeReport) -> None:
     else:
         output.line(f"{count(len(report.files), 'file')} can be changed without a conflict")
         output.lines(f"  {path}" for path in report.files)
+    if report.left_out:
+        output.note(f"left out: {put_back(report.left_out)}; --with-protected merges them, too")
 
 
 def _described(conflict: MergeConflict) -> Iterator[str]:

@@ -12,6 +12,7 @@ import click
 
 from ...shared.errors import Invalid
 from ...shared.workspaces import UPLOAD_POINTER
+from ..apply import PLAINLY, How
 from . import output
 from .apply import take_over_or_hint
 from .connect import (
@@ -66,6 +67,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Take the changes over into DIR if it succeeds: with --verify if the verdict is what --require asks for.",
 )
+@click.option(
+    "--with-protected", is_flag=True, help="With --apply take protected files, too, that the checks put back."
+)
 @wait_option
 @click.option("--detach", is_flag=True, help="Print the id and leave; needs a service that stays.")
 @denied_option
@@ -78,6 +82,7 @@ def run(
     stream: bool,
     as_json: bool,
     apply: bool,
+    with_protected: bool,
     upload: Path | None,
     **given: Any,
 ) -> Exit:
@@ -101,11 +106,14 @@ def run(
     with in_options(options.place):
         whole = read_request(merged(fields, options.fields))
     into = _applied_to(whole, upload, detach=detach) if apply else None
+    how = How(with_protected=with_protected)
     note_if_empty([whole], given)
     # What reads stdin is over: in an event loop the first Ctrl-C would not interrupt it.
     if detach:
         return asyncio.run(_run_detached(settings, whole, options, as_json, archive))
-    return asyncio.run(_run_and_watch(settings, whole, options, wait, as_json, archive, stream=stream, into=into))
+    return asyncio.run(
+        _run_and_watch(settings, whole, options, wait, as_json, archive, stream=stream, into=into, how=how)
+    )
 
 
 def _packed(path: Path, given: dict[str, Any]) -> Packed:
@@ -190,6 +198,7 @@ async def follow_to_end(
     *,
     stream: bool = False,
     into: Path | None = None,
+    how: How = PLAINLY,
 ) -> Exit:
     """Shows new delegations until they are finished, prints their results, and applies their changes to ``into``."""
     with display(stream=stream) as shown:
@@ -204,6 +213,6 @@ async def follow_to_end(
         if (result := watcher.results.get(delegation.id)) is None:
             continue
         print_result(delegation, result, json=as_json)
-        if await take_over_or_hint(settings, service.client, result, into):
+        if await take_over_or_hint(settings, service.client, result, into, how):
             return Exit.FAILED
     return watcher.code

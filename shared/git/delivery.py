@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,10 @@ from tempfile import TemporaryDirectory
 from ..errors import RepositoryFailed
 from ..facts import GitFacts
 from ..ids import moment_of
+from ..patch_format import without
 from ..request import DelegationRequest, Deliver, GitWorkspace
 from ..settings import Settings
+from ..wording import put_back
 from .clones import Clone, Wanted, clone_of
 from .command import RECEIVE_PACK
 from .github import pull_request
@@ -43,6 +45,19 @@ class Delivery:
     patch: str
     left_out: list[str]
     """Sentences about changes that the patch lacks."""
+    restored: Sequence[str] = ()
+    """Paths that the checks put back: they are delivered only where that is asked for."""
+
+    @property
+    def withheld(self) -> list[str]:
+        """The changed paths that are not delivered."""
+        return [] if self.wanted.with_protected else [*self.restored]
+
+    @property
+    def nothing(self) -> str:
+        """Why there is nothing to deliver."""
+        others = f" but {put_back(self.withheld)}; `withProtected` delivers them" if self.withheld else ""
+        return f"no file was changed{others}"
 
     @property
     def branch(self) -> str:
@@ -61,8 +76,8 @@ class Delivery:
 
         Raises RepositoryFailed with its kind, Invalid where the settings do not allow it, and GitStopped.
         """
-        if self.left_out:
-            raise RepositoryFailed("delivery_patch", f"the patch is not complete: {'; '.join(self.left_out)}")
+        if lost := [each for each in self.left_out if not each.startswith(tuple(f"{path} " for path in self.withheld))]:
+            raise RepositoryFailed("delivery_patch", f"the patch is not complete: {'; '.join(lost)}")
         spec = self.request.workspace
         assert isinstance(spec, GitWorkspace)
         remote = remote_of(spec.url, settings)
@@ -70,9 +85,9 @@ class Delivery:
         with _objects(settings, remote, self.base, patience) as own:
             commit = self._commit(own, settings.git_author)
             if commit is None:
-                return GitFacts(base=self.base)
+                return GitFacts(base=self.base, left_out=self.withheld)
             self._push(own, remote, commit)
-        facts = GitFacts(base=self.base, branch=self.branch, commit=commit)
+        facts = GitFacts(base=self.base, branch=self.branch, commit=commit, left_out=self.withheld)
         pushed(facts)
         return self.with_pull_request(settings, facts)
 
@@ -88,13 +103,14 @@ class Delivery:
 
     def _commit(self, own: OwnRepository, author: str) -> str | None:
         """Returns the commit; None where nothing differs from the base."""
+        patch = without(self.patch, self.withheld)
         own.run("read-tree", self.base)
-        if self.patch:
-            own.run("apply", "--cached", "--whitespace=nowarn", "-", input=os.fsencode(self.patch))
+        if patch:
+            own.run("apply", "--cached", "--whitespace=nowarn", "-", input=os.fsencode(patch))
         tree = own.run("write-tree").decode().strip()
         changed = own.run("diff-tree", "-r", "--no-renames", self.base, tree).decode("utf-8", "replace").splitlines()
         made = Counter(line.split()[3] for line in changed)
-        if Counter(id for id in _NEW_BLOB.findall(self.patch) if id != _NO_BLOB) - made:
+        if Counter(id for id in _NEW_BLOB.findall(patch) if id != _NO_BLOB) - made:
             why = "the patch is not what the run changed: values that must not leave the service are masked in it"
             raise RepositoryFailed("delivery_patch", why)
         if not changed:

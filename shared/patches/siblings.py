@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..delegation import Delegation, shortfall_of
 from ..errors import Conflict
 from ..facts import MergeConflict, MergeSide
-from ..patch_format import PatchPart, parse_patch, printable_path
+from ..patch_format import PatchPart, parse_patch, printable_path, without
 from ..runs.store import RunStore
 from ..text import clip
 from .directory import Directory
@@ -26,12 +26,17 @@ class Side:
 
     id: str
     parts: Sequence[PatchPart]
+    left_out: Sequence[str] = ()
+    """Changed paths that its checks put back, and that are not among the parts."""
 
 
-async def results_of(store: RunStore, ids: Sequence[str], *, checked: bool) -> tuple[list[Delegation], list[Side]]:
+async def results_of(
+    store: RunStore, ids: Sequence[str], *, checked: bool, with_protected: bool = False
+) -> tuple[list[Delegation], list[Side]]:
     """Returns finished delegations that began with the same files, and what each of them changed.
 
     ``checked``: whether the merged files are checked. Else the checks of each one must have found what it requires.
+    ``with_protected``: also at protected paths, which their checks have put back.
 
     Raises NotFound, and Conflict where one is not finished, began with other files, or has an incomplete patch.
     """
@@ -46,7 +51,16 @@ async def results_of(store: RunStore, ids: Sequence[str], *, checked: bool) -> t
                 f"{each.id} and {first.id} began with different files ({_start(each)}, {_start(first)}), so there is "
                 "nothing that both are changes of; give delegations over one workspace, of a repository one commit"
             )
-    return delegations, [Side(id, parse_patch(await store.patch(id))) for id in ids]
+    sides: list[Side] = []
+    for each in delegations:
+        left_out = each.result.verification.restored if each.result and not with_protected else []
+        sides.append(Side(each.id, parse_patch(without(await store.patch(each.id), left_out)), left_out))
+    return delegations, sides
+
+
+def left_out_of(sides: Iterable[Side]) -> list[str]:
+    """Returns the changed paths that are not among the parts of their sides."""
+    return sorted({path for side in sides for path in side.left_out})
 
 
 def _start(delegation: Delegation) -> str:

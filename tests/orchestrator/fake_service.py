@@ -66,6 +66,8 @@ class FakeService(FakePermissions):
         self.workspaces = Path("/nonexistent")
         """Where the files of delegations are."""
         self.conflicts: list[MergeConflict] = []
+        self.left_out: list[str] = []
+        self.asked_to_deliver: list[Deliver | None] = []
         """What excludes each other in every merge."""
         self.following = 0
         """How many followers are open now."""
@@ -318,6 +320,7 @@ class FakeService(FakePermissions):
 
     async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
         """What the host would have done: the changes are there, as the branch that was asked for."""
+        self.asked_to_deliver.append(wanted)
         delegation = self._known(id)
         if delegation.result is None or delegation.result.git is None:
             raise Conflict(f"{id} did not work on a git repository; `deputize apply` takes its changes over")
@@ -345,7 +348,8 @@ class FakeService(FakePermissions):
         for each in known:
             if each.result is None:
                 raise Conflict(f"{each.id} is {each.status}, so it cannot be merged yet; wait for its end")
-        report = MergeReport(conflicts=self.conflicts, files=["a.txt"])
+        left_out = [] if wanted.with_protected else self.left_out
+        report = MergeReport(conflicts=self.conflicts, files=["a.txt"], left_out=left_out)
         if self.conflicts or wanted.dry_run:
             return report
         created = await self.create(merge_request(first.request, wanted))

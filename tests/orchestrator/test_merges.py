@@ -163,3 +163,15 @@ async def test_a_command_shows_conflicts_with_both_sides(url: str, service: Fake
     )
     done = await called(url, "merge", *two, "--json")
     assert (done.exit_code, len(json.loads(done.stdout)["conflicts"])) == (1, 2)
+
+
+async def test_what_checks_put_back_is_merged_when_asked_for(url: str, service: FakeService, two: list[str]) -> None:
+    service.left_out = ["tests/a.py"]
+    done = await called(url, "merge", *two, "--check")
+    assert (done.exit_code, done.stderr) == (
+        0,
+        "left out: tests/a.py, which the checks put back; --with-protected merges them, too\n",
+    )
+    async with finished_by_itself(service):
+        assert (await deputize("merge", *two, "--with-protected", DEPUTIZE_URL=url)).code == 0
+    assert [*service.runs.values()][-1].request.merge_with_protected

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deputize.shared.errors import Invalid
 from deputize.shared.git import blob_id
-from deputize.shared.patch_format import check_path, created_part, is_safe, parse_patch
+from deputize.shared.patch_format import check_path, created_part, is_safe, parse_patch, without
 from tests.shared.patches.patching import patch_of
 
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -95,3 +95,19 @@ def test_a_binary_content_is_read_whole_or_refused() -> None:
 def test_a_part_is_made_for_a_new_file(executable: bool, mode: str) -> None:
     part = created_part("a/b", b"x\n", executable=executable)
     assert (part.path, part.new_mode, part.new_id, part.result(b"")) == ("a/b", mode, blob_id(b"x\n"), b"x\n")
+
+
+def test_a_patch_without_some_paths_keeps_all_others() -> None:
+    kept = patch_of("src/a.py", b"1\n", b"diff --git a/x b/x\n"), patch_of("né w", None, b"x")
+    gone = patch_of("tests/a.py", b"1\n", b"2\n"), patch_of('"odd" é', None, b"\0\1"), patch_of("tests", b"x", None)
+    remark, paths = "# left out: z\n", ["tests/a.py", '"odd" é', "tests"]
+    assert without("".join([remark, gone[0], kept[0], *gone[1:], kept[1]]), paths) == "".join([remark, *kept])
+    assert without("".join(kept), []) == "".join(kept)
+    assert without("diff --git broken\n", ["x"]) == "diff --git broken\n"
+
+
+@pytest.mark.parametrize("path", ["src/old.py", "src/new.py"])
+def test_a_file_that_was_renamed_has_two_paths(path: str) -> None:
+    renamed = patch_of("src/new.py", b"1\n", b"1\n", source="src/old.py")
+    assert without(renamed, [path]) == ""
+    assert without(renamed, ["src"]) == renamed

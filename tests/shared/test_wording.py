@@ -9,6 +9,7 @@ import pytest
 
 from deputize.shared.delegation import Usage
 from deputize.shared.events import AnyEvent, ErrorSeen, PermissionAnswered, Waiting
+from deputize.shared.facts import GitFacts
 from deputize.shared.permission import (
     CommandDetails,
     EditDetails,
@@ -19,7 +20,18 @@ from deputize.shared.permission import (
     PermissionQuestion,
 )
 from deputize.shared.wire import now
-from deputize.shared.wording import cut, dollars, line_of, question_of, seconds, share, step_line, tokens
+from deputize.shared.wording import (
+    cut,
+    dollars,
+    line_of,
+    put_back,
+    question_of,
+    seconds,
+    share,
+    step_line,
+    tokens,
+    where,
+)
 from tests.wire.samples import EVENTS, STEP
 
 LINES = {
@@ -143,3 +155,10 @@ def test_amounts_are_short_and_claim_nothing_that_is_not_known() -> None:
     assert tokens(Usage(input_tokens=1200, output_tokens=4, cost_usd=0.5)) == "1,204 tokens, $0.5000"
     assert tokens(Usage(cache_read_tokens=8, cost_usd=None, cache_saved_usd=None)) == "8 tokens (100.0% cached), –"
     assert [cut("a \n b", 9), cut("abcdef", 4)] == ["a b", "abc…"]
+
+
+def test_what_is_left_out_of_a_delivery_is_named_beside_its_branch() -> None:
+    git = GitFacts(base="a", branch="fix", commit="c", left_out=["tests/a.py"])
+    assert where(git) == "fix, without tests/a.py, which the checks put back"
+    assert where(GitFacts(base="a", branch="fix", pull_request_url="https://x")) == "fix, https://x"
+    assert put_back([f"{n}" for n in range(7)]) == "0, 1, 2, 3, 4 and 2 more, which the checks put back"

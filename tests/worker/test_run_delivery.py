@@ -11,10 +11,13 @@ import pytest
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.errors import Conflict
+from deputize.shared.events import Delivered, ProgressMade
+from deputize.shared.request import Deliver
 from tests.network.git_server import git, make_repository
 from tests.runs.bench import Bench, call, open_bench, say, script
 
-FILES = {"app.py": "one\n", "tests/test_app.py": "old\n"}
+FILES = {"app.py": "one\n", "docs.md": "# Guide\n" * 9, "tests/test_app.py": "old\n" * 9}
+PUT_BACK = ["tests/__init__.py", "tests/docs.md", "tests/test_app.py"]
 
 
 @pytest.fixture
@@ -51,3 +54,47 @@ async def test_what_falls_short_is_delivered_neither_at_the_end_nor_later(
     assert branches(source) == ["main"]
     assert (await run(bench, source, "echo two >> app.py", deliver={})).success
     assert len(branches(source)) == 2
+
+
+async def delivered(bench: Bench, source: Path, result: ToolAgentResult) -> str:
+    """The files of the branch that differ from its base."""
+    assert result.git is not None
+    assert result.git.branch is not None
+    return git(source, "diff", "--name-status", "--no-renames", "main", result.git.branch)
+
+
+async def test_what_the_checks_put_back_is_not_delivered_unless_asked_for(
+    bench: Bench, source: Path, redis_url: str
+) -> None:
+    """Also where a file was moved from a test to the code, or from there to the tests."""
+    moves = "git mv tests/test_app.py moved.py; git mv docs.md tests/docs.md; echo 'raise' > tests/__init__.py"
+    first = await run(bench, source, f"echo two >> app.py; {moves}", deliver={})
+    assert first.git is not None
+    assert first.success, first.errors
+    assert first.git.left_out == first.verification.restored == PUT_BACK
+    assert await delivered(bench, source, first) == "M\tapp.py\nD\tdocs.md\nA\tmoved.py"
+    (event,) = await bench.seen(first, Delivered)
+    assert event.git == first.git
+    every = await run(bench, source, f"echo two >> app.py; {moves}", deliver={"withProtected": True})
+    assert every.git is not None
+    assert every.git.left_out == []
+    changed = "M\tapp.py\nD\tdocs.md\nA\tmoved.py\nA\ttests/__init__.py\nA\ttests/docs.md\nD\ttests/test_app.py"
+    assert await delivered(bench, source, every) == changed
+    async with open_service(bench.settings, redis_url) as service:
+        assert (await service.deliver(first.delegation_id)).result == first
+        with pytest.raises(Conflict, match="which the checks put back, at most once"):
+            await service.deliver(first.delegation_id, Deliver(with_protected=True))
+
+
+async def test_a_run_that_changed_only_what_was_put_back_delivers_nothing(
+    bench: Bench, source: Path, redis_url: str
+) -> None:
+    result = await run(bench, source, "echo x > tests/test_app.py", deliver={})
+    why = "no file was changed but tests/test_app.py, which the checks put back; `withProtected` delivers them"
+    assert [each.message for each in await bench.seen(result, ProgressMade)][-1] == f"nothing was delivered: {why}"
+    async with open_service(bench.settings, redis_url) as service:
+        with pytest.raises(Conflict, match=why):
+            await service.deliver(result.delegation_id)
+        done = await service.deliver(result.delegation_id, Deliver(with_protected=True))
+    assert done.result is not None
+    assert await delivered(bench, source, done.result) == "M\ttests/test_app.py"

@@ -387,7 +387,7 @@ async def test_what_cannot_be_delivered_is_a_conflict(
     waiting = await bench.accept(DelegationRequest(task="x"))
     async with opened(bench.settings) as service:
         for id, wanted, why in (
-            (nothing.delegation_id, None, "changed no files"),
+            (nothing.delegation_id, None, "no file was changed"),
             (other.delegation_id, None, "did not work on a git repository"),
             (failed.delegation_id, None, "has no clone"),
             (waiting, None, "when it has ended"),

@@ -259,3 +259,24 @@ async def test_a_merge_over_a_repository_is_delivered_as_one_commit(redis_url: s
         assert done.result.git is not None
         listed = git(server.root / "project.git", "show", "--format=%P", "--name-only", str(done.result.git.branch))
         assert listed.split() == [done.result.git.base, "0", "1"]
+
+
+async def test_what_the_checks_of_a_result_put_back_is_merged_only_when_asked_for(
+    bench: Bench, project: Path, redis_url: str
+) -> None:
+    """Both results change the same test, which would be a conflict."""
+    (project / "test_a.py").write_text("import a\n")
+    one = await run(bench, project, "echo 'X = 1' >> b.py; echo 'import a, b' > test_a.py", verify=[CHECK])
+    two = await run(bench, project, "echo 'import b' > test_a.py; echo 'C = 3' > c.py", verify=[CHECK])
+    result = await merge(bench, project, one, two, verify=[CHECK])
+    assert (result.success, result.files_modified) == (True, ["b.py", "c.py"])
+    assert result.summary == "Merged 2 results: 2 files. Left out: test_a.py, which the checks put back."
+    assert result.merge is not None
+    assert result.merge.left_out == ["test_a.py"]
+    async with open_service(bench.settings, redis_url) as service:
+        report = await service.merge(MergeRequest(ids=[one, two], dry_run=True))
+        assert (report.conflicts, report.files, report.left_out) == ([], ["b.py", "c.py"], ["test_a.py"])
+        asked = MergeRequest(ids=[one, two], with_protected=True)
+        assert [each.path for each in (await service.merge(asked)).conflicts] == ["test_a.py"]
+    every = await merge(bench, project, two, merge_with_protected=True)
+    assert every.files_modified == ["c.py", "test_a.py"]

@@ -15,9 +15,10 @@ from ...shared.events import ProgressMade
 from ...shared.facts import Incompatible, MergeConflict, MergeFacts, Trust, Verification
 from ...shared.patches.directory import FOLDER, Directory
 from ...shared.patches.merge import MergePlan
-from ...shared.patches.siblings import Side, merged, results_of
+from ...shared.patches.siblings import Side, left_out_of, merged, results_of
 from ...shared.runs.store import RunStore
 from ...shared.text import count
+from ...shared.wording import put_back
 from ..outcome import RunOutcome
 from ..run_context import RunContext
 from ..threads import run_in_thread
@@ -46,13 +47,20 @@ class Merge:
 
     @property
     def facts(self) -> MergeFacts:
-        return MergeFacts(conflicts=self.conflicts, incompatible=self.incompatible, compatible=self.compatible)
+        return MergeFacts(
+            conflicts=self.conflicts,
+            incompatible=self.incompatible,
+            compatible=self.compatible,
+            left_out=left_out_of(self._sides.values()),
+        )
 
     async def work(self, store: RunStore) -> RunOutcome:
         """Merges and checks. Raises what ``results_of`` does, and Invalid where the project cannot be set up."""
         claim = self.run.claim
         ids = [*dict.fromkeys(claim.request.merges)]
-        delegations, sides = await results_of(store, ids, checked=bool(claim.request.verify))
+        delegations, sides = await results_of(
+            store, ids, checked=bool(claim.request.verify), with_protected=claim.request.merge_with_protected
+        )
         self._sides = {side.id: side for side in sides}
         read = [each.result.trust for each in delegations if each.result]
         self.run.reading.begin(reduce(Trust.plus, read).handed_on())
@@ -64,6 +72,8 @@ class Merge:
         self._paths = plan.states.keys()
         await run_in_thread(self._lay_out, ids)
         words = f"Merged {count(len(ids), 'result')}: {count(len(self._paths), 'file')}."
+        if left_out := self.facts.left_out:
+            words = f"{words} Left out: {put_back(left_out)}."
         self._report(words)
         if claim.request.verify:
             await self.offer.project_tools(claim, self.workspace, self._report)

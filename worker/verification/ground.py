@@ -146,13 +146,7 @@ def fingerprint(changed: Changed) -> str:
 
 
 def _without_renames(differences: Sequence[Difference]) -> list[Difference]:
-    """Returns each rename as a deletion and a creation, which may be at paths of different kinds."""
-    found: list[Difference] = []
-    for each in differences:
-        if each.source is not None:
-            found.append(Difference(each.source, each.old, None))
-            each = each._replace(old=None, source=None)
-        found.append(each)
+    found = (part for each in differences for part in each.apart())
     return [each for each in found if ".git" not in each.path.split("/")]
 
 

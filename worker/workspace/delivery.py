@@ -35,8 +35,7 @@ async def deliver_changes(
     """Returns the result's facts about the repository; None where nothing was cloned from it.
 
     What prevents a delivery is reported with its kind, and changes nothing else of the result. ``note`` is called where
-    nothing was changed. ``mask`` hides secrets in the patch, as it is stored for a later delivery. ``check_fence``
-    raises for an attempt that comes too late.
+    nothing was changed. ``mask`` hides secrets in the patch. ``check_fence`` raises for an attempt that is too late.
     """
     id, wanted = result.delegation_id, request.deliver
     try:
@@ -50,11 +49,12 @@ async def deliver_changes(
         report(f"nothing was delivered: {why}", "delivery")
         return known[-1]
     await check_fence()
-    delivery = Delivery(id, request, wanted, base, mask(facts.patch), [*facts.left_out])
+    patch, left_out, restored = mask(facts.patch), [*facts.left_out], result.verification.restored
+    delivery = Delivery(id, request, wanted, base, patch, left_out, restored)
     try:
         done = await run_in_thread(_deliver, settings, delivery, Event(), known.append)
         if done.commit is None:
-            note("nothing was delivered: no file was changed")
+            note(f"nothing was delivered: {delivery.nothing}")
         return done
     except (RepositoryFailed, Invalid, OSError) as error:
         log.warning("the changes were not delivered: %s", error)

@@ -70,6 +70,12 @@ class Difference(NamedTuple):
     new: Content | None
     source: str | None = None
 
+    def apart(self) -> list[Difference]:
+        """Returns a rename as a deletion and a creation, which may be at paths of different kinds."""
+        if self.source is None:
+            return [self]
+        return [Difference(self.source, self.old, None), Difference(self.path, None, self.new)]
+
 
 class StatEntry(NamedTuple):
     """The status of a file or link. No program can set ``ctime_ns``, so an equal status means an unchanged file."""

@@ -6,7 +6,7 @@ import base64
 import os
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ...shared.facts import FileChange
@@ -156,6 +156,8 @@ class Comparison:
     """Rules from outside for what git ignores; None where ignored files are changes as all others are."""
     without_git: bool = False
     """Whether changes of git's own state do not count."""
+    restored: Collection[str] = ()
+    """Paths that may be left out of the patch: what was renamed to or from one of them is deleted and created."""
     _parts: list[str] = field(default_factory=list[str])
     _comments: list[str] = field(default_factory=list[str])
     """Comment lines of the patch about omitted files."""
@@ -175,6 +177,7 @@ class Comparison:
     def run(self) -> Facts:
         """Compares the files. Returns the changes, the patch, and what they do not include."""
         differences, ignored = self.differences()
+        differences = [part for each in differences for part in (each.apart() if self._crosses(each) else [each])]
         bytes_left = self.max_bytes
         changes: list[FileChange] = []
         for difference in differences[:MAX_CHANGES]:
@@ -189,6 +192,11 @@ class Comparison:
         patch = "".join([*self._comments, *self._parts])
         left_out = self._left_out(len(differences))
         return Facts(changes, patch, left_out, ignored=ignored[:MAX_IGNORED], ignored_count=len(ignored))
+
+    def _crosses(self, difference: Difference) -> bool:
+        """Whether a file was renamed between a path that may be left out and one that may not."""
+        sides = (printable_path(path) in self.restored for path in (difference.path, difference.source or ""))
+        return difference.source is not None and len({*sides}) > 1
 
     def _ignored(self, differences: Sequence[Difference], outer: OuterRules) -> set[str]:
         """Returns the new files that git would not list as changes."""

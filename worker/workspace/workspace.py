@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -199,9 +199,11 @@ class Workspace:
         """Returns changes and patch, and what they omit, among it everything not compared before the deadline."""
         return await run_in_thread(self.compare, deadline, max_bytes)
 
-    def compare(self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES) -> Facts:
-        """Does the blocking work of ``facts``."""
-        compared = self._comparison(deadline, max_bytes).run()
+    def compare(
+        self, deadline: Deadline = UNBOUNDED, max_bytes: int = MAX_PATCH_BYTES, restored: Collection[str] = ()
+    ) -> Facts:
+        """Does the blocking work of ``facts``. ``restored`` are the paths that checks have put back."""
+        compared = replace(self._comparison(deadline, max_bytes), restored=restored).run()
         with suppress(FileNotFoundError):  # an empty workspace has none
             return replace(compared, not_copied=json.loads((self._folder / NOT_COPIED).read_text("ascii")))
         return compared

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from deputize.orchestrator.orchestrator import Orchestrator
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.patches.merge import OUT_OF_REACH
 from deputize.shared.request import DelegationRequest
@@ -327,3 +328,57 @@ async def test_a_childs_changes_are_not_written_into_its_parents_copy(
     assert (done.code, f"a copy of the files of {parent}; apply that one" in done.err) == (2, True)
     assert list(copy.iterdir()) == []
     assert (await apply(url, child, "--into", str(folder))).code == 0
+
+
+async def test_what_the_checks_put_back_is_taken_over_only_when_asked_for(
+    url: str, service: FakeService, folder: Path
+) -> None:
+    patch = patch_of("src/main.py", TEXT.encode(), b"new\n") + patch_of("tests/test_x.py", None, b"x\n")
+    found = {"verdict": "verified", "restored": ["tests/test_x.py"]}
+    id = await finished(service, folder, patch, verification=found)
+    before = tree(folder)
+    done = await apply(url, id)
+    assert (done.code, done.out.splitlines()) == (0, [f"1 change applied to {folder}", "  modified src/main.py"])
+    hint = "  left out: tests/test_x.py, which the checks put back; to take them, too: "
+    (line,) = [line for line in done.err.splitlines() if line.startswith(hint)]
+    assert json.loads((await apply(url, id, "--json", "--check")).out)["leftOut"] == ["tests/test_x.py"]
+    done = await apply(url, *shlex.split(line.removeprefix(hint))[2:])
+    assert (done.code, (folder / "tests/test_x.py").read_text()) == (0, "x\n")
+    assert "left out" not in done.err
+    back = done.err.rpartition("to take it back: ")[2]
+    done = await apply(url, *shlex.split(back)[2:])
+    assert (done.code, tree(folder)) == (0, before), done.err
+    async with Orchestrator(url=url, token="t") as orchestrator:
+        assert [each.path for each in await orchestrator.apply(id, folder)] == ["src/main.py"]
+        assert [each.path for each in await orchestrator.apply(id, folder, with_protected=True)] == ["tests/test_x.py"]
+
+
+async def test_a_continuation_does_not_take_back_what_was_taken_over_on_purpose(
+    url: str, service: FakeService, folder: Path
+) -> None:
+    test = patch_of("tests/test_x.py", None, b"x\n")
+    found = {"verdict": "verified", "restored": ["tests/test_x.py"]}
+    first = await finished(service, folder, test, verification=found)
+    assert (await apply(url, first, "--with-protected")).code == 0
+    request = DelegationRequest(task="x", workspace=directory(folder), continues=first)
+    second = (await service.create(request)).delegation.id
+    service.patches[second] = patch_of("src/main.py", TEXT.encode(), b"new\n") + test
+    service.finish(second, verification=found)
+    done = await apply(url, second)
+    assert (done.code, done.out.splitlines()) == (0, [f"1 change applied to {folder}", "  modified src/main.py"])
+    assert (folder / "tests/test_x.py").read_text() == "x\n"
+
+
+async def test_a_run_takes_what_the_checks_put_back_with_an_option(
+    url: str, service: FakeService, folder: Path
+) -> None:
+    def finish(id: str) -> None:
+        service.patches[id] = patch_of("tests/test_x.py", None, b"x\n")
+        found = {"verdict": "verified", "restored": ["tests/test_x.py"]}
+        service.finish(id, verification=found, file_changes=[{"path": "tests/test_x.py", "change": "created"}])
+
+    given = ("x", "--workspace", str(folder), "--verify", "make test", "--apply")
+    done = await run(url, service, *given, then=finish)
+    assert (done.code, (folder / "tests").exists(), "left out: tests/test_x.py" in done.err) == (0, False, True)
+    done = await run(url, service, *given, "--with-protected", then=finish)
+    assert (done.code, (folder / "tests/test_x.py").exists(), "left out" in done.err) == (0, True, False)

@@ -108,3 +108,18 @@ async def test_python_delivers_too() -> None:
             assert done.result.git.branch == "fix"
         with pytest.raises(Invalid, match="did you mean 'branch'"):
             await orchestrator.deliver(id, {"brunch": "fix"})
+
+
+async def test_what_is_left_out_is_named(url: str, service: FakeService) -> None:
+    id = await finished(service, BASE.model_copy(update={"left_out": ["tests/a.py"]}))
+    done = await deputize("deliver", id, DEPUTIZE_URL=url)
+    hint = "  left out: tests/a.py, which the checks put back; --with-protected pushes them, too"
+    assert (done.code, hint in done.err.splitlines()) == (0, True)
+
+
+async def test_what_the_checks_put_back_is_asked_for(url: str, service: FakeService) -> None:
+    id = await finished(service)
+    assert (await deputize("deliver", id, DEPUTIZE_URL=url)).code == 0
+    assert service.asked_to_deliver == [None]
+    assert (await deputize("deliver", id, "--with-protected", DEPUTIZE_URL=url)).code == 0
+    assert service.asked_to_deliver[1:] == [Deliver(with_protected=True)]

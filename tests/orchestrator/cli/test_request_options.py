@@ -69,7 +69,7 @@ def test_every_field_of_a_request_has_an_option(name: str) -> None:
     assert command is not None
     fields = {*aliases(DelegationRequest)} - {"limits"} | {f"limits/{each}" for each in aliases(Limits)}
     workspaces = {f"workspace/{each}" for each in ("exclude", "upload", "url", "ref", "depth")}
-    deliveries = ("branch", "message", "pullRequest/title", "pullRequest/body", "pullRequest/draft")
+    deliveries = ("branch", "message", "withProtected", "pullRequest/title", "pullRequest/body", "pullRequest/draft")
     webhooks = {f"webhook/{each}" for each in aliases(Webhook)}
     assert {*FLAGS} == fields | workspaces | webhooks | {f"deliver/{each}" for each in deliveries}
     offered = {option for param in command.params for option in param.opts}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,33 @@ def test_a_folder_gets_its_branch_and_none_of_its_hooks_runs(tmp_path: Path) -> 
     done = deliver(settings(tmp_path / "home"), delivery(str(whole), base, patch, branch="one"))
     assert planted.ran() == []
     assert (whole / ".git/refs/heads/one").read_text().strip() == done.commit
+
+
+def test_paths_that_checks_put_back_are_delivered_only_when_asked_for(
+    server: GitServer, source: Path, tmp_path: Path
+) -> None:
+    url, base, patch = server.add(source), git(source, "rev-parse", "HEAD"), changed(source)
+    lost, own = ["data.bin is not in the patch: too large"], settings(tmp_path, server)
+    asked = replace(delivery(url, base, patch, branch="one"), restored=["app.py", "data.bin"], left_out=lost)
+    done = deliver(own, asked)
+    assert done.left_out == ["app.py", "data.bin"]
+    listed = git(server.root / "project.git", "show", "--format=", "--name-only", "-z", "one").split("\0")
+    assert sorted(filter(None, listed)) == ['a "b"\n.txt', "docs/guide.md", "link"]
+    every = replace(delivery(url, base, patch, branch="two", withProtected=True), restored=["app.py", "data.bin"])
+    assert deliver(own, every).left_out == []
+    assert "data.bin" in git(server.root / "project.git", "show", "--format=", "--name-only", "two").split("\n")
+    with pytest.raises(RepositoryFailed, match="is not in the patch"):
+        deliver(own, replace(every, left_out=lost))
+
+
+def test_a_delivery_of_nothing_else_has_its_reason(server: GitServer, source: Path, tmp_path: Path) -> None:
+    url, base = server.add(source), git(source, "rev-parse", "HEAD")
+    patch = "".join(changed(source).partition("diff --git a/app.py")[1:])
+    asked = replace(delivery(url, base, patch), restored=[*FILES, "link"])
+    assert deliver(settings(tmp_path, server), asked) == GitFacts(base=base, left_out=[*asked.restored])
+    assert asked.nothing.endswith(", link, which the checks put back; `withProtected` delivers them")
+    assert delivery(url, base, "").nothing == "no file was changed"
+    assert branches(server) == ["main"]
 
 
 def test_a_delivery_can_be_stopped(server: GitServer, source: Path, tmp_path: Path) -> None:

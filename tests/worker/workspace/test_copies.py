@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +257,7 @@ class Endless(Workspace):
 
     asked = False
 
-    def compare(self, deadline: Deadline = UNBOUNDED, max_bytes: int = 0) -> Facts:
+    def compare(self, deadline: Deadline = UNBOUNDED, max_bytes: int = 0, restored: Collection[str] = ()) -> Facts:
         self.asked = True
         leave_loop()
         until_sync(lambda: deadline.expired)
