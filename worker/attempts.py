@@ -49,7 +49,6 @@ from .workspace.artifacts import Artifacts
 from .workspace.manifest import Deadline
 from .workspace.patches import Facts
 from .workspace.workspace import Workspace
-from .xml_calls.model import XmlCalls
 
 ENDING_SECONDS = 20.0
 """Seconds for the comparison of a run's files with their original state."""
@@ -293,6 +292,8 @@ class LoopBuilder:
         """Returns the conversation, and the model in the tool-call style of the request."""
         claim, store, translate = self.run.claim, self.run.emit.store_message, None
         if claim.request.tool_call_style == "xml":
+            from .xml_calls.model import XmlCalls  # few runs write their calls as text
+
             model = XmlCalls(model)
             translate = model.translate
         task = first_message(claim.request, self._upstreams().noted)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..connection import Script
 from ..errors import SpendCapReached
 from ..request import DelegationRequest
-from ..settings import SpendSettings
 from ..wire import now
 from .keys import RESERVED_MONEY, idempotency_key, owned_idempotency_key, record_key, spend_key
+
+if TYPE_CHECKING:
+    from ..settings import SpendSettings
 
 SPEND = Script("spend")
 BILLIONTHS = 1_000_000_000

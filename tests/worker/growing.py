@@ -343,7 +343,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         ),
         *("worker/text/textfile.py:format_remarks", "worker/tools/call_subagent.py:report"),
         *("worker/tools/command_calls.py:shell", "worker/tools/command_calls.py:outcome_of"),
-        "worker/tools/naming.py:find_tool",
+        *("worker/tools/naming.py:find_tool", "worker/tools/naming.py:own_call"),
         *("worker/tools/context.py:" + name for name in ("ToolResult.failed", "ToolContext.reading")),
         *("worker/tools/context.py:ToolContext.metadata", "worker/tools/pages.py:format_page"),
         *("worker/tools/pages.py:format_remark_line", "worker/tools/skills.py:SkillLoader.get_skill"),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from ...shared.settings import Settings
 from .base import Model
+
+if TYPE_CHECKING:
+    from ...shared.settings import Settings
 
 MODELS: Mapping[str, str] = {
     "anthropic": "deputize.worker.models.anthropic:AnthropicModel",

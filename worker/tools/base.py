@@ -19,17 +19,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from inspect import cleandoc
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import ValidationError
 
 from ...shared.delegation import StepType
-from ...shared.settings import Settings
 from ...shared.wire import explain
 from ..schemas.arguments import invalid_arguments, schema_of
 from ..text.output import OutputLimit
 from .context import InitContext, ToolContext, ToolResult, Touches
 from .params import Params
+
+if TYPE_CHECKING:
+    from ...shared.settings import Settings
 
 Source = Literal["builtin", "discovered", "mcp"]
 
@@ -150,8 +152,7 @@ class Tool(ABC, Generic[P]):
         return self.name
 
     def touches(self, params: P) -> Touches:
-        """Returns the paths, command and hosts that the call will use; by default its parameters of type
-        ``WorkspacePath``."""
+        """Returns what the call will use: paths, command, hosts; by default its ``WorkspacePath`` parameters."""
         return Touches(paths=self.params.paths_of(params))
 
     async def preview(self, ctx: ToolContext, params: P) -> str:
