@@ -48,6 +48,10 @@ _MAIN = re.compile(
 )
 _HOOKS = ("AssertionError", "excepthook", "unraisablehook", "displayhook")
 _OF_TEST_CASES = re.compile(r"assert[A-Z]\w*|runtest|addFailure|addError")
+_OF_LIBRARY = frozenset(
+    ("time", "random", "os", "json", "re", "math", "datetime", "io", "shutil", "subprocess", "threading", "asyncio")
+)
+"""Modules of the standard library by whose functions tests decide, with names that few variables have."""
 _PLACES = frozenset(("co_filename", "co_firstlineno", "__code__", "__file__"))
 
 
@@ -171,7 +175,11 @@ class _Visitor(ast.NodeVisitor):
                 self._note(target, "equal")
         elif name in _HOOKS or (
             isinstance(target, ast.Attribute)
-            and (_root(target) in {"builtins", "__builtins__"} | self._tests or _OF_TEST_CASES.fullmatch(name))
+            and (
+                _root(target) in {"builtins", "__builtins__"} | self._tests
+                or _OF_TEST_CASES.fullmatch(name)
+                or _is_function_of_library(target)
+            )
         ):
             self._note(target, "runner")
         elif name in _PLACES:
@@ -291,6 +299,17 @@ class _Visitor(ast.NodeVisitor):
         return not given or (isinstance(given[0], ast.Constant) and given[0].value in (0, None, False))
 
 
+def _is_function_of_library(target: ast.Attribute) -> bool:
+    """Whether a function of the standard library is replaced, such as the clock by which a test measures."""
+    module = target.value
+    return (
+        isinstance(module, ast.Name)
+        and module.id in _OF_LIBRARY
+        and target.attr.islower()
+        and not target.attr.startswith("_")
+    )
+
+
 def _bare(node: ast.expr) -> ast.expr:
     return node.value if isinstance(node, ast.Subscript) else node
 
@@ -333,8 +352,6 @@ def _uses_too_little(arguments: ast.arguments, body: list[ast.stmt] | list[ast.e
         for part in parts
         if isinstance(part, ast.Call) and _last(part.func) == "isinstance" and len(part.args) == 2
     ]
-    looked = sum(isinstance(part, ast.Name) and part.id == names[1] for part in parts)
-    only_kind = bool(kinds) and looked == sum(_root(part.args[0]) == names[1] for part in kinds)
     of_builtins = all(
         isinstance(each, ast.Name) and each.id in _BUILTIN_TYPES
         for part in kinds
@@ -352,4 +369,4 @@ def _uses_too_little(arguments: ast.arguments, body: list[ast.stmt] | list[ast.e
         and any(isinstance(each, ast.Constant) and each.value is True for each in part.values)
         for part in parts
     )
-    return itself or always or (only_kind and of_builtins and names[0] not in used)
+    return itself or always
