@@ -74,14 +74,20 @@ def _computed(read: Callable[[str], object], text: str) -> float:
 
 
 def _held(read: Callable[[str], object], text: str) -> float:
-    """Returns the longest time for which another thread did not get the interpreter's lock meanwhile."""
+    """Returns the longest time of computing for which another thread did not get the interpreter's lock meanwhile.
+
+    By the processor's clock of this thread: on a busy machine both wait for other processes, too.
+    """
     ended, longest = threading.Event(), 0.0
+    clock = time.pthread_getcpuclockid(threading.get_ident())
 
     def look() -> None:
         nonlocal longest
-        before = time.monotonic()
-        while not (at_end := ended.wait(0.001)) or before:
-            longest, before = max(longest, time.monotonic() - before), 0.0 if at_end else time.monotonic()
+        before, is_over = time.clock_gettime(clock), False
+        while not is_over:
+            is_over = ended.wait(0.001)
+            now = time.clock_gettime(clock)
+            longest, before = max(longest, now - before), now
 
     looking = threading.Thread(target=look)
     looking.start()
