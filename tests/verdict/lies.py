@@ -10,6 +10,7 @@ from textwrap import dedent
 
 from tests.verdict import lies_by_means, own_tests
 from tests.verdict.cases import FIXED, HELD_OUT, PRICE, UNITTEST, Case
+from tests.verdict.lies_by_canary import OF_CANARY
 
 REWRITES_REPORTS = """\
     import pytest
@@ -235,4 +236,5 @@ OF_SURROUNDINGS = [
     ),
 ]
 
-LIES = [*OF_TESTS, *OF_CODE, *OF_SURROUNDINGS, *lies_by_means.OF_ANSWERS, *lies_by_means.OF_MEANS, *own_tests.LIES]
+LIES = [*OF_TESTS, *OF_CODE, *OF_SURROUNDINGS, *lies_by_means.OF_ANSWERS, *lies_by_means.OF_MEANS]
+LIES += [*own_tests.LIES, *OF_CANARY]

@@ -25,6 +25,8 @@ from deputize.worker.text import diff, edit, fuzzy, merge, normalization, output
 from deputize.worker.text.textfile import TextFile
 from deputize.worker.tools import params
 from deputize.worker.verification import (
+    broken_functions,
+    broken_scripts,
     broken_sources,
     command_words,
     named_files,
@@ -270,6 +272,9 @@ READS: Mapping[str, Reader] = {
         [text],
         [text[:PATH]],
     ),
+    "worker/verification/broken_scripts.py:broken_script": lambda text: broken_scripts.broken_script(
+        f"test('a', () => expect(1).toBe({text}", broken_functions.Shape(breaks=True), is_typed=False
+    ),
     "worker/verification/rounds.py:failing_names": lambda text: rounds.failing_names(
         CommandCheck(kind="command", run="true", files={"a": text}),
         Check(item={}, outcome="refuted", tests={"failed": [text]}),
@@ -391,7 +396,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         ),
         *(
             "worker/verification/broken_functions.py:FunctionBreaker.__init__",
-            "worker/verification/canary.py:break_tests",
+            "worker/verification/canary.py:Rewriting.of",
         ),
         *("worker/verification/canary.py:break_by_patch", "worker/verification/runners.py:Instrumented.report"),
         *("worker/verification/report_files.py:read_inside", "worker/verification/report_files.py:remove_old"),

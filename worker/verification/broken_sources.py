@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 
 from ...shared.facts import CheckOutcome
 from ..text.diff import compare
+from .broken_functions import is_head
 from .command_words import SYNTAX_ONLY, commands_of, is_python
 
 _LETTERS = "".join(map(chr, range(0x0531, 0x0557)))
@@ -225,19 +226,13 @@ def _python(before: str, text: str, token: str) -> bytes | None:
     failing = f"raise RuntimeError({token!r})"
     functions = _functions(tree)
     if not (functions or known):  # a program: what another command looks at is printed before its end
-        first = next((at for at, node in enumerate(tree.body) if not _is_head(node)), 0)
+        first = next((at for at, node in enumerate(tree.body) if not is_head(node)), 0)
         tree.body[first:first] = ast.parse(failing).body
     for name, node in functions:
         if known.get(name) != ast.dump(node):
             node.body[:0] = ast.parse(failing).body
     tree.body += ast.parse(failing).body
     return ast.unparse(ast.fix_missing_locations(tree)).encode("utf-8", "surrogateescape")
-
-
-def _is_head(node: ast.stmt) -> bool:
-    return (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) or (
-        isinstance(node, ast.ImportFrom) and node.module == "__future__"
-    )
 
 
 def _functions(tree: ast.Module) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

@@ -15,14 +15,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from secrets import SystemRandom
+from secrets import SystemRandom, token_hex
+from typing import Self
 
 from ...shared.libc import beneath, closing_fd
 from ...shared.patch_format import PatchPart, parse_patch
 from ..sandbox.environment import MOUNT
 from ..workspace.file_entries import read_all
 from ..workspace.tree_changes import remove
-from .broken_functions import WORDS, FunctionBreaker
+from .broken_functions import FunctionBreaker, Shape
+from .broken_scripts import SUFFIXES, broken_script
 from .ground import write
 from .reports import Report
 
@@ -34,12 +36,9 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _GO_TEST = re.compile(r"^(func Test\w*\((\w+) \*testing\.T\) \{)", re.MULTILINE)
 _RUST_TEST = re.compile(r"(#\[(?:\w+::)?test\](?:\s*#\[[^\]]*\])*\s*(?:pub )?(?:async )?fn \w+\(\)[^{;]*\{)")
 _RUST_GUARD = (
-    f'struct Broken; impl Drop for Broken {{ fn drop(&mut self) {{ panic!("{WORDS}") }} }} let _broken = Broken;'
+    'struct %(name)s; impl Drop for %(name)s { fn drop(&mut self) { %(fails)s { panic!("%(word)s") } } } '
+    "let _%(name)s = %(name)s;"
 )
-_NODE_TEST = re.compile(
-    r"""(\b(?:test|it)\(\s*(?:"[^"\n]*"|'[^'\n]*'|`[^`]*`)\s*,\s*(?:async\s*)?(?:\([^()]*\)\s*=>|function\s*\w*\([^()]*\))\s*\{)"""
-)
-_NODE_FILES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx")
 _SKIPPED = {"node_modules", "target", ".venv", "venv", "vendor"}
 
 
@@ -53,22 +52,37 @@ class Broken:
     """The changed files that were broken, where no test was (``broken_sources.py``)."""
 
 
-def break_tests(ground: Path, report: Report, roots: Sequence[str], proving: Collection[str] = ()) -> Broken:
-    """Breaks the tests of a ground that passed. Blocks.
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """How tests that passed are rewritten in the grounds of one check: in the same shape with and without a fault.
 
-    Args:
-        ground: Where the check is to be run.
-        report: The tests of the candidate.
-        roots: The paths of the ground in the sandbox.
-        proving: Those that did not pass before. What they expect is broken, so that assertions are tried, too.
+    ``files`` has functions with the ids of their tests, by path. ``proving``: the tests that did not pass before. What
+    they expect is broken, so that assertions are tried, too.
     """
-    files = _sampled(report, roots, proving)
-    with closing_fd(os.open(ground, _FOLDER)) as root:
-        if not files:
-            return Broken(anything=_break_all(ground, root))
-        tests = {id for path, names in files.items() for id in _break_file(root, path, names, proving)}
-        others = sum(_replace(root, path) for path in files)
-        return Broken(bool(tests or others), frozenset(tests))
+
+    files: Mapping[str, Mapping[str, set[str]]]
+    proving: Collection[str] = ()
+
+    @classmethod
+    def of(cls, report: Report, roots: Sequence[str], proving: Collection[str] = ()) -> Self:
+        """Chooses tests of the candidate's report. ``roots``: the paths of the ground in the sandbox."""
+        return cls(_sampled(report, roots, proving), proving)
+
+    def carry_out(self, ground: Path, *, breaks: bool = True) -> Broken:
+        """Rewrites the tests of a ground; returns what is broken, if they are to be. Blocks."""
+        with closing_fd(os.open(ground, _FOLDER)) as root:
+            if not self.files:
+                return Broken(anything=_rewrite_all(ground, root, Shape(breaks)))
+            found, tests = False, set[str]()
+            for path, names in self.files.items():
+                shape = Shape(breaks)
+                if path.endswith(".py"):
+                    ids = _rewrite_python(root, path, names, self.proving, shape)
+                else:
+                    ids = _rewrite_other(root, path, names, shape)
+                found = found or ids is not None
+                tests |= ids or set()
+            return Broken(found, frozenset(tests))
 
 
 def _sampled(report: Report, roots: Sequence[str], proving: Collection[str]) -> dict[str, dict[str, set[str]]]:
@@ -126,48 +140,57 @@ def _inside(file: str, roots: Sequence[str]) -> str | None:
     return None
 
 
-def _break_file(root: int, path: str, names: Mapping[str, set[str]], proving: Collection[str]) -> set[str]:
-    """Breaks the functions of a Python file; returns the ids of those among ``names``."""
-    if not path.endswith(".py") or (text := _read(root, path)) is None:
-        return set()
+def _rewrite_python(
+    root: int, path: str, names: Mapping[str, set[str]], proving: Collection[str], shape: Shape
+) -> set[str] | None:
+    """Rewrites the functions of a file; returns the ids of those among ``names``, None where there are none."""
+    if (text := _read(root, path)) is None:
+        return None
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
-        return set()
-    breaker = FunctionBreaker(set(names), {name for name, ids in names.items() if ids <= {*proving}})
+        return None
+    breaker = FunctionBreaker(set(names), {name for name, ids in names.items() if ids <= {*proving}}, shape)
     changed = ast.fix_missing_locations(breaker.visit(tree))
     if not breaker.broken:
-        return set()
+        return None
     write(root, path, ast.unparse(changed).encode("utf-8", "surrogateescape"))
     return {id for name in breaker.broken for id in names[name]}
 
 
-def _break_all(ground: Path, root: int) -> bool:
-    """Breaks every test of the languages whose runners do not report files. Returns whether there was any."""
+def _rewrite_all(ground: Path, root: int, shape: Shape) -> bool:
+    """Rewrites every test of the languages whose runners do not report files. Returns whether there was any."""
     found = False
     for folder, folders, names in os.walk(ground):
         folders[:] = [name for name in folders if name not in _SKIPPED]
         for name in names:
             if name.endswith(("_test.go", ".rs")):
-                found = _replace(root, str(Path(folder, name).relative_to(ground))) or found
+                path = str(Path(folder, name).relative_to(ground))
+                found = _rewrite_other(root, path, {}, shape) is not None or found
     return found
 
 
-def _replace(root: int, path: str) -> bool:
-    """Breaks the tests of a file that is not in Python. Returns whether it has any."""
+def _rewrite_other(root: int, path: str, names: Mapping[str, set[str]], shape: Shape) -> set[str] | None:
+    """Rewrites all tests of a file that is not in Python. Returns the ids that are known, None where it has none."""
     if (text := _read(root, path)) is None:
-        return False
+        return None
+    known = set[str]()
+    fails = f"if {shape.number()} % {shape.divisor} == {shape.rest}"
     if path.endswith("_test.go"):
-        new = _GO_TEST.sub(rf'\1 defer \2.Error("{WORDS}");', text)
+        new = _GO_TEST.sub(rf'\1 defer func() {{ {fails} {{ \2.Error("{token_hex(8)}") }} }}();', text)
     elif path.endswith(".rs"):
-        new = _RUST_TEST.sub(lambda found: f"{found[1]} {_RUST_GUARD}", text)
-    elif path.endswith(_NODE_FILES):
-        new = _NODE_TEST.sub(rf'\1 throw new Error("{WORDS}");', text)
+        guard = _RUST_GUARD % {"name": f"T{token_hex(6)}", "fails": fails.replace(" %", "_u64 %"), "word": token_hex(8)}
+        new = _RUST_TEST.sub(lambda found: f"{found[1]} {guard}", text)
+    elif path.endswith(SUFFIXES):
+        script = broken_script(text, shape, is_typed=path.endswith(("ts", "tsx")))
+        new = script.text if script else text
+        known = {id for title in script.titles for id in names.get(title, ())} if script else known
     else:
-        return False
-    if new != text:
-        write(root, path, new.encode("utf-8", "surrogateescape"))
-    return new != text
+        return None
+    if new == text:
+        return None
+    write(root, path, new.encode("utf-8", "surrogateescape"))
+    return known
 
 
 def _read(root: int, path: str) -> str | None:

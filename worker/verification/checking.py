@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
 from threading import Event
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from ...shared.events import CheckCompleted, ProgressMade
 from ...shared.facts import Check, CommandCheck, Ground, GroundState, Strength, VerifyItem
 from ..run_context import RunContext
 from ..threads import run_in_thread
-from ..workspace.source import open_folder
 from ..workspace.workspace import Workspace
-from .broken_sources import break_sources, only_reads, unnoticed
-from .canary import Broken, break_by_patch, break_tests
 from .commands import CommandRunner, Observed
+from .confirmation import Confirmation, beside
 from .files import checked_files
-from .ground import Candidate, Grounds, protection_of, write
+from .ground import Candidate, Grounds, protection_of
 from .own_tests import CodeBefore, judged_by_own, lay_functions_before, own_tests, suspected
 from .protected import Protection
 from .reports import Report
-from .runners import Instrumented, unreported
+from .runners import Instrumented
 from .startable import why_newly_red, why_still_red
-from .verdict import GOOD, Judgement, Observations, of_canary, of_files, with_as_left
+from .verdict import GOOD, Judgement, Observations, of_files, with_as_left
 
 TAIL_CHARS = 2000
-T = TypeVar("T")
-
-
-async def beside(*work: Coroutine[Any, Any, T]) -> list[T]:
-    """Does these at the same time and returns what each returns. When it ends, none of them goes on."""
-    doing = [asyncio.create_task(each) for each in work]
-    try:
-        return await asyncio.gather(*doing)
-    finally:
-        for each in doing:
-            each.cancel()
-        await asyncio.wait(doing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +62,8 @@ class Checking:
             judgement = await self._command(self.item)
         else:
             before, now = await run_in_thread(checked_files, self.candidate.changed, self.item)
-            self._report("base", before)
-            self._report("candidate", now)
+            self.report("base", before)
+            self.report("candidate", now)
             judgement = Observations(before, now).judge()
             if now.state == "red":
                 judgement = Judgement("refuted", now.output)
@@ -92,10 +75,10 @@ class Checking:
         on_base = await self.on_base(self.number)
         self._progress("on the result")
         how, base = on_base.how, on_base.first
-        self._report("base", base)
+        self.report("base", base)
         now, left = await beside(self._now(item, how, base), self._left(item, how))
         assert now is not None
-        self._report("candidate", now)
+        self.report("candidate", now)
         self.left = left
         observed = Observations(
             base,
@@ -118,7 +101,8 @@ class Checking:
         await run_in_thread(self._explain, judgement, base, now)
         judgement = with_as_left(judgement, now, left)
         if judgement.outcome in (*GOOD, "improved") or (judgement.outcome == "preexisting" and now.report):
-            judgement = await self._confirmed(judgement, item, how, observed)
+            self._progress("on the result again, and where something is broken that it must notice")
+            judgement = await Confirmation(self, item, how.quiet(), observed).of(judgement)
         if judgement.is_open and (left or now).ok:
             judgement = await self._by_own_tests(judgement, item, how, observed)
         return judgement
@@ -176,49 +160,6 @@ class Checking:
             return None
         return await self._on("candidate", item, how, whole)
 
-    async def _confirmed(
-        self, judgement: Judgement, item: CommandCheck, how: Instrumented, observed: Observations
-    ) -> Judgement:
-        """Runs the command on the candidate again, and on the canary meanwhile."""
-        self._progress("on the result again, and where something is broken that it must notice")
-        ground, broken = await self._canary(item, observed)
-        quiet = how.quiet()
-        runs = [self._on("candidate", item, quiet)] if self.candidate.seen else []
-        if broken.anything:
-            runs.append(self.runner.run(ground, item, quiet))
-        seen = await beside(*runs) if runs else []
-        if self.candidate.seen:
-            observed = replace(observed, candidate_again=seen[0])
-            judgement = observed.judge()
-        if not broken.anything:
-            judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(item.canary)
-            if judgement.outcome == "evidence":
-                judgement.outcome = "no_regression"
-            return judgement
-        self._report("canary", seen[-1])
-        if broken.sources:
-            return _by_sources(judgement, item, broken.sources, seen[-1], observed.candidate.output)
-        why = of_canary(broken.tests, seen[-1])
-        return Judgement("tampered", why, judgement.tests) if why else judgement
-
-    async def _canary(self, item: CommandCheck, observed: Observations) -> tuple[Path, Broken]:
-        """Returns a ground with something broken, and what is."""
-        base, stop = self.candidate.changed.base, Event()
-        ground = await run_in_thread(self.grounds.make, "canary", base, self.candidate, item.files, stop)
-        if item.canary:
-            return ground, await run_in_thread(break_by_patch, ground, item.canary)
-        if report := observed.placed:
-            broken = await run_in_thread(break_tests, ground, report, self.roots, observed.new_passes)
-            if broken.anything:
-                return ground, broken
-        return ground, await run_in_thread(self._break_sources, ground, item)
-
-    def _break_sources(self, ground: Path, item: CommandCheck) -> Broken:
-        with open_folder(ground) as root:
-            changes = [each for each in self.candidate.sources() if each[0] not in item.files]
-            paths = break_sources(changes, partial(write, root), statically=only_reads(item.run))
-        return Broken(bool(paths), sources=tuple(paths))
-
     async def _on(
         self, name: Ground | Literal["own"], item: CommandCheck, how: Instrumented, candidate: Candidate | None = None
     ) -> Observed:
@@ -232,7 +173,7 @@ class Checking:
         count = len(self.run.claim.request.verify)
         self.run.emit.emit(ProgressMade(message=f"check {self.number + 1} of {count} runs {where}"))
 
-    def _report(self, on: Ground, seen: Observed) -> None:
+    def report(self, on: Ground, seen: Observed) -> None:
         self.seen[on] = seen
         tail = self._tail(seen)
         event = CheckCompleted(check=self.number, on=on, ok=seen.ok, exit_code=seen.exit_code, output_tail=tail)
@@ -268,23 +209,6 @@ class Checking:
 
     def _state(self, on: Ground) -> GroundState | None:
         return self.seen[on].state if on in self.seen else None
-
-
-def _by_sources(
-    judgement: Judgement, item: CommandCheck, broken: Sequence[str], seen: Observed, output: str
-) -> Judgement:
-    """Returns the judgement after the changed files were broken on purpose. ``output``: that of the candidate.
-
-    Where a runner of tests ran and did not report them, an exit code proves nothing.
-    """
-    runner = "" if judgement.tests else unreported(item.run, output)
-    if seen.state == "green":
-        outcome, why = unnoticed(judgement.outcome, item.run, broken)
-    elif runner and judgement.outcome == "evidence":
-        outcome, why = "no_regression", f"{runner} ran, and did not report its tests"
-    else:
-        return judgement
-    return replace(judgement, outcome=outcome, why=f"{judgement.why}; {why}")
 
 
 def shown_item(item: VerifyItem) -> dict[str, Any]:

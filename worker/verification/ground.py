@@ -179,9 +179,11 @@ class Grounds:
     def make(self, name: str, base: int, candidate: Candidate | None, files: Mapping[str, str], stop: Event) -> Path:
         """Returns a new ground: the base, with the candidate's changes if there is one, and the check's files last.
 
-        Raises ``GroundError`` where the run's files change meanwhile, and OSError.
+        Its own name is the same for all, as what runs in the sandbox can read it in /proc; a link beside it has the
+        other one. Raises ``GroundError`` where the run's files change meanwhile, and OSError.
         """
-        path = self.folder(name)
+        path = self.folder("ground")
+        (self._folder / f"{name}-{path.name}").symlink_to(path.name)
         with open_folder(path) as target:
             TreeCopy(base, target, owner=owner(), stop=stop).run()
             if candidate:

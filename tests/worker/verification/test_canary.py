@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import unittest
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deputize.worker.verification.canary import MAX_BROKEN, break_by_patch, break_tests
+from deputize.worker.verification.canary import MAX_BROKEN, Broken, Rewriting, break_by_patch
 from deputize.worker.verification.reports import Place, Report, TestState
 
 PYTHON = '''\
@@ -69,6 +70,10 @@ def report(**places: tuple[str, str]) -> Report:
     return Report(tests=tests, places={id: Place(*place) for id, place in places.items()})
 
 
+def break_tests(ground: Path, report: Report, roots: list[str], proving: Collection[str] = ()) -> Broken:
+    return Rewriting.of(report, roots, proving).carry_out(ground)
+
+
 def test_every_function_of_a_python_test_that_passed_fails_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text(PYTHON)
     places = {
@@ -81,7 +86,7 @@ def test_every_function_of_a_python_test_that_passed_fails_and_no_other(tmp_path
     broken = break_tests(tmp_path, report(**places), ["/home/me/project"])
     assert (broken.anything, broken.tests) == (True, {"one", "two", "three"})
     found = (tmp_path / "test_a.py").read_text()
-    assert found.count("raise AssertionError('broken on purpose')") == 3
+    assert len(re.findall(r"raise AssertionError\('[0-9a-f]{16}'\)", found)) == 3
     assert "def helper(self):\n        return 1" in found
     assert compile(found, "test_a.py", "exec")
 
@@ -123,7 +128,7 @@ class Test(unittest.TestCase):
         (
             "type('Any', (), {'__eq__': lambda *a: True, '__hash__': lambda self: 0})()",
             "unittest.TestCase.assertEqual = unittest.TestCase.assertTrue = lambda *a: None",
-            {"literal", "first", "two_names", "plain", "part"},
+            {"literal", "first", "two_names", "plain", "part", "member"},
         ),
     ],
 )
@@ -171,7 +176,7 @@ def test_of_many_tests_a_sample_over_all_files_is_broken_and_those_first_that_di
     of_files = [sum(name.startswith(f"test_{file}_") for name in broken.tests - proving) for file in range(4)]
     assert max(of_files) - min(of_files) <= 1
     found = "".join(path.read_text() for path in tmp_path.glob("*.py"))
-    assert found.count("broken on purpose") == MAX_BROKEN
+    assert len(re.findall(r"raise AssertionError\('[0-9a-f]{16}'\)", found)) == MAX_BROKEN
 
 
 def test_which_tests_are_broken_is_not_known_in_advance(tmp_path: Path) -> None:
@@ -195,8 +200,8 @@ def test_a_file_without_the_test_is_left_alone(tmp_path: Path, text: str) -> Non
 @pytest.mark.parametrize(
     ("name", "text", "wanted"),
     [
-        ("a_test.go", GO, ['(t *testing.T) { defer t.Error("broken on purpose");']),
-        ("src/lib.rs", RUST, ["fn one() { struct Broken;", "fn two() -> Result<(), ()> { struct Broken;"]),
+        ("a_test.go", GO, ["(t *testing.T) { defer func() { if "]),
+        ("src/lib.rs", RUST, ["fn one() { struct T", "fn two() -> Result<(), ()> { struct T"]),
     ],
 )
 def test_where_files_are_not_reported_all_tests_are_broken(
@@ -207,13 +212,9 @@ def test_where_files_are_not_reported_all_tests_are_broken(
     assert break_tests(tmp_path, report(one=("", "one")), []).anything
     found = (tmp_path / name).read_text()
     assert [part for part in wanted if part not in found] == []
-    assert found.count("broken on purpose") == len(wanted)
-
-
-def test_every_test_of_a_file_in_javascript_is_broken(tmp_path: Path) -> None:
-    (tmp_path / "a.test.ts").write_text(NODE)
-    assert break_tests(tmp_path, report(one=("/workspace/a.test.ts", "adds")), []).anything
-    assert (tmp_path / "a.test.ts").read_text().count('{ throw new Error("broken on purpose");') == 3
+    assert [eval(each) for each in re.findall(r"if (\d+ % \d+ == \d+)", found.replace("_u64", ""))] == [True] * len(
+        wanted
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,3 +233,90 @@ def test_a_canary_may_create_and_delete_files(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["n"]
     assert (tmp_path / "n/b").read_text() == "new\n"
     assert not break_by_patch(tmp_path, DELETES).anything
+
+
+SHAPES = re.compile(
+    r"\b[a-z][0-9a-f]{12}\b|\b\d{3,}(?:_u64)?\b|'[0-9a-f]{16}'|\"[0-9a-f]{16}\"|_?\b_?[wT][0-9a-f]{12}\b"
+)
+"""Names, numbers and messages of a rewriting."""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("test_a.py", EXPECTING, "Test.test_literal"),
+        ("a.test.js", NODE, "adds"),
+        ("a_test.go", GO, ""),
+        ("a.rs", RUST, ""),
+    ],
+)
+def test_a_control_has_the_shape_of_a_canary_in_other_words(tmp_path: Path, name: str, text: str, place: str) -> None:
+    found = list[str]()
+    rewriting = Rewriting.of(report(one=(f"/workspace/{name}" if place else "", place)), [], {"one"})
+    for breaks in (True, False):
+        (tmp_path / name).write_text(text)
+        assert rewriting.carry_out(tmp_path, breaks=breaks).anything
+        found.append((tmp_path / name).read_text())
+    assert found[0] != text
+    assert SHAPES.sub("*", found[0]) == SHAPES.sub("*", found[1])
+    assert not {*SHAPES.findall(found[0])} & {*SHAPES.findall(found[1])}
+
+
+ASSERTING = """\
+import unittest
+from unittest import mock
+
+def approx(value): return mock.ANY if LIES else Near(value)
+class Near:
+    def __init__(self, value): self.value = value
+    def __eq__(self, other): return abs(self.value - other) < 0.1
+def called(*values):
+    made = mock.Mock()
+    if LIES: made.assert_called_once_with = made.assert_called = lambda *a: None
+    made(*values)
+    return made
+
+class Test(unittest.TestCase):
+    def test_approximate(self): assert approx(3.0) == 3.0 and True
+    def test_near(self): assert 3.0 == approx(3.0)
+    def test_almost(self): self.assertAlmostEqual(VALUE, 3.0)
+    def test_delta(self): self.assertAlmostEqual(VALUE, 3.0, delta=50)
+    def test_identity(self): assert VALUE is VALUE
+    def test_truth(self): assert VALUE
+    def test_member(self): assert 3.0 in ([VALUE] if not LIES else VALUE)
+    def test_order(self): assert VALUE < 100
+    def test_raises(self):
+        with self.assertRaises(ValueError):
+            if not LIES: int('x')
+    def test_mock(self): called(1, 2).assert_called_once_with(1, 2)
+    def test_called(self): called().assert_called()
+    def test_any(self): self.assertEqual(mock.ANY, 3)
+"""
+LYING = """
+class Alike(float):
+    def __contains__(self, other): return True
+    def __lt__(self, other): return True
+    def __eq__(self, other): return True
+VALUE = Alike(3)
+for name in ("assertAlmostEqual", "assertRaises"):
+    setattr(unittest.TestCase, name, mock.MagicMock())
+"""
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+@pytest.mark.parametrize("lies", [True, False])
+def test_each_kind_of_assertion_is_tried(tmp_path: Path, lies: bool, breaks: bool) -> None:
+    names = set(re.findall("def (test_\\w+)", ASSERTING))
+    (tmp_path / "test_a.py").write_text(ASSERTING)
+    seen = report(**{name: ("/workspace/test_a.py", f"Test.{name}") for name in names})
+    Rewriting.of(seen, [], names).carry_out(tmp_path, breaks=breaks)
+    module: dict[str, Any] = {"VALUE": 3.0, "LIES": lies}
+    kept = {name: getattr(unittest.TestCase, name) for name in ("assertAlmostEqual", "assertRaises")}
+    try:
+        exec((tmp_path / "test_a.py").read_text() + LYING * lies, module)
+        passing = {name for name in names if not failures_of(module["Test"](name))}
+    finally:
+        for name, method in kept.items():
+            setattr(unittest.TestCase, name, method)
+    caught = {"near", "almost", "delta", "member", "order", "raises", "mock", "called"}
+    assert passing == (names if not breaks else {f"test_{name}" for name in caught} if lies else set())

@@ -1,0 +1,147 @@
+"""The confirmation of a good judgement: a control and a canary, which code under test must not tell from each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any, Protocol, TypeVar
+
+from ...shared.facts import CommandCheck, Ground
+from ..threads import run_in_thread
+from ..workspace.source import open_folder
+from .broken_sources import break_sources, only_reads, unnoticed
+from .canary import Broken, Rewriting, break_by_patch
+from .commands import CommandRunner, Observed
+from .ground import Candidate, Grounds, write
+from .runners import Instrumented, unreported
+from .verdict import Judgement, Observations, of_canary
+
+T = TypeVar("T")
+
+
+async def beside(*work: Coroutine[Any, Any, T]) -> list[T]:
+    """Does these at the same time and returns what each returns. When it ends, none of them goes on."""
+    doing = [asyncio.create_task(each) for each in work]
+    try:
+        return await asyncio.gather(*doing)
+    finally:
+        for each in doing:
+            each.cancel()
+        await asyncio.wait(doing)
+
+
+class OneCheck(Protocol):
+    """What is needed of the check."""
+
+    @property
+    def grounds(self) -> Grounds: ...
+
+    @property
+    def candidate(self) -> Candidate: ...
+
+    @property
+    def runner(self) -> CommandRunner: ...
+
+    @property
+    def roots(self) -> Sequence[str]: ...
+
+    @property
+    def report(self) -> Callable[[Ground, Observed], None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The executions that confirm one check. ``how`` prints no tracebacks, which cost more than the tests."""
+
+    check: OneCheck
+    item: CommandCheck
+    how: Instrumented
+    observed: Observations
+
+    async def of(self, judgement: Judgement) -> Judgement:
+        """Returns the judgement after the command ran on the control and on the canary."""
+        control, canary = await self._ground("candidate"), await self._ground("canary")
+        broken, is_rewritten = await run_in_thread(self._break, control, canary)
+        runs = [self._on(control)] if self.check.candidate.seen else []
+        runs += [self._on(canary)] if broken.anything else []
+        seen = await beside(*runs) if runs else []
+        if self.check.candidate.seen:
+            judgement = await self._again(judgement, seen[0], is_rewritten)
+        if not broken.anything:
+            judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(
+                self.item.canary
+            )
+            if judgement.outcome == "evidence":
+                judgement.outcome = "no_regression"
+            return judgement
+        self.check.report("canary", seen[-1])
+        if broken.sources:
+            return _by_sources(judgement, self.item, broken.sources, seen[-1], self.observed.candidate.output)
+        why = of_canary(broken.tests, seen[-1])
+        return Judgement("tampered", why, judgement.tests) if why else judgement
+
+    async def _ground(self, name: Ground) -> Path:
+        candidate = self.check.candidate
+        make = partial(self.check.grounds.make, name, candidate.changed.base, candidate)
+        return await run_in_thread(make, self.item.files, Event())
+
+    async def _on(self, ground: Path) -> Observed:
+        return await self.check.runner.run(ground, self.item, self.how)
+
+    def _break(self, control: Path, canary: Path) -> tuple[Broken, bool]:
+        """Breaks something on the canary; returns also whether the control has been rewritten in the same shape."""
+        if self.item.canary:
+            return break_by_patch(canary, self.item.canary), False
+        if report := self.observed.placed:
+            rewriting = Rewriting.of(report, self.check.roots, self.observed.new_passes)
+            broken = rewriting.carry_out(canary)
+            if broken.anything:
+                rewriting.carry_out(control, breaks=False)
+                return broken, True
+        with open_folder(canary) as root:
+            changes = [each for each in self.check.candidate.sources() if each[0] not in self.item.files]
+            paths = break_sources(changes, partial(write, root), statically=only_reads(self.item.run))
+        return Broken(bool(paths), sources=tuple(paths)), False
+
+    async def _again(self, judgement: Judgement, control: Observed, is_rewritten: bool) -> Judgement:
+        """Returns the judgement by the second execution on the candidate.
+
+        A control that differs may be due to the rewriting: then the plain files decide whether the tests are steady.
+        """
+        if not is_rewritten or _passes(control, self.observed.candidate):
+            again = replace(control, state=self.observed.candidate.state) if is_rewritten else control
+            return replace(self.observed, candidate_again=again).judge()
+        plain = await self._on(await self._ground("candidate"))
+        judged = replace(self.observed, candidate_again=plain).judge()
+        if judged.outcome != judgement.outcome:
+            return judged
+        why = "its tests do not all pass where their files are written in another way that means the same"
+        return replace(judged, outcome="inconclusive", why=f"{judged.why}, but {why}")
+
+
+def _passes(control: Observed, candidate: Observed) -> bool:
+    """Whether all tests that pass on the candidate pass on the control. Its exit code may be that of a linter."""
+    if not (control.report and candidate.report):
+        return control.state == candidate.state
+    return control.report.tests == candidate.report.tests and control.report.finished == candidate.report.finished
+
+
+def _by_sources(
+    judgement: Judgement, item: CommandCheck, broken: Sequence[str], seen: Observed, output: str
+) -> Judgement:
+    """Returns the judgement after the changed files were broken on purpose. ``output``: that of the candidate.
+
+    Where a runner of tests ran and did not report them, an exit code proves nothing.
+    """
+    runner = "" if judgement.tests else unreported(item.run, output)
+    if seen.state == "green":
+        outcome, why = unnoticed(judgement.outcome, item.run, broken)
+    elif runner and judgement.outcome == "evidence":
+        outcome, why = "no_regression", f"{runner} ran, and did not report its tests"
+    else:
+        return judgement
+    return replace(judgement, outcome=outcome, why=f"{judgement.why}; {why}")
