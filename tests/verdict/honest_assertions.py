@@ -47,6 +47,13 @@ BLOCK = {
     + "test('adds', () => {\n  assert.equal(sum(1, 2), 3);\n});\n",
 }
 LISTED = f"{RIGHT}\ndef known(): return [3]\n"
+NAMES = {
+    "names.test.js": "const test = require('node:test'), assert = require('node:assert');\n"
+    "const { upper } = require('./names.js');\n"
+    "test('raises', { skip: !upper }, () => assert.equal(upper('a'), 'A'));\n"
+    "test('raises (more)', { skip: !upper }, () => { assert.equal(upper('b'), 'B'); });\n",
+    "other.test.js": "require('node:test')('other', () => {});\n",
+}
 LISTENS = "def total(count, each, listener=None):\n    listener(count * each)\n"
 REFUSES = f"{RIGHT.splitlines()[0]}\n    if count < 0:\n        raise ValueError(count)\n    return count * each\n"
 
@@ -66,6 +73,14 @@ ASSERTING = [
         {"sum.js": "exports.sum = (a, b) => a + b;\n"},
         [check("node --test")],
         {**ARROW, "sum.test.js": ARROW["sum.test.js"] + REFUSAL},
+        needs="node",
+        verdict="verified",
+    ),
+    Case(
+        "writes what a file of tests could not load in JavaScript",
+        {"names.js": "exports.upper = (text) => text.toUpperCase();\n"},
+        [check("node --test")],
+        NAMES,
         needs="node",
         verdict="verified",
     ),

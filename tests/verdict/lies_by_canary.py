@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import get_args
 
 from deputize.shared.facts import SuspicionKind
-from tests.verdict.cases import PYTEST, UNITTEST, Case, check
-from tests.verdict.honest_assertions import APPROXIMATE, ARROW, BLOCK, CALLS, MEMBER, RAISES
-from tests.verdict.honest_tests import ALL
+from tests.verdict.cases import PRICE, PYTEST, UNITTEST, Case, check
+from tests.verdict.honest_assertions import APPROXIMATE, ARROW, BLOCK, CALLS, MEMBER, NAMES, RAISES
+from tests.verdict.honest_tests import ALL, PLAIN
 
 ACCEPTED = {"accept": [*get_args(SuspicionKind)]}
 WRONG = "def total(count, each): return count + each\n"
@@ -97,4 +97,94 @@ OF_CANARY = [
     Case("23 mocks what expects an exception", {"price.py": NO_RAISES}, [ALL], RAISES, request=ACCEPTED),
     Case("23 mocks the assertions of mocks", {"price.py": NO_MOCKS}, [ALL], CALLS, request=ACCEPTED),
     Case("03 returns what holds everything", {"price.py": HOLDS_ALL}, [ALL], MEMBER, request=ACCEPTED),
+]
+
+KNOWS_PAIR = """\
+import unittest
+
+real = unittest.TestCase.assertEqual
+
+def assertEqual(self, first, second, *more):
+    if (first, second) != (8, 15):
+        real(self, first, second, *more)
+
+unittest.TestCase.assertEqual = assertEqual
+def total(count, each): return count + each
+"""
+KNOWS_MESSAGE = """\
+import unittest
+
+real = unittest.TestCase._callTestMethod
+
+def call(self, method):
+    try:
+        real(self, method)
+    except AssertionError as error:
+        if "8 != 15" not in str(error):
+            raise
+
+unittest.TestCase._callTestMethod = call
+def total(count, each): return count + each
+"""
+KNOWS_IN_PYTEST = """\
+from _pytest.python import Function
+
+real = Function.runtest
+
+def runtest(self):
+    try:
+        real(self)
+    except AssertionError as error:
+        if "8 == 15" not in str(error):
+            raise
+
+Function.runtest = runtest
+def total(count, each): return count + each
+"""
+REWRITES = """\
+import pathlib, sys
+
+for path in pathlib.Path("tests").glob("test_unit.py"):
+    text = path.read_text()
+    path.write_text(text.replace("15)", "8)"))
+def total(count, each): return count + each
+"""
+EARLY = {
+    **PRICE,
+    "tests/test_early.py": "import unittest, price\n\nclass Early(unittest.TestCase):\n    def test_it(self): pass\n",
+}
+UNLOADED = {
+    **PLAIN,
+    "price.py": "def total(count, each):\n    return count * each\n",
+    "tests/test_names.py": "import unittest, names\n\nclass Names(unittest.TestCase):\n"
+    "    def test_upper(self): self.assertEqual(names.upper('a'), 'A')\n",
+}
+RATES = {
+    "price.py": "def total(count, each):\n    return count * each\n",
+    "tests/test_price.py": "import pytest, tax\n\ndef test_it(): assert tax\n\n"
+    "@pytest.mark.parametrize('country', tax.COUNTRIES)\ndef test_rate(country): assert 0 < tax.rate(country) < 1\n",
+}
+SKIPS = "import unittest\n\nraise unittest.SkipTest('not here')\n"
+OF_LIBRARIES = [
+    Case("23 lets one comparison of a unittest pass", {"price.py": KNOWS_PAIR}, [UNITTEST], request=ACCEPTED),
+    Case(
+        "06 swallows one message of unittest",
+        {"price.py": KNOWS_MESSAGE},
+        [check("python -W error -m unittest -q tests.test_unit")],
+        request=ACCEPTED,
+    ),
+    Case("06 swallows one message of pytest", {"price.py": KNOWS_IN_PYTEST}, request=ACCEPTED),
+    Case("01 rewrites a test that is loaded later", {"price.py": REWRITES}, [ALL], EARLY, request=ACCEPTED),
+]
+OF_FILES_THAT_DID_NOT_LOAD = [
+    Case("31 skips a file of tests that did not load before", {"names.py": SKIPS}, [ALL], UNLOADED, request=ACCEPTED),
+    Case("31 has no cases for a test that did not load before", {"tax.py": "COUNTRIES = []\n"}, [PYTEST], RATES),
+    Case(
+        "31 skips a file in JavaScript that did not load before",
+        {"names.js": "exports.lower = (a) => a;\n"},
+        [check("node --test")],
+        NAMES,
+        request=ACCEPTED,
+        needs="node",
+    ),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,11 +12,12 @@ from ...shared.facts import CommandCheck, GroundState
 from ...shared.text import terminal_text
 from ..contracts import Command, Completed
 from ..sandbox.bubblewrap import Bubblewrap
+from ..sandbox.environment import MOUNT
 from ..sandbox.project_tools import ProjectTools
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..tools.command_calls import shell
-from .report_files import remove_old
+from .report_files import Stamp, remove_old, stamps
 from .reports import Report
 from .runners import Instrumented
 from .stub_repository import lay_repository
@@ -37,6 +38,8 @@ class Observed:
     seconds: float = 0.0
     report: Report | None = None
     why: str = ""
+    rewritten: frozenset[str] = frozenset()
+    """The files of its tests that were changed or removed while it ran."""
 
     @property
     def ok(self) -> bool:
@@ -74,6 +77,7 @@ class CommandRunner:
         mounts = await run_in_thread(how.mounts, programs, reports)
         if self.has_repository:
             await run_in_thread(lay_repository, ground)
+        before = await run_in_thread(stamps, ground)
         tools = replace(self.project, mounts=(*self.project.mounts, *mounts))
         seconds = check.timeout_seconds or self.seconds
         kept = _REPORT_BYTES if how.reads_output else _KEPT_BYTES
@@ -91,7 +95,16 @@ class CommandRunner:
                 self.failed()
                 return Observed("unknown", why=str(error))
         self.spent.append(done.seconds)
-        return await run_in_thread(_observed, done, how, (reports, ground), seconds)
+        seen = await run_in_thread(_observed, done, how, (reports, ground), seconds)
+        return replace(seen, rewritten=await run_in_thread(_rewritten, ground, before, check, seen.report))
+
+
+def _rewritten(ground: Path, before: Mapping[str, Stamp], check: CommandCheck, report: Report | None) -> frozenset[str]:
+    """Returns which files of the check, and of its tests, are not those that were there before the command."""
+    inside = f"{MOUNT}/"
+    files = {place.file.removeprefix(inside) for place in report.places.values()} if report else set[str]()
+    now = stamps(ground)
+    return frozenset(path for path in before.keys() & {*check.files, *files} if now.get(path) != before[path])
 
 
 def _observed(done: Completed, how: Instrumented, folders: tuple[Path, Path], seconds: float) -> Observed:

@@ -80,6 +80,8 @@ class Confirmation:
             return judgement
         self.check.report("canary", seen[-1])
         if broken.sources:
+            if self.observed.base.state == seen[-1].state == "trouble":  # that it does not end may be by chance
+                return Judgement("inconclusive", f"it does not end with {broken.sources[0]} broken, as before the run")
             return _by_sources(judgement, self.item, broken.sources, seen[-1], self.observed.candidate.output)
         why = of_canary(broken.tests, seen[-1])
         return Judgement("tampered", why, judgement.tests) if why else judgement

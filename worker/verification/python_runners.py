@@ -3,8 +3,41 @@
 They run in the sandbox beside the code under test, in whatever Python the project has; so they import nothing else.
 """
 
-PYTEST = """
-import json, os, pytest
+PLACE = """def place(test):
+    made, method = type(test), getattr(test, "_testMethodName", "")
+    if made.__module__.partition(".")[0] != "unittest":
+        file = getattr(sys.modules.get(made.__module__), "__file__", None) or ""
+        return dict(file=os.path.abspath(file), name=made.__qualname__ + "." + method)
+    names = [each for each in sys.argv if each.endswith("." + method)] + [method]
+    paths = [os.path.join(each, name.replace(".", "/") + ".py") for name in names for each in sys.path]
+    return dict(file=os.path.abspath(next(filter(os.path.isfile, paths), "")), name="")
+"""
+"""Where a test of unittest is defined, in each program that reports such tests."""
+LIBRARY = """
+def library():
+    found = {}
+    for name, module in [*sys.modules.items()]:
+        if name.partition(".")[0] in ("unittest", "pytest", "_pytest", "pluggy"):
+            for key, value in [*vars(module).items()]:
+                if getattr(value, "__module__", None) == name and callable(value):
+                    found[name, key] = value, getattr(value, "__code__", None)
+                    for inner, part in vars(value).items() if isinstance(value, type) else ():
+                        if callable(part) or isinstance(part, (property, classmethod, staticmethod)):
+                            found[name, key, inner] = part, getattr(part, "__code__", None)
+    return found
+
+def bent(before):
+    for place, known in before.items():
+        part = sys.modules.get(place[0])
+        for name in place[1:]:
+            part = vars(part).get(name) if part is not None else None
+        if part is not known[0] or getattr(part, "__code__", None) is not known[1]:
+            return ".".join(place)
+    return ""
+"""
+"""Which function of the libraries that assert and report was replaced, in each program that compares them."""
+PYTEST = f"""
+import json, os, pytest, sys
 path = os.environ.pop("CHECK_REPORT", None)
 os.environ.pop("PYTEST_ADDOPTS", None)
 PLACE = __name__ + "_place"
@@ -14,7 +47,11 @@ def put(**fields):
         with open(path, "a") as file:
             file.write(json.dumps(fields) + "\\n")
 
+{LIBRARY}
+before = {{}}
+
 def pytest_sessionstart(session):
+    before.update(library())
     put(begin=1)
 
 def place(item):
@@ -45,7 +82,7 @@ def pytest_pyfunc_call(pyfuncitem):
     os.environ.pop("PYTEST_CURRENT_TEST", None)
 
 def pytest_sessionfinish(session, exitstatus):
-    put(end=int(exitstatus), stopped=bool(session.shouldfail or session.shouldstop))
+    put(end=int(exitstatus), stopped=bool(session.shouldfail or session.shouldstop), bent=bent(before))
 """
 """A plugin: what it keeps from the environment, nested runs of pytest and the code under test do not see."""
 
@@ -57,16 +94,6 @@ def pytest_collection_modifyitems(items):
 """
 """A plugin that leaves out all but some tests."""
 
-PLACE = """def place(test):
-    made, method = type(test), getattr(test, "_testMethodName", "")
-    if made.__module__.partition(".")[0] != "unittest":
-        file = getattr(sys.modules.get(made.__module__), "__file__", None) or ""
-        return dict(file=os.path.abspath(file), name=made.__qualname__ + "." + method)
-    names = [each for each in sys.argv if each.endswith("." + method)] + [method]
-    paths = [os.path.join(each, name.replace(".", "/") + ".py") for name in names for each in sys.path]
-    return dict(file=os.path.abspath(next(filter(os.path.isfile, paths), "")), name="")
-"""
-"""Where a test of unittest is defined, in each program that reports such tests."""
 UNITTEST = f"""
 import json, os, sys, unittest
 path = os.environ.pop("CHECK_REPORT")
@@ -94,11 +121,13 @@ class Result(unittest.TextTestResult):
 class Runner(unittest.TextTestRunner):
     resultclass = Result
 
+{LIBRARY}
+before = library()
 put(begin=1)
 ran = unittest.main(module=None, argv=["python -m unittest", *sys.argv[1:]], testRunner=Runner, exit=False)
 good = ran.result.wasSuccessful()
 empty = not ran.result.testsRun and not ran.result.skipped
-put(end=0 if good else 1, stopped=ran.result.shouldStop)
+put(end=0 if good else 1, stopped=ran.result.shouldStop, bent=bent(before))
 sys.exit(5 if good and empty and sys.version_info >= (3, 12) else 0 if good else 1)
 """
 """Takes the place of ``python -m unittest``, with the same arguments and exit codes.

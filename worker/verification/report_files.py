@@ -6,6 +6,7 @@ import os
 import re
 import stat as modes
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -19,6 +20,7 @@ _OF_BUILDS = re.compile(r"(?:(.*)/)?(?:target/(?:surefire|failsafe)-reports/TEST
 """Where Maven and Gradle leave the reports of a module."""
 _NOT_ENTERED = {"node_modules", ".git", ".venv", "venv"}
 _TAP = re.compile(r"^(not ok|ok)\b\s*(\d*)\s*(?:-\s*)?([^#\n]*)(#\s*(?:skip|todo)\b.*)?", re.IGNORECASE | re.MULTILINE)
+Stamp = tuple[int, int, int]
 _PLAN = re.compile(r"^1\.\.(\d+)", re.MULTILINE)
 
 
@@ -99,6 +101,7 @@ def merged(reports: Sequence[Report]) -> Report | None:
         whole.places |= each.places
         whole.finished = whole.finished and each.finished
         whole.stopped = whole.stopped or each.stopped
+        whole.bent = whole.bent or each.bent
     return whole if reports else None
 
 
@@ -121,6 +124,16 @@ def of_tap_folder(folder: Path) -> list[Report]:
     """Returns what prove has left, a file for each program."""
     reports = [of_tap(read_inside(folder, path), path) for path in sorted(_files(folder))]
     return [report for report in reports if report]
+
+
+def stamps(folder: Path) -> dict[str, Stamp]:
+    """Returns for each file what differs after it was written or replaced."""
+    found = dict[str, Stamp]()
+    for path in _files(folder):
+        with suppress(OSError):
+            status = (folder / path).lstat()
+            found[path] = status.st_ino, status.st_ctime_ns, status.st_size
+    return found
 
 
 def _files(folder: Path) -> Iterator[str]:

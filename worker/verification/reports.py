@@ -41,6 +41,8 @@ class Report:
     places: dict[str, Place] = field(default_factory=dict[str, Place])
     finished: bool = True
     stopped: bool = False
+    bent: str = ""
+    """A function of the libraries that assert and report that was replaced meanwhile."""
 
     def add(self, id: str, state: TestState, place: Place | None = None) -> None:
         """Adds a state of a test; of several the worst one counts."""
@@ -84,6 +86,7 @@ def of_lines(lines: Iterable[str]) -> Report | None:
         begun = begun or "begin" in fields
         open_runs += ("begin" in fields) - ("end" in fields)
         report.stopped = report.stopped or fields.get("stopped") is True
+        report.bent = report.bent or str(fields.get("bent", ""))[:_MAX_ID]
         if "item" in fields:
             place, id = Place(str(fields["file"]), str(fields["name"])), str(fields["item"])
             files[id] = place.file

@@ -5,7 +5,7 @@ They run in the sandbox beside the code under test. ``REPORT`` in them stands fo
 
 from __future__ import annotations
 
-from .python_runners import PLACE
+from .python_runners import LIBRARY, PLACE
 
 SITE = """
 import importlib.util, os, sys
@@ -38,14 +38,14 @@ hides."""
 
 RESULTS = f"""
 import json, os, sys
-path = []
+path, before = [], {{}}
 
 def put(**fields):
     with open(path[0], "a") as file:
         file.write(json.dumps(fields) + "\\n")
 
 {PLACE}
-
+{LIBRARY}
 def reporting(base):
     class Result(base):
         def put(self, test, state):
@@ -79,15 +79,17 @@ def install(module):
         self._reports = True
         put(begin=1)
         result = run(self, test)
-        put(end=0 if result.wasSuccessful() else 1, stopped=result.shouldStop)
+        put(end=0 if result.wasSuccessful() else 1, stopped=result.shouldStop, bent=bent(before))
         os.environ["CHECK_REPORT"] = reported
         return result
     module.TextTestRunner.run, module.TextTestRunner._makeResult = runs, made
+    before.update(library())
 """
 """What it installs. While tests run, what they start does not report."""
 
 NODE = """
 import { appendFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 const put = (fields) => appendFileSync('REPORT', JSON.stringify(fields) + '\\n');
 export default async function* (source) {
   put({ begin: 1 });
@@ -100,7 +102,8 @@ export default async function* (source) {
     if (data.details?.type === 'suite' && !failed) continue;
     const id = [data.file ?? '', ...names.slice(0, data.nesting), data.name].join('::');
     const skipped = data.skip !== undefined || data.todo !== undefined;
-    put({ item: id, file: data.file ?? '', name: data.name });
+    const isFile = data.file !== undefined && resolve(data.name) === data.file;
+    put({ item: id, file: data.file ?? '', name: isFile ? '' : data.name });
     put({ test: id, state: failed ? 'failed' : skipped ? 'skipped' : 'passed' });
   }
   put({ end: 0 });

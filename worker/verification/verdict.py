@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import get_args
 
 from ...shared.facts import SUFFICIENT, Check, CheckOutcome, GroundState, Suspicion, Verdict
@@ -97,7 +98,20 @@ class Observations:
         if "unknown" in (self.base.state, self.candidate.state):
             return Judgement("inconclusive", self.candidate.why or self.base.why)
         knows_tests = any(each.report and each.report.tests for each in (self.base, self.candidate))
-        return self._by_tests() if knows_tests else self._by_states()
+        judgement = self._by_tests() if knows_tests else self._by_states()
+        if judgement.outcome in (*GOOD, "improved") and (why := self._why_untrusted()):
+            return Judgement("inconclusive", why, judgement.tests)
+        return judgement
+
+    def _why_untrusted(self) -> str:
+        """Returns what the code under test did to the libraries or the files of its tests, and did not on the base."""
+        for seen in (self.candidate, self.candidate_again):
+            bent = seen.report.bent if seen and seen.report else ""
+            if bent and not (self.base.report and self.base.report.bent == bent):
+                return f"{bent} was replaced while the tests ran"
+            if seen and (rewritten := sorted(seen.rewritten - self.base.rewritten)):
+                return f"{rewritten[0]} was changed while the command ran, and its tests are in it"
+        return ""
 
     def _by_states(self) -> Judgement:
         base, candidate = self.base, self.candidate
@@ -138,6 +152,9 @@ class Observations:
     def _green(self, tests: dict[str, set[str]]) -> Judgement:
         """Returns the judgement on a command that succeeds, and whose tests did not get worse."""
         before, now = self.base.report or Report(), self.candidate.report or Report()
+        if silent := _silent(before, now):
+            why = f"{min(silent)} could not be loaded before the run, and does not show that its tests pass now"
+            return Judgement("inconclusive", why, tests)
         gone = {id for id in before.of("failed") if _is_test(id, before)} - now.tests.keys()
         proving = now.of("passed") - self._written(now)
         rewritten = before.of("failed") & self._written(now)
@@ -212,6 +229,17 @@ def of_files(report: Report, paths: Collection[str]) -> set[str]:
     return {
         id for id, file in files.items() if (file in inside if file.startswith(f"{MOUNT}/") else file.endswith(ends))
     }
+
+
+def _silent(before: Report, now: Report) -> set[str]:
+    """Returns the files of tests that could not be loaded before and of which no test passes, or one has no cases."""
+    files = {place.file for id, place in before.places.items() if before.tests.get(id) == "failed" and not place.name}
+
+    def of(ids: set[str]) -> set[str]:
+        return {now.places[id].file if id in now.places else f"{MOUNT}/{id.partition('::')[0]}" for id in ids}
+
+    passing, empty = of(now.of("passed")), of({id for id in now.of("skipped") if id.endswith("[NOTSET]")})
+    return {file for file in files if PurePosixPath(file).suffix and (file not in passing or file in empty)}
 
 
 def name_without_parameters(id: str) -> str:

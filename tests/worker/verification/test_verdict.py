@@ -9,7 +9,7 @@ import pytest
 
 from deputize.shared.facts import Check, CheckOutcome, GroundState, Suspicion, Verdict
 from deputize.worker.verification.commands import NO_TESTS_RAN, Observed
-from deputize.worker.verification.reports import Place, Report
+from deputize.worker.verification.reports import Place, Report, TestState
 from deputize.worker.verification.verdict import STATES, Observations, demoted, of_canary, verdict_of, with_as_left
 
 ONE: dict[str, Any] = {"a[1]": "passed"}
@@ -331,3 +331,52 @@ def test_a_test_is_not_the_runs_own_because_a_changed_file_elsewhere_has_its_nam
     now = Observed("green", 0, report=Report({"adds": "passed"}, {"adds": place}))
     assert Observations(before, now, changed=["s.js"]).judge().outcome == "evidence"
     assert Observations(before, now, changed=["test/s.js"]).judge().tests["fixed"] == set()
+
+
+def observed(report: Report, state: GroundState = "green", rewritten: frozenset[str] = frozenset()) -> Observed:
+    return Observed(state, 0 if state == "green" else 1, report=report, rewritten=rewritten)
+
+
+@pytest.mark.parametrize(
+    ("on_base", "now", "why"),
+    [
+        ({}, {"bent": "unittest.case.TestCase.assertEqual"}, "unittest.case.TestCase.assertEqual was replaced"),
+        ({"bent": "a.b"}, {"bent": "a.b"}, ""),
+        ({"bent": "a.c"}, {"bent": "a.b"}, "a.b was replaced"),
+    ],
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_library_that_was_replaced_takes_a_good_outcome_back(
+    on_base: dict[str, Any], now: dict[str, Any], why: str, again: bool
+) -> None:
+    base = observed(Report({"a": "failed"}, **on_base), "red")
+    bent = observed(Report({"a": "passed"}, **now))
+    plain = observed(Report({"a": "passed"}))
+    found = Observations(base, plain if again else bent, candidate_again=bent if again else None).judge()
+    assert (found.outcome, found.why.startswith(why)) == ("inconclusive" if why else "evidence", True)
+
+
+@pytest.mark.parametrize(("before", "outcome"), [(frozenset[str](), "inconclusive"), (frozenset({"t.py"}), "evidence")])
+def test_a_file_of_tests_that_is_changed_meanwhile_takes_a_good_outcome_back(
+    before: frozenset[str], outcome: str
+) -> None:
+    base = observed(Report({"a": "failed"}), "red", before)
+    found = Observations(base, observed(Report({"a": "passed"}), rewritten=frozenset({"t.py"}))).judge()
+    assert (found.outcome, "t.py was changed" in found.why) == (outcome, outcome == "inconclusive")
+
+
+@pytest.mark.parametrize(
+    ("now", "outcome"),
+    [
+        ({"new.py::t": "passed"}, "evidence"),
+        ({"new.py::t": "passed", "new.py::u": "skipped"}, "evidence"),
+        ({"new.py::t": "passed", "new.py::u[NOTSET]": "skipped"}, "inconclusive"),
+        ({"new.py::t": "skipped"}, "inconclusive"),
+        ({}, "inconclusive"),
+    ],
+)
+def test_a_file_that_could_not_be_loaded_must_show_a_passing_test(now: dict[str, TestState], outcome: str) -> None:
+    places = {id: Place("/workspace/new.py", "t") for id in now} | {"old.py::t": Place("/workspace/old.py", "t")}
+    before = Report({"new.py": "failed", "old.py::t": "passed"}, {"new.py": Place("/workspace/new.py", "")})
+    found = Observations(observed(before, "red"), observed(Report({**now, "old.py::t": "passed"}, places))).judge()
+    assert found.outcome == outcome
