@@ -1,4 +1,4 @@
-"""Tests in Python in a shape in which each can be made to fail, which no word in them tells.
+"""Tests in Python in a shape in which each can be made to fail, without a word in them that shows it.
 
 A control and a canary are written in the same way: what an assertion expects passes through a function, and at the end
 of the test another call decides whether it fails. Which calls give a wrong value depends on numbers. Names, numbers and

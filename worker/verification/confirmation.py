@@ -1,4 +1,4 @@
-"""The confirmation of a good judgement: a control and a canary, which code under test must not tell from each other."""
+"""The confirmation of a good judgement: a control and a canary, which code under test must not distinguish."""
 
 from __future__ import annotations
 
