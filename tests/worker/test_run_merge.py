@@ -280,3 +280,37 @@ async def test_what_the_checks_of_a_result_put_back_is_merged_only_when_asked_fo
         assert [each.path for each in (await service.merge(asked)).conflicts] == ["test_a.py"]
     every = await merge(bench, project, two, merge_with_protected=True)
     assert every.files_modified == ["c.py", "test_a.py"]
+
+
+UNIT = {"kind": "command", "run": "python3 -m unittest -q test_a"}
+TESTS = """\
+import unittest, a, b
+
+class Test(unittest.TestCase):
+    def test_one(self):
+        self.assertEqual(a.one(), 1)
+
+    def test_two(self):
+        self.assertEqual(a.two(), 2)
+
+    def test_never(self):
+        self.fail()
+"""
+
+
+async def test_what_one_result_repaired_and_another_one_breaks_names_both(bench: Bench, project: Path) -> None:
+    """In the merge the test fails as before all of them, and another one is repaired."""
+    (project / "test_a.py").write_text(TESTS)
+    (project / "a.py").write_text("import b\n\n\ndef one():\n    return 0\n\n\n# Two.\n\n\ndef two():\n    return 0\n")
+    asked = {"verify": [UNIT], "require": "improved"}
+    one = await run(bench, project, "sed -i '5s/0/b.B - 1/' a.py", **asked)
+    two = await run(bench, project, "sed -i '12s/0/2/' a.py", **asked)
+    other = await run(bench, project, "sed -i s/2/5/ b.py")
+    fine = await merge(bench, project, one, two, **asked)
+    assert (fine.success, fine.verification.verdict) == (True, "improved")
+    result = await merge(bench, project, one, two, other, **asked)
+    assert (result.success, result.verification.verdict) == (False, "refuted")
+    assert f"test_one passes with the changes of {one}, and fails in the merge" in result.errors[0]
+    assert result.merge is not None
+    assert [each.ids for each in result.merge.incompatible] == [[one, other]]
+    assert result.merge.compatible in ([one, two], [two, other])

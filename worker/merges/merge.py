@@ -26,8 +26,9 @@ from ..toolkit.offer import RunOffer
 from ..verification.verifier import Verifier
 from ..workspace.workspace import Workspace
 from .culprits import Search
+from .turned_green import TurnedGreen
 
-_PASSING = ("evidence", "no_regression", "preexisting")
+_PASSING = ("evidence", "no_regression", "improved", "preexisting")
 
 
 @dataclass(slots=True)
@@ -99,24 +100,27 @@ class Merge:
             return await self._check_by(verifier, ids, delegations)
 
     async def _check_by(self, verifier: Verifier, ids: Sequence[str], delegations: Sequence[Delegation]) -> str:
-        self.verification = await verifier.verify()
+        green = TurnedGreen.of(delegations)
+        self.verification = green.kept_in(ids, await verifier.verify())
         if self.verification.verdict != "refuted":
             return ""
         self.run.report_error(f"the merged files fail the checks: {why_of(self.verification)}", "verification")
         try:
-            await self._search(ids, verifier, delegations)
+            await self._search(ids, verifier, delegations, green)
         finally:
             await run_in_thread(self._lay_out, ids)
         return self._found()
 
-    async def _search(self, ids: Sequence[str], verifier: Verifier, delegations: Sequence[Delegation]) -> None:
+    async def _search(
+        self, ids: Sequence[str], verifier: Verifier, delegations: Sequence[Delegation], green: TurnedGreen
+    ) -> None:
         """Finds out which results fail together, and which pass without one of each group."""
         asked, first = self.run.claim.request.verify, self.verification or Verification()
         whys = {frozenset(ids): why_of(first)}
 
         async def check(chosen: frozenset[str]) -> str:
             await run_in_thread(self._lay_out, [id for id in ids if id in chosen])
-            found = await verifier.verify()
+            found = green.kept_in(chosen, await verifier.verify())
             whys[chosen] = why_of(found)
             end = "fail" if whys[chosen] else "pass"
             self._report(f"{len(chosen)} of {count(len(ids), 'result')} together {end} the checks")
