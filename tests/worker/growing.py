@@ -356,6 +356,8 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         *("worker/search/ripgrep.py:" + name for name in ("SkippedPaths.add", "SkippedPaths.give_up", "add_skipped")),
         *("worker/search/ripgrep.py:add_binary", "worker/web/egress_proxy.py:ProxyConnection.fail"),
         *("worker/verification/broken_sources.py:unnoticed", "worker/verification/verdict.py:demoted"),
+        *("worker/verification/broken_functions.py:Shape.passed", "worker/verification/rounds.py:returned"),
+        "worker/verification/verdict.py:name_without_parameters",
         *(
             "worker/verification/command_words.py:is_python",
             "worker/verification/reports.py:Report.add",
