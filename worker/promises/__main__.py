@@ -280,7 +280,7 @@ def _dependencies(directory: Path, tools: ProjectTools) -> Iterator[Finding]:
         yield Finding("✓", "venv", f"{venv}, active and read-only")
     elif any((directory / name).exists() for name in _PYTHON_PROJECT):
         remedy = f"make one in {directory} (`python -m venv .venv`, `uv sync`), or name it in DEPUTIZE_SANDBOX_SHOW"
-        yield Finding("!", "venv", "none: neither .venv nor venv is a virtual environment of this directory", remedy)
+        yield Finding("!", "venv", "none: there is no virtual environment of this directory", remedy)
     if (directory / "package.json").is_file():
         if "node_modules" in tools.dependencies:
             yield Finding("✓", "packages", f"{directory / 'node_modules'}, read-only")

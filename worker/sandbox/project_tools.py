@@ -1,8 +1,9 @@
 """What commands of one run find besides the system: the project's own environment, toolchains, and shown paths.
 
 The project's folder is the one that the workspace was copied from. Its virtual environment and ``node_modules`` are
-shown read-only where the copy lacks them. The copy itself also appears at the folder's own path, so that editable
-installs and the first lines of scripts, which name that path, lead to the copy.
+shown read-only where the copy lacks them. Without an environment of its own it is the one that a tool keeps elsewhere.
+The copy itself also appears at the folder's own path, so that editable installs and the first lines of scripts, which
+name that path, lead to the copy.
 
 Interpreters and compilers outside of the system directories are found on PATH or by a virtual environment's links. A
 checkout may be hostile, and its links may lead anywhere. So an installation counts only where it has the shape of one,
@@ -28,10 +29,11 @@ from ...shared.errors import Misconfigured
 from ...shared.settings import Settings, environment
 from ..threads import leave_loop
 from .environment import MOUNT, SANDBOX_OWN, SYSTEM, BindMount, homes, refusal_reason, secret_places, secrets_in
+from .kept_environments import inside, is_environment, outside
 
 VENVS = (".venv", "venv", "env")
 """Names of a project's virtual environment."""
-_DEPENDENCIES = (*VENVS, "node_modules")
+_PACKAGES = "node_modules"
 _KNOWN_SECONDS = 3
 """Seconds after which PATH is looked through again. That takes milliseconds, and hundreds of runs may start at once."""
 _one_search = threading.Lock()
@@ -145,29 +147,38 @@ def find_tools(
     dependencies = _dependencies(real, private) if real else {}
     if dependencies:
         leave_loop()  # their links lead anywhere
-    venv = next((dependencies[name] for name in VENVS if name in dependencies), None)
+    inner = next((name for name in dependencies if name != _PACKAGES), None)
+    venv = dependencies[inner] if inner else _kept_elsewhere(real, environ, private) if real else None
     notes: list[str] = []
     if venv and (base := python_of(venv.source)):
         if is_kept(base, environ, found[0].installations):
             found.insert(0, _judged([base], private, "interpreter"))
         elif not any(base.prefix.is_relative_to(each.source.resolve()) for each in shown):
-            notes.append(
-                f"the interpreter of {venv.source} is {base.prefix}, which is none of the places where interpreters "
-                "are kept; name it in sandbox.show if it may be shown"
-            )
-    mounts = [*shown, *{mount.target: mount for each in reversed(found) for mount in each.mounts}.values()]
-    path = [f"{venv.target}/bin", f"{MOUNT}/{venv.source.name}/bin"] if venv else []
+            notes.append(_hidden_interpreter(venv, base))
+    mounts = [
+        *shown,
+        *([venv] if venv and not inner else []),
+        *{mount.target: mount for each in reversed(found) for mount in each.mounts}.values(),
+    ]
+    path = [f"{venv.target}/bin", *[f"{MOUNT}/{inner}/bin"] * bool(inner)] if venv else []
     path += [str(Path(each.target, "bin")) for each in shown if (each.source / "bin").is_dir()]
     path += [each.target for each in shown if each.target.endswith("/bin")]
     path += [str(each.names[0] / "bin") for some in found for each in some.installations]
     return ProjectTools(
         mounts=tuple(mounts),
         path=tuple(dict.fromkeys(path)),
-        variables={"VIRTUAL_ENV": venv.target} if venv else {},
-        alias=_alias(real, mounts) if real and dependencies else None,
+        variables=({"VIRTUAL_ENV": venv.target} if venv else {}) | _java_home(environ, found),
+        alias=_alias(real, mounts) if real and (dependencies or venv) else None,
         dependencies=dependencies,
         shown=tuple(Path(os.path.normpath(path)) for path in show if path.is_dir()),
         notes=(*notes, *(note for each in found for note in each.notes)),
+    )
+
+
+def _hidden_interpreter(venv: BindMount, base: Installation) -> str:
+    return (
+        f"the interpreter of {venv.source} is {base.prefix}, which is none of the places where interpreters are kept; "
+        "name it in sandbox.show if it may be shown"
     )
 
 
@@ -198,14 +209,29 @@ def _on_machine(environ: Mapping[str, str], pinned: str, private: Sequence[Path]
 
 def _dependencies(source: Path, private: Sequence[Path]) -> dict[str, BindMount]:
     """Returns the project's environment and packages: directories of its own, not links to others."""
-    present = [path for name in _DEPENDENCIES if (path := source / name).is_dir() and not path.is_symlink()]
-    secrets = secret_places(private) if present else ()
+    names = [name for name in VENVS if is_environment(source / name)]
+    names += [made] if not names and (made := inside(source)) else []
+    names += [_PACKAGES] if (source / _PACKAGES).is_dir() and not (source / _PACKAGES).is_symlink() else []
+    secrets = secret_places(private) if names else ()
     return {
-        path.name: BindMount(f"project-{path.name}", path, str(path))
-        for path in present
-        if (path.name not in VENVS or ((path / "pyvenv.cfg").is_file() and os.path.lexists(path / "bin/python")))
-        and not secrets_in(path, secrets)
+        name: BindMount(f"project-{name.replace('/', '-')}", source / name, str(source / name))
+        for name in names
+        if not secrets_in(source / name, secrets)
     }
+
+
+def _kept_elsewhere(source: Path, environ: Mapping[str, str], private: Sequence[Path]) -> BindMount | None:
+    """Returns the environment that a tool keeps for the project in another place, if it may be shown."""
+    path = outside(source, environ) if environ else None
+    return BindMount("environment", path, str(path)) if path and not secrets_in(path, secret_places(private)) else None
+
+
+def _java_home(environ: Mapping[str, str], found: Sequence[_Judged]) -> dict[str, str]:
+    """Returns the variable by which builds find their JDK, where commands see that JDK."""
+    home = Path(environ.get("JAVA_HOME", ""))
+    names = {name for some in found for each in some.installations for name in each.names}
+    is_seen = home in names or (_is_below(home, SYSTEM) and (home / "bin/java").exists())
+    return {"JAVA_HOME": str(home)} if is_seen else {}
 
 
 def _judged(installations: Sequence[Installation], private: Sequence[Path], name: str) -> _Judged:
@@ -255,7 +281,7 @@ _PROGRAMS: Mapping[str, _Kind] = {
     "go": _Kind(("src/runtime", "bin/go", "VERSION"), ("bin", "pkg", "src", "lib", "VERSION", "go.env")),
     "java": _Kind(("lib/modules", "bin/java", "release"), ("bin", "lib", "conf", "jmods", "include", "release")),
 }
-PATH_VARIABLES = ("PATH", "PYENV_VERSION", "RUSTUP_HOME")
+PATH_VARIABLES = ("PATH", "PYENV_VERSION", "RUSTUP_HOME", "JAVA_HOME")
 """The variables by which they are found."""
 
 
@@ -289,7 +315,8 @@ def on_path(environ: Mapping[str, str], pinned: str = "") -> Iterator[Installati
     """
     folders = [Path(part) for part in environ.get("PATH", "").split(":") if part.startswith("/")]
     for name, kind in _PROGRAMS.items():
-        for folder in folders:
+        first = [Path(environ["JAVA_HOME"], "bin")] if name == "java" and environ.get("JAVA_HOME") else []
+        for folder in (*first, *folders):
             if _is_below(folder, SYSTEM):
                 if os.access(folder / name, os.X_OK):
                     break

@@ -8,13 +8,19 @@ A missing file of the project or a test that fails does not count: to change tha
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from .commands import NOT_EXECUTABLE, NOT_FOUND, Observed
 
 REMEDY = (
-    "Install what is missing where commands find it (a .venv or node_modules in the workspace's folder, sandbox.setup, "
-    "or sandbox.show), or set verifyEarly to false (--verify-early no) if the run is to do that itself"
+    "Install what is missing where commands find it (a .venv or node_modules in the workspace's folder, an environment "
+    "of Poetry, Pipenv, Hatch, tox or nox, sandbox.setup, or sandbox.show), or set verifyEarly to false "
+    "(--verify-early no) if the run is to do that itself"
+)
+_WITHOUT: Mapping[str, str] = dict.fromkeys(
+    ("poetry", "pipenv", "hatch", "uv", "pdm", "rye"),
+    " (commands find the project's environment without it: leave it out of the command)",
 )
 _RUNNERS = "pytest|tox|nox|coverage|nose2|ruff|mypy|black|flake8|pylint|hatch|pyright|isort|build|poetry|pipenv|uv"
 _NO_RUNNER = re.compile(rf"(?:python[\d.]*|\S*/python[\d.]*): No module named ({_RUNNERS})\b")
@@ -71,7 +77,7 @@ def why_not_started(seen: Observed, base: Path) -> str:
     could_not = seen.exit_code in (NOT_FOUND, NOT_EXECUTABLE) or _FAILED_TO_START.search(seen.output)
     if could_not and (found := _NO_PROGRAM.search(seen.output)):
         how = "cannot be executed" if seen.exit_code == NOT_EXECUTABLE else "is not installed"
-        return f"the program {found[1]} {how}"
+        return f"the program {found[1]} {how}{_WITHOUT.get(found[1], '')}"
     return _missing_dependency(seen, base)
 
 

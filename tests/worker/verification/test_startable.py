@@ -34,6 +34,7 @@ MODULE = "E   ModuleNotFoundError: No module named '{}'"
         ("red", 2, MODULE.format("yaml"), NOT_LOADED, "the project's dependency yaml is not installed"),
         ("red", 2, MODULE.format("some_thing.deep"), NOT_LOADED, "dependency some_thing is"),
         ("red", 1, "Error: Cannot find module 'ms'", None, "the project's dependency ms is not installed"),
+        ("trouble", 127, "bash: line 1: poetry: command not found\n", None, "without it: leave it out of the command"),
         # what the run may be asked to make
         ("trouble", 127, "bash: line 1: ./build/app: No such file or directory\n", None, ""),
         ("trouble", 127, "sh: 0: cannot open run_tests.sh: No such file\n", None, ""),
