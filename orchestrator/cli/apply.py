@@ -114,7 +114,7 @@ def print_plan(
         write(f"{changes} {'taken back in' if how.reverse else 'applied to'} {folder}")
     for planned in () if plan.refused else plan.applied:
         write(f"  {planned.verb} {planned.path}" + (", merged with the changes here" if planned.merged else ""))
-    if missing := missing_note(settings, delegation):
+    if not (plan.refused or how.reverse) and (missing := missing_note(settings, delegation)):
         warn(missing)
     into = _into(delegation, folder)
     taken = [*plan.already, *(planned.path for planned in plan.applied)]

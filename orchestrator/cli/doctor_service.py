@@ -137,6 +137,9 @@ async def service_rows(settings: Settings, stack: StackInfo | None) -> AsyncGene
     """Yields whether the service answers, and each of its workers."""
     from ..client import Client
 
+    if settings.url is None and stack is None and settings.redis_url:
+        yield Finding("✓", "service", "not asked: DEPUTIZE_URL names none, and workers need only Redis")
+        return
     if settings.url is None and stack is None:
         yield Finding("!", "service", "none runs on this machine", "run `deputize up`, or set DEPUTIZE_URL")
         return

@@ -133,6 +133,12 @@ async def test_what_does_not_answer_is_broken() -> None:
     assert {name: row.state for name, row in found.items()} == {"redis": "✗", "service": "✗"}
 
 
+async def test_where_only_redis_is_named_the_service_is_not_asked_and_that_is_well() -> None:
+    rows = await by_name(service_rows(settings(redis_url="redis://127.0.0.1:1"), None))
+    assert {name: row.state for name, row in rows.items()} == {"service": "✓"}
+    assert (await by_name(service_rows(settings(), None)))["service"].state == "!"
+
+
 async def test_a_whole_service_is_well_and_one_without_workers_or_a_sandbox_is_not(redis_process: RedisProcess) -> None:
     using = settings(redis_url=redis_process.url)
     async with served(lambda: open_service(using, redis_process.url), using) as url:

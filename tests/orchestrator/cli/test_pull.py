@@ -66,8 +66,12 @@ async def test_what_the_patch_lacks_is_fetched(url: str, service: FakeService, f
     assert (folder / "data/new.bin").stat().st_mode & 0o111
     assert not [*folder.glob(".deputize*")]
     # With the files in reach a binary change can be taken back, too.
-    assert (await deputize("apply", id, "--reverse", DEPUTIZE_URL=url)).code == 0
+    back = await deputize("apply", id, "--reverse", DEPUTIZE_URL=url)
+    assert (back.code, "to fetch" in back.err) == (0, False)
     assert (folder / "logo.png").read_bytes() == b"\0\1\2"
+    (folder / "small.txt").write_text("another\n")
+    refused = await deputize("apply", id, DEPUTIZE_URL=url)
+    assert (refused.code, "small.txt: " in refused.err, "to fetch" in refused.err) == (1, True, False)
 
 
 async def test_files_that_were_changed_here_are_kept(
