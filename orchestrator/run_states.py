@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ..shared.events import AnyEvent, Envelope, PermissionRequested, RunRetried, Waiting
     from ..shared.request import DelegationRequest
 
+SHOWN = ("failed", "unproven", "cancelled", "running", "waiting", "queued")
+"""The marks and statuses that the totals count."""
+
 
 @dataclass(slots=True)
 class RunState:
@@ -134,7 +137,7 @@ class RunStates:
             if event.type == "run_finished":
                 del self.open[id]
                 cost = event.result.usage.cost_usd
-                self.ended[event.result.status] += 1
+                self.ended[event.result.mark] += 1
                 self._cost += cost or 0
                 self._cost_known = self._cost_known and cost is not None
         return state
@@ -146,11 +149,10 @@ class RunStates:
         return self.totals() if self.several else next(iter(self.open.values())).line()
 
     def totals(self, hidden: int = 0) -> str:
-        """`37/60 finished, 2 failed, 21 running, 2 queued, $0.1200`."""
+        """`37/60 finished, 2 failed, 1 unproven, 21 running, 2 queued, $0.1200`."""
         parts = [f"{self.ended.total()}/{len(self._seen)} finished"]
-        statuses = self.ended + Counter(state.status for state in self.open.values())
-        shown = ("failed", "cancelled", "running", "waiting", "queued")
-        parts += [f"{statuses[status]} {status}" for status in shown if statuses[status]]
+        counts = self.ended + Counter(state.status for state in self.open.values())
+        parts += [f"{counts[name]} {name}" for name in SHOWN if counts[name]]
         parts.append(self._spent())
         if hidden:
             parts.append(f"{hidden} more not shown")

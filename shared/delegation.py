@@ -36,6 +36,8 @@ class Status(StrEnum):
 
 
 FinalStatus = Literal[Status.SUCCEEDED, Status.FAILED, Status.CANCELLED]
+Mark = Literal["ok", "unproven", "failed", "cancelled"]
+"""``ok``: it completed, and nothing is against it. ``failed``: it did not complete, or its checks refute it."""
 
 
 class TerminationReason(StrEnum):
@@ -148,6 +150,8 @@ class ToolAgentResult(Wire):
     """How many of the failed calls were followed by a success of the same call, or of an edit of the same file."""
     denied_call_count: int = 0
     """How many calls the policy or a person denied, those of child delegations included."""
+    only_denied: bool = Field(default=False, exclude_if=lambda only: not only)
+    """Whether calls were denied and none but those that hand in the output succeeded; left out where it is not so."""
     turn_count: int = 0
     """Replies of the model."""
     execution_time_ms: int = 0
@@ -181,6 +185,26 @@ class ToolAgentResult(Wire):
         """Whether the run completed and, with checks, the verdict on its result is the one that was required."""
         return self.termination_reason is TerminationReason.COMPLETED and self.verification.is_met
 
+    @computed_field
+    @property
+    def mark(self) -> Mark:
+        """What it shows before all words: ``ok``, ``unproven``, ``failed`` or ``cancelled``."""
+        verdict = self.verification.verdict
+        if self.status is Status.CANCELLED and verdict != "refuted":
+            return "cancelled"
+        if self.termination_reason is not TerminationReason.COMPLETED or verdict == "refuted":
+            return "failed"
+        is_contradicted = verdict == "unverified" and bool(self.refuted_claims)
+        is_undone = verdict != "verified" and self.only_denied
+        return "unproven" if self.verification.shortfall() or is_contradicted or is_undone else "ok"
+
+    @property
+    def headline(self) -> str:
+        """Returns the word after the mark: the verdict of the checks of a completed run, else how it ended."""
+        if self.termination_reason is TerminationReason.COMPLETED and self.verification.verdict != "unverified":
+            return self.verification.verdict
+        return self.mark if self.mark == "unproven" else self.status
+
     @property
     def trouble(self) -> list[str]:
         """Returns the errors that still matter: where it succeeded, it went on without the calls that failed."""
@@ -194,10 +218,13 @@ class ToolAgentResult(Wire):
 
     @property
     def notes(self) -> list[str]:
-        """Returns `1 claim refuted`, `3 calls denied`, `1 message not read`, `1 step failed, then recovered`, if so."""
+        """Returns `1 claim refuted`, `3 calls denied`, `1 step failed, then recovered` and others, if so."""
         denied, recovered = self.denied_call_count, self.recovered_call_count
         failed = self.failed_call_count - denied - recovered
-        notes = [f"{count(len(self.refuted_claims), 'claim')} refuted"] if self.refuted_claims else []
+        verdict, required = self.verification.verdict, self.verification.require
+        notes = [str(verdict)] if verdict not in ("unverified", self.headline) else []
+        notes += [f"{required} required"] if verdict in ("passed", "improved") and not self.verification.is_met else []
+        notes += [f"{count(len(self.refuted_claims), 'claim')} refuted"] if self.refuted_claims else []
         notes += [f"{count(denied, 'call')} denied"] if denied else []
         notes += [f"{count(len(self.undelivered), 'message')} not read"] if self.undelivered else []
         notes += [f"{count(recovered, 'step')} failed, then recovered"] if self.success and recovered else []
@@ -238,7 +265,7 @@ class DelegationFailed(DeputizeError):
             reason = result.errors[-1] if result.errors else result.summary or "there is no summary"
             if result.output_status not in (None, "valid"):
                 reason = f"its output is {result.output_status}; {reason}"
-        super().__init__(f"{result.delegation_id} {result.status} ({result.termination_reason}): {reason}")
+        super().__init__(f"{result.delegation_id} {result.headline} ({result.termination_reason}): {reason}")
         self.result = result
         self.delegation_id = result.delegation_id
         self._reason = reason

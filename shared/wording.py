@@ -7,14 +7,14 @@ models and commands, so each escapes what it prints.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, assert_never
 
 from .text import count, shortened
 
 if TYPE_CHECKING:
-    from .delegation import Step, ToolAgentResult, Usage
+    from .delegation import Mark, Step, ToolAgentResult, Usage
     from .events import (
         AnyEvent,
         Delivered,
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from .facts import GitFacts
     from .permission import PermissionQuestion
 
-SIGNS = {"succeeded": "✓", "failed": "✗", "cancelled": "–"}
+MARKS: Mapping[Mark, str] = {"ok": "✓", "unproven": "?", "failed": "✗", "cancelled": "–"}
+"""The signs of results, by ``mark`` of the result."""
 SHORT_ID = 6
 """Characters of an id's end that are shown; commands accept them as the id."""
 SHORT_PERMISSION_ID = 8
@@ -178,11 +179,12 @@ def outcome(result: ToolAgentResult) -> str:
         seconds(result.execution_time_ms / 1000),
         tokens(result.usage),
     )
-    return f"{SIGNS[result.status]} {result.status} ({ending(result)}): {', '.join(facts)}"
+    return f"{MARKS[result.mark]} {ending(result)}: {', '.join(facts)}"
 
 
 def ending(result: ToolAgentResult) -> str:
-    return ", ".join((result.termination_reason, *result.notes))
+    """`inconclusive (completed, 1 claim refuted)`: words of ours alone."""
+    return f"{result.headline} ({', '.join((result.termination_reason, *result.notes))})"
 
 
 def question_of(asked: PermissionQuestion) -> list[str]:

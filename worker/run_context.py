@@ -31,7 +31,7 @@ from .run_contracts import Inbox, Reading, Trace
 from .tools.base import AnyTool, ToolResult
 from .tools.context import SUBMIT, Output
 
-DENIED = "deniedCallCount"
+DENIED, ONLY_DENIED = "deniedCallCount", "onlyDenied"
 LAST_STEP_CHARACTERS = 160
 
 
@@ -123,14 +123,22 @@ class StepLog:
         return failed if len(failed) <= at_most else [*failed[:at_most], f"… and {len(failed) - at_most} more"]
 
     @property
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int | bool]:
         """Returns the result's fields about failed, recovered and denied calls."""
         below = sum((step.tool_agent_result or {}).get(DENIED, 0) for step in self.ended)
         return {
             "failed_call_count": sum(bool(step.error) for step in self.ended),
             "recovered_call_count": _recovered(self.ended),
             "denied_call_count": sum(step.denied for step in self.ended) + below,
+            "only_denied": _only_denied(self.ended),
         }
+
+
+def _only_denied(steps: Sequence[Step]) -> bool:
+    """Returns whether calls were denied and no other one succeeded. A call that hands in the output does not count."""
+    tried = [step for step in steps if step.tool_name != SUBMIT]
+    denied = [step for step in tried if step.denied or (step.tool_agent_result or {}).get(ONLY_DENIED)]
+    return bool(denied) and all(step.status is not StepStatus.COMPLETED or step in denied for step in tried)
 
 
 def _recovered(steps: Sequence[Step]) -> int:
@@ -154,7 +162,8 @@ def in_short(result: ToolAgentResult) -> dict[str, Any]:
         "summary": result.summary,
         "toolCallCount": result.tool_call_count,
     }
-    more = {"filesModified": result.files_modified, "errors": result.errors, DENIED: result.denied_call_count}
+    denied = {DENIED: result.denied_call_count, ONLY_DENIED: result.only_denied}
+    more = {"filesModified": result.files_modified, "errors": result.errors} | denied
     return short | {key: value for key, value in more.items() if value}
 
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery
 
 from ..shared.connection import REDIS_ERRORS, connect, shielded
-from ..shared.delegation import TerminationReason
 from ..shared.errors import DeputizeError, Misconfigured, NotFound
 from ..shared.log import log
 from ..shared.queue import TASK, send_tickets
 from ..shared.runs.store import RunStore, pause_unfinished
 from ..shared.settings import SandboxSettings, Settings
 from ..shared.tokens import count
+from ..shared.wording import MARKS, ending
 from .celery_pool.pool import AsyncPool, AsyncTask, set_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
 from .fleet.lease import StopSignal
@@ -34,6 +34,7 @@ from .threads import run_in_thread
 from .workspace.workspace import check_writable
 
 if TYPE_CHECKING:
+    from ..shared.delegation import ToolAgentResult
     from .policy import Rule
     from .services import Services
     from .toolkit.offer import RunOffer
@@ -72,19 +73,25 @@ def register(
 
     async def run(self: AsyncTask, id: str) -> str | None:
         try:
-            reason = await carry_out(opened[0], id)
+            result = await carry_out(opened[0], id)
         finally:
             freeze_gc()
-        if reason not in (None, TerminationReason.COMPLETED.value):
-            raise Unsuccessful(reason)
-        return reason
+        return of_task(result) if result else None
 
     app.task(run, name=TASK, base=DelegationTask, bind=True, throws=(Unsuccessful,))
     set_service(app, service)
 
 
+def of_task(result: ToolAgentResult) -> str:
+    """Returns what Flower shows of a result. Raises ``Unsuccessful`` unless nothing is against it."""
+    shown = f"{MARKS[result.mark]} {ending(result)}"
+    if result.mark != "ok":
+        raise Unsuccessful(shown)
+    return shown
+
+
 class Unsuccessful(Exception):
-    """Reports to Celery and Flower that a delegation failed or was cancelled, and why."""
+    """Reports to Celery and Flower that a delegation is not proven, failed or was cancelled, and why."""
 
 
 class DelegationTask(AsyncTask):
@@ -178,10 +185,10 @@ def freeze_gc() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-async def carry_out(services: Services, id: str) -> str | None:
+async def carry_out(services: Services, id: str) -> ToolAgentResult | None:
     """Claims a delegation and runs it; a ticket for one that is held, finished or gone is dropped.
 
-    Returns the termination reason, or None for a dropped ticket. Cancelled (the worker shuts down) it hands the run
+    Returns the result, or None for a dropped ticket. Cancelled (the worker shuts down) it hands the run
     back, so that another worker takes it at once instead of waiting for the lease to lapse.
     """
     from .run import Run
@@ -200,4 +207,4 @@ async def carry_out(services: Services, id: str) -> str | None:
         raise
     finally:
         services.progress.drop(id)
-    return result.termination_reason.value if result else None
+    return result

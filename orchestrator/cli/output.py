@@ -18,7 +18,7 @@ import click
 
 from ...shared.errors import Misconfigured
 from ...shared.text import count, visible, visible_block, visible_json
-from ...shared.wording import SIGNS, cut, dollars, ending, seconds, short_id
+from ...shared.wording import MARKS, cut, dollars, ending, seconds, short_id
 
 if TYPE_CHECKING:
     from ...shared.delegation import FileChange, ToolAgentResult, ToolAgentStep
@@ -30,10 +30,13 @@ if TYPE_CHECKING:
 READER_GONE = 141
 """The exit code where the reader of the output has left, as of a program that SIGPIPE ended."""
 
-SIGN = re.compile(r"(?<!\S)[✓✗](?!\S)")
-VERDICT = re.compile(r"( *verdict +)(verified|refuted)\b")
+SIGN = re.compile(r"(?<!\S)[✓✗](?!\S)|(?<!\w )(?<!\S)\?(?= \w)")
+"""A mark. A question mark after a word is none."""
+SIGNS = {"✓": "green", "?": "yellow", "✗": "red"}
+VERDICT = re.compile(r"( *verdict +)(\w+)\b")
 COMMAND = re.compile(r"(?<!\S)\$ .+?(?=  |$)")
-VERDICTS = {"verified": "green", "refuted": "red"}
+VERDICTS = {"verified": "green", "passed": "green", "refuted": "red"}
+"""Colours; the other verdicts are yellow."""
 DIFF = re.compile(r"( {2}\| )(?=[-+]|@@ )")
 """Before a line of a diff."""
 
@@ -74,11 +77,11 @@ def painted(text: str, stream: TextIO) -> str:
     if not (diff or sign or verdict or COMMAND.search(text)) or not _has_colours(stream):
         return text
     if verdict:
-        return verdict[1] + click.style(verdict[2], fg=VERDICTS[verdict[2]]) + text[verdict.end() :]
+        return verdict[1] + click.style(verdict[2], fg=VERDICTS.get(verdict[2], "yellow")) + text[verdict.end() :]
     if diff:
         return diff[0] + _coloured(text[diff.end() :])
     text = COMMAND.sub(lambda found: click.style(found[0], fg="cyan"), text)
-    return SIGN.sub(lambda found: click.style(found[0], fg="green" if found[0] == "✓" else "red"), text, count=1)
+    return SIGN.sub(lambda found: click.style(found[0], fg=SIGNS[found[0]]), text, count=1)
 
 
 def _has_colours(stream: TextIO) -> bool:
@@ -244,14 +247,14 @@ def wrapped(line: str, width: int, *, hang: int = 0, hard: bool = False) -> list
 
 
 def end_line(result: ToolAgentResult, title: str, request: DelegationRequest | None) -> str:
-    """`✓ Count the files  dlg_01…  completed, 1 call denied  2.1 s  $0.0031  2 files changed`.
+    """`✓ Count the files  dlg_01…  succeeded (completed, 1 call denied)  2.1 s  $0.0031  2 files changed`.
 
     On a terminal the id is short.
     """
     took, price = seconds(result.execution_time_ms / 1000), dollars(result.usage.cost_usd)
     id = short_id(result.delegation_id) if sys.stdout.isatty() else result.delegation_id
     parts = (id, ending(result), took, price, changes(result, request))
-    return "  ".join(part for part in (f"{SIGNS[result.status]} {title}", *parts) if part)
+    return "  ".join(part for part in (f"{MARKS[result.mark]} {title}", *parts) if part)
 
 
 def other_errors(result: ToolAgentResult) -> list[str]:

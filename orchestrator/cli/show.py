@@ -16,7 +16,7 @@ import click
 from ...shared.errors import NotFound
 from ...shared.text import count
 from ...shared.wording import (
-    SIGNS,
+    MARKS,
     cut,
     dollars,
     line_of,
@@ -283,6 +283,23 @@ def _status(delegation: Delegation) -> str:
     return "paused" if delegation.paused else delegation.status
 
 
+def _mark(delegation: Delegation) -> str:
+    return MARKS[delegation.result.mark] if delegation.result else " "
+
+
+def _child(delegation: Delegation) -> str:
+    state = delegation.result.headline if delegation.result else _status(delegation)
+    return f"child      {_mark(delegation)} {state:12}  {delegation.request.title}  {delegation.id}"
+
+
+def _verdict(delegation: Delegation) -> str:
+    """Returns the verdict of the checks; without checks `unproven`, or a dash where nothing is against the result."""
+    result = delegation.result
+    if result is None or result.verification.verdict != "unverified":
+        return result.verification.verdict if result else "–"
+    return result.mark if result.mark == "unproven" else "–"
+
+
 def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
     request = delegation.request
     lines = [
@@ -297,7 +314,7 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
         retried = f"retry of   {request.retry_of} from turn {request.from_turn}"
         what = retried if request.from_turn else f"continues  {request.continues}"
         lines.append(f"{what}; changes are counted from the start of the conversation")
-    lines += [f"child      {_status(child):9}  {child.request.title}  {child.id}" for child in children]
+    lines += map(_child, children)
     if delegation.worker:
         lines.append(f"worker     {delegation.worker}, attempt {delegation.attempt}")
     lines += [f"waits for  {other}" for other in (*delegation.waits_for, *delegation.pending_permissions)]
@@ -376,15 +393,15 @@ def _table(found: Sequence[Delegation]) -> list[str]:
         parent = f"↳ {short_id(item.request.parent_id)}  " if item.request.parent_id else ""
         parent += f"{waits_for(item.waits_for)}  " if item.waits_for else ""
         titles.append(parent + item.request.title)
-        rows.append((id, _status(item), seconds(took), price, age))
-    lines = output.columns(rows, left=(0, 1)) if rows else []
+        rows.append((id, _status(item), _verdict(item), seconds(took), price, age))
+    lines = output.columns(rows, left=(0, 1, 2)) if rows else []
     if not is_terminal:
         return [f"{line}  {title}" for line, title in zip(lines, titles, strict=True)]
     room = max(MIN_TITLE, shutil.get_terminal_size().columns - max(map(len, lines), default=0) - 4)
     room = min(room, max(map(len, titles), default=0))
-    signs = [SIGNS.get(item.status, " ") for item in found]
+    marks = map(_mark, found)
     return [
-        f"{sign} {_fitted(title, room):{room}}  {line}" for sign, title, line in zip(signs, titles, lines, strict=True)
+        f"{mark} {_fitted(title, room):{room}}  {line}" for mark, title, line in zip(marks, titles, lines, strict=True)
     ]
 
 

@@ -6,14 +6,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ...shared.delegation import Artifact, Delegation, Status, TerminationReason, Usage
+from ...shared.delegation import Artifact, Delegation, Mark, Status, TerminationReason, Usage
 from ...shared.errors import DeputizeError, Refused
-from ...shared.facts import GitFacts, Trust
+from ...shared.facts import GitFacts, Trust, Verdict
 from ...shared.markup import harmless_value, note
 from ...shared.permission import PermissionOutcome, PermissionRequest
 from ...shared.request import Limits
 from ...shared.text import clip, count, mapped
 from ...shared.wire import Timestamp, Wire
+from ...shared.wording import MARKS, ending
 
 SCHEME = "deputize://delegations/"
 MAX_TEXT = 20_000
@@ -28,6 +29,7 @@ NOW = ("id", "status", "effective_limits", "waits_for", "pending_permissions")
 """Fields that an outcome has as the delegation has them."""
 SAME = (
     "success",
+    "mark",
     "termination_reason",
     "output",
     "output_status",
@@ -59,6 +61,8 @@ class Outcome(Wire):
     status: Status
     success: bool | None = None
     """Null until it has ended; true only if the work was completed."""
+    mark: Mark | None = None
+    """Null until it has ended. Unproven: nothing shows that the work was done; do not report it as done."""
     termination_reason: TerminationReason | None = None
     """Why it ended: completed, a limit that it reached, cancelled, error, …"""
     summary: str = ""
@@ -86,8 +90,8 @@ class Outcome(Wire):
     """What it had read: a tainted one may say what the web or another server wanted it to say."""
     neutralized: int = 0
     """How many places of these texts imitated control markup; each has a "~" after its "<" that the original lacks."""
-    verdict: str | None = None
-    """What the service's own checks found: verified, refuted, inconclusive, or unverified where there were none."""
+    verdict: Verdict | None = None
+    """What the service's own checks found: unverified where there were none."""
     verdict_why: str = ""
     """Why nothing could be decided, where that is so."""
     git: GitFacts | None = None
@@ -103,6 +107,8 @@ class Outcome(Wire):
     """The calls, its own and those of delegations below it, that wait until a person answers `prm_…`."""
     notes: list[str] = Field(default_factory=list)
     """What the caller should know besides: lowered limits, why it is still queued."""
+    ending: str = Field(default="", exclude=True)
+    """How it ended, in words of ours, for the line above this data."""
 
 
 class Outcomes(Wire):
@@ -118,6 +124,9 @@ class Listed(Wire):
     created_at: Timestamp
     finished_at: Timestamp | None = None
     termination_reason: TerminationReason | None = None
+    mark: Mark | None = None
+    """Null until it has ended."""
+    verdict: Verdict | None = None
     tool_call_count: int = 0
     cost_usd: float | None = None
 
@@ -177,6 +186,7 @@ def outcome(
             "files_modified_count": len(result.files_modified),
             "verdict": result.verification.verdict,
             "verdict_why": result.verification.why,
+            "ending": ending(result),
         }
         notes += result.notes
         if result.ignored_count:
@@ -188,7 +198,7 @@ def outcome(
 
 
 def line_of(content: Outcome) -> str:
-    """Returns one line of facts; it holds no words of the agent, which could pose as ours."""
+    """Returns one line of facts, the mark first; it holds no words of the agent, which could pose as ours."""
     facts = [
         count(content.turn_count, "turn"),
         count(content.tool_call_count, "tool call"),
@@ -196,12 +206,13 @@ def line_of(content: Outcome) -> str:
     ]
     if content.usage is not None and content.usage.cost_usd is not None:
         facts.append(f"${content.usage.cost_usd:.4f}")
-    why = f" ({content.termination_reason})" if content.termination_reason else ""
     changed = ""
     if content.files_modified_count:
         changed = f"; {count(content.files_modified_count, 'file')} changed in its own copy, see {content.patch_uri}"
-    waits = "" if content.status.finished else "; delegate_result waits for its end"
-    return f"{content.id} {content.status}{why}: {', '.join(facts)}{changed}{waits}"
+    known = f"{', '.join(facts)}{changed}"
+    if content.mark is None:
+        return f"{content.id} {content.status}: {known}; delegate_result waits for its end"
+    return f"{MARKS[content.mark]} {content.id} {content.ending}: {known}"
 
 
 def explained(error: DeputizeError) -> str:
@@ -222,6 +233,8 @@ def listed(delegation: Delegation) -> Listed:
         created_at=delegation.created_at,
         finished_at=delegation.finished_at,
         termination_reason=result.termination_reason if result else None,
+        mark=result.mark if result else None,
+        verdict=result.verification.verdict if result else None,
         tool_call_count=result.tool_call_count if result else delegation.progress.tool_calls,
         cost_usd=result.usage.cost_usd if result else delegation.progress.cost_usd,
     )

@@ -16,6 +16,7 @@ from ...shared.request import DelegationRequest
 from ...shared.runs.permissions import delegation_of
 from ...shared.text import count
 from ...shared.wire import Wire
+from ...shared.wording import MARKS
 from ..service import Service, paused_note
 from .arguments import (
     AnswerArguments,
@@ -72,8 +73,10 @@ async def delegate_many(call: Call, many: ManyArguments) -> Answer | OpenQuestio
     items = await _ended(call, many.each())
     if isinstance(items, OpenQuestion):
         return items
-    failed = sum(not item.success for item in items)
-    return Answer(f"{len(items) - failed} of {len(items)} succeeded", Outcomes(items=items), is_error=failed > 0)
+    marks = [item.mark for item in items]
+    ended = ", ".join(f"{sign} {marks.count(mark)}" for mark, sign in MARKS.items() if mark in marks)
+    is_error = any(not item.success for item in items)
+    return Answer(f"{count(len(items), 'delegation')}: {ended}", Outcomes(items=items), is_error=is_error)
 
 
 async def delegate_result(call: Call, wanted: ResultArguments) -> Answer:

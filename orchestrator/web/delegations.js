@@ -10,9 +10,14 @@ const SIGNS = {
 };
 export const STATES = Object.keys(SIGNS);
 const WORDS = { asking: "asks you" };
+/** By the mark of a result: its sign, and the class that colours it. */
+const MARKS = {
+  ok: ["✓", "succeeded"], unproven: ["?", "waiting"], failed: ["✗", "failed"], cancelled: ["–", "cancelled"],
+};
 const VERDICTS = {
-  verified: "succeeded", evidence: "succeeded", proved: "succeeded", refuted: "failed", tampered: "failed",
-  inconclusive: "waiting", preexisting: "waiting",
+  verified: "succeeded", passed: "succeeded", evidence: "succeeded", no_regression: "succeeded", proved: "succeeded",
+  improved: "waiting", inconclusive: "waiting", preexisting: "waiting", unproved: "waiting",
+  refuted: "failed", tampered: "failed",
 };
 /** Why it ended, where the status does not show that. */
 const ENDINGS = {
@@ -30,9 +35,21 @@ export const stateOf = ({ id, status, pendingPermissions }) =>
   !FINISHED.has(status) && pendingPermissions?.some((each) => each.includes(id.slice(4))) ? "asking" : status;
 /** A state in words. */
 export const inWords = (state) => WORDS[state] ?? visible(state);
-export const stateText = (item) =>
-  item.paused ? "‖ paused" : `${SIGNS[stateOf(item)] ?? ""} ${inWords(stateOf(item))}`.trim();
-export const stateClass = (item) => (item.paused ? "asking" : SIGNS[stateOf(item)] ? stateOf(item) : "");
+/** The word after the mark: the verdict of the checks of a completed run, else how it ended. */
+function headline({ terminationReason, status, mark, verification: { verdict } }) {
+  if (terminationReason !== "completed") return status;
+  return verdict !== "unverified" ? verdict : mark === "unproven" ? mark : status;
+}
+/** Where it stands, the mark first; what an older service sent has none. */
+export function stateText(item) {
+  if (item.paused) return "‖ paused";
+  const [sign] = MARKS[item.result?.mark] ?? [SIGNS[stateOf(item)] ?? ""];
+  return `${sign} ${item.result ? visible(headline(item.result)) : inWords(stateOf(item))}`.trim();
+}
+export function stateClass(item) {
+  if (item.paused) return "asking";
+  return MARKS[item.result?.mark]?.[1] ?? (SIGNS[stateOf(item)] ? stateOf(item) : "");
+}
 /** One line of a text that may be megabytes. */
 const inShort = (text, width) => cut(String(text ?? "").slice(0, 8 * width), width);
 /** The first line of the task. */
@@ -80,22 +97,22 @@ export function nowText(item, open, hold = "") {
 /** The class of a badge by what a check, a claim or all of them showed. */
 export const verdictClass = (word) => VERDICTS[word] ?? "";
 
-/** What the checks and the run's own steps showed, as badges: `[text, class]`. */
+/** What the checks and the run's own steps showed, beside the state, as badges: `[text, class]`. */
 export function badgesOf({ result }) {
   const { verdict = "unverified", claims = [] } = result?.verification ?? {};
   const refuted = claims.filter((each) => each.verdict === "refuted").length;
-  return [verdict !== "unverified" && [verdict, verdictClass(verdict)],
+  return [!["unverified", result && headline(result)].includes(verdict) && [verdict, verdictClass(verdict)],
     refuted > 0 && [`${count(refuted, "claim")} refuted`, verdictClass("refuted")]].filter(Boolean);
 }
 
 /** Facts before words: why it ended, what was denied, why it is not proved, then the summary. */
 function outcomeText(result) {
-  const { terminationReason: reason, verification, deniedCallCount, summary, errors } = result;
-  const { verdict, why, checks } = verification;
+  const { terminationReason: reason, verification, deniedCallCount, summary, errors, mark } = result;
+  const { why, checks } = verification;
   const ended = reason in ENDINGS ? ENDINGS[reason](result) : reason.replaceAll("_", " ");
   const expired = errors.some((each) => each.includes("no one answered within")) && "permission expired";
   const denied = deniedCallCount > 0 && `${count(deniedCallCount, "call")} denied`;
-  const unproved = verdictClass(verdict) !== "succeeded" &&
+  const unproved = mark !== "ok" &&
     (why || checks.find(({ outcome }) => verdictClass(outcome) !== "succeeded")?.why);
   return [ended, expired, denied, unproved, plain(summary || errors.at(-1) || "")].filter(Boolean)
     .map((each) => inShort(each, 200)).join(" — ");

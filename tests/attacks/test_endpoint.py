@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
 
-async def begun(bench: Bench, task: str, session: str | None) -> tuple[str, asyncio.Task[str | None]]:
+async def begun(bench: Bench, task: str, session: str | None) -> tuple[str, asyncio.Task[Any]]:
     # Each begins as no other one does: none waits for another to write a shared prefix.
     request = DelegationRequest(task=task, system_prompt=f"{task}: {'x' * 100}", session_id=session)
     id = await bench.accept(request)

@@ -121,7 +121,9 @@ class FakeService(FakePermissions):
         asked = self.runs[id].request
         checked = {"verdict": "verified", "require": asked.require} if asked.verify else {}
         found = Verification.model_validate(checked | fields.pop("verification", {}))
-        status = endings.get(reason, Status.FAILED) if found.is_met else Status.FAILED
+        status = endings.get(reason, Status.FAILED)
+        if status is Status.SUCCEEDED and not found.is_met:
+            status = Status.FAILED
         result = ToolAgentResult(
             delegation_id=id, status=status, termination_reason=reason, verification=found, **fields
         )

@@ -64,7 +64,7 @@ def provide(bench: Bench, model: HeldModel) -> HeldModel:
 
 
 @asynccontextmanager
-async def under_way(bench: Bench, id: str) -> AsyncGenerator[asyncio.Task[str | None]]:
+async def under_way(bench: Bench, id: str) -> AsyncGenerator[asyncio.Task[Any]]:
     """Carries the delegation out beside the block, to its end."""
     running = asyncio.create_task(carry_out(bench.services, id))
     try:

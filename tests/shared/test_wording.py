@@ -40,7 +40,7 @@ LINES = {
     "run_resumed": "taken over by worker-2@host at turn 4: the lease of worker-1 lapsed",
     "run_retried": "done again from the start in 1.0 s (retry 1 of 2), after model_unavailable: "
     "the endpoint does not answer",
-    "run_finished": "✗ failed (max_tool_calls): 9 turns, 20 tool calls, 1 min 01 s, "
+    "run_finished": "✗ failed (max_tool_calls, verified): 9 turns, 20 tool calls, 1 min 01 s, "
     "2,400 tokens (38.8% cached), $0.0125 ($0.0014 saved)",
     "turn_started": "turn 3",
     "replied": "I change the comparison. → edit_file",

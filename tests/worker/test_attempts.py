@@ -57,8 +57,9 @@ async def test_any_number_of_orderly_stops_costs_a_run_nothing(bench: Bench, tmp
     id = await bench.accept(DelegationRequest(task="do it", model=model))
     for turn in range(5):
         await stop(await begin(bench, id, turn))
-    assert await carry_out(bench.services, id) == "completed"
+    await carry_out(bench.services, id)
     result = await bench.result(id)
+    assert result.termination_reason == "completed"
     assert (result.attempts, await lost_count(bench, id)) == (6, "0")
     assert await resumed(bench, id) == ["the attempt before was handed over: its worker was stopped"] * 5
     steps = [step for step in result.errors if "outcome unknown" in step]
@@ -73,8 +74,8 @@ async def test_workers_lost_in_a_row_end_the_run_and_attempts_counts_what_ran(be
         await bench.lose(id)
         await stop(running)
     assert await resumed(bench, id) == ["the attempt before lost its worker"] * 2
-    assert await carry_out(bench.services, id) == "worker_lost"
-    result = await bench.result(id)
+    outcome, result = await carry_out(bench.services, id), await bench.result(id)
+    assert (outcome, result.termination_reason) == (result, "worker_lost")
     assert (result.attempts, result.turn_count, result.tool_call_count) == (3, 3, 3)
     assert result.errors[0] == "3 workers in a row were lost while they carried this out; it is given up"
     events = [envelope.event for envelope in await bench.events(id)]
@@ -92,8 +93,9 @@ async def test_a_completed_turn_forgives_the_workers_lost_before_it(bench: Bench
         await bench.lose(id)
         await stop(running)
         assert await lost_count(bench, id) == "1"
-    assert await carry_out(bench.services, id) == "completed"
-    assert (await bench.result(id)).attempts == 5
+    await carry_out(bench.services, id)
+    result = await bench.result(id)
+    assert (result.termination_reason, result.attempts) == ("completed", 5)
 
 
 async def test_the_result_of_a_run_that_is_given_up_has_its_files_steps_and_patch(bench: Bench, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
+from deputize.shared.errors import ErrorType
 from deputize.worker.emit import Emitter
 from deputize.worker.models.base import Call
 from deputize.worker.redis_record import RedisRecord
@@ -98,3 +100,37 @@ async def test_a_failed_call_has_recovered_only_where_the_same_call_succeeded_la
             steps.end(steps.start(call, None, "again"), later[1])
         emit.close()
     assert steps.counts["recovered_call_count"] == recovered
+
+
+DENIED = ToolResult(error="denied", error_type=ErrorType.PERMISSION_DENIED)
+DONE = ToolResult(content="done")
+CHILD = ToolAgentResult(delegation_id="dlg_2", status=Status.SUCCEEDED, termination_reason=TerminationReason.COMPLETED)
+CHILD_DENIED = CHILD.model_copy(update={"only_denied": True, "denied_call_count": 1})
+
+
+@pytest.mark.parametrize(
+    ("steps", "only_denied"),
+    [
+        ([], False),
+        ([("bash", DONE)], False),
+        ([("bash", FAILED)], False),
+        ([("submit_result", DONE)], False),
+        ([("bash", DENIED)], True),
+        ([("bash", DENIED), ("read_file", FAILED), ("submit_result", DONE)], True),
+        ([("bash", DENIED), ("read_file", DONE)], False),
+        ([("call_subagent", ToolResult(data=CHILD_DENIED))], True),
+        ([("call_subagent", ToolResult(data=CHILD_DENIED)), ("bash", DENIED)], True),
+        ([("call_subagent", ToolResult(data=CHILD_DENIED)), ("bash", DONE)], False),
+        ([("call_subagent", ToolResult(data=CHILD)), ("bash", DENIED)], False),
+    ],
+)
+async def test_a_result_states_whether_calls_were_denied_and_no_other_one_succeeded(
+    steps: list[tuple[str, ToolResult]], only_denied: bool
+) -> None:
+    async with claimed() as (_, pipe, claim):
+        run = context_of(claim, Emitter(RedisRecord(pipe), claim, [], lambda: None))
+        for number, (name, result) in enumerate(steps):
+            started = run.steps.start(Call(id=str(number), key=str(number), name=name, arguments={}), None, name)
+            run.steps.end(started, result, executed=result is not DENIED)
+        run.emit.close()
+    assert run.of_result["only_denied"] is only_denied

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,7 @@ async def test_every_command_reaches_what_the_operator_allows_to_all_and_ends_in
 @asynccontextmanager
 async def setting_up(
     redis_url: str, home: Path, project: DirectoryWorkspace, timeout: float = 600
-) -> AsyncGenerator[tuple[Bench, str, asyncio.Task[str | None]]]:
+) -> AsyncGenerator[tuple[Bench, str, asyncio.Task[Any]]]:
     """A run whose set-up command, with what it has started, does not end by itself."""
     async with open_bench(redis_url, home, sandbox={"setup": ENDLESS}) as bench:
         request = DelegationRequest(

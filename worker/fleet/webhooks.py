@@ -29,6 +29,7 @@ from ...shared.settings import Settings
 from ...shared.text import clip, visible
 from ...shared.webhooks import signatures
 from ...shared.wire import now
+from ...shared.wording import outcome
 from ..models.retry import parse_retry_after
 from ..web.dial import GuardedTransport, Network
 
@@ -63,7 +64,7 @@ def next_delay(tried: Notification, retry_after: float | None = None) -> float |
 
 
 def body_of(due: DueNotification) -> bytes:
-    """Returns the body: which delegation, how it stands, and where more is. It has no text of the run.
+    """Returns the body: which delegation, how it stands, and where more is. It has no text that the run wrote.
 
     Raises ValueError for an event that this version cannot read.
     """
@@ -74,7 +75,9 @@ def body_of(due: DueNotification) -> bytes:
     if isinstance(event, RunFinished):
         result = event.result
         data |= {"status": result.status, "terminationReason": result.termination_reason, "success": result.success}
-        data |= {"verdict": result.verification and result.verification.verdict, "costUsd": result.usage.cost_usd}
+        data |= {"mark": result.mark, "verdict": result.verification.verdict, "text": outcome(result)}
+        data |= {"refutedClaimCount": len(result.refuted_claims), "deniedCallCount": result.denied_call_count}
+        data["costUsd"] = result.usage.cost_usd
         links["patch"] = f"{path}/patch"
     elif isinstance(event, PermissionRequested):
         data |= {"permissionId": event.permission_id, "tool": event.step.tool_name}
@@ -126,11 +129,11 @@ class WebhookSender:
         delay = None if error is None or gone else next_delay(due.notification, retry_after)
         state = "delivered" if error is None else "failed" if delay is None else "pending"
         update = {"state": state, "status": status, "error": error, "last_try_at": now()}
-        outcome = due.notification.model_copy(update=update)
+        tried = due.notification.model_copy(update=update)
         with suppress(*REDIS_ERRORS):  # it is sent again when its lease is over
-            await settle(self.redis, outcome, delay, gone=gone)
+            await settle(self.redis, tried, delay, gone=gone)
         if error is not None:
-            log.warning("%s: try %d to notify %s failed: %s", outcome.id, outcome.tries, outcome.url, error)
+            log.warning("%s: try %d to notify %s failed: %s", tried.id, tried.tries, tried.url, error)
 
     async def _try(self, due: DueNotification) -> Answer:
         if not (keys := self.settings.webhook.keys(due.webhook.secret_name)):

@@ -1,6 +1,6 @@
 // The head of a delegation's view: where it stands, and its numbers; and beside the tree what the model does now.
 
-import { elapsed, inWords, stateClass, stateOf } from "../delegations.js";
+import { elapsed, stateClass, stateText } from "../delegations.js";
 import { h } from "../dom.js";
 import { compact, duration, money, number, tokensIn } from "../numbers.js";
 import { clock, cut, percent, shortId, visible } from "../text.js";
@@ -21,7 +21,7 @@ export function metaOf(delegation) {
   const labels = Object.entries(request.labels).map((pair) => pair.join("="));
   const submitted = DATE.format(Date.parse(createdAt));
   const rest = [id, request.agent, request.model, worker, ...labels, submitted].filter(Boolean);
-  const badge = span(`badge ${stateClass(delegation)}`, delegation.paused ? "paused" : inWords(stateOf(delegation)));
+  const badge = span(`badge ${stateClass(delegation)}`, stateText(delegation));
   return [badge, ...rest.map((each) => span("faint", cut(each, 80)))];
 }
 

@@ -1,5 +1,6 @@
 // The events of one delegation as a tree: turns, in them steps and waits, beside them checks. Knows no document.
 
+import { stateClass, stateText } from "../delegations.js";
 import { answerWords, count } from "../text.js";
 import { plain } from "./markdown.js";
 
@@ -71,12 +72,13 @@ export class Tree {
     const stray = caller ? this.nodes.findIndex(({ key }) => key === delegation.id) : -1; // known before its call
     if (stray >= 0) siblings.push(Object.assign(this.nodes.splice(stray, 1)[0], { parent: caller }));
     const finished = delegation.finishedAt && Date.parse(delegation.finishedAt);
-    const states = { succeeded: "good", failed: "bad", waiting: "warn", running: "live" };
+    const states = { succeeded: "good", failed: "bad", waiting: "warn", asking: "warn", running: "live" };
+    const ended = delegation.result && [stateText(delegation), plain(delegation.result.summary)];
     const node = siblings.find((each) => each.delegation?.id === delegation.id) ??
       this.#add({ kind: "child", key: delegation.id, start: Date.parse(delegation.createdAt) }, caller ?? null);
     Object.assign(node, {
-      delegation, title: delegation.request.task, end: finished || null, state: states[delegation.status] ?? "idle",
-      detail: plain(delegation.result?.summary ?? ""), cost: (delegation.result?.usage ?? delegation.progress).costUsd,
+      delegation, title: delegation.request.task, end: finished || null, state: states[stateClass(delegation)] ?? "idle",
+      detail: ended?.filter(Boolean).join(" — ") ?? "", cost: (delegation.result?.usage ?? delegation.progress).costUsd,
     });
     node.version += 1;
     return node;

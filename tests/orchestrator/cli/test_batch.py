@@ -55,7 +55,7 @@ async def test_stdin_is_read_and_people_get_a_line_each(url: str, service: FakeS
         (id,) = service.runs
         service.finish(id, TerminationReason.ERROR, summary="It broke.\nBadly.")
         done = await command.done()
-    assert (done.code, done.out) == (1, f"✗ line 1  {id}  error  0.0 s  $0.0000  It broke. Badly.\n")
+    assert (done.code, done.out) == (1, f"✗ line 1  {id}  failed (error)  0.0 s  $0.0000  It broke. Badly.\n")
 
 
 async def test_a_wrong_line_is_named_and_nothing_is_handed_over(url: str, service: FakeService, tasks: Path) -> None:

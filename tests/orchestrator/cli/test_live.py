@@ -117,11 +117,11 @@ async def test_a_batch_on_a_terminal_shows_every_result_once_and_whole(
             service.finish(id, summary=f"did {service.runs[id].request.task}")
         assert await terminal.ended() == 1
     said = [line for line in terminal.history() if "did task" in line]
-    ends = dict.fromkeys(range(2), ("✗", "error", "$0.0100"))
-    ends |= dict.fromkeys(range(25, 30), ("✓", "completed", "$0.0000"))
+    ends = dict.fromkeys(range(2), ("✗", "failed (error)", "$0.0100"))
+    ends |= dict.fromkeys(range(25, 30), ("✓", "succeeded (completed)", "$0.0000"))
     wanted: set[str] = set()
     for n, id in enumerate(service.runs):
-        sign, reason, cost = ends.get(n, ("✓", "completed", "$0.0100"))
+        sign, reason, cost = ends.get(n, ("✓", "succeeded (completed)", "$0.0100"))
         wanted.add(f"{sign} line {n + 1}  …{id[-6:]}  {reason}  0.0 s  {cost}  did task {n:02}")
     assert set(said) == wanted
     assert len(said) == 30
@@ -232,9 +232,9 @@ async def test_the_list_fits_a_narrow_terminal_and_has_time_and_cost(url: str, s
         assert await terminal.ended() == 0
     first, second = terminal.history()
     assert re.fullmatch(
-        rf"✓ Summarise all of the files… +…{long[-6:]}  succeeded  1 min 01 s  \$0\.2500 +\d+ s ago", first
+        rf"✓ Summarise all of the files… +…{long[-6:]}  succeeded  –  1 min 01 s  \$0\.2500 +\d+ s ago", first
     )
-    assert re.fullmatch(rf"  task 00 +…{id[-6:]}  queued +0\.0 s +– +\d+ s ago", second)
+    assert re.fullmatch(rf"  task 00 +…{id[-6:]}  queued +– +0\.0 s +– +\d+ s ago", second)
     assert len(first) == len(second) <= 80
 
 

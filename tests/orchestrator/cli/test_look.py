@@ -63,7 +63,7 @@ async def test_show_prints_what_the_summary_states_against_the_facts(url: str, s
     service.finish(id, summary="I wrote `a.py`. All tests pass.", verification={"claims": claims})
     shown = (await called(url, "show", id)).stdout.splitlines()
     assert [line for line in shown if line.startswith("refuted")] == ["refuted    the summary: All tests pass"]
-    assert "outcome    ✓ succeeded (completed, 1 claim refuted): " in "\n".join(shown)
+    assert "outcome    ? unproven (completed, 1 claim refuted): " in "\n".join(shown)
 
 
 async def test_show_reports_the_progress_of_an_unfinished_one(url: str, service: FakeService) -> None:
@@ -163,8 +163,8 @@ async def test_a_parent_and_its_children_name_each_other(url: str, service: Fake
     for _ in ("running", "finished"):
         shown = (await called(url, "show", parent)).stdout.splitlines()
         assert [line for line in shown if line.startswith("child ")] == [
-            f"child      succeeded  child 0  {children[0]}",
-            f"child      queued     child 1  {children[1]}",
+            f"child      ✓ succeeded     child 0  {children[0]}",
+            f"child        queued        child 1  {children[1]}",
         ]
         service.finish(parent)
     await accepted(service, task="a later one")
@@ -182,7 +182,7 @@ async def test_children_are_found_however_many_others_began_meanwhile(url: str, 
     child = await accepted(service, task="child", parent_id=parent)
     other = service.runs[await accepted(service, task="another")]
     service.runs |= {id: other.model_copy(update={"id": id}) for id in (new_id() for _ in range(6000))}
-    assert f"child      queued     child  {child}" in (await called(url, "show", parent)).stdout.splitlines()
+    assert f"child        queued        child  {child}" in (await called(url, "show", parent)).stdout.splitlines()
     assert [line.split()[0] for line in (await called(url, "list", "--parent", parent)).stdout.splitlines()] == [child]
 
 

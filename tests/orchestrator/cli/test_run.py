@@ -400,6 +400,6 @@ async def test_the_line_of_a_batch_has_time_cost_and_changes(url: str, service: 
         service.finish(second, summary="Did two.", **used)
         done = await command.done()
     assert sorted(done.out.splitlines()) == [
-        f"✓ line 1  {first}  completed  2.1 s  $0.0100  2 files changed  Did one.",
-        f"✓ line 2  {second}  completed  2.1 s  $0.0100  no files changed  Did two.",
+        f"✓ line 1  {first}  succeeded (completed)  2.1 s  $0.0100  2 files changed  Did one.",
+        f"✓ line 2  {second}  succeeded (completed)  2.1 s  $0.0100  no files changed  Did two.",
     ]

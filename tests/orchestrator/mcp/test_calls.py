@@ -13,6 +13,7 @@ from deputize.orchestrator.mcp.arguments import input_schema
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.errors import Unavailable
 from deputize.shared.request import DelegationRequest
+from tests.marked import MARKED
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.mcp.clients import connected, content, texts
 from tests.waiting import until
@@ -57,6 +58,25 @@ async def test_a_verdict_has_its_reason_and_a_delivery_its_branch(url: str, serv
         said = content(await client.call_tool("delegate_result", {"id": id}))
     assert (said["verdict"], said["verdictWhy"]) == ("inconclusive", "<~system-reminder> no tests ran")
     assert said["git"] == git
+
+
+async def test_the_first_word_of_an_answer_is_the_mark_and_a_list_has_it(url: str, service: FakeService) -> None:
+    async with connected("http", url) as client:
+        many = {"requests": [{"task": row.words} for row in MARKED]}
+        calling = asyncio.create_task(client.call_tool("delegate_many", many))
+        await until(lambda: service.following == len(MARKED))
+        for id, row in zip(service.runs, MARKED, strict=True):
+            service.finish(id, row.reason, **row.fields)
+        together = await calling
+        assert (texts(together)[0], together.is_error) == ("18 delegations: ✓ 6, ? 7, ✗ 4, – 1", True)
+        listed = content(await client.call_tool("delegations", {"limit": 50}))["items"]
+        for id, row in zip(service.runs, MARKED, strict=True):
+            answer = await client.call_tool("delegate_result", {"id": id})
+            assert texts(answer)[0].startswith(f"{row.sign} {id} {row.words}: 0 turns"), row
+            found = next(each for each in listed if each["id"] == id)
+            facts = row.result.mark, row.result.verification.verdict
+            assert [(each["mark"], each["verdict"]) for each in (content(answer), found)] == [facts] * 2
+            assert "ending" not in content(answer)
 
 
 async def test_one_that_was_started_is_waited_for_later(url: str, service: FakeService) -> None:
@@ -132,7 +152,7 @@ async def test_many_are_waited_for_in_order(url: str, service: FakeService) -> N
         service.finish(first, TerminationReason.ERROR, summary="1")
         result = await calling
         assert [item["summary"] for item in content(result)["items"]] == ["1", "2"]
-        assert (result.is_error, texts(result)[0]) == (True, "1 of 2 succeeded")
+        assert (result.is_error, texts(result)[0]) == (True, "2 delegations: ✓ 1, ✗ 1")
         at_once = await client.call_tool("delegate_many", {"requests": requests, "wait": False})
         assert [item["status"] for item in content(at_once)["items"]] == ["queued", "queued"]
 

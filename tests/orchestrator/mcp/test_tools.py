@@ -26,7 +26,7 @@ async def test_delegate_returns_the_result(way: str, url: str, service: FakeServ
     said = content(result)
     assert not result.is_error
     assert texts(result)[0] == (
-        f"{id} succeeded (completed): 3 turns, 2 tool calls, 1.2 s, $0.2500; "
+        f"✓ {id} succeeded (completed): 3 turns, 2 tool calls, 1.2 s, $0.2500; "
         f"1 file changed in its own copy, see deputize://delegations/{id}/patch"
     )
     assert (said["id"], said["status"], said["success"], said["summary"]) == (id, "succeeded", True, "Three.")

@@ -223,4 +223,4 @@ async def test_events_go_on_after_the_service_was_restarted(pages: Pages) -> Non
         await expect(page.locator(".numbers")).to_contain_text("Turns7")
         service.finish(id, summary="All is done.")
         await expect(page.locator(".summary")).to_have_text("All is done.")
-        await expect(page.locator("#run .badge").first).to_have_text("succeeded")
+        await expect(page.locator("#run .badge").first).to_have_text("✓ succeeded")

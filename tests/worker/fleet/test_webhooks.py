@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import json
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -27,8 +28,17 @@ from deputize.shared.runs.webhooks import (
 )
 from deputize.shared.webhooks import Webhook, parsed_secret
 from deputize.shared.wire import now
-from deputize.worker.fleet.webhooks import DELAYS, OF_HOST, TRY_SECONDS, WebhookSender, next_delay, signed_request
+from deputize.worker.fleet.webhooks import (
+    DELAYS,
+    OF_HOST,
+    TRY_SECONDS,
+    WebhookSender,
+    body_of,
+    next_delay,
+    signed_request,
+)
 from deputize.worker.task import carry_out
+from tests.marked import MARKED, Marked
 from tests.network.internet import PUBLIC, Internet, Rerouted, response
 from tests.runs.asking import WRITE, answered, asking_bench, begun, questions
 from tests.runs.bench import open_bench, say, script
@@ -74,6 +84,10 @@ async def test_a_notification_has_the_state_and_no_text_of_the_run(hooks: Hooks)
             "success": True,
             "costUsd": 0,
             "verdict": "unverified",
+            "mark": "ok",
+            "text": "✓ succeeded (completed): 0 turns, 0 tool calls, 0.0 s, 0 tokens, $0.0000",
+            "refutedClaimCount": 0,
+            "deniedCallCount": 0,
             "links": {
                 "delegation": f"/v1/delegations/{id}",
                 "events": f"/v1/delegations/{id}/events",
@@ -354,6 +368,18 @@ async def test_an_event_that_cannot_be_read_holds_up_no_other(event: str | None,
         await send_due(hooks.sender([receiver.host]))
         assert ids(receiver.received) == [f"{other}-2"]
         assert (await hooks.one(id)).error == (event and "this worker's version cannot read the event")
+
+
+@pytest.mark.parametrize("row", MARKED, ids=lambda row: f"{row.sign} {row.words}")
+def test_a_notification_begins_its_text_with_the_mark(row: Marked) -> None:
+    event = Envelope(delegation_id="dlg_1", seq=2, at=now(), attempt=1, event=RunFinished(result=row.result))
+    url = "https://a.example"
+    notification = Notification(id="dlg_1-2", delegation_id="dlg_1", type="delegation.finished", url=url)
+    due = DueNotification(notification, Webhook(url=url), "", event.to_json(), "a.example")
+    data = json.loads(body_of(due))["data"]
+    assert data["text"].startswith(f"{row.sign} {row.words}: 0 turns")
+    assert (data["mark"], data["deniedCallCount"]) == (row.result.mark, row.result.denied_call_count)
+    assert data["refutedClaimCount"] == len(row.result.refuted_claims)
 
 
 async def test_a_run_notifies_of_its_end(redis_url: str, tmp_path: Path) -> None:

@@ -36,9 +36,7 @@ FIX = call("write_file", path="price.py", content="def total(count, each):\n    
 UNITTEST = {"kind": "command", "run": "python3 -m unittest -q"}
 
 
-async def answered(
-    bench: Bench, id: str, running: asyncio.Task[str | None], answers: Mapping[str, Sequence[str]]
-) -> Check:
+async def answered(bench: Bench, id: str, running: asyncio.Task[Any], answers: Mapping[str, Sequence[str]]) -> Check:
     """Gives each execution on a ground the next of its answers; an empty one is none."""
     given: dict[Path, str] = {}
 
