@@ -78,7 +78,7 @@ def hint_of_the_demo(said: str) -> str:
     assert [line.removeprefix("✓ ") for line in said.splitlines() if line.removeprefix("✓ ") in truths] == truths
     assert "NOT TRUE" not in said
     assert "+        if subtotal >= DISCOUNT_FROM:" in said
-    assert len(re.findall(r"^[✓✗] (?:succeeded|failed) \(", said, re.MULTILINE)) == 4
+    assert len(re.findall(r"^[✓✗] (?:succeeded|failed|verified|refuted) \(", said, re.MULTILINE)) == 4
     assert re.findall(r"^verdict +(\w+)", said, re.MULTILINE) == ["refuted", "verified"]
     assert "max_tool_calls" in said
     (hint,) = [line.split("more lines: ")[1] for line in said.splitlines() if "more lines: " in line]

@@ -43,7 +43,7 @@ async def test_to_revoke_or_terminate_is_to_cancel_and_flower_sees_what_did_not_
         assert (await fleet.result(running)).termination_reason == "cancelled"
         failed = events.wait_for("task-failed", running)
     app.close()
-    assert failed["exception"] == "Unsuccessful('cancelled')"
+    assert failed["exception"] == "Unsuccessful('– cancelled (cancelled)')"
     assert failed["traceback"] == ""
 
 
