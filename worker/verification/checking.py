@@ -100,7 +100,11 @@ class Checking:
             judgement = observed.judge()
         await run_in_thread(self._explain, judgement, base, now)
         judgement = with_as_left(judgement, now, left)
-        if judgement.outcome in (*GOOD, "improved") or (judgement.outcome == "preexisting" and now.report):
+        if (
+            judgement.outcome in (*GOOD, "improved")
+            or (judgement.outcome == "preexisting" and now.report)
+            or judgement.is_untrusted
+        ):
             self._progress("on the result again, and where something is broken that it must notice")
             judgement = await Confirmation(self, item, how.quiet(), observed).of(judgement)
         if judgement.is_open and (left or now).ok:

@@ -48,6 +48,8 @@ class Judgement:
     outcome: CheckOutcome
     why: str
     tests: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    is_untrusted: bool = False
+    """Whether it would be good, but for what the code under test did: a canary may still show that it lies."""
     own: bool = False
     """Whether all evidence is tests that the run wrote."""
     is_open: bool = False
@@ -100,7 +102,7 @@ class Observations:
         knows_tests = any(each.report and each.report.tests for each in (self.base, self.candidate))
         judgement = self._by_tests() if knows_tests else self._by_states()
         if judgement.outcome in (*GOOD, "improved") and (why := self._why_untrusted()):
-            return Judgement("inconclusive", why, judgement.tests)
+            return Judgement("inconclusive", why, judgement.tests, is_untrusted=True)
         return judgement
 
     def _why_untrusted(self) -> str:
