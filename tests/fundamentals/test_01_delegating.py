@@ -25,6 +25,7 @@ async def test_a_delegation_is_a_task_and_comes_back_as_a_result(orchestrator: O
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Hello.",
         "turnCount": 1,
@@ -41,6 +42,7 @@ async def test_the_result_states_what_was_done_and_which_files_changed(
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "It is written.",
         "filesModified": ["greeting.txt"],

@@ -22,6 +22,7 @@ async def test_a_run_that_reaches_its_turn_limit_writes_a_summary_first(
     assert visible(result) == {
         "status": "failed",
         "success": False,
+        "mark": "failed",
         "terminationReason": "max_turns",
         "summary": "I looked twice.",
         "toolCallCount": 2,
@@ -37,6 +38,7 @@ async def test_calls_past_the_limit_are_answered_but_not_executed(orchestrator: 
     assert visible(result) == {
         "status": "failed",
         "success": False,
+        "mark": "failed",
         "terminationReason": "max_tool_calls",
         "summary": "Two of three.",
         "filesModified": ["0.txt", "1.txt"],
@@ -56,6 +58,7 @@ async def test_a_run_that_needs_just_its_last_call_is_completed(orchestrator: Or
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Done.",
         "toolCallCount": 1,
@@ -73,6 +76,7 @@ async def test_when_the_time_is_over_the_command_is_ended_and_what_it_did_is_rep
     assert visible(result) == {
         "status": "failed",
         "success": False,
+        "mark": "failed",
         "terminationReason": "timeout",
         "summary": result.summary,  # the model's, if there is time left to ask for it
         "filesModified": ["a.txt"],
@@ -98,6 +102,7 @@ async def test_money_is_counted_to_the_token_and_never_overspent(orchestrator: O
     assert visible(result) == {
         "status": "failed",
         "success": False,
+        "mark": "failed",
         "terminationReason": "budget",
         "summary": "That is what I could pay for.",
         "toolCallCount": 8,
@@ -113,6 +118,7 @@ async def test_a_run_in_circles_is_stopped(orchestrator: Orchestrator, tmp_path:
     assert visible(result) == {
         "status": "failed",
         "success": False,
+        "mark": "failed",
         "terminationReason": "loop_detected",
         "summary": "I went in circles.",
         "toolCallCount": 5,

@@ -23,6 +23,7 @@ async def test_a_delegation_that_waits_for_a_worker_is_cancelled_at_once(redis_u
         assert visible(cancelled.result) == {
             "status": "cancelled",
             "success": False,
+            "mark": "cancelled",
             "terminationReason": "cancelled",
             "summary": "Cancelled before it was started.",
             "attempts": 0,
@@ -43,6 +44,7 @@ async def test_a_running_command_is_ended_and_what_it_did_so_far_is_reported(
     assert visible(result) == {
         "status": "cancelled",
         "success": False,
+        "mark": "cancelled",
         "terminationReason": "cancelled",
         "summary": "I begin.",
         "filesModified": ["work.txt"],
@@ -69,6 +71,7 @@ async def test_a_model_that_is_being_asked_is_not_waited_for(orchestrator: Orche
     assert visible(await orchestrator.result(started.id)) == {
         "status": "cancelled",
         "success": False,
+        "mark": "cancelled",
         "terminationReason": "cancelled",
         "turnCount": 1,
     }

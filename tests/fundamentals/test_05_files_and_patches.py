@@ -47,6 +47,7 @@ async def test_what_changed_is_a_fact_from_the_disk_whatever_the_model_claims(
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "I changed nothing.",
         "filesModified": ["spare.txt", "notes.txt", "report.txt"],
@@ -77,6 +78,7 @@ async def test_without_a_directory_a_run_begins_with_an_empty_one(orchestrator: 
     assert visible(await orchestrator.delegate("Look around.", model=model)) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "/workspace",
         "toolCallCount": 1,
@@ -104,6 +106,7 @@ async def test_no_path_leads_out_of_the_workspace(orchestrator: Orchestrator, pr
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "I could not.",
         "errors": [
@@ -136,6 +139,7 @@ async def test_an_artifact_is_handed_over_beside_the_files_in_every_version(
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Reported.",
         "toolCallCount": 2,

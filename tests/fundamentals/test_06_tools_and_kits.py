@@ -67,6 +67,7 @@ async def test_a_tool_that_the_run_does_not_have_is_not_called(orchestrator: Orc
     assert visible(await orchestrator.delegate("Who am I?", model=model, tools=["read_*", "glob"])) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "I could not.",
         "errors": [
@@ -88,6 +89,7 @@ async def test_a_mistake_is_an_answer_that_the_model_reads(orchestrator: Orchest
     assert visible(await orchestrator.delegate("Read it.", model=model)) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Error: File not found: nowhere.txt\nError: invalid arguments for read_file: path: Field required; "
         "pth: unknown key 'pth'; did you mean 'path'?. Known parameters: path, offset, limit.",

@@ -34,6 +34,7 @@ async def test_sandboxed_is_the_default_and_lets_a_run_work_inside_its_workspace
     assert await attempt(orchestrator, tmp_path, "sandboxed", READ, WRITE, COMMAND) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Done.",
         "filesModified": ["made.txt"],
@@ -49,6 +50,8 @@ async def test_sandboxed_denies_what_leaves_the_workspace_and_names_what_would_a
     assert await attempt(orchestrator, tmp_path, "sandboxed", FETCH) == {
         "status": "succeeded",
         "success": True,
+        "mark": "unproven",
+        "onlyDenied": True,
         "terminationReason": "completed",
         "summary": "Done.",
         "errors": [
@@ -68,6 +71,7 @@ async def test_read_only_lets_a_run_look_and_change_nothing(orchestrator: Orches
     assert await attempt(orchestrator, tmp_path, "readOnly", READ, WRITE) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Done.",
         "errors": [
@@ -85,6 +89,7 @@ async def test_ask_denies_every_change_while_no_answer_is_possible(orchestrator:
     assert await attempt(orchestrator, tmp_path, "ask", READ, WRITE) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Done.",
         "errors": [
@@ -106,6 +111,8 @@ async def test_no_mode_lets_a_forbidden_command_run(orchestrator: Orchestrator, 
     assert await attempt(orchestrator, tmp_path, mode, forbidden) == {
         "status": "succeeded",
         "success": True,
+        "mark": "unproven",
+        "onlyDenied": True,
         "terminationReason": "completed",
         "summary": "Done.",
         "errors": [
@@ -129,6 +136,7 @@ async def test_a_command_line_that_only_reads_needs_no_approval(
     assert await attempt(orchestrator, tmp_path, mode, lines) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Done.",
         "toolCallCount": 1,
@@ -141,6 +149,7 @@ async def test_even_auto_does_not_reach_the_machine_it_runs_on(orchestrator: Orc
     assert await attempt(orchestrator, tmp_path, "auto", local) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Done.",
         "errors": [
@@ -161,6 +170,7 @@ async def test_a_command_has_no_network_in_any_mode(orchestrator: Orchestrator, 
     assert visible(await orchestrator.delegate("Look for a network.", model=model, approval_mode="auto")) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "lo\n[stderr]\nls: cannot access '/sys/class/net': No such file or directory",
         "toolCallCount": 1,

@@ -71,6 +71,7 @@ async def test_a_run_whose_worker_was_killed_goes_on_where_it_was(survived: Resu
     assert visible(survived["written before"]) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Done.",
         "filesModified": ["made.txt", "held"],
@@ -139,6 +140,7 @@ async def test_limits_hold_over_all_attempts_together(survived: Results) -> None
     assert visible(survived["limited"]) == {
         "status": "failed",
         "success": False,
+        "mark": "failed",
         "terminationReason": "max_turns",
         "summary": "As far as I came.",
         "filesModified": ["log.txt", "held"],
@@ -159,6 +161,7 @@ async def test_what_is_handed_over_while_no_worker_is_there_is_done_by_the_next_
     assert visible(survived["handed over while nobody worked"]) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Hello.",
         "turnCount": 1,

@@ -59,6 +59,7 @@ async def test_the_patch_of_a_subagent_can_be_made_the_parents_own(orchestrator:
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "one",
         "filesModified": ["a.txt"],
@@ -122,6 +123,7 @@ async def test_a_subagent_has_no_tool_that_its_parent_has_not(orchestrator: Orch
     assert visible(result) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "I could not.",
         "errors": [

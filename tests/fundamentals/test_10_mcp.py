@@ -56,6 +56,7 @@ async def test_a_run_has_the_tools_of_a_server_and_calls_them(
     assert answer_of(result) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Hello, Ada!",
         "toolCallCount": 1,
@@ -71,6 +72,7 @@ async def test_what_does_not_only_read_needs_approval(
     assert answer_of(await orchestrator.delegate("Sign for Ada.", model=model)) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "I could not.",
         "errors": [
@@ -93,6 +95,7 @@ async def test_the_operator_may_trust_a_tool_by_its_name(
     assert answer_of(await orchestrator.delegate("Sign for Ada.", model=model)) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Ada has signed",
         "filesModified": ["guests.txt"],
@@ -118,6 +121,7 @@ async def test_a_server_that_does_not_start_is_reported_and_the_run_goes_on_with
     assert answer_of(await orchestrator.delegate("Say hello.", model=script(tmp_path, [say("Hello.")]))) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "Hello.",
         "errors": [
@@ -140,6 +144,7 @@ async def test_wrong_arguments_do_not_reach_the_server(
     assert answer_of(await orchestrator.delegate("Greet 7.", model=model)) == {
         "status": "succeeded",
         "success": True,
+        "mark": "ok",
         "terminationReason": "completed",
         "summary": "I could not.",
         "errors": [
