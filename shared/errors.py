@@ -44,6 +44,7 @@ Others cross files of the worker or the command line and become a result or one 
     ├── ContentDiffers           a file has another content than the change that is applied
     ├── GitStopped               a command of git was cancelled
     ├── GroundError              the files of a run cannot be laid out for its checks
+    ├── GoesAlone                the worker: a run gets a process of its own
     ├── NotDelegated             the worker: there is no control group for the commands of its runs
     └── CannotApply              a file cannot take a run's change without losing other work
     ValueError
@@ -264,6 +265,10 @@ class RepositoryFailed(DeputizeError):
 
 class WorkspaceLost(DeputizeError):
     """An earlier attempt changed files that this worker cannot read; continuing without them would be wrong."""
+
+
+class GoesAlone(Exception):
+    """Workers stood still while they had this run: it goes on in a process of its own, and stops no other one."""
 
 
 class Fenced(DeputizeError):

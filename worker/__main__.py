@@ -53,7 +53,7 @@ def main(
         reach(settings.redis_url, STARTING_SECONDS if settings.local else REDIS_SECONDS)
         app = create_app(settings, settings.redis_url)
         name = process.full_name(options.name)
-        task.register(app, settings, settings.redis_url, name, tools, network)
+        task.register(app, task.WorkerParts(settings, settings.redis_url, name, tools, network))
     except DeputizeError as error:
         print(f"worker: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - before logging is set up
         return process.EXIT_MISCONFIGURED

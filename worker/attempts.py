@@ -18,10 +18,10 @@ from ..shared.events import Envelope, Replied, RunRetried, StepCompleted, StepSt
 from ..shared.facts import Trust
 from ..shared.markup import HarmlessText, harmless
 from ..shared.runs.record import Claim, fields_of, first_files, nothing_to_continue, trust_of
-from ..shared.runs.store import RunStore
+from ..shared.runs.store import ALONE_AFTER, RunStore
 from ..shared.settings import ModelSettings
 from ..shared.workspaces import delete
-from .conversation import Conversation, current_entries
+from .conversation import Conversation, calls_in, current_entries
 from .fleet.gate import EndpointWait, PrefixWait
 from .fleet.lease import StopSignal
 from .ledger import Ledger
@@ -152,6 +152,20 @@ def entries_before(entries: Sequence[str], events: Sequence[Envelope], turn: int
 def interrupted_because(claim: Claim) -> str:
     """Returns why a call of the previous attempt has no result, for the model."""
     return "the run was handed over to another worker" if claim.handed_over else "the worker was lost"
+
+
+def given_up_because(claim: Claim, most_lost: int) -> str:
+    """Returns why the run is not gone on with after what became of its workers; "" where it is."""
+    if claim.lost >= most_lost:
+        return f"{claim.lost} workers in a row were lost while they carried this out; it is given up"
+    if claim.stalls <= ALONE_AFTER:
+        return ""
+    names = [block["name"] for block in (calls_in(claim.history[-1]) if claim.history else ())]
+    during = f" in the call of {' and '.join(dict.fromkeys(names))}" if names else ""
+    return (
+        f"workers stood still {claim.stalls} times while they carried this out, the last one in a process of this run "
+        f"alone{during}; it is given up"
+    )
 
 
 async def recall_steps(steps: StepLog, store: RunStore, claim: Claim) -> list[Step]:
@@ -357,7 +371,7 @@ class LoopBuilder:
                 run.emit,
                 run.claim.ledger,
                 interrupted_because(run.claim),
-                again=run.claim.lost > 0,
+                again=run.claim.lost + run.claim.stalls > 0,
                 stalled=run.claim.stalled and bool(conversation.unanswered(0)),
             ),
             before_effects=self.workspace.keep_start,

@@ -29,6 +29,7 @@ from .attempts import (
     collect_outputs,
     discard_files,
     files_left,
+    given_up_because,
     interrupted_because,
     next_try,
     recall_steps,
@@ -88,7 +89,7 @@ class Run:
         self.children = Children(self.context, services)
         self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
         self.spending = DaySpending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
-        self.given_up = claim.lost >= services.settings.max_attempts
+        self.given_up = given_up_because(claim, services.settings.max_attempts)
         self.workspace: Workspace | None = None
         self.verification: Verification | None = None
         """None without checks, and where none of them was reached."""
@@ -135,8 +136,7 @@ class Run:
         if self.claim.cancelled:
             return RunOutcome(TerminationReason.CANCELLED, "Cancelled while it waited for another worker.")
         if self.given_up:
-            lost = f"{self.claim.lost} workers in a row were lost while they carried this out; it is given up"
-            return self._failure(TerminationReason.WORKER_LOST, lost)
+            return self._failure(TerminationReason.WORKER_LOST, self.given_up)
         try:
             await self.inbox.settled()
             await discard_files(self.services, self.claim, self.children.check_fence)
@@ -385,7 +385,7 @@ class Run:
             verification=verification,
             merge=self.merge and self.merge.facts,
             tool_call_count=self.context.meter.tool_calls,
-            attempts=self.claim.attempt - self.given_up,
+            attempts=self.claim.attempt - bool(self.given_up),
             artifacts=list(outputs.artifacts),
             undelivered=[message for message in self.inbox.unread if message.text],
             reaped=self.loop.tool_calls.context.sandbox.reaped if self.loop else [],

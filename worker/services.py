@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets as random
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,6 +57,7 @@ from .workspace.tree_copy import LONG_SECONDS, CopyTally, reported
 from .workspace.workspace import Workspace
 
 if TYPE_CHECKING:
+    from ..shared.delegation import ToolAgentResult
     from .tracing.exporter import Tracing
 
 A_REPOSITORY = 4
@@ -97,14 +98,17 @@ class Services:
     """Where runs are kept for other machines, too."""
     tracing: Tracing | None = None
     """What makes the spans of runs; None where no traces are sent."""
+    start_alone: Callable[[str], Awaitable[ToolAgentResult | None]] | None = None
+    """Carries out a run in a process of its own; None in such a process."""
     retry_seconds: float = 1.0
     """The delay of a run's first automatic retry; doubled for each further one."""
     wrap_up_seconds: float = WRAP_UP_SECONDS
     """How long the reply and the calls under way may go on when a run is to wrap up."""
 
-    async def claim(self, id: str) -> Claim | None:
+    async def claim(self, id: str, *, is_alone: bool = True) -> Claim | None:
+        """Raises ``GoesAlone`` where the run gets a process of its own, unless this is to count as one."""
         token, seconds = random.token_hex(8), self.settings.lease_seconds
-        return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe)
+        return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe, is_alone=is_alone)
 
     def release(self, claim: Claim, used: Mapping[str, int] = {}) -> asyncio.Future[str]:
         """Returns a run to the queue, due immediately, with the time that it has ``used``."""
@@ -244,8 +248,9 @@ async def open_services(
     progress: ProgressEvents,
     standby: Standby,
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    has_name: bool = True,
 ) -> AsyncGenerator[Services]:
-    """Opens the process's services with their background tasks; closes them with the block."""
+    """Opens what a process has; closes it with the block. Only one that ``has_name`` announces itself."""
     settings = offered.settings
     async with open_tracing(name) as tracing, _connected(redis_url, settings, standby) as (store, pipe, leases):
         presence = Presence(store, leases.bus, name)
@@ -267,11 +272,10 @@ async def open_services(
             snapshots=SnapshotStore(settings.snapshot_store) if settings.snapshot_store else None,
             tracing=tracing,
         )
-        janitor = Janitor(settings, store, leases.bus, presence, send, services.snapshots)
+        janitor = Janitor(settings, store, leases.bus, presence, send, services.snapshots) if has_name else None
         async with presence.shown(), _background(services, janitor):
             yield services
         await close_models()
-        await services.status.leave()
 
 
 @asynccontextmanager
@@ -293,24 +297,27 @@ async def _connected(
 
 
 @asynccontextmanager
-async def _background(services: Services, janitor: Janitor) -> AsyncGenerator[None]:
+async def _background(services: Services, janitor: Janitor | None) -> AsyncGenerator[None]:
     """Runs the background tasks of a worker process. One that fails ends the block, and with it the worker."""
-    async with asyncio.TaskGroup() as background:
-        tasks = [
-            background.create_task(work, name=work.__qualname__)
-            for work in (
-                services.leases.renew_forever(),
-                services.leases.hear_cancels(),
-                services.leases.hear_messages(),
-                janitor.requeue_forever(),
-                janitor.sweep_forever(),
-                WebhookSender(services.settings, services.store.redis).send_forever(),
-                services.status.announce_forever(),
-                services.status.hear_drain(),
-                services.progress.send_forever(),
-                services.status.announce_sources(),
-            )
+    works = [
+        services.leases.renew_forever(),
+        services.leases.hear_cancels(),
+        services.leases.hear_messages(),
+        services.progress.send_forever(),
+    ]
+    if janitor:
+        works += [
+            janitor.requeue_forever(),
+            janitor.sweep_forever(),
+            WebhookSender(services.settings, services.store.redis).send_forever(),
+            services.status.announce_forever(),
+            services.status.hear_drain(),
+            services.status.announce_sources(),
         ]
+    async with asyncio.TaskGroup() as background:
+        tasks = [background.create_task(work, name=work.__qualname__) for work in works]
         yield
         for task in tasks:
             task.cancel()
+    if janitor:
+        await services.status.leave()

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
+import multiprocessing
+import pickle
+import signal
 from asyncio import run_coroutine_threadsafe
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+import uvloop
 from celery import Celery
 
 from ..shared.connection import REDIS_ERRORS, connect, shielded
-from ..shared.errors import DeputizeError, Misconfigured, NotFound
-from ..shared.log import log
-from ..shared.queue import TASK, send_tickets
+from ..shared.errors import DeputizeError, GoesAlone, Misconfigured, NotFound
+from ..shared.libc import keep_memory_private, send_on_death_of_parent
+from ..shared.log import log, set_up
+from ..shared.queue import TASK, create_app, send_tickets
 from ..shared.runs.store import RunStore, pause_unfinished
 from ..shared.settings import SandboxSettings, Settings
 from ..shared.tokens import count
 from ..shared.wording import MARKS, ending
-from .celery_pool.pool import AsyncPool, AsyncTask, set_service
+from .celery_pool.pool import CLEANUP_SECONDS, AsyncPool, AsyncTask, set_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
 from .fleet.lease import StopSignal
 from .models import open_model
@@ -30,10 +37,13 @@ from .sandbox.bounds import WorkerBounds
 from .sandbox.bubblewrap import Bubblewrap
 from .sandbox.project_tools import check_shown
 from .standby.process import Standby
-from .threads import run_in_thread
+from .threads import run_in_thread, share_threads
 from .workspace.workspace import check_writable
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
     from ..shared.delegation import ToolAgentResult
     from .policy import Rule
     from .services import Services
@@ -42,29 +52,31 @@ if TYPE_CHECKING:
     from .web.dial import Network
 
 
-def register(
-    app: Celery, settings: Settings, redis_url: str, name: str, tools: Sequence[AnyTool] | None, network: Network | None
-) -> None:
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What a worker is made of, for the process itself and for those of single runs."""
+
+    settings: Settings
+    redis_url: str
+    name: str
+    tools: Sequence[AnyTool] | None
+    network: Network | None
+
+
+def register(app: Celery, parts: WorkerParts) -> None:
     """Registers ``deputize.run`` with the app, and the services that its runs share with the pool."""
     opened: list[Services] = []
+    settings = parts.settings
 
     @asynccontextmanager
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
-        async with _prepared(settings, redis_url) as bounds, Standby(redis_url, settings.lease_seconds) as standby:
-            offer, rules = await _offer(settings, tools, bounds, network)
-            from .services import open_services
-
-            async with open_services(
-                redis_url,
-                offer,
-                name=name,
-                concurrency=pool.limit,
-                rules=rules,
-                send=partial(send_tickets, app),
-                progress=ProgressEvents(app, name),
-                standby=standby,
-                waiting=pool.waiting,
-            ) as services:
+        async with (
+            _prepared(settings, parts.redis_url) as bounds,
+            Standby(parts.redis_url, settings.lease_seconds) as standby,
+        ):
+            opening = await _services(app, parts, bounds, standby, pool.limit, waiting=pool.waiting)
+            async with opening as services:
+                services.start_alone = partial(start_alone, parts)
                 opened.append(services)
                 services.status.drain, services.status.draining = pool.drain, lambda: pool.draining
                 revoke_means_cancel(lambda ids: run_coroutine_threadsafe(_cancel(services.store, ids), pool.loop))
@@ -88,6 +100,18 @@ def of_task(result: ToolAgentResult) -> str:
     if result.mark != "ok":
         raise Unsuccessful(shown)
     return shown
+
+
+async def _services(
+    app: Celery, parts: WorkerParts, bounds: WorkerBounds, standby: Standby, concurrency: int, **more: Any
+) -> AbstractAsyncContextManager[Services]:
+    """Returns what opens the services of a process; ``more`` are further arguments of ``open_services``."""
+    offer, rules = await _offer(parts.settings, parts.tools, bounds, parts.network)
+    from .services import open_services
+
+    send, progress = partial(send_tickets, app), ProgressEvents(app, parts.name)
+    own: dict[str, Any] = {"name": parts.name, "concurrency": concurrency, "standby": standby}
+    return open_services(parts.redis_url, offer, rules=rules, send=send, progress=progress, **own, **more)
 
 
 class Unsuccessful(Exception):
@@ -188,12 +212,27 @@ def freeze_gc() -> None:
 async def carry_out(services: Services, id: str) -> ToolAgentResult | None:
     """Claims a delegation and runs it; a ticket for one that is held, finished or gone is dropped.
 
+    One during which workers stood still goes on in a process of its own: it stops no other run then.
+
     Returns the result, or None for a dropped ticket. Cancelled (the worker shuts down) it hands the run
     back, so that another worker takes it at once instead of waiting for the lease to lapse.
     """
+    alone = services.start_alone
+    try:
+        return await _carry_out(services, id, is_alone=alone is None)
+    except GoesAlone:
+        assert alone
+    try:
+        return await alone(id)
+    except Misconfigured as error:
+        log.warning("%s goes on beside others: %s", id, error)
+        return await _carry_out(services, id, is_alone=True)
+
+
+async def _carry_out(services: Services, id: str, *, is_alone: bool) -> ToolAgentResult | None:
     from .run import Run
 
-    claim = await services.claim(id)
+    claim = await services.claim(id, is_alone=is_alone)
     if claim is None:
         return None
     if not services.settings.temporary:  # the runs of a command with a stack of its own rarely count
@@ -208,3 +247,69 @@ async def carry_out(services: Services, id: str) -> ToolAgentResult | None:
     finally:
         services.progress.drop(id)
     return result
+
+
+async def start_alone(parts: WorkerParts, id: str) -> ToolAgentResult | None:
+    """Carries out a run in a process of its own, as ``carry_out`` does. Cancelled, that process hands the run back.
+
+    It is a new one, and no fork: a process with threads cannot be forked safely. Raises Misconfigured where the worker
+    has tools that no other process can be given.
+    """
+    context = multiprocessing.get_context("spawn")
+    answer, answering = context.Pipe(duplex=False)
+    process = context.Process(target=_run_alone, args=(parts, id, answering), name=f"alone {id}", daemon=True)
+    log.warning("%s goes on in a process of its own, because workers stood still while they had it", id)
+    # On this thread, which lasts as long as this process: the other one ends with the thread that has started it.
+    try:
+        process.start()
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        answer.close()
+        raise Misconfigured(f"the tools of this worker cannot be passed to another process ({error})") from None
+    finally:
+        answering.close()
+    ended = asyncio.ensure_future(_ended(process))
+    try:
+        await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        process.terminate()
+        if not (await asyncio.wait({ended}, timeout=CLEANUP_SECONDS))[0]:
+            process.kill()
+        raise
+    finally:
+        await ended
+        process.join()
+        process.close()
+    with answer:
+        return answer.recv() if answer.poll() else None
+
+
+async def _ended(process: BaseProcess) -> None:
+    loop, end = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(process.sentinel, end.set)
+    try:
+        await end.wait()
+    finally:
+        loop.remove_reader(process.sentinel)
+
+
+def _run_alone(parts: WorkerParts, id: str, answering: Connection) -> None:
+    """The whole of a process that carries out one run."""
+    send_on_death_of_parent(signal.SIGTERM)
+    keep_memory_private()
+    faulthandler.enable(2)
+    set_up(parts.settings.log_level, parts.settings.secrets, parts.settings.log_format)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
+        answering.send(runner.run(_carry_out_alone(parts, id)))
+
+
+async def _carry_out_alone(parts: WorkerParts, id: str) -> ToolAgentResult | None:
+    loop, work = asyncio.get_running_loop(), asyncio.current_task()
+    assert work
+    loop.add_signal_handler(signal.SIGTERM, work.cancel)
+    share_threads(loop)
+    settings, app = parts.settings, create_app(parts.settings, parts.redis_url)
+    async with Standby(parts.redis_url, settings.lease_seconds) as standby:
+        # Without a control group of its own: that of the worker holds this process, too.
+        bounds = WorkerBounds(settings.sandbox)
+        async with await _services(app, parts, bounds, standby, 1, has_name=False) as services:
+            return await carry_out(services, id)

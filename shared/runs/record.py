@@ -222,6 +222,9 @@ class Claim:
     stalled: bool = False
     """Whether the previous attempt ended because its worker's event loop stalled (``worker/standby``)."""
 
+    stalls: int = 0
+    """How often a worker stood still while it had the run, in all of its attempts."""
+
     retries: int = 0
     """How often the run was retried: done again from the start after a failure."""
 
@@ -306,6 +309,7 @@ class Claim:
             read=int(fields.get(READ) or 0),
             trace=fields.get(TRACE) or "",
             attempt_span=fields.get(ATTEMPT_SPAN) or "",
+            stalls=int(fields.get("stalls") or 0),
             retries=int(fields.get("retries") or 0),
             retried_after=int(fields.get("retried_after") or 0),
             stalled=stalled is not None and int(stalled) == attempt - 1,

@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 
 from ..connection import Pipe, Script
 from ..delegation import Delegation, Status, StatusCounts, TerminationReason
-from ..errors import Conflict, Fenced, KeyReused, NotFound
+from ..errors import Conflict, Fenced, GoesAlone, KeyReused, NotFound
 from ..events import Envelope, RunFinished
 from ..ids import first_id
 from ..log import log
@@ -47,6 +47,8 @@ from .spend import SPEND, kept_under
 from .unstarted import ending, state_of
 
 IDEMPOTENCY_SECONDS = 24 * 3600
+ALONE_AFTER = 2
+"""Standstills of its workers after which a run goes on in a process of its own; after one more it is given up."""
 UNREAD_MS = 5000
 """Milliseconds until the next ticket of a delegation that this version cannot read."""
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, zlib.error)
@@ -166,28 +168,31 @@ class RunStore:
         return [Accepted(held or id, bool(held)) for (id, _, _), held in zip(new, answers, strict=True)]
 
     async def claim(
-        self, id: str, token: str, worker: str, lease_seconds: float, owner: str = "", pipe: Pipe | None = None
+        self,
+        id: str,
+        token: str,
+        worker: str,
+        lease_seconds: float,
+        owner: str = "",
+        pipe: Pipe | None = None,
+        *,
+        is_alone: bool = True,
     ) -> Claim | None:
         """Claims a queued delegation. Returns None if it is claimed already, finished or gone, or cannot be read here.
 
-        What cannot be read is of a newer version, and is handed back for one of its workers.
-
-        ``owner`` names the worker's process, so that its leases can end with it. Claims through one ``pipe`` share
-        round trips and a connection.
+        What cannot be read is of a newer version, and is handed back for one of its workers. ``owner`` names the
+        worker's process, so that its leases can end with it. Claims through one ``pipe`` share round trips and a
+        connection. Raises ``GoesAlone`` where the run gets a process of its own, and this is none.
         """
-        arguments = {
-            "id": id,
-            "uuid": token,
-            "worker": worker,
-            "owner": owner,
-            "lease_ms": int(lease_seconds * 1000),
-            "now": now().isoformat(),
-        }
+        arguments = {"id": id, "uuid": token, "worker": worker, "owner": owner, "now": now().isoformat()}
+        arguments |= {"lease_ms": int(lease_seconds * 1000), "alone_after": ALONE_AFTER, "is_alone": is_alone}
         keys = [record_key(id), LEASES]
         asked = pipe.script(CLAIM, keys, arguments) if pipe else CLAIM.run(self.redis, keys, arguments)
         if pipe:
             pipe.flush()
         verdict, *pairs = await asked
+        if verdict == "alone":
+            raise GoesAlone
         if verdict != "claimed":
             return None
         fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -196,10 +201,12 @@ class RunStore:
             return Claim.of(id, fields, kept)
         except UNREADABLE as error:
             log.warning("%s is left to a worker of a newer version", id, extra={"cause": repr(error)[:300]})
-            left = {"id": id, "fence": fields["fence"], "claim_ms": UNREAD_MS, "unread": True}
-            if await RELEASE.run(self.redis, keys, left) == "cancelled":
-                await self.cancel(id)
-            return None
+            return await self._leave_unread(id, fields["fence"])
+
+    async def _leave_unread(self, id: str, fence: str) -> None:
+        left = {"id": id, "fence": fence, "claim_ms": UNREAD_MS, "unread": True}
+        if await RELEASE.run(self.redis, [record_key(id), LEASES], left) == "cancelled":
+            await self.cancel(id)
 
     async def get(self, id: str) -> Delegation:
         """Returns the delegation. Raises ``NotFound`` if the id never existed or its retention is over."""

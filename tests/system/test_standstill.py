@@ -79,6 +79,59 @@ async def test_a_loop_that_stands_still_before_its_turn_is_kept_takes_two_worker
     assert any(worker.poll() is None for worker in patient.workers.values())
 
 
+async def test_a_run_that_brings_its_workers_to_a_standstill_ends_alone_and_no_other_run_loses_anything(
+    patient: Fleet, tmp_path: Path
+) -> None:
+    await asyncio.gather(*(patient.start(name, program=STANDING) for name in ("1", "2", "3")))
+    turns = [[call("bash", command="true"), call("hold", seconds=60)] for _ in range(5)]
+    ids = [
+        await patient.hand_over(model=script(tmp_path, {"blocks": [say("said")], "delay": 25}), tools=[])
+        for _ in range(4)
+    ]
+    hostile = await patient.hand_over(model=script(tmp_path, *turns, [say("done")]), tools=["bash", "hold"])
+    ended = await patient.result(hostile, 180)
+    assert (ended.termination_reason, ended.attempts) == ("worker_lost", 3)
+    assert ended.errors[0] == (
+        "workers stood still 3 times while they carried this out, the last one in a process of this run alone "
+        "in the call of bash and hold; it is given up"
+    )
+    for id in ids:
+        result = await patient.result(id, 180)
+        assert (result.termination_reason, result.summary, result.errors) == ("completed", "said", [])
+    assert sum(worker.poll() is None for worker in patient.workers.values()) >= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_process_of_one_run_hands_it_over_when_its_worker_ends(
+    patient: Fleet, tmp_path: Path, number: signal.Signals
+) -> None:
+    model = script(tmp_path, [call("bash", command="touch begun; exec sleep 1000")], [say("done")])
+    id = await patient.hand_over(model=model, tools=["bash"])
+    await patient.service.store.redis.hset(record_key(id), "stalls", 2)
+    worker = await patient.start("1", program=STANDING)
+    await until((patient.settings.workspaces / id / "files/begun").exists, 60)
+    await until(lambda: alone(patient))
+    patient.signal("1", number)
+    await until(lambda: worker.poll() is not None, 60)
+    await until(lambda: not alone(patient), 60)
+    await patient.start("2", program=STANDING)
+    result = await patient.result(id, 120)
+    assert (result.termination_reason, result.attempts) == ("completed", 2)
+    resumed = await patient.until_event(id, "run_resumed")
+    assert "was handed over" in getattr(resumed.event, "reason", "")
+
+
+def alone(fleet: Fleet) -> list[int]:
+    """The processes of single runs of this fleet's workers."""
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            of_fleet = os.fsencode(fleet.settings.home) in path.with_name("environ").read_bytes()
+            if of_fleet and b"spawn_main" in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
 async def test_a_call_that_brings_its_worker_down_is_tried_twice_and_then_answered(
     fleet: Fleet, tmp_path: Path
 ) -> None:

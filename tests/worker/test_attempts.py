@@ -14,6 +14,7 @@ import pytest
 from redis.asyncio import Redis
 
 from deputize.shared.delegation import Status
+from deputize.shared.errors import Misconfigured
 from deputize.shared.events import RunResumed, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES, history_key, ledger_key, record_key
@@ -65,6 +66,45 @@ async def test_any_number_of_orderly_stops_costs_a_run_nothing(bench: Bench, tmp
     steps = [step for step in result.errors if "outcome unknown" in step]
     assert len(steps) == 5
     assert all("handed over to another worker" in step and "lost" not in step for step in steps)
+
+
+@pytest.mark.parametrize("stalls", [2, 3])
+async def test_a_run_whose_workers_stood_still_ends_after_it_had_a_process_of_its_own(
+    bench: Bench, tmp_path: Path, stalls: int
+) -> None:
+    """Until then it is carried out; after that the calls are named in which it stood still."""
+    hold = call("bash", command="touch begun; exec sleep 1000")
+    id = await bench.accept(DelegationRequest(task="t", model=script(tmp_path, [hold], [say("done")])))
+    await bench.interrupt(id, (bench.settings.workspaces / id / "files" / "begun").exists)
+    await bench.store.redis.hset(record_key(id), "stalls", stalls)
+    ended = await carry_out(bench.services, id)
+    assert ended is not None
+    assert ended.termination_reason == ("completed" if stalls == 2 else "worker_lost")
+    if stalls == 3:
+        assert (await bench.result(id)).errors[0] == (
+            "workers stood still 3 times while they carried this out, the last one in a process of this run alone "
+            "in the call of bash; it is given up"
+        )
+
+
+async def test_where_no_other_process_can_have_a_workers_tools_a_run_goes_on_beside_others(
+    bench: Bench, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    async def start_alone(id: str) -> None:
+        asked.append(id)
+        if len(asked) == 2:
+            raise Misconfigured("the tools of this worker cannot be passed to another process")
+
+    bench.services.start_alone = start_alone
+    id = await bench.accept(DelegationRequest(task="t", model=script(tmp_path, [say("done")])))
+    await bench.store.redis.hset(record_key(id), "stalls", 2)
+    assert await carry_out(bench.services, id) is None
+    assert (await bench.store.get(id)).status is Status.QUEUED, "the other process has claimed nothing"
+    await carry_out(bench.services, id)
+    assert (await bench.result(id)).summary == "done"
+    assert asked == [id, id]
 
 
 async def test_workers_lost_in_a_row_end_the_run_and_attempts_counts_what_ran(bench: Bench, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 -- One worker takes a queued delegation: the fence token is 'attempt:uuid', so that no number is ever handed out twice.
 -- KEYS: record, leases
--- Arguments: id, uuid, worker, owner (the worker's process), lease_ms, now (ISO)
--- Returns a verdict ('claimed', 'held', 'finished' or 'gone') and, of a claimed run, names and values: fence, attempt and
+-- Arguments: id, uuid, worker, owner (the worker's process), lease_ms, now (ISO), alone_after (the number of its workers'
+--   standstills after which a run gets a process of its own) and is_alone (whether this is such a process)
+-- Returns a verdict ('claimed', 'alone', 'held', 'finished' or 'gone') and, of a claimed run, names and values: fence, attempt and
 -- those of the record's fields below that are set. lost counts the workers that were lost in a row, ended is how the
 -- attempt before ended (lost, handed_over, retried). Older versions lose what they cannot read, and do not count in
 -- tried how many attempts in a row have begun: a loss that is not among these is not the run's fault.
@@ -14,7 +15,7 @@ local function claimed(fence, attempt)
   local answer = {'claimed', 'fence', fence, 'attempt', attempt}
   local names = {'seq', 'request', 'limits', 'checkpoint', 'depth', 'lost', 'ended', 'cancel', 'retries',
     'retried_after', 'file_turns', 'trust', 'path', 'elapsed_ms', 'output', 'webhook', 'upstreams', 'messages',
-    'announced', 'read', 'trace', 'attempt_span'}
+    'announced', 'read', 'trace', 'attempt_span', 'stalls'}
   local values = redis.call('HMGET', record, unpack(names))
   for at, name in ipairs(names) do
     if values[at] then
@@ -32,7 +33,8 @@ if status == 'running' or status == 'waiting' then return {'held'} end
 if status ~= 'queued' then return {'finished'} end
 local paused, cancelled, after = unpack(redis.call('HMGET', record, 'paused', 'cancel', 'after'))
 if (paused and not cancelled) or after then return {'held'} end  -- its tickets may still be in the queue
-local lost, tried = unpack(redis.call('HMGET', record, 'lost', 'tried'))
+local lost, tried, stalls = unpack(redis.call('HMGET', record, 'lost', 'tried', 'stalls'))
+if tonumber(stalls) == arguments.alone_after and not (arguments.is_alone or cancelled) then return {'alone'} end
 lost, tried = tonumber(lost or 0), tonumber(tried or 0)
 attempt = attempt + 1
 local fence = attempt .. ':' .. arguments.uuid

@@ -1,8 +1,13 @@
 -- A worker process whose event loop stood still is ended: its run is marked before that, and its lease ends after it.
+-- stalls counts over the whole life of a run: one that brings its workers to a standstill answers its calls in between.
 -- KEYS: record, leases · Arguments: id, fence, ends_lease · Returns 'marked', or 'fenced' where the fence is another's.
 local arguments = cjson.decode(ARGV[1])
 local record, leases = KEYS[1], KEYS[2]
 if redis.call('HGET', record, 'fence') ~= arguments.fence then return 'fenced' end
-redis.call('HSET', record, 'stalled', redis.call('HGET', record, 'attempt'))
+local stalled, attempt = unpack(redis.call('HMGET', record, 'stalled', 'attempt'))
+if stalled ~= attempt then
+  redis.call('HSET', record, 'stalled', attempt)
+  redis.call('HINCRBY', record, 'stalls', 1)
+end
 if arguments.ends_lease then redis.call('ZADD', leases, 0, arguments.id) end
 return 'marked'

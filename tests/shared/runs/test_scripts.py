@@ -11,7 +11,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 
 from deputize.shared.bus import Bus
 from deputize.shared.connection import Pipe
-from deputize.shared.errors import KeyReused
+from deputize.shared.errors import GoesAlone, KeyReused
 from deputize.shared.events import Envelope
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
@@ -252,6 +252,32 @@ async def test_a_run_that_stood_still_is_marked_by_its_own_standby_alone_and_due
     assert await due_in(store, claim.id) == pytest.approx(SECONDS, abs=60)
     assert await STALLED.run(store.redis, keys, ours | {"ends_lease": True}) == "marked"
     assert await store.redis.zscore(LEASES, claim.id) == 0
+    assert await store.redis.hget(record_key(claim.id), "stalls") == "1"
+
+
+async def test_after_two_standstills_a_run_is_claimed_by_a_process_of_its_own_and_no_worker_counts_as_lost(
+    store: RunStore,
+) -> None:
+    id = (await claimed(store)).id
+    for stalls in (1, 2, 3):
+        fence = await store.redis.hget(record_key(id), "fence")
+        await STALLED.run(store.redis, [record_key(id), LEASES], {"id": id, "fence": fence, "ends_lease": True})
+        assert [each.id for each in await store.reap(30)] == [id]
+        if stalls == 2:
+            with pytest.raises(GoesAlone):
+                await store.claim(id, "token", "worker-1", SECONDS, is_alone=False)
+        claim = await store.claim(id, "token", "worker-1", SECONDS, is_alone=stalls == 2)
+        assert claim is not None
+        assert (claim.attempt, claim.stalls, claim.lost, claim.stalled) == (stalls + 1, stalls, 0, True)
+
+
+async def test_a_cancelled_run_needs_no_process_of_its_own_to_end(store: RunStore) -> None:
+    id = (await claimed(store)).id
+    await store.redis.hset(record_key(id), mapping={"stalls": 2, "status": "queued"})
+    await store.cancel(id)
+    claim = await store.claim(id, "token", "worker-1", SECONDS, is_alone=False)
+    assert claim is not None
+    assert claim.cancelled
 
 
 async def test_a_run_that_is_done_again_keeps_nothing_of_its_failed_try_but_its_report(
