@@ -78,12 +78,15 @@ class Stranger:
 
     @property
     def expects(self) -> str:
-        """``not verified`` or ``not refuted``."""
+        """``not verified``, ``not refuted``, or the verdict that a reader expects."""
         return self.row["expect"]
 
     def fits(self, result: ToolAgentResult) -> bool:
-        """Whether the verdict is none that must not come."""
-        return result.verification.verdict != self.expects.removeprefix("not ")
+        """Whether the verdict is the one that is expected, or a better one; or none that must not come."""
+        verdict = result.verification.verdict
+        if self.expects.startswith("not "):
+            return verdict != self.expects.removeprefix("not ")
+        return verdict in (self.expects, "verified")
 
     @property
     def turns(self) -> list[Any]:

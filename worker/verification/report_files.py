@@ -19,7 +19,9 @@ from .reports import MAX_REPORT_BYTES, Place, Report, TestState, of_go, of_jest,
 _OF_BUILDS = re.compile(r"(?:(.*)/)?(?:target/(?:surefire|failsafe)-reports/TEST-[^/]*|build/test-results/.*)\.xml")
 """Where Maven and Gradle leave the reports of a module."""
 _NOT_ENTERED = {"node_modules", ".git", ".venv", "venv"}
-_TAP = re.compile(r"^(not ok|ok)\b\s*(\d*)\s*(?:-\s*)?([^#\n]*)(#\s*(?:skip|todo)\b.*)?", re.IGNORECASE | re.MULTILINE)
+_TAP = re.compile(
+    r"^(not ok|ok)\b[ \t]*(\d*)[ \t]*(?:-[ \t]*)?([^#\n]*)(#\s*(?:skip|todo)\b.*)?", re.IGNORECASE | re.MULTILINE
+)
 Stamp = tuple[int, int, int]
 _PLAN = re.compile(r"^1\.\.(\d+)", re.MULTILINE)
 

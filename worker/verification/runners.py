@@ -20,7 +20,8 @@ from .runner_programs import MOCHA, NODE, RESULTS, SITE
 PROGRAMS, REPORTS = "/opt/check", "/opt/report"
 _UNITTEST = re.compile(r"(\bpython[\d.]*\s+(?:-[BbdOqsuvx]+\s+)*-m\s+)unittest(?=\s|$)")
 _GO = re.compile(r"\bgo\s+test\b(?!\s+-json)")
-_CARGO = re.compile(r"\bcargo\s+(?:\+\S+\s+)?(?:test|t)\b")
+_CARGO = re.compile(r"\bcargo\s+(?:\+\S+\s+)?(?:(?:-q|--quiet)\s+)?(?:test|t)\b[^;&|\n'\"]*")
+_QUIET = re.compile(r"\s(?:-q|--quiet)(?=\s|$)")
 _PYTHONPATH = re.compile(r"\bPYTHONPATH=")
 _ADDOPTS = re.compile(r"\bPYTEST_ADDOPTS=")
 _NODE_OPTIONS = re.compile(r"\bNODE_OPTIONS=")
@@ -65,6 +66,7 @@ class Instrumented:
         line = _NODE_OPTIONS.sub(f'NODE_OPTIONS="{self._node_options} "', line) if self._node_options else line
         line = _UNITTEST.sub(rf"\g<1>{self.name}_unittest", line)
         line = _EMPTY.sub(lambda found: f"{found[0]} {self._set_variables}", line)
+        line = _CARGO.sub(lambda found: _QUIET.sub("", found[0]), line)  # else it prints no names
         return _GO.sub("go test -json", line)
 
     def _options(self) -> Iterator[tuple[int, str]]:

@@ -177,6 +177,9 @@ def test_cargo_prints_each_test_below_its_binary() -> None:
         ("cd a && go test ./...", "cd a && go test -json ./..."),
         ("go test -json ./...", "go test -json ./..."),
         ("cargo test", "cargo test"),
+        ("cd a && cargo -q test --offline; ls -q", "cd a && cargo test --offline; ls -q"),
+        ("cargo +stable test --quiet -p own --lib -- -q", "cargo +stable test -p own --lib --"),
+        ("cargo build -q && cargo t -q", "cargo build -q && cargo t"),
         ("jestful", "jestful"),
     ],
 )
@@ -277,6 +280,9 @@ def test_junit_and_tap_are_read() -> None:
     tap = of_text("1..4\nok 1 - a\nnot ok 2 - b\nok 3 # skip none\n    not ok 1 - nested\nok 4 c\n")
     assert tap is not None
     assert tap.tests == {"a": "passed", "b": "failed", "3": "skipped", "c": "passed"}
+    unnamed = of_tap("ok 1\nnot ok 2\n#   failed\nok 3\n1..3\n")
+    assert unnamed is not None
+    assert unnamed.tests == {"1": "passed", "2": "failed", "3": "passed"}
     short = of_tap("1..3\nok 1 - a\n", "t/a.t")
     assert short is not None
     assert short.tests == {"t/a.t::a": "passed", "t/a.t": "failed"}
