@@ -72,7 +72,8 @@ async def test_what_does_not_only_read_needs_approval(
     assert answer_of(await orchestrator.delegate("Sign for Ada.", model=model)) == {
         "status": "succeeded",
         "success": True,
-        "mark": "ok",
+        "mark": "unproven",
+        "onlyDenied": True,
         "terminationReason": "completed",
         "summary": "I could not.",
         "errors": [
