@@ -96,6 +96,7 @@ class RequestFields(TypedDict, total=False):
     retry_of: str | None
     from_turn: int | None
     merges: Sequence[str]
+    merge_with_protected: bool
 
 
 class SubmitFields(RequestFields, total=False):
@@ -119,6 +120,9 @@ def request_of(task: str | DelegationRequest, given: RequestFields) -> Delegatio
     """
     if isinstance(task, DelegationRequest):
         own = {name: getattr(task, name) for name in task.model_fields_set}
+        if (limits := given.get("limits")) and "limits" in own:
+            defaults = limits.model_dump(exclude_unset=True) if isinstance(limits, Limits) else limits
+            own["limits"] = {**defaults, **task.limits.model_dump(exclude_unset=True)}
         return validated(DelegationRequest, {**given, **own}).located_in(Path()) if given else task
     return validated(DelegationRequest, {**given, "task": task}).located_in(Path())
 

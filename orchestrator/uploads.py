@@ -55,7 +55,7 @@ async def receive(
     root, waiting = settings.workspaces, bytearray()
     file: _Incoming | None = None
     try:
-        file = await asyncio.to_thread(_Incoming, root, owner, settings)
+        file = await asyncio.to_thread(_Incoming, root, owner, settings, sha256)
         async for chunk in content:
             waiting += chunk
             if len(waiting) >= _PART:
@@ -75,7 +75,8 @@ async def receive(
 class _Incoming:
     """The file of an upload until it is complete; locked, so that no janitor removes it."""
 
-    def __init__(self, root: Path, owner: str, settings: Settings) -> None:
+    def __init__(self, root: Path, owner: str, settings: Settings, sha256: str | None) -> None:
+        self._expected = sha256
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._links = root / UPLOADS_OF / (owner or "@")
         for folder in (root / UPLOADS, self._links.parent, self._links):
@@ -100,7 +101,7 @@ class _Incoming:
         taken, most = max(self._file.tell() + more, _LEAST), self._settings.upload_kept_bytes
         with os.scandir(self._links) as links:
             for link in links:
-                if link.name == self._path.name:
+                if link.name in (self._path.name, self._expected):  # the same content takes no more
                     continue
                 try:
                     taken += max(link.stat().st_size, _LEAST)

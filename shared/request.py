@@ -286,8 +286,9 @@ class DelegationRequest(Request):
     def of_record(cls, text: str) -> Self:
         """Returns a stored request. In those of earlier versions ``deliver`` had a requirement of its own."""
         fields = json.loads(text)
-        required = (fields.get("deliver") or {}).pop("require", None)
-        return cls.model_validate(fields | ({"require": required} if required == "verified" else {}))
+        required = (fields.get("deliver") or {}).pop("require", "finished")  # null was: verified, if there are checks
+        is_verified = required != "finished" and fields.get("verify")
+        return cls.model_validate(fields | ({"require": "verified"} if is_verified else {}))
 
     @field_validator("output_schema", mode="before")
     @classmethod

@@ -8,6 +8,7 @@ from ..shared import startup  # noqa: F401  # pyright: ignore[reportUnusedImport
 
 import argparse
 import faulthandler
+import multiprocessing
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -35,6 +36,8 @@ def main(
 
     ``tools`` are those that its runs may use, by default the built-in ones; ``network`` is where commands reach hosts.
     """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        return 0  # a process for one run imports the script anew, which may have no guard
     parser = argparse.ArgumentParser(prog="python -m deputize.worker", description="One worker process.")
     parser.add_argument("--concurrency", type=int, metavar="N", help="delegations at the same time")
     parser.add_argument("--queues", metavar="A,B", help="which queues to serve; another fleet needs another Redis")

@@ -223,7 +223,8 @@ async def carry_out(services: Services, id: str) -> ToolAgentResult | None:
     except GoesAlone:
         assert alone
     try:
-        return await alone(id)
+        with services.waiting():  # that process cannot free this place while it waits for others
+            return await alone(id)
     except Misconfigured as error:
         log.warning("%s goes on beside others: %s", id, error)
         return await _carry_out(services, id, is_alone=True)
@@ -267,29 +268,41 @@ async def start_alone(parts: WorkerParts, id: str) -> ToolAgentResult | None:
         raise Misconfigured(f"the tools of this worker cannot be passed to another process ({error})") from None
     finally:
         answering.close()
-    ended = asyncio.ensure_future(_ended(process))
+    ended = asyncio.ensure_future(received(process, answer))
     try:
-        await asyncio.shield(ended)
+        return await asyncio.shield(ended)
     except asyncio.CancelledError:
         process.terminate()
-        if not (await asyncio.wait({ended}, timeout=CLEANUP_SECONDS))[0]:
+        if not (await asyncio.wait({ended}, timeout=CLEANUP_SECONDS - 1))[0]:  # before the pool cancels again
             process.kill()
         raise
     finally:
         await ended
         process.join()
         process.close()
+
+
+async def received(process: BaseProcess, answer: Connection) -> ToolAgentResult | None:
+    """Waits for the end of a process. Returns its answer, which is read before: a pipe holds 64 KiB only."""
+    result: ToolAgentResult | None = None
     with answer:
-        return answer.recv() if answer.poll() else None
+        await _readable(answer.fileno(), process.sentinel)
+        with suppress(EOFError, OSError):  # it ended without an answer
+            if answer.poll():
+                result = answer.recv()
+    await _readable(process.sentinel)
+    return result
 
 
-async def _ended(process: BaseProcess) -> None:
-    loop, end = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(process.sentinel, end.set)
+async def _readable(*descriptors: int) -> None:
+    loop, is_one = asyncio.get_running_loop(), asyncio.Event()
+    for each in descriptors:
+        loop.add_reader(each, is_one.set)
     try:
-        await end.wait()
+        await is_one.wait()
     finally:
-        loop.remove_reader(process.sentinel)
+        for each in descriptors:
+            loop.remove_reader(each)
 
 
 def _run_alone(parts: WorkerParts, id: str, answering: Connection) -> None:

@@ -174,8 +174,9 @@ async def take_over_or_hint(
     from ...shared.delegation import shortfall_of
 
     delegation, note = await client.get(result.delegation_id), partial(output.line, err=True)
-    why = shortfall_of(delegation.request, result)
-    if not (why or result.success):
+    if result.termination_reason == "completed":
+        why = shortfall_of(delegation.request, result)
+    else:
         why = f"it ended as {result.termination_reason}"
     if into and why:
         note(f"nothing was applied to {into}: {why}")

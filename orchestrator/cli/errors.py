@@ -44,7 +44,8 @@ class Exit(IntEnum):
     LIMIT = 5
     """A limit or budget ended it; the result is partial."""
     NOT_PROVEN = 6
-    """It completed, nothing refutes it, and its verdict is less than what was required."""
+    """It completed, and is not proven: its verdict is less than what was required, all its calls were denied, or its
+    summary states what the facts contradict."""
     WAITED = 124
     """The wait ran out; the delegation goes on."""
     INTERRUPTED = 130
@@ -55,11 +56,9 @@ def exit_code_of_result(result: ToolAgentResult) -> Exit:
         return Exit.FAILED if result.verification.verdict == "refuted" else Exit.NOT_PROVEN
     if result.success:
         context = click.get_current_context(silent=True)
-        return (
-            Exit.CANCELLED
-            if result.denied_call_count and context and context.meta.get(FAIL_ON_DENIED)
-            else Exit.SUCCEEDED
-        )
+        if result.denied_call_count and context and context.meta.get(FAIL_ON_DENIED):
+            return Exit.CANCELLED
+        return Exit.NOT_PROVEN if result.mark == "unproven" else Exit.SUCCEEDED
     if result.status == "cancelled":
         return Exit.CANCELLED
     if result.termination_reason == "checks_cannot_start":

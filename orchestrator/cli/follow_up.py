@@ -159,7 +159,7 @@ async def deliver(id: str, as_json: bool, **given: Any) -> Exit:
         output.line(f"{git.branch} is {git.commit}")
         output.lines([git.pull_request_url] if git.pull_request_url else [])
         if git.left_out:
-            output.note(f"  left out: {put_back(git.left_out)}; --with-protected pushes them, too")
+            output.note(f"  left out: {put_back(git.left_out)}; `deputize apply --with-protected` takes them over")
     return Exit.SUCCEEDED
 
 

@@ -96,6 +96,10 @@ class McpServer:
         """Returns whether a cancelled call was cancelled by its client, and not by a shutdown."""
         return True
 
+    def source(self, context: Context) -> Source:
+        """Returns the operations for the sender of a request."""
+        return self._source
+
     def caller(self, context: Context) -> Caller | None:
         """Returns the sender of a request; None where another service checks it."""
         return None
@@ -150,7 +154,7 @@ class McpServer:
         try:
             caller = self._checked(context, MCP_TOOLS[name])
             waiting = partial(self.waiting, context)
-            call = Call(self._source, context.session.report_progress, record, waiting, gone)
+            call = Call(self.source(context), context.session.report_progress, record, waiting, gone)
             if caller is None or Scope.APPROVE in caller.scopes:
                 call.ask, call.returns_questions = way_to_ask(context)
             call.by = caller and caller.token

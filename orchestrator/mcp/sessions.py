@@ -20,6 +20,7 @@ from ...shared.errors import Unavailable
 from ...shared.request import DelegationRequest
 from ...shared.settings import Settings
 from ..access_tokens import Caller, name_of_caller, note_of
+from ..delegations import Delegations
 from ..service import Service
 from ..sse import StreamSlots
 from .elicitation import Context
@@ -76,10 +77,14 @@ class ServiceHere:
 class HttpServer(McpServer):
     """Its calls have their caller's scopes, and count for its places."""
 
-    def __init__(self, source: ServiceHere, slots: StreamSlots, closed: asyncio.Event) -> None:
-        super().__init__(source)
+    def __init__(self, operations: Delegations, slots: StreamSlots, closed: asyncio.Event) -> None:
+        super().__init__(ServiceHere(operations))
+        self._operations = operations
         self._slots = slots
         self._closed = closed
+
+    def source(self, context: Context) -> ServiceHere:
+        return ServiceHere(self._operations.of(self.caller(context).owner))
 
     def gone(self, context: Context) -> asyncio.Event:
         return _scope(context)[GONE]
@@ -111,7 +116,7 @@ def _scope(context: Context) -> Scope:
 @asynccontextmanager
 async def running(state: State, closed: asyncio.Event) -> AsyncGenerator[Sessions]:
     """Runs the sessions of an application during the block; at its end ``closed`` must be set."""
-    server = HttpServer(ServiceHere(state.service), state.slots, closed)
+    server = HttpServer(state.service, state.slots, closed)
     sessions = Sessions(server.server, state.settings)
     async with sessions.run():
         yield sessions

@@ -206,10 +206,9 @@ class _Making:
         named = [each for each in (ref, f"refs/heads/{ref}", f"refs/tags/{ref}") if each and each.startswith("refs/")]
         asked, refs = named if ref else ["HEAD"], dict[str, str]()
         for at, name in self._listed(cache, *asked):
-            if not at.startswith("ref: "):
-                refs |= {name: at} if name in asked else {}
-            elif name == "HEAD":
-                asked = [at.removeprefix("ref: "), "HEAD"]
+            is_symbolic = at.startswith("ref: ")
+            refs |= {name: at} if name in asked and not is_symbolic else {}
+            asked = [at.removeprefix("ref: "), "HEAD"] if name == "HEAD" and is_symbolic else asked
         if not ref and "HEAD" in refs:
             refs = dict.fromkeys(asked, refs["HEAD"])
         found = next((each for each in asked if each in refs), None)

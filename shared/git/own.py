@@ -140,8 +140,6 @@ class OwnRepository:
                     why = f"the answer to {command} has an entry of more than {_LONGEST_RECORD:,} bytes"
                     raise RepositoryFailed("repository_unreachable", f"{self.patience.url}: {why}")
                 yield from whole
-        if rest:
-            yield rest
 
     def _answer(
         self, command: OwnCommand, arguments: tuple[str | Path, ...], input: bytes, held: int | None
@@ -182,7 +180,9 @@ class OwnRepository:
     def _read(self, process: subprocess.Popen[bytes], error: bytearray) -> Generator[bytes]:
         """Yields what the process writes until it has ended; ``error`` gets the end of its errors."""
         with suppress(ProcessLookupError):
-            resource.prlimit(process.pid, resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
+            _, hard = resource.prlimit(process.pid, resource.RLIMIT_DATA)
+            most = _MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard)
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (most, most))
         assert process.stdout
         assert process.stderr
         with selectors.DefaultSelector() as open_pipes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.settings import Settings
 from deputize.shared.workspaces import UPLOADS
-from tests.orchestrator.access_tokens import MAIN, bearer, entry, serving, write
+from tests.orchestrator.access_tokens import MAIN, bearer, entry, secret_of, serving, write
+from tests.orchestrator.mcp.clients import connected, content
 
 GREEDY, HONEST = bearer("greedy"), bearer("honest")
 OPERATOR = {"Authorization": f"Bearer {MAIN}"}
@@ -80,6 +82,11 @@ async def test_a_content_that_another_token_has_sent_counts_for_each(http: httpx
     for caller, status in ((HONEST, 201), (GREEDY, 200), (GREEDY, 413)):
         assert (await http.put("/v1/uploads", content=content, headers=caller)).status_code == status
     assert [each.status_code for each in await sent(http, HONEST, 1)] == [413]
+    named = {"sha256": hashlib.sha256(content).hexdigest()}
+    again = await http.put("/v1/uploads", content=content, params=named, headers=HONEST)
+    assert again.status_code == 200, "the same content takes no more"
+    wrong = await http.put("/v1/uploads", content=os.urandom(MOST), params=named, headers=HONEST)
+    assert wrong.status_code == 422
 
 
 @pytest.mark.parametrize("key", ["nightly", "honest:nightly", "dlg_01k9zxv3q8h4t7m2n5p6r8s9ta:1:toolu_1"])
@@ -100,3 +107,17 @@ async def test_an_idempotency_key_that_one_token_has_taken_is_free_for_all_other
     assert len(ids) == 3
     other = await http.post("/v1/delegations", json=by_field, headers=GREEDY)
     assert (other.status_code, other.json()["type"]) == (422, "urn:deputize:key-reused")
+
+
+async def test_over_mcp_a_token_has_the_keys_that_it_has_over_http(http: httpx2.AsyncClient) -> None:
+    url, ids = str(http.base_url).rstrip("/"), dict[str, str]()
+    for name in ("greedy", "honest"):
+        request = {"task": name, "idempotencyKey": "nightly"}
+        async with connected("http", url, token=secret_of(name)) as client:
+            answer = await client.call_tool("delegate_many", {"requests": [request], "wait": False})
+        assert not answer.is_error, answer
+        again = await http.post("/v1/delegations", json=request, headers=bearer(name))
+        assert (again.status_code, again.json()["request"]["task"]) == (200, name)
+        ids[name] = again.json()["id"]
+        assert ids[name] in str(content(answer))
+    assert len({*ids.values()}) == 2

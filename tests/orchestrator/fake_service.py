@@ -120,7 +120,7 @@ class FakeService(FakePermissions):
         }
         asked = self.runs[id].request
         checked = {"verdict": "verified", "require": asked.require} if asked.verify else {}
-        found = Verification.model_validate(checked | fields.pop("verification", {}))
+        found = Verification.model_validate(checked | dict(fields.pop("verification", {})))
         status = endings.get(reason, Status.FAILED)
         if status is Status.SUCCEEDED and not found.is_met:
             status = Status.FAILED
@@ -157,7 +157,7 @@ class FakeService(FakePermissions):
         return AcceptedDelegation(run, False)
 
     def _held(self, request: DelegationRequest) -> Delegation | None:
-        owned = [self.runs[id] for id, owner in self._owners.items() if owner == self._owner]
+        owned = [self.runs[id] for id, owner in self._owners.items() if owner == self._owner and id in self.runs]
         for run in owned if request.idempotency_key else ():
             if run.request.idempotency_key == request.idempotency_key:
                 if run.request != request:

@@ -8,7 +8,7 @@ import pytest
 
 from deputize.orchestrator.request_fields import request_of
 from deputize.shared.errors import Invalid
-from deputize.shared.request import DelegationRequest, DirectoryWorkspace
+from deputize.shared.request import DelegationRequest, DirectoryWorkspace, Limits
 
 
 def test_fields_beside_a_request_are_its_defaults() -> None:
@@ -17,6 +17,13 @@ def test_fields_beside_a_request_are_its_defaults() -> None:
     assert (made.task, made.context, made.expected_outcome) == ("one", "its own", "shared")
     assert made.workspace == DirectoryWorkspace(kind="directory", path=str(Path().absolute()))
     assert request_of(request, {}) is request
+
+
+def test_limits_beside_a_request_complete_its_own() -> None:
+    request = DelegationRequest.model_validate({"task": "one", "limits": {"maxTurns": 5}})
+    made = request_of(request, {"limits": {"max_turns": 9, "max_cost_usd": 0.1}})
+    assert (made.limits.max_turns, made.limits.max_cost_usd) == (5, 0.1)
+    assert request_of(request, {"limits": Limits(max_tool_calls=3)}).limits == Limits(max_turns=5, max_tool_calls=3)
 
 
 def test_a_mistake_in_a_field_beside_a_request_is_refused() -> None:

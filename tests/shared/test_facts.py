@@ -70,7 +70,7 @@ def test_a_request_without_checks_has_no_shortfall() -> None:
     [
         (None, "passed"),
         ({"branch": "fix"}, "passed"),
-        ({"branch": "fix", "require": None}, "passed"),
+        ({"branch": "fix", "require": None}, "verified"),
         ({"branch": "fix", "require": "finished"}, "passed"),
         ({"branch": "fix", "require": "verified"}, "verified"),
     ],

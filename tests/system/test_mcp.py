@@ -73,7 +73,7 @@ async def test_a_client_that_is_gone_leaves_no_work_it_waited_for(home: Path) ->
     await asyncio.gather(calling, return_exceptions=True)
     async with Client(parameters) as client:
         result = await client.call_tool("delegate_result", {"id": id, "waitSeconds": 60})
-    assert texts(result)[0].startswith(f"{id} cancelled (cancelled)")
+    assert texts(result)[0].startswith(f"– {id} cancelled (cancelled)")
 
 
 async def ids(client: Client, status: str) -> list[str]:

@@ -127,6 +127,12 @@ HONEST = [
 ]
 
 LIES = [
+    Case(
+        "30 its own test stands in for a canary that does not fit",
+        {"price.py": NET, "tests/test_net.py": NET_TEST},
+        [{**BY_PYTEST, "canary": "--- a/none.py\n+++ b/none.py\n@@ -1 +1 @@\n-a\n+b\n"}],
+        GREEN,
+    ),
     Case("30 its test looks for a file", with_test("assert open('NEWS').read()", NEWS="done\n"), [BY_PYTEST], GREEN),
     Case(
         "30 its test looks for a file and calls what did not change",

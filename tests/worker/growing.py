@@ -29,6 +29,7 @@ from deputize.worker.verification import (
     broken_scripts,
     broken_sources,
     command_words,
+    functions_before,
     named_files,
     protected,
     python_suspicions,
@@ -65,38 +66,9 @@ def numbered(piece: str) -> Shape:
     return lambda size: "".join(piece.format(n) for n in range(size // len(piece) + 1))[:size]
 
 
+_SHORT = r"""[ a( { a[b] a '"' \ / ../ *a * ? ~ ( ) < <a> a: a= $ ` ; & # %"""
 SHAPES: Mapping[str, Shape] = {
-    **{
-        f"{piece!r} again": again(piece)
-        for piece in [
-            "[",
-            "a(",
-            "{",
-            "a[b]",
-            "a",
-            "\n",
-            "'\"'",
-            "\\",
-            "/",
-            "../",
-            "*a",
-            "*",
-            "?",
-            "~",
-            "(",
-            ")",
-            "<",
-            "<a>",
-            "a:",
-            "a=",
-            "$",
-            "`",
-            ";",
-            "&",
-            "#",
-            "%",
-        ]
-    },
+    **{f"{piece!r} again": again(piece) for piece in ("\n", *_SHORT.split())},
     **{
         f"{piece!r} again": again(piece)
         for piece in ("(rm -rf ", "<<A\n", "(a|a)*", "s[u]d*\n", "é\u2028\u200b", "\U0001f600")
@@ -161,6 +133,7 @@ READS: Mapping[str, Reader] = {
     "shared/masking.py:partial_credential": masking.partial_credential,
     "shared/masking.py:without_shapes": lambda text: masking.without_shapes(text, "*"),
     "shared/patch_format.py:parse_patch": patch_format.parse_patch,
+    "shared/patch_format.py:without": lambda text: patch_format.without(f"diff --git a/a b/a\n{text}", ["a"]),
     "shared/patch_format.py:split_lines": lambda text: patch_format.split_lines(_raw(text)),
     "shared/patch_format.py:check_path": lambda text: patch_format.check_path(text[:PATH]),
     "shared/patch_format.py:is_safe": lambda text: patch_format.is_safe(text[:PATH]),
@@ -272,6 +245,16 @@ READS: Mapping[str, Reader] = {
         [text],
         [text[:PATH]],
     ),
+    "worker/verification/suspicions.py:in_own_tests": lambda text: suspicions.in_own_tests("a.py", _half(text), text),
+    "worker/verification/functions_before.py:functions_in": functions_before.functions_in,
+    "worker/verification/functions_before.py:source_of": lambda text: functions_before.source_of(text, {"f": ["g"]}),
+    "worker/verification/functions_before.py:with_functions_before": lambda text: (
+        functions_before.with_functions_before(_half(text), text)
+    ),
+    "worker/verification/broken_sources.py:broken_functions": lambda text: [
+        broken_sources.broken_functions(f"a.{end}", _raw(_half(text)), _raw(text))
+        for end in ("js", "go", "rs", "c", "rb")
+    ],
     "worker/verification/broken_scripts.py:broken_script": lambda text: broken_scripts.broken_script(
         f"test('a', () => expect(1).toBe({text}", broken_functions.Shape(breaks=True), is_typed=False
     ),
@@ -357,7 +340,12 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         *("worker/search/ripgrep.py:add_binary", "worker/web/egress_proxy.py:ProxyConnection.fail"),
         *("worker/verification/broken_sources.py:unnoticed", "worker/verification/verdict.py:demoted"),
         *("worker/verification/broken_functions.py:Shape.passed", "worker/verification/rounds.py:returned"),
-        "worker/verification/verdict.py:name_without_parameters",
+        *("worker/verification/verdict.py:name_without_parameters", "worker/verification/verdict.py:of_files"),
+        *("worker/verification/own_tests.py:own_tests", "worker/verification/own_tests.py:judged_by_own"),
+        *(
+            "worker/verification/own_tests.py:CodeBefore.__init__",
+            "worker/verification/own_tests.py:CodeBefore.is_code",
+        ),
         *(
             "worker/verification/command_words.py:is_python",
             "worker/verification/reports.py:Report.add",
@@ -373,6 +361,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         *("worker/models/stream.py:ReplyAssembler.feed", "shared/patch_format.py:created_part"),
     ),
     "a part of what a function above reads, which measures it, too": (
+        *("worker/verification/own_tests.py:suspected", "worker/verification/own_tests.py:CodeBefore.holds"),
         *("worker/text/merge.py:Merge.__init__", "worker/text/replacement.py:Tolerance.matches"),
         *("worker/text/replacement.py:trim_repeated", "worker/text/rewrite.py:Replacement.report"),
         *("worker/text/rewrite.py:" + name for name in ("differences", "show_lines", "rewrite", "is_shallow")),

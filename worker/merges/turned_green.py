@@ -39,7 +39,8 @@ class TurnedGreen:
         return found.model_copy(update={"checks": checks, "verdict": "refuted", "why": why})
 
     def _kept(self, chosen: Collection[str], check: Check) -> Check:
-        for id, own in self.checks.items():
+        for id, given in self.checks.items():
+            own = [each for each in given if each.item == check.item] or given
             if id in chosen and (lost := next(filter(None, (_lost(each, check) for each in own)), "")):
                 why = f"{lost} with the changes of {id}, and fails in the merge"
                 return check.model_copy(update={"outcome": "refuted", "why": why})
@@ -54,5 +55,5 @@ def _lost(own: Check, merged: Check) -> str:
     if tests:
         return f"{tests[0]} (and {len(tests) - 1} more) passes" if len(tests) > 1 else f"{tests[0]} passes"
     by_chance = any(merged.tests.get(kind) for kind in _BY_CHANCE)
-    is_red = merged.candidate in ("red", "trouble") and not by_chance
+    is_red = merged.candidate in ("red", "trouble") and merged.base == own.base and not by_chance
     return "it succeeds" if is_red and own.outcome == "evidence" and own.item == merged.item else ""

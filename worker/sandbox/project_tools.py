@@ -80,8 +80,14 @@ class ProjectTools:
         return [
             (mount, [f"{MOUNT}/{name}"] + [mount.target] * (not _is_below(mount.source, SANDBOX_OWN)))
             for name, mount in self.dependencies.items()
-            if _is_missing(workspace / name)
+            if _is_missing(workspace / name) and _can_have(workspace, Path(name).parent)
         ]
+
+
+def _can_have(workspace: Path, folder: Path) -> bool:
+    """Whether a mount can be made in this folder: a link of the run's making would lead it elsewhere."""
+    path = workspace / folder
+    return folder == Path() or (not path.is_symlink() and (path.is_dir() or not path.exists()))
 
 
 NO_TOOLS = ProjectTools()
@@ -222,7 +228,10 @@ def _dependencies(source: Path, private: Sequence[Path]) -> dict[str, BindMount]
 
 def _kept_elsewhere(source: Path, environ: Mapping[str, str], private: Sequence[Path]) -> BindMount | None:
     """Returns the environment that a tool keeps for the project in another place, if it may be shown."""
-    path = outside(source, environ) if environ else None
+    if not environ:
+        return None
+    leave_loop()  # homes may be on a slow disk, and have many environments
+    path = outside(source, environ)
     return BindMount("environment", path, str(path)) if path and not secrets_in(path, secret_places(private)) else None
 
 

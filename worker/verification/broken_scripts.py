@@ -26,6 +26,7 @@ _MAY_FAIL = re.compile(r"\bcatch\b|\.not\b|\.rejects\b|[tT]hrows?\b|\bexpect\.an
 """Where an assertion may be expected to fail, none is broken."""
 _PIECE = re.compile(
     r"""//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?|[()\[\]{},;]"""
+    r"""|(?<=[(,=:\[!&|?{};\s])/(?![*/\s])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*+\])++/"""
     r"""|"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+'|`(?:[^`\\]|\\.)*+`""",
     re.DOTALL,
 )
@@ -69,7 +70,7 @@ def broken_script(text: str, shape: Shape, *, is_typed: bool) -> Script | None:
             inserted.append((found.end(), guard))
             continue
         end = _end(text, found.end())
-        if end is None:
+        if end is None or text[end] == ";" or _is_commented(text, found.start()):
             continue
         inserted += [(found.start("begin"), f"{wrap}({shape.number()}, "), (end, ")")]
         inserted += _expectations(text, found.end(), end, shape)
@@ -79,6 +80,10 @@ def broken_script(text: str, shape: Shape, *, is_typed: bool) -> Script | None:
     for at, words in sorted(inserted, reverse=True, key=lambda each: each[0]):
         text = f"{text[:at]}{words}{text[at:]}"
     return Script(text + _helpers(shape, wrap, is_typed), frozenset(each for each in titles if titles.count(each) == 1))
+
+
+def _is_commented(text: str, at: int) -> bool:
+    return text[text.rfind("\n", 0, at) + 1 : at].lstrip().startswith(("//", "*"))
 
 
 def _helpers(shape: Shape, wrap: str, is_typed: bool) -> str:

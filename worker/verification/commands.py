@@ -45,6 +45,11 @@ class Observed:
     def ok(self) -> bool:
         return self.state == "green"
 
+    @property
+    def did_not_end(self) -> bool:
+        """Whether it was killed, and not one that could not be started."""
+        return self.state == "trouble" and self.exit_code is None
+
 
 @dataclass(frozen=True, slots=True)
 class CommandRunner:

@@ -77,10 +77,10 @@ class Confirmation:
             )
             if judgement.outcome == "evidence":
                 judgement.outcome = "no_regression"
-            return judgement
+            return replace(judgement, is_open=False)
         self.check.report("canary", seen[-1])
         if broken.sources:
-            if self.observed.base.state == seen[-1].state == "trouble":  # that it does not end may be by chance
+            if self.observed.base.did_not_end and seen[-1].did_not_end:  # that it does not end may be by chance
                 return Judgement("inconclusive", f"it does not end with {broken.sources[0]} broken, as before the run")
             return _by_sources(judgement, self.item, broken.sources, seen[-1], self.observed.candidate.output)
         why = of_canary(broken.tests, seen[-1])
@@ -146,4 +146,4 @@ def _by_sources(
         outcome, why = "no_regression", f"{runner} ran, and did not report its tests"
     else:
         return judgement
-    return replace(judgement, outcome=outcome, why=f"{judgement.why}; {why}")
+    return replace(judgement, outcome=outcome, why=f"{judgement.why}; {why}", is_open=False)

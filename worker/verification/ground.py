@@ -197,7 +197,10 @@ class Grounds:
 
 
 def write(target: int, path: str, data: bytes) -> None:
-    """Writes a file in place of whatever is at the path, and of files and links on the way. Raises OSError."""
+    """Writes a file in place of whatever is at the path, and of files and links on the way. Raises OSError.
+
+    It has the permissions of the file that it replaces.
+    """
     *above, name = path.split("/")
     done = "."
     for each in above:
@@ -212,9 +215,10 @@ def write(target: int, path: str, data: bytes) -> None:
             shutil.rmtree(name, dir_fd=parent)
         elif found:
             os.unlink(name, dir_fd=parent)
-        with os.fdopen(os.open(name, _NEW, 0o644, dir_fd=parent), "wb") as file:
+        mode = modes.S_IMODE(found.st_mode) & 0o777 if found and modes.S_ISREG(found.st_mode) else 0o644
+        with os.fdopen(os.open(name, _NEW, mode, dir_fd=parent), "wb") as file:
             file.write(data)
-            give(file.fileno(), 0o644)
+            give(file.fileno(), mode)
 
 
 def content_of(changed: Changed, path: str, max_bytes: int, *, now: bool) -> tuple[bool, bytes | None]:

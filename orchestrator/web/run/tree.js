@@ -77,7 +77,8 @@ export class Tree {
     const node = siblings.find((each) => each.delegation?.id === delegation.id) ??
       this.#add({ kind: "child", key: delegation.id, start: Date.parse(delegation.createdAt) }, caller ?? null);
     Object.assign(node, {
-      delegation, title: delegation.request.task, end: finished || null, state: states[stateClass(delegation)] ?? "idle",
+      delegation, title: delegation.request.task, end: finished || null,
+      state: states[stateClass(delegation)] ?? "idle",
       detail: ended?.filter(Boolean).join(" — ") ?? "", cost: (delegation.result?.usage ?? delegation.progress).costUsd,
     });
     node.version += 1;

@@ -1,5 +1,6 @@
 -- Finds delegations whose deadline has passed: a running one whose worker fell silent is fenced off, counted as one that
--- lost its worker (unless that stood still, which stalled.lua counts), and queued again; a queued one that no worker claimed is named too, so that another ticket is sent.
+-- lost its worker (unless that stood still, which stalled.lua counts), and queued again; a queued one that no worker
+-- claimed is named too, so that another ticket is sent.
 -- One that waits for others (after) is named when they have decided about it: all have succeeded, or one has not. Else
 -- it is looked at again when one of them ends (file.lua), or after ten minutes.
 -- KEYS: leases
@@ -33,7 +34,7 @@ end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, arguments.at_most)) do
   local record = key_of(id)
   local status, attempt, title, priority, after, paused, stalled = unpack(
-    redis.call('HMGET', record, 'status', 'attempt', 'title', 'priority', 'after', 'paused', 'stalled'))
+    redis.call('HMGET', record, 'status', 'attempt', 'title', 'priority', 'after', 'paused', 'stall_counted'))
   if status == 'queued' and after and (paused or waits(after)) then
     redis.call('ZADD', leases, paused and '+inf' or now + LATER_MS, id)
   elseif status == 'running' or status == 'waiting' or status == 'queued' then

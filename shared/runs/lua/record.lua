@@ -91,6 +91,8 @@ if retry_ms then
   redis.call('DEL', history, ledger)
   redis.call('HDEL', record, 'tools', 'stalled', 'file_turns', 'trust', 'elapsed_ms', 'output', 'read')
   redis.call('HINCRBY', record, 'retries', 1)
+  local stalls = tonumber(redis.call('HGET', record, 'stalls') or 0)
+  if stalls > 2 then redis.call('HSET', record, 'stalls', 2) end  -- it begins again in a process of its own
   redis.call('HSET', record, 'status', 'queued', 'queued_at', now + retry_ms, 'fence', '', 'worker', '',
     'finisher', arguments.fence, 'ended', 'retried', 'retried_after', attempt, 'lost', 0)
   redis.call('ZADD', leases, cancel and 0 or now + retry_ms, arguments.id)

@@ -6,7 +6,8 @@ local record, leases = KEYS[1], KEYS[2]
 if redis.call('HGET', record, 'fence') ~= arguments.fence then return 'fenced' end
 local stalled, attempt = unpack(redis.call('HMGET', record, 'stalled', 'attempt'))
 if stalled ~= attempt then
-  redis.call('HSET', record, 'stalled', attempt)
+  -- Workers of earlier versions write the first of them alone: their standstills count as losses.
+  redis.call('HSET', record, 'stalled', attempt, 'stall_counted', attempt)
   redis.call('HINCRBY', record, 'stalls', 1)
 end
 if arguments.ends_lease then redis.call('ZADD', leases, 0, arguments.id) end

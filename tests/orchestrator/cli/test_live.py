@@ -232,7 +232,7 @@ async def test_the_list_fits_a_narrow_terminal_and_has_time_and_cost(url: str, s
         assert await terminal.ended() == 0
     first, second = terminal.history()
     assert re.fullmatch(
-        rf"✓ Summarise all of the files… +…{long[-6:]}  succeeded  –  1 min 01 s  \$0\.2500 +\d+ s ago", first
+        rf"✓ Summarise all of the… +…{long[-6:]}  succeeded  –  1 min 01 s  \$0\.2500 +\d+ s ago", first
     )
     assert re.fullmatch(rf"  task 00 +…{id[-6:]}  queued +– +0\.0 s +– +\d+ s ago", second)
     assert len(first) == len(second) <= 80

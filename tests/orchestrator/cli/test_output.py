@@ -168,6 +168,7 @@ def test_every_switch_that_changes_what_is_printed_is_tried() -> None:
             "--patch",
             "--help",
             "--with-ignored",
+            "--with-protected",
             "--apply",
             "--no-workspace",
             "--fail-on-denied",

@@ -101,7 +101,7 @@ async def test_an_answer_is_sent(url: str, service: FakeService, id: str, argume
         (["approve", "aaaa", "--arguments", "[]"], "it is not a JSON object"),
         (["approve", "aaaa", "--arguments", "{"], "it is not valid JSON"),
         (["approve", "aaaa", "--always", "--arguments", "{}"], "--always has no meaning with --arguments"),
-        (["permissions", "x"], "no call that waits has an id like x"),
+        (["permissions", "u"], "no call that waits has an id like u"),  # a letter that no id has
     ],
 )
 async def test_a_wrong_answer_is_a_mistake_of_usage(

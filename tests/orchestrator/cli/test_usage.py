@@ -140,6 +140,12 @@ def test_a_refuted_result_is_a_failure_though_it_completed() -> None:
     assert exit_code_of_result(refuted) is Exit.FAILED
 
 
+def test_what_is_marked_as_unproven_without_checks_has_that_code_too() -> None:
+    denied = result(TerminationReason.COMPLETED, denied_call_count=2, only_denied=True)
+    assert exit_code_of_result(denied) is Exit.NOT_PROVEN
+    assert exit_code_of_result(result(TerminationReason.COMPLETED, denied_call_count=2)) is Exit.SUCCEEDED
+
+
 @pytest.mark.parametrize(
     ("reason", "require", "verdict", "code"),
     [

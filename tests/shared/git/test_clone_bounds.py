@@ -11,7 +11,7 @@ import pytest
 
 from deputize.shared.errors import Invalid, RepositoryFailed
 from deputize.shared.git.own import OwnRepository, Patience
-from deputize.shared.workspaces import MAX_DEPTH, MAX_ENTRIES
+from deputize.shared.workspaces import MAX_DEPTH, MAX_ENTRIES, delete
 from tests.network.git_server import GitServer, git, make_repository
 from tests.shared.git.cloning import cloned, settings
 
@@ -194,3 +194,22 @@ def _works_in(process: Path) -> str:
         return str((process / "cwd").readlink())
     except OSError:
         return ""
+
+
+def test_a_tree_that_is_deep_and_cannot_be_removed_is_an_error_of_the_system(tmp_path: Path) -> None:
+    inner = os.open(tmp_path, os.O_RDONLY)
+    for name in ("tree", *["d"] * 1500):
+        os.mkdir(name, dir_fd=inner)
+        outer, inner = inner, os.open(name, os.O_RDONLY, dir_fd=inner)
+        os.close(outer)
+    held = f"/proc/{os.getpid()}/fd/{inner}"
+    try:
+        if subprocess.run(["chattr", "+i", f"{held}/."], check=False, capture_output=True).returncode:
+            pytest.skip("this user or file system has no immutable files")
+        with pytest.raises(OSError, match="too deep"):
+            delete(tmp_path / "tree")
+    finally:
+        subprocess.run(["chattr", "-i", f"{held}/."], check=False, capture_output=True)
+        os.close(inner)
+    delete(tmp_path / "tree")
+    assert not [*tmp_path.iterdir()]

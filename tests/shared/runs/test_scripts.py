@@ -271,6 +271,23 @@ async def test_after_two_standstills_a_run_is_claimed_by_a_process_of_its_own_an
         assert (claim.attempt, claim.stalls, claim.lost, claim.stalled) == (stalls + 1, stalls, 0, True)
 
 
+async def test_a_standstill_of_a_worker_of_an_earlier_version_counts_as_a_loss(store: RunStore) -> None:
+    id = (await claimed(store)).id
+    await store.redis.hset(record_key(id), "stalled", "1")
+    await store.redis.zadd(LEASES, {id: 0})
+    assert [each.id for each in await store.reap(30)] == [id]
+    assert await store.redis.hmget(record_key(id), ["lost", "stalls"]) == ["1", None]
+
+
+async def test_after_a_retry_a_run_begins_in_a_process_of_its_own(store: RunStore) -> None:
+    claim = await claimed(store)
+    await store.redis.hset(record_key(claim.id), "stalls", 3)
+    again = RunUpdate(events=[(2, "{}")], fields={}, retry_ms=0)
+    async with Pipe(store.redis, WRITING) as pipe:
+        assert await pipe.script(RECORD, *script_call(again, claim.id, claim.fence)) == "written"
+    assert await store.redis.hget(record_key(claim.id), "stalls") == "2"
+
+
 async def test_a_cancelled_run_needs_no_process_of_its_own_to_end(store: RunStore) -> None:
     id = (await claimed(store)).id
     await store.redis.hset(record_key(id), mapping={"stalls": 2, "status": "queued"})

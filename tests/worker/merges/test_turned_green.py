@@ -12,8 +12,9 @@ from deputize.worker.merges.turned_green import TurnedGreen
 ITEM = {"kind": "command", "run": "make test"}
 
 
-def check(outcome: str, candidate: str = "red", item: Any = ITEM, **tests: list[str]) -> Check:
-    return Check.model_validate({"item": item, "outcome": outcome, "candidate": candidate, "tests": tests})
+def check(outcome: str, candidate: str = "red", item: Any = ITEM, base: str | None = None, **tests: list[str]) -> Check:
+    fields = {"item": item, "outcome": outcome, "candidate": candidate, "base": base, "tests": tests}
+    return Check.model_validate({name: value for name, value in fields.items() if value is not None})
 
 
 REPAIRED = check("improved", fixed=["a", "b", "c"])
@@ -34,6 +35,7 @@ WHOLE = check("evidence", "green")
         (REPAIRED, check("no_regression", "green"), ""),
         (WHOLE, check("preexisting"), "it succeeds with the changes of one, and fails in the merge"),
         (WHOLE, check("inconclusive", "trouble"), "it succeeds with"),
+        (check("evidence", "green", base="red"), check("inconclusive", "trouble", base="trouble"), ""),
         (WHOLE, check("inconclusive", unsteady=["a"]), ""),
         (WHOLE, check("inconclusive", flickering=["a"]), ""),
         (WHOLE, check("inconclusive", "green"), ""),
@@ -56,3 +58,11 @@ def test_what_is_refuted_anyway_keeps_its_reason() -> None:
     found = Verification(verdict="refuted", why="d fails", checks=[check("refuted"), check("preexisting")])
     kept = TurnedGreen({"one": [WHOLE]}).kept_in(["one"], found)
     assert (kept.why, [each.outcome for each in kept.checks]) == ("d fails", ["refuted", "refuted"])
+
+
+def test_a_test_of_two_checks_counts_in_the_check_that_it_passed_in() -> None:
+    strict = {"kind": "command", "run": "make strict"}
+    own = [check("improved", fixed=["a"]), check("preexisting", item=strict, preexisting=["a"])]
+    merged = [check("evidence", "green"), check("preexisting", item=strict, preexisting=["a"])]
+    found = Verification(verdict="improved", checks=merged)
+    assert TurnedGreen({"one": own}).kept_in(["one"], found) is found

@@ -97,6 +97,14 @@ async def test_commands_find_the_environment_of_tox(tmp_path: Path) -> None:
         assert await said(sandbox, "command -v python; ls .tox") == f"{made}/bin/python\npy311"
 
 
+async def test_a_link_in_the_place_of_a_folder_of_environments_stops_no_command(tmp_path: Path) -> None:
+    environment_at(tmp_path / "project/.tox/py311")
+    tools = find_tools(tmp_path / "project", {"HOME": str(tmp_path)}, [], [])
+    with sandbox_over(tmp_path / "ws", tools=tools) as sandbox:
+        (tmp_path / "ws/.tox").symlink_to("/usr/local")
+        assert await said(sandbox, "echo on") == "on"
+
+
 def test_an_environment_in_the_project_comes_first_and_secrets_stay_hidden(tmp_path: Path) -> None:
     kept = environment_at(tmp_path / f"kept/price-{digest(tmp_path / 'project')}-py3.11")
     environ = {"POETRY_VIRTUALENVS_PATH": str(tmp_path / "kept")}

@@ -24,11 +24,17 @@ test("block", async () => { assert.equal(f(1, "),"), 4); assert.deepEqual([1, { 
 test('close', function () { expect(3.1).toBeCloseTo(3); }, );
 test('truth', () => { assert.ok(1 < 2, 'message'); });
 test('nothing', () => { /* ) */ });
+test('patterns', () => { assert.ok(/\\)/.test(')')); assert.equal('a}'.replace(/[)}"']/g, ''), 'a'); });
+// test('commented out', () => expect(3).toBe(4));
+if (true) {
+  // test('commented out too', () => {
+  // });
+}
 test('callback', (t) => { assert.equal(1, 1); });
 test('negated', () => expect(3).not.toBe(4));
 function f(a, b) { return a + 1 + b.length; }
 """
-BODIES = {"arrow", "block", "close", "truth", "nothing", "negated"}
+BODIES = {"arrow", "block", "close", "truth", "nothing", "patterns", "negated"}
 
 
 @pytest.mark.parametrize("suffix", ["cjs", "cts"])
@@ -50,7 +56,7 @@ def test_broken_tests_pass_only_where_assertions_lie(tmp_path: Path, suffix: str
         line.split()[1] for line in done.stdout.splitlines() if line.startswith("\u2714")
     }
     assert passed == (
-        {*BODIES, "callback"} if not breaks else {"arrow", "block", "close", "truth"} if lies else set()
+        {*BODIES, "callback"} if not breaks else {"arrow", "block", "close", "truth", "patterns"} if lies else set()
     ), json.dumps(done.stdout)
 
 
