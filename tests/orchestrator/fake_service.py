@@ -69,7 +69,7 @@ class FakeService(FakePermissions):
         self.left_out: list[str] = []
         self.asked_to_deliver: list[Deliver | None] = []
         """What excludes each other in every merge."""
-        self.following = 0
+        self._followers = [0]  # of all callers
         """How many followers are open now."""
         self.waiting = 0
         self.fleet: list[WorkerCard] = []
@@ -80,6 +80,11 @@ class FakeService(FakePermissions):
         """Whose idempotency key it was, by delegation."""
         super().__init__()
         self._inboxes: set[asyncio.Queue[Envelope]] = set()
+
+    @property
+    def following(self) -> int:
+        """How many calls follow a delegation."""
+        return self._followers[0]
 
     def of(self, owner: str) -> Self:
         if not owner:
@@ -421,12 +426,12 @@ class FakeService(FakePermissions):
     async def _inbox(self) -> AsyncIterator[asyncio.Queue[Envelope]]:
         inbox: asyncio.Queue[Envelope] = asyncio.Queue()
         self._inboxes.add(inbox)
-        self.following += 1
+        self._followers[0] += 1
         try:
             yield inbox
         finally:
             self._inboxes.remove(inbox)
-            self.following -= 1
+            self._followers[0] -= 1
 
 
 READ_FILE = ToolCard(name="read_file", description="Reads a file.", kind="read", effect="pure", parameters={})

@@ -100,16 +100,20 @@ _LANGUAGES: Mapping[str, _Language] = {
     **dict.fromkeys(
         (".c", ".cc", ".cpp", ".cxx"),
         _Language(
-            re.compile(rf"^[A-Za-z_][\w \t*&:<>,~\n]*\({_C_LIKE}\)\s*(?:const\s*|noexcept\s*)*\{{", re.MULTILINE),
+            re.compile(
+                rf"^[A-Za-z_][\w \t*&:<>,~\n]{{0,120}}\({_C_LIKE}\)\s*(?:const\s*|noexcept\s*)*\{{", re.MULTILINE
+            ),
             " __builtin_trap();",
         ),
     ),
     **dict.fromkeys(
         (".sh", ".bash"),
-        _Language(re.compile(r"^\s*(?:function\s+)?[\w-]+\s*\(\)\s*\{", re.MULTILINE), " exit 97;", "\nexit 97\n", "#"),
+        _Language(
+            re.compile(r"^[ \t]*(?:function\s+)?[\w-]+\s*\(\)\s*\{", re.MULTILINE), " exit 97;", "\nexit 97\n", "#"
+        ),
     ),
     ".rb": _Language(
-        re.compile(r"^\s*def\s+[\w.?!]+(?:\([^()\n]*\)|[^=;\n]*)$", re.MULTILINE),
+        re.compile(r"^[ \t]*def[ \t]+[\w.?!]+(?:\([^()\n]*\)|[^=;\n]*)$", re.MULTILINE),
         '; raise "{token}"',
         '\nraise "{token}"\n',
         "#",
@@ -126,7 +130,7 @@ _LANGUAGES: Mapping[str, _Language] = {
         re.compile(r"\bfunction\b[ \t]*[\w.:]*[ \t]*\([^()]*\)"), ' do return "{token}" end ', comment="--"
     ),
     ".tcl": _Language(
-        re.compile(r"^\s*proc\s+\S+\s+(?:\{[^{}]*\}|\S+)\s+\{", re.MULTILINE), 'return "{token}";', comment="#"
+        re.compile(r"^[ \t]*proc\s+\S+\s+(?:\{[^{}]*\}|\S+)\s+\{", re.MULTILINE), 'return "{token}";', comment="#"
     ),
     ".awk": _Language(re.compile(r"\bfunc(?:tion)?\s+\w+\s*\([^()]*\)\s*\{"), 'return "{token}";', comment="#"),
 }

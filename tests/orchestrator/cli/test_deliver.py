@@ -113,7 +113,7 @@ async def test_python_delivers_too() -> None:
 async def test_what_is_left_out_is_named(url: str, service: FakeService) -> None:
     id = await finished(service, BASE.model_copy(update={"left_out": ["tests/a.py"]}))
     done = await deputize("deliver", id, DEPUTIZE_URL=url)
-    hint = "  left out: tests/a.py, which the checks put back; --with-protected pushes them, too"
+    hint = "  left out: tests/a.py, which the checks put back; `deputize apply --with-protected` takes them over"
     assert (done.code, hint in done.err.splitlines()) == (0, True)
 
 

@@ -203,7 +203,7 @@ async def test_up_and_run_end_with_3_where_a_file_is_wrong_and_heed_one_that_is_
         "DEPUTIZE_POLICY": str(rules),
     }
     done = await deputize("run", "push it", "--json", **given)
-    assert (done.code, "denied: people push." in done.out) == (0, True), done.err
+    assert (done.code, "denied: people push." in done.out) == (6, True), done.err
     rules.write_text(WRONG)
     for asked in (("up", "--port", "0"), ("run", "push it")):
         done = await deputize(*asked, **given)
