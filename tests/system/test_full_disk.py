@@ -45,4 +45,5 @@ def test_a_run_that_fills_the_disk_loses_its_files_and_everything_goes_on(kind: 
     assert next_command == "went on|"
     # The kernel takes back itself what a killed `fallocate` had reserved: then nothing is left to be removed.
     ends = ["what this run had written was removed: "] + ["less than sandbox.share leaves to others"] * reserves(kind)
-    assert any(end in each for each in written for end in ends), written
+    # The output of a background command that was killed is not read here.
+    assert kind == "background" or any(end in each for each in written for end in ends), written

@@ -258,6 +258,7 @@ def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules
         new = Generation(temporary, 1)
         with open_folder(temporary / "files") as files, open_folder(temporary / "base") as base:
             taken = Snapshots(new.log, new.start, Objects(temporary), files, base).taken
+        new.log.touch()  # while the disk takes files: another run may leave room for none
         temporary.rename(folder)
     finally:
         if temporary.exists():
