@@ -83,13 +83,10 @@ class FakeService(FakePermissions):
 
     @property
     def following(self) -> int:
-        """How many calls follow a delegation."""
         return self._followers[0]
 
     def of(self, owner: str) -> Self:
-        if not owner:
-            return self
-        own = copy(self)
+        own = copy(self) if owner else self
         own._owner = owner
         return own
 
@@ -424,8 +421,7 @@ class FakeService(FakePermissions):
 
     @asynccontextmanager
     async def _inbox(self) -> AsyncIterator[asyncio.Queue[Envelope]]:
-        inbox: asyncio.Queue[Envelope] = asyncio.Queue()
-        self._inboxes.add(inbox)
+        self._inboxes.add(inbox := asyncio.Queue[Envelope]())
         self._followers[0] += 1
         try:
             yield inbox
