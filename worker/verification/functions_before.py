@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from .broken_functions import is_head
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _NO_ANSWER = "return type('', (), {'__bool__': lambda self: False})()"
 _WITHOUT_ANSWER = ("__init__", "__init_subclass__", "__set_name__", "__post_init__", "__del__")
@@ -99,7 +101,7 @@ def _add_missing(tree: ast.Module, old: ast.Module) -> None:
     bound = {name for node in tree.body for name in _names(node)}
     gone = [node for node in old.body if (names := {*_names(node)}) and not names & bound]
     imports = [node for node in gone if isinstance(node, ast.Import | ast.ImportFrom)]
-    first = next((at for at, node in enumerate(tree.body) if not _is_head(node)), len(tree.body))
+    first = next((at for at, node in enumerate(tree.body) if not is_head(node)), len(tree.body))
     tree.body[first:first] = imports
     tree.body += [node for node in gone if node not in imports]
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
@@ -123,9 +125,3 @@ def _names(node: Any) -> Iterator[str]:
             yield name
         case _:
             pass
-
-
-def _is_head(node: ast.stmt) -> bool:
-    return (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) or (
-        isinstance(node, ast.ImportFrom) and node.module == "__future__"
-    )
