@@ -387,7 +387,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         ),
         *(
             "worker/verification/broken_functions.py:FunctionBreaker.__init__",
-            "worker/verification/canary.py:Rewriting.of",
+            "worker/verification/canary.py:Rewriter.of",
         ),
         *("worker/verification/canary.py:break_by_patch", "worker/verification/runners.py:Instrumented.report"),
         *("worker/verification/report_files.py:read_inside", "worker/verification/report_files.py:remove_old"),

@@ -53,7 +53,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriting:
+class Rewriter:
     """How tests that passed are rewritten in the grounds of one check: in the same shape with and without a fault.
 
     ``files`` has functions with the ids of their tests, by path. ``proving``: the tests that did not pass before. What

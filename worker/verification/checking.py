@@ -40,7 +40,7 @@ class OnBase:
 
 
 @dataclass(slots=True)
-class Checking:
+class CheckExecution:
     """One check of one verification. ``roots``: paths of the workspace in the sandbox, beside the usual one."""
 
     run: RunContext

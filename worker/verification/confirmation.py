@@ -14,7 +14,7 @@ from ...shared.facts import CommandCheck, Ground
 from ..threads import run_in_thread
 from ..workspace.source import open_folder
 from .broken_sources import break_sources, only_reads, unnoticed
-from .canary import Broken, Rewriting, break_by_patch
+from .canary import Broken, Rewriter, break_by_patch
 from .commands import CommandRunner, Observed
 from .ground import Candidate, Grounds, write
 from .runners import Instrumented, unreported
@@ -99,7 +99,7 @@ class Confirmation:
         if self.item.canary:
             return break_by_patch(canary, self.item.canary), False
         if report := self.observed.placed:
-            rewriting = Rewriting.of(report, self.check.roots, self.observed.new_passes)
+            rewriting = Rewriter.of(report, self.check.roots, self.observed.new_passes)
             broken = rewriting.carry_out(canary)
             if broken.anything:
                 rewriting.carry_out(control, breaks=False)

@@ -20,7 +20,7 @@ from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..workspace.source import open_folder
 from ..workspace.workspace import Workspace
-from .checking import Checking, OnBase
+from .checking import CheckExecution, OnBase
 from .commands import CommandRunner, Observed
 from .ground import Candidate, GroundError, Grounds, fingerprint, protection_of, reader_of, remove_grounds
 from .runners import Instrumented
@@ -153,7 +153,9 @@ class Verifier:
             runner = await self.runner(grounds)
             roots = [self.project.alias] if self.project.alias else []
             shared = (self.run, self.workspace, roots, self.on_base, grounds, candidate, runner)
-            checks = [await Checking(*shared, number, item).check() for number, item in enumerate(claim.request.verify)]
+            checks = [
+                await CheckExecution(*shared, number, item).check() for number, item in enumerate(claim.request.verify)
+            ]
             suspicions = await run_in_thread(suspicions_of, candidate, claim.request)
         except (GroundError, OSError) as error:
             return Verification(verdict="inconclusive", why=f"the files cannot be laid out for the checks: {error}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.verification.canary import MAX_BROKEN, Broken, Rewriting, break_by_patch
+from deputize.worker.verification.canary import MAX_BROKEN, Broken, Rewriter, break_by_patch
 from deputize.worker.verification.reports import Place, Report, TestState
 
 PYTHON = '''\
@@ -71,7 +71,7 @@ def report(**places: tuple[str, str]) -> Report:
 
 
 def break_tests(ground: Path, report: Report, roots: list[str], proving: Collection[str] = ()) -> Broken:
-    return Rewriting.of(report, roots, proving).carry_out(ground)
+    return Rewriter.of(report, roots, proving).carry_out(ground)
 
 
 def test_every_function_of_a_python_test_that_passed_fails_and_no_other(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ SHAPES = re.compile(
 )
 def test_a_control_has_the_shape_of_a_canary_in_other_words(tmp_path: Path, name: str, text: str, place: str) -> None:
     found = list[str]()
-    rewriting = Rewriting.of(report(one=(f"/workspace/{name}" if place else "", place)), [], {"one"})
+    rewriting = Rewriter.of(report(one=(f"/workspace/{name}" if place else "", place)), [], {"one"})
     for breaks in (True, False):
         (tmp_path / name).write_text(text)
         assert rewriting.carry_out(tmp_path, breaks=breaks).anything
@@ -309,7 +309,7 @@ def test_each_kind_of_assertion_is_tried(tmp_path: Path, lies: bool, breaks: boo
     names = set(re.findall("def (test_\\w+)", ASSERTING))
     (tmp_path / "test_a.py").write_text(ASSERTING)
     seen = report(**{name: ("/workspace/test_a.py", f"Test.{name}") for name in names})
-    Rewriting.of(seen, [], names).carry_out(tmp_path, breaks=breaks)
+    Rewriter.of(seen, [], names).carry_out(tmp_path, breaks=breaks)
     module: dict[str, Any] = {"VALUE": 3.0, "LIES": lies}
     kept = {name: getattr(unittest.TestCase, name) for name in ("assertAlmostEqual", "assertRaises")}
     try:
