@@ -19,8 +19,8 @@ from ..shared.errors import DeputizeError, Invalid
 from ..shared.request import DelegationRequest
 from ..shared.text import did_you_mean, shortened
 from ..shared.wire import LONGEST_SHOWN
-from .mcp.arguments import input_schema
 from .mcp.outcome import explained, outcome
+from .mcp.schemas import input_schema
 from .mcp.tools import DELEGATE
 from .request_fields import RequestFields, ToolFields, request_of
 

@@ -1,4 +1,4 @@
-"""The arguments of the tools, and JSON Schemas that every client can read."""
+"""The arguments of the tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, WithJson
 from ...shared.delegation import Status
 from ...shared.errors import Invalid
 from ...shared.ids import ID
-from ...shared.json_schema import plain_schema
 from ...shared.permission import ALIASES, PermissionOutcome, PermissionReply
 from ...shared.request import MAX_ENTRIES, MAX_NAME, Batch, DelegationRequest
 from ...shared.runs.permissions import delegation_of
@@ -105,12 +104,3 @@ def parsed(model: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
     except ValidationError as error:
         mistakes = explain(error, model)
         raise Invalid.of(mistakes) from None
-
-
-def input_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Returns the schema of a tool's arguments, without the fields that the service refuses today."""
-    return plain_schema(model.model_json_schema(by_alias=True))
-
-
-def output_schema(model: type[BaseModel]) -> dict[str, Any]:
-    return plain_schema(model.model_json_schema(by_alias=True, mode="serialization"))

@@ -22,10 +22,11 @@ from ...shared.ids import ID
 from ...shared.text import did_you_mean
 from ..access_tokens import Caller
 from ..scopes import MCP_RESOURCES, MCP_TOOLS, Scope
-from .arguments import input_schema, output_schema, parsed
+from .arguments import parsed
 from .call import Answer, Call, OpenQuestion, Source
 from .elicitation import Context, input_required, repeated, way_to_ask
 from .outcome import SCHEME, explained
+from .schemas import short_input, short_output
 from .tools import TOOLS
 
 INSTRUCTIONS = (
@@ -232,10 +233,9 @@ def _tools() -> Mapping[str, types.Tool]:
             name=name,
             title=spec.title,
             description=spec.description,
-            input_schema=input_schema(spec.arguments),
-            output_schema=output_schema(spec.result),
+            input_schema=short_input(name, spec.arguments),
+            output_schema=short_output(name, spec.result),
             annotations=types.ToolAnnotations(
-                title=spec.title,
                 read_only_hint=spec.read_only,
                 destructive_hint=spec.destructive,
                 idempotent_hint=spec.idempotent,

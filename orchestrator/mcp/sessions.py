@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import json
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
+from mcp.server.auth.middleware.bearer_auth import (
+    AuthenticatedUser,
+    AuthorizationContext,
+    authorization_context,
+)
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
-from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import State
@@ -28,6 +33,8 @@ from .server import McpServer
 
 GONE = "deputize.gone"
 """Key in the ASGI scope of the event that is set when the client disconnects."""
+_SESSION = MCP_SESSION_ID_HEADER.encode()
+Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Sessions(StreamableHTTPSessionManager):
@@ -44,9 +51,17 @@ class Sessions(StreamableHTTPSessionManager):
     async def handle(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles a request whose body was read."""
         gone = asyncio.Event()
-        caller = AccessToken(token="", client_id=name_of_caller(scope), scopes=[])
-        scope = {**scope, "user": AuthenticatedUser(caller), GONE: gone}
+        user = AuthenticatedUser(AccessToken(token="", client_id=name_of_caller(scope), scopes=[]))
+        headers = scope["headers"]
+        if not self._has(user, headers) and _opens(body):
+            # A client that starts again may still send the id of a session that has ended.
+            headers = [pair for pair in headers if pair[0] != _SESSION]
+        scope = {**scope, "headers": headers, "user": user, GONE: gone}
         await self.handle_request(scope, _replayed(body, receive, gone), send)
+
+    def _has(self, user: AuthenticatedUser, headers: Headers) -> bool:
+        ids = {value.decode("latin-1") for name, value in headers if name == _SESSION}
+        return any(self._session_owners.get(id) == authorization_context(user) for id in ids)
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
         """Raises Unavailable where the caller has as many as it may have; returns None where all together have."""
@@ -106,6 +121,15 @@ class HttpServer(McpServer):
             return True
         # A modern client cancels by disconnecting alone; else the server ends the request because it stops.
         return not (self._closed.is_set() or context.protocol_version in MODERN_PROTOCOL_VERSIONS)
+
+
+def _opens(body: bytes) -> bool:
+    """Returns whether a message asks for a new session."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and cast("dict[str, Any]", message).get("method") == "initialize"
 
 
 def _scope(context: Context) -> Scope:

@@ -8,7 +8,7 @@ import re
 from deputize.orchestrator.app import create_app
 from deputize.orchestrator.cli import COMMANDS
 from deputize.orchestrator.delegations import Delegations
-from deputize.orchestrator.mcp.arguments import input_schema
+from deputize.orchestrator.mcp.schemas import input_schema
 from deputize.orchestrator.mcp.tools import TOOLS
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.settings.fields import CAPS, SettingsFields

@@ -1,4 +1,4 @@
-"""What the tools do with their arguments: results, refusals, lists, and the schemas that a model reads."""
+"""What the tools do with their arguments: results, refusals and lists."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from deputize.orchestrator.mcp.arguments import input_schema
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.errors import Unavailable
-from deputize.shared.request import DelegationRequest
 from tests.marked import MARKED
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.mcp.clients import connected, content, texts
@@ -228,19 +226,6 @@ async def test_the_tools_say_what_a_client_may_assume(url: str) -> None:
         "answer_permission",
     ]
     assert read_only == {"delegate_result", "delegations", "pending_permissions"}
-    for tool in tools.values():
-        assert tool.description
-        assert "$ref" not in str(tool.input_schema) + str(tool.output_schema)
-        for name, field in tool.input_schema["properties"].items():
-            assert field["description"], name
-            assert "title" not in field, name
-
-
-def test_a_model_is_offered_every_field() -> None:
-    properties = input_schema(DelegationRequest)["properties"]
-    assert {field.alias for field in DelegationRequest.model_fields.values()} == set(properties)
-    kinds = {kind["properties"]["kind"]["const"] for kind in properties["workspace"]["oneOf"]}
-    assert kinds == {"empty", "directory", "archive", "git"}
 
 
 async def test_a_delegation_its_patch_and_its_artifacts_are_resources(url: str, service: FakeService) -> None:

@@ -116,6 +116,26 @@ async def test_a_session_that_is_not_used_ends(service: FakeService, tmp_path: P
         assert (await http.post("/mcp", content=message("ping", 7), headers=idle)).status_code == 404
 
 
+@pytest.mark.parametrize("stale", ["unknown", "", "\u00e4", "ended", "another caller's"])
+async def test_a_client_that_starts_again_with_a_stale_session_gets_a_new_one(
+    http: httpx2.AsyncClient, stale: str
+) -> None:
+    id = stale.encode("latin-1")
+    if stale == "ended":
+        first = of_session(await opened(http, "ada"), "ada")
+        assert (await http.delete("/mcp", headers=first)).status_code == 200
+        id = first["Mcp-Session-Id"].encode()
+    elif stale == "another caller's":
+        id = (await opened(http, "bob")).headers["mcp-session-id"].encode()
+    headers: Any = [*(TYPES | bearer("ada")).items(), (b"Mcp-Session-Id", id)]
+    again = await http.post("/mcp", content=hello(), headers=headers)
+    assert (again.status_code, again.headers["mcp-session-id"].encode() == id) == (200, False)
+    await http.post("/mcp", content=message("notifications/initialized", None), headers=of_session(again, "ada"))
+    assert (await http.post("/mcp", content=message("ping", 4), headers=of_session(again, "ada"))).status_code == 200
+    for other in (message("ping", 5), f"[{hello()}]", "no message", "[" * 10_000):
+        assert (await http.post("/mcp", content=other, headers=headers)).status_code in (400, 404)
+
+
 TASK = {"task": "x"}
 ARGUMENTS = dict.fromkeys(("delegate", "delegate_start"), TASK) | {
     "delegate_many": {"requests": [TASK]},
