@@ -15,7 +15,7 @@ from typing import Any
 from .text import count
 
 _NAMES = (
-    "system_hint",  # worker/prompt.py
+    "system_hint",  # worker/core/prompt.py
     "caller_message",  # worker/inbox.py
     "tool_calls?",  # worker/xml_calls
     "tool_results?",

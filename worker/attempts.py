@@ -21,27 +21,27 @@ from ..shared.runs.record import Claim, fields_of, first_files, nothing_to_conti
 from ..shared.runs.store import ALONE_AFTER, RunStore
 from ..shared.settings import ModelSettings
 from ..shared.workspaces import delete
-from .conversation import Conversation, calls_in, current_entries
+from .core.conversation import Conversation, calls_in, current_entries
+from .core.ledger import Ledger
+from .core.limits import Meter, Repetition
+from .core.loop import Loop
+from .core.model_calls import ModelCalls
+from .core.outcome import RunOutcome
+from .core.prompt import first_message, system_prompt
+from .core.run_context import RunContext, StepLog, not_executed
+from .core.run_contracts import Spending
+from .core.tool_calls import ToolCalls
 from .fleet.gate import EndpointWait, PrefixWait
 from .fleet.lease import StopSignal
-from .ledger import Ledger
-from .limits import Meter, Repetition
-from .loop import Loop
-from .model_calls import ModelCalls
 from .models.base import Model
-from .outcome import RunOutcome
 from .permission import Approval, PermissionRequests
 from .policy import PolicyContext, within
 from .policy.trust import ReadSources
-from .prompt import first_message, system_prompt
-from .run_context import RunContext, StepLog, not_executed
-from .run_contracts import Spending
 from .sandbox.bubblewrap import MOUNT, Sandbox
 from .sandbox.project_tools import ProjectTools
 from .services import Services
 from .subagents import Children, Inheritance, SubagentRunner
 from .threads import run_in_thread, run_short
-from .tool_calls import ToolCalls
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
 from .tools.context import SUBMIT, ToolResult

@@ -52,12 +52,12 @@ from ..shared.runs.permissions import (
 from ..shared.runs.record import PROGRESS
 from ..shared.settings import Settings
 from ..shared.text import clip, plain_number
+from .core.run_context import RunContext, StepLog
+from .core.run_contracts import Accepted, Asked, Judged, Permitted
 from .models.base import Call
 from .policy import PolicyCall, PolicyContext, Verdict, denial, judge
 from .policy.shell import CommandLine, Decision, SubCommand
 from .policy.trust import ReadSources
-from .run_context import RunContext, StepLog
-from .run_contracts import Accepted, Asked, Judged, Permitted
 from .tools.base import AnyTool, Kind, ToolContext, ToolResult
 
 

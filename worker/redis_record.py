@@ -14,7 +14,7 @@ from ..shared.metrics import spent_fields
 from ..shared.runs.cost import SPENT
 from ..shared.runs.keys import EVENTS, INDEX, LEASES, METRICS, PENDING, WEBHOOKS, channel, keys_of
 from ..shared.runs.store import RECORD
-from .emit import RunUpdate
+from .core.emit import RunUpdate
 
 
 @dataclass(frozen=True, slots=True)

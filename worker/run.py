@@ -35,16 +35,16 @@ from .attempts import (
     recall_steps,
     with_continued,
 )
+from .core.limits import LimitReached
+from .core.loop import Loop
+from .core.outcome import CancelledError, RunOutcome
+from .core.run_context import RunContext, in_doubt
 from .fleet.inbox import Inbox
 from .fleet.lease import StopReason, StopSignal
-from .limits import LimitReached
 from .linux.system import exhausted
-from .loop import Loop
 from .models.base import Model
-from .outcome import CancelledError, RunOutcome
 from .permission import PermissionRequests
 from .policy.trust import ReadSources
-from .run_context import RunContext, in_doubt
 from .services import Services
 from .spending import DaySpending
 from .subagents import Children

@@ -27,7 +27,8 @@ from ..shared.runs.record import Claim
 from ..shared.runs.store import RELEASE, RENEW, WRITING, RunStore
 from ..shared.settings import Settings
 from .celery_pool.process import ProgressEvents
-from .emit import Emitter
+from .core.emit import Emitter
+from .core.run_contracts import Trace
 from .fleet.gate import Outages, SharedPrefixes
 from .fleet.inbox import WRAP_UP_SECONDS
 from .fleet.janitor import Janitor, Presence
@@ -40,7 +41,6 @@ from .models.base import Model, undated
 from .policy import Rule
 from .policy.rule_file import load_rules
 from .redis_record import RedisRecord
-from .run_contracts import Trace
 from .sandbox.bounds import WorkerBounds
 from .standby.process import Standby
 from .threads import run_in_thread

@@ -10,7 +10,7 @@ from ..shared.connection import Pipe
 from ..shared.errors import Fenced
 from ..shared.events import ProgressMade
 from ..shared.runs.spend import BILLIONTHS, SPEND, Cap, spend_call
-from .run_context import RunContext
+from .core.run_context import RunContext
 
 FULL_SECONDS = 1.0
 """Seconds between two tries while other runs have reserved the rest of a cap."""

@@ -30,10 +30,10 @@ from ..shared.runs.permissions import answer_field, pending, reported_mark, requ
 from ..shared.runs.record import Claim
 from ..shared.runs.store import call_key, children_of
 from ..shared.settings import Settings
-from .limits import LimitReached
+from .core.limits import LimitReached
+from .core.run_context import RunContext
 from .models.base import Call
 from .permission import report_of
-from .run_context import RunContext
 from .services import Services
 from .threads import run_in_thread
 from .tools.base import AnyTool

@@ -12,8 +12,8 @@ import pytest
 from tests.architecture.sources import ROOT
 
 ROOFS = {
-    "worker.loop": 11_700,
-    "worker.limits": 6_800,
+    "worker.core.loop": 11_700,
+    "worker.core.limits": 6_800,
     "worker.tools.base": 5_500,
     "worker.run": 37_600,
 }

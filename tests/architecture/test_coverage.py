@@ -50,9 +50,9 @@ def test_every_branch_is_reached_of_what_everything_else_relies_on() -> None:
     assert complete is not None
     assert set(complete[1].split(",")) >= {
         "shared/*",
-        "worker/loop.py",
-        "worker/tool_calls.py",
-        "worker/limits.py",
+        "worker/core/loop.py",
+        "worker/core/tool_calls.py",
+        "worker/core/limits.py",
         "worker/policy/*",
     }
     assert "coverage report --include='$(COMPLETE)' --fail-under=100\n" in makefile()

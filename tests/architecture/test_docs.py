@@ -56,8 +56,8 @@ def test_every_path_in_a_document_exists(document: str) -> None:
 
 
 def test_a_path_is_distinguished_from_another_word() -> None:
-    text = "`worker/loop.py` `tests/system/` `read_file` `/v1/tools` `a/b`\n```\n`shared/gone.py`\n```\n`loop.py`"
-    assert paths_named(text, ROOT) == ["worker/loop.py", "tests/system/", "loop.py"]
+    text = "`worker/core/loop.py` `tests/system/` `read_file` `/v1/tools` `a/b`\n```\n`shared/gone.py`\n```\n`loop.py`"
+    assert paths_named(text, ROOT) == ["worker/core/loop.py", "tests/system/", "loop.py"]
 
 
 def missing_tests(text: str, folder: Path) -> list[str]:

@@ -71,9 +71,9 @@ def test_no_test_replaces_a_part_of_our_own_code() -> None:
     "source",
     [
         "from unittest.mock import patch",
-        "import deputize.worker.loop\ndef test(monkeypatch): monkeypatch.setattr(deputize.worker.loop, 'ask', None)",
+        "import deputize.worker.run\ndef test(monkeypatch): monkeypatch.setattr(deputize.worker.run, 'ask', None)",
         "from deputize.shared import bus as b\ndef test(monkeypatch): monkeypatch.setattr(b, 'publish', None)",
-        "def test(monkeypatch): monkeypatch.setattr('deputize.worker.loop.ask', None)",
+        "def test(monkeypatch): monkeypatch.setattr('deputize.worker.core.loop.ask', None)",
     ],
 )
 def test_every_way_of_patching_is_seen(source: str) -> None:

@@ -12,7 +12,7 @@ from deputize.shared.events import ProgressMade
 from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import WRITING, RunStore
-from deputize.worker.emit import Emitter
+from deputize.worker.core.emit import Emitter
 from deputize.worker.redis_record import RedisRecord
 from tests.benchmarks.load import Load, open_load
 from tests.benchmarks.number import Number, percentile

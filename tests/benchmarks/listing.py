@@ -11,7 +11,7 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import RECORD, WRITING, RunStore
 from deputize.shared.wire import now
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from deputize.worker.redis_record import script_call
 from tests.benchmarks.number import Number
 from tests.benchmarks.parts import open_parts

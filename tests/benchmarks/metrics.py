@@ -23,7 +23,7 @@ from deputize.shared.runs.keys import METRICS
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RECORD, RunStore
 from deputize.shared.wire import now
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from deputize.worker.redis_record import script_call
 from tests.benchmarks.listing import FINISHED, fill
 from tests.benchmarks.load import Load, open_load

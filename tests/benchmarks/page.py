@@ -29,7 +29,7 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.shared.wire import now
-from deputize.worker.emit import Emitter
+from deputize.worker.core.emit import Emitter
 from deputize.worker.linux.tree import command_line, descendants
 from deputize.worker.redis_record import RedisRecord
 from tests.benchmarks.notifying import Follower

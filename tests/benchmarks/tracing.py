@@ -22,7 +22,7 @@ from deputize.shared.masking import SecretMask
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.record import Claim
 from deputize.shared.wire import now
-from deputize.worker.emit import Listener
+from deputize.worker.core.emit import Listener
 from deputize.worker.task import freeze_gc
 from tests.benchmarks.load import Load, open_load
 from tests.benchmarks.number import Number

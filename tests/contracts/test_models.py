@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import ErrorType, ModelUnavailable, ToolError
-from deputize.worker.conversation import Conversation
+from deputize.worker.core.conversation import Conversation
 from deputize.worker.models import MODELS, close_models
 from deputize.worker.models.base import Model, Part, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart
 from deputize.worker.models.scripted import Script, ScriptedModel

@@ -12,7 +12,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import events_key, history_key, ledger_key, record_key
 from deputize.shared.runs.record import Claim, published
 from deputize.shared.runs.store import RunStore
-from deputize.worker.emit import Record, RunUpdate
+from deputize.worker.core.emit import Record, RunUpdate
 from deputize.worker.redis_record import RedisRecord
 from tests.runs.memory_record import MemoryRecord
 from tests.worker.claimed import claimed

@@ -9,16 +9,16 @@ from typing import Any
 from deputize.shared.facts import Trust
 from deputize.shared.message import Message
 from deputize.shared.request import DelegationRequest
-from deputize.worker.conversation import Conversation
-from deputize.worker.emit import Emitter
-from deputize.worker.ledger import Ledger
-from deputize.worker.loop import Loop
-from deputize.worker.model_calls import ModelCalls
+from deputize.worker.core.conversation import Conversation
+from deputize.worker.core.emit import Emitter
+from deputize.worker.core.ledger import Ledger
+from deputize.worker.core.loop import Loop
+from deputize.worker.core.model_calls import ModelCalls
+from deputize.worker.core.prompt import first_message
+from deputize.worker.core.run_context import RunContext
+from deputize.worker.core.run_contracts import Accepted, Judged, Permitted
+from deputize.worker.core.tool_calls import ToolCalls
 from deputize.worker.models.base import Model, Retrying, ToolSpec
-from deputize.worker.prompt import first_message
-from deputize.worker.run_context import RunContext
-from deputize.worker.run_contracts import Accepted, Judged, Permitted
-from deputize.worker.tool_calls import ToolCalls
 from deputize.worker.tools.base import AnyTool, ToolContext, ToolResult
 from tests.runs.memory_record import MemoryRecord
 

@@ -1,7 +1,7 @@
 """14. The loop alone: the core of a worker in one process, with a model, a tool and a record in memory.
 
 No Redis, no Celery, no sandbox: what the loop needs of them are protocols (``worker/contracts.py`` and
-``worker/run_contracts.py``), and ``alone.py`` has the plainest objects for them.
+``worker/core/run_contracts.py``), and ``alone.py`` has the plainest objects for them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.record import Claim
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 
 
 class MemoryRecord:

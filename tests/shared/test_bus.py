@@ -18,7 +18,7 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import EVENTS, channel, events_key, record_key
 from deputize.shared.runs.store import RECORD, WRITING, RunStore
 from deputize.shared.wire import now
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from deputize.worker.redis_record import script_call
 from tests.waiting import until
 

@@ -16,7 +16,7 @@ from llmock.scenarios import ToolCall
 from pydantic import SecretStr
 
 from deputize.shared.errors import ModelUnavailable
-from deputize.worker.conversation import Conversation
+from deputize.worker.core.conversation import Conversation
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Call, Model, Reply, Retrying, TextPart, ThinkingPart

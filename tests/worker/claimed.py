@@ -13,10 +13,10 @@ from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import WRITING, RunStore
-from deputize.worker.emit import Emitter
+from deputize.worker.core.emit import Emitter
+from deputize.worker.core.run_context import RunContext
 from deputize.worker.fleet.inbox import Inbox
 from deputize.worker.policy.trust import ReadSources
-from deputize.worker.run_context import RunContext
 
 
 def context_of(claim: Claim, emit: Emitter, **more: Any) -> RunContext:

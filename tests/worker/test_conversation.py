@@ -16,7 +16,7 @@ from deputize.shared.errors import ErrorType, ToolError
 from deputize.shared.events import ProgressMade
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import history_key, ledger_key, record_key
-from deputize.worker.conversation import RESTART, Conversation
+from deputize.worker.core.conversation import RESTART, Conversation
 from deputize.worker.models.base import Call, Prompt, Reply, ToolSpec, with_call_keys
 from deputize.worker.task import carry_out
 from deputize.worker.tools.base import ToolResult

@@ -21,8 +21,8 @@ from deputize.shared.runs.keys import channel, history_key, ledger_key, permissi
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RunStore
 from deputize.shared.text import CUT_NOTE
-from deputize.worker.emit import FRAME_SECONDS, Emitter, RunUpdate
-from deputize.worker.outcome import RunOutcome
+from deputize.worker.core.emit import FRAME_SECONDS, Emitter, RunUpdate
+from deputize.worker.core.outcome import RunOutcome
 from deputize.worker.redis_record import RedisRecord, script_call
 from tests.orchestrator.fake_permissions import STEP, question
 from tests.waiting import until

@@ -12,8 +12,8 @@ from deputize.shared.connection import Pipe
 from deputize.shared.request import EmptyWorkspace
 from deputize.shared.runs.keys import ledger_key
 from deputize.shared.runs.store import RunStore
-from deputize.worker.emit import Emitter
-from deputize.worker.ledger import Ledger
+from deputize.worker.core.emit import Emitter
+from deputize.worker.core.ledger import Ledger
 from deputize.worker.redis_record import RedisRecord
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.tools.base import AnyTool, ToolResult

@@ -16,7 +16,7 @@ from deputize.shared.delegation import TerminationReason, Usage
 from deputize.shared.events import Replied
 from deputize.shared.request import Limits
 from deputize.shared.runs.keys import ledger_key
-from deputize.worker.limits import LimitReached, Meter, Repetition, affordable
+from deputize.worker.core.limits import LimitReached, Meter, Repetition, affordable
 from deputize.worker.models.base import Call, Price
 from deputize.worker.tools.base import ToolResult
 from tests.runs.bench import Bench, call, open_bench, say, script

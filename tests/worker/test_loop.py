@@ -15,7 +15,7 @@ from deputize.shared.errors import ErrorType, Fenced
 from deputize.shared.events import Replied
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES, events_key, history_key, ledger_key, record_key
-from deputize.worker.run_context import MAX_DETAILS_CHARS
+from deputize.worker.core.run_context import MAX_DETAILS_CHARS
 from deputize.worker.task import carry_out
 from deputize.worker.text.output import MAX_ERROR_CHARS
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from deputize.shared.request import DelegationRequest
-from deputize.worker.prompt import first_message, system_prompt
+from deputize.worker.core.prompt import first_message, system_prompt
 from tests.fake_model import FakeModel, Turn, text
 from tests.runs.bench import open_bench
 from tests.runs.skills import write_skill

@@ -17,7 +17,7 @@ from deputize.shared.delegation import StepStatus
 from deputize.shared.events import StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.store import WRITING
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, say, script
 from tests.worker.run_history import READ, WRITE, history_of

@@ -10,7 +10,7 @@ import pytest
 
 from deputize.shared.delegation import Status, TerminationReason, ToolAgentResult
 from deputize.shared.errors import ErrorType
-from deputize.worker.emit import Emitter
+from deputize.worker.core.emit import Emitter
 from deputize.worker.models.base import Call
 from deputize.worker.redis_record import RedisRecord
 from deputize.worker.tools.base import ToolResult

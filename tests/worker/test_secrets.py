@@ -15,7 +15,7 @@ from deputize.shared.runs.keys import artifacts_key, channel, record_key
 from deputize.shared.settings import Settings
 from deputize.shared.text import clip
 from deputize.worker.celery_pool.process import ProgressEvents
-from deputize.worker.outcome import MAX_SUMMARY_CHARS
+from deputize.worker.core.outcome import MAX_SUMMARY_CHARS
 from deputize.worker.task import carry_out
 from tests.runs.bench import call, open_bench, say, script
 

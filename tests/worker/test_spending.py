@@ -20,17 +20,17 @@ from deputize.shared.runs.cost import cost_report
 from deputize.shared.runs.keys import RESERVED_MONEY, record_key, spend_key
 from deputize.shared.runs.spend import Cap
 from deputize.shared.wire import now
-from deputize.worker.conversation import Conversation
-from deputize.worker.emit import Emitter
+from deputize.worker.core.conversation import Conversation
+from deputize.worker.core.emit import Emitter
+from deputize.worker.core.limits import Meter
+from deputize.worker.core.model_calls import ModelCalls
+from deputize.worker.core.prompt import first_message
 from deputize.worker.fleet.gate import EndpointWait, Outages, PrefixWait, SharedPrefixes
-from deputize.worker.limits import Meter
-from deputize.worker.model_calls import ModelCalls
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Price
 from deputize.worker.models.caching import FIVE_MINUTES, Retention
 from deputize.worker.models.credentials import Credentials
-from deputize.worker.prompt import first_message
 from deputize.worker.redis_record import RedisRecord
 from deputize.worker.spending import DaySpending
 from deputize.worker.task import carry_out

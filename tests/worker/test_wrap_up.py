@@ -11,7 +11,7 @@ from deputize.shared.delegation import TerminationReason
 from deputize.shared.events import PermissionRequested, StepCompleted, StepStarted, WrapUpRequested
 from deputize.shared.message import MessageMode
 from deputize.shared.request import AutomaticRetry, DelegationRequest, Limits
-from deputize.worker.limits import LimitReached, Meter
+from deputize.worker.core.limits import LimitReached, Meter
 from deputize.worker.models.base import Price
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, say, script

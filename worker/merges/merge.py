@@ -19,8 +19,8 @@ from ...shared.patches.siblings import Side, left_out_of, merged, results_of
 from ...shared.runs.store import RunStore
 from ...shared.text import count
 from ...shared.wording import put_back
-from ..outcome import RunOutcome
-from ..run_context import RunContext
+from ..core.outcome import RunOutcome
+from ..core.run_context import RunContext
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..verification.verifier import Verifier

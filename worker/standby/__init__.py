@@ -17,7 +17,7 @@ So every worker process starts one *standby*, which shares neither the loop nor 
 - The standby ends with its worker. One that crashes is restarted with the next heartbeat; without a standby, leases are
   renewed by the loop alone.
 
-The next attempt does not judge or execute the calls that were open in a stalled run (``worker/ledger.py``): one of
+The next attempt does not judge or execute the calls that were open in a stalled run (``worker/core/ledger.py``): one of
 them may have blocked the loop, and must not block the next worker.
 
 Which of the held runs has blocked the loop is not known. So a standstill counts for each of them, and for none as a

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ...shared.events import CheckCompleted, ProgressMade
 from ...shared.facts import Check, CommandCheck, Ground, GroundState, Strength, VerifyItem
-from ..run_context import RunContext
+from ..core.run_context import RunContext
 from ..threads import run_in_thread
 from ..workspace.workspace import Workspace
 from .commands import CommandRunner, Observed

@@ -12,9 +12,9 @@ from ...shared.facts import SUFFICIENT, Check, CommandCheck, Verification, Verif
 from ...shared.markup import harmless
 from ...shared.request_options import Require
 from ...shared.text import clip
-from ..loop import Loop
-from ..outcome import CancelledError, RunOutcome
-from ..run_context import RunContext
+from ..core.loop import Loop
+from ..core.outcome import CancelledError, RunOutcome
+from ..core.run_context import RunContext
 from .verdict import name_without_parameters
 from .verifier import EARLY_SECONDS, Verifier
 

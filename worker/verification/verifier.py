@@ -14,7 +14,7 @@ from ...shared.facts import CommandCheck, Verification
 from ...shared.metrics import SANDBOX_FAILURES
 from ...shared.request import GitWorkspace
 from ...shared.text import clip
-from ..run_context import RunContext
+from ..core.run_context import RunContext
 from ..sandbox.project_tools import NO_TOOLS, ProjectTools
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer

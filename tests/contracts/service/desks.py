@@ -19,7 +19,7 @@ from deputize.shared.runs.record import Claim, fields_of
 from deputize.shared.runs.store import RECORD, WRITING
 from deputize.shared.settings import Settings
 from deputize.shared.wire import now
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from deputize.worker.redis_record import script_call
 from tests.orchestrator.fake_service import FakeService
 

@@ -13,7 +13,7 @@ from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RECORD, RunStore
 from deputize.shared.runs.webhooks import queued
 from deputize.shared.wire import now
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from deputize.worker.redis_record import script_call
 
 LEASE = 10.0

@@ -17,7 +17,7 @@ from deputize.shared.runs.disk import PAGE, prune
 from deputize.shared.runs.keys import INDEX, PRUNE, children_key, dependants_key, grants_key, keys_of, webhooks_key
 from deputize.shared.runs.messages import send
 from deputize.shared.runs.store import RunStore
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, turn, write
 
 

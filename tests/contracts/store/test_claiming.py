@@ -13,7 +13,7 @@ from deputize.shared.delegation import Status, TerminationReason
 from deputize.shared.ids import new_id
 from deputize.shared.runs.keys import CANCEL, LEASES, keys_of, record_key
 from deputize.shared.runs.store import RELEASE, RENEW, RunStore
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, turn, write
 
 

@@ -15,7 +15,7 @@ from deputize.shared.runs.disk import disk_usage, prune
 from deputize.shared.runs.keys import BILLS, INDEX, LEASES, filed_key, keys_of, record_key
 from deputize.shared.runs.record import matches
 from deputize.shared.runs.store import WRITING, RunStore
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, write
 
 ENDS = Status.SUCCEEDED, Status.FAILED, Status.CANCELLED

@@ -16,7 +16,7 @@ from deputize.shared.runs.keys import LEASES, METRICS, record_key
 from deputize.shared.runs.messages import send
 from deputize.shared.runs.store import RunStore
 from deputize.shared.runs.webhooks import settle, take
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from tests.contracts.store.records import accepted, claimed, ending, turn, write
 
 ACCEPTED, FINISHED, LOST = (

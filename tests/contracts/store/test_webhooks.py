@@ -23,7 +23,7 @@ from deputize.shared.runs.webhooks import (
     take,
 )
 from deputize.shared.webhooks import Webhook
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from tests.contracts.store.records import LEASE, accepted, claimed, ending, turn, write
 from tests.runs.receiving import later
 

@@ -16,7 +16,7 @@ from deputize.shared.events import Envelope
 from deputize.shared.runs.keys import artifacts_key, record_key
 from deputize.shared.runs.record import fields_of
 from deputize.shared.runs.store import RunStore
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from tests.contracts.store.records import claimed, ending, turn, write
 from tests.waiting import until
 

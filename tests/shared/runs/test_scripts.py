@@ -38,7 +38,7 @@ from deputize.shared.runs.store import (
     WRITING,
     RunStore,
 )
-from deputize.worker.emit import RunUpdate
+from deputize.worker.core.emit import RunUpdate
 from deputize.worker.redis_record import script_call
 
 SECONDS = 1000.0

@@ -23,12 +23,12 @@ from deputize.shared.runs.keys import INDEX, LEASES, channel, events_key, histor
 from deputize.shared.runs.record import LONG, Claim, compressed, published, reference
 from deputize.shared.runs.store import RECORD, WRITING, RunStore
 from deputize.shared.wire import now
-from deputize.worker.conversation import Conversation
-from deputize.worker.emit import Emitter, RunUpdate
-from deputize.worker.ledger import Ledger
+from deputize.worker.core.conversation import Conversation
+from deputize.worker.core.emit import Emitter, RunUpdate
+from deputize.worker.core.ledger import Ledger
+from deputize.worker.core.run_context import StepLog
 from deputize.worker.models.base import Call, Reply
 from deputize.worker.redis_record import RedisRecord, script_call
-from deputize.worker.run_context import StepLog
 from deputize.worker.tools.base import ToolResult
 from tests.runs.bench import Bench, call, say, script
 from tests.waiting import until

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from deputize.worker.conversation import Conversation
+from deputize.worker.core.conversation import Conversation
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Model, Part, Prompt, Reply, ReplyStarted, Retrying, ToolSpec
 from deputize.worker.models.credentials import Credentials

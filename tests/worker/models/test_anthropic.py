@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from deputize.shared.delegation import Usage
 from deputize.shared.errors import ContextFull, ModelUnavailable
 from deputize.shared.settings import Settings
-from deputize.worker.conversation import Conversation
+from deputize.worker.core.conversation import Conversation
 from deputize.worker.models import close_models, open_model
 from deputize.worker.models.anthropic import AnthropicModel, price_of
 from deputize.worker.models.base import Price, Reply

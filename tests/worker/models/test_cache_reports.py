@@ -10,7 +10,7 @@ import pytest
 
 from deputize.shared.delegation import Usage
 from deputize.shared.settings import Settings
-from deputize.worker.conversation import Conversation
+from deputize.worker.core.conversation import Conversation
 from deputize.worker.models import close_models, open_model
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Model, Price, Prompt, Reply

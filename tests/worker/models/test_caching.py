@@ -10,10 +10,10 @@ import pytest
 
 from deputize.shared.delegation import Usage
 from deputize.shared.request import Batch, DelegationRequest
-from deputize.worker.conversation import Conversation
+from deputize.worker.core.conversation import Conversation
+from deputize.worker.core.prompt import continued_task, first_message
 from deputize.worker.models.base import Call, Prompt, Reply, ToolSpec
 from deputize.worker.models.caching import LOOK_BACK, Retention, shared_prefixes
-from deputize.worker.prompt import continued_task, first_message
 from deputize.worker.tools.base import ToolResult
 from deputize.worker.xml_calls.model import XmlCalls
 from tests.fake_model import FakeModel, text

@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from deputize.shared.delegation import Usage
-from deputize.worker.conversation import Conversation
+from deputize.worker.core.conversation import Conversation
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
 from deputize.worker.models.base import Call, Model, Prompt, ReplyStarted, TextPart, ToolSpec

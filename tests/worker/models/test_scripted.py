@@ -14,7 +14,7 @@ import pytest
 from deputize.shared.delegation import Usage
 from deputize.shared.errors import Misconfigured, ModelUnavailable
 from deputize.shared.settings import Settings
-from deputize.worker.conversation import Conversation
+from deputize.worker.core.conversation import Conversation
 from deputize.worker.models import open_model
 from deputize.worker.models.base import Call, Price, Prompt, Reply, Retrying, TextPart, ToolSpec
 from deputize.worker.models.scripted import LABEL, Script, ScriptedModel, TemplateContext, render

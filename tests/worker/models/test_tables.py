@@ -13,7 +13,7 @@ import pytest
 from deputize.shared.errors import Misconfigured, ModelUnavailable
 from deputize.shared.events import ProgressMade, RunStarted
 from deputize.shared.settings import Settings
-from deputize.worker.conversation import Conversation
+from deputize.worker.core.conversation import Conversation
 from deputize.worker.models import close_models, open_model
 from deputize.worker.models.base import Price
 from tests.fake_model import FakeModel, Turn, call, refuse, text

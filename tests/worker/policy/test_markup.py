@@ -13,8 +13,8 @@ from hypothesis import strategies as some
 
 from deputize.shared.delegation import TerminationReason
 from deputize.shared.markup import HarmlessText, harmless, harmless_value
-from deputize.worker import prompt
-from deputize.worker.limits import LimitReached
+from deputize.worker.core import prompt
+from deputize.worker.core.limits import LimitReached
 from deputize.worker.models.base import ToolSpec
 from deputize.worker.policy.trust import ReadSources
 from deputize.worker.tools.base import ToolResult

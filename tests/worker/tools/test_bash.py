@@ -10,7 +10,7 @@ import pytest
 from deputize.shared.errors import ErrorType
 from deputize.shared.settings import Settings
 from deputize.worker.contracts import Command
-from deputize.worker.prompt import system_prompt
+from deputize.worker.core.prompt import system_prompt
 from deputize.worker.sandbox.environment import HOST, OFFLINE
 from deputize.worker.text.output import AnsiOutput
 from deputize.worker.tools.bash import Bash, BashParams

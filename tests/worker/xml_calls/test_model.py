@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputize.worker.conversation import Conversation
+from deputize.worker.core.conversation import Conversation
 from deputize.worker.models.base import Model, Reply, TextPart
 from deputize.worker.models.scripted import Script, ScriptedModel
 from deputize.worker.tools.base import ToolResult

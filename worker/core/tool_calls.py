@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 
-from ..shared.delegation import Step
-from ..shared.errors import ErrorType, Fenced, ToolError
-from ..shared.log import log
+from ...shared.delegation import Step
+from ...shared.errors import ErrorType, Fenced, ToolError
+from ...shared.log import log
+from ..linux.system import exhausted
+from ..models.base import Call
+from ..threads import EXIT_EXCEPTIONS
+from ..tools.base import AnyTool, Effect, ToolContext, ToolResult
+from ..tools.bounded_result import bounded
+from ..tools.context import SUBMIT
+from ..tools.naming import find_tool, own_call
 from .ledger import Ledger
-from .linux.system import exhausted
-from .models.base import Call
 from .run_context import RunContext, in_doubt, not_executed
 from .run_contracts import Accepted, Approval, Asked, Judged, Permitted
-from .threads import EXIT_EXCEPTIONS
-from .tools.base import AnyTool, Effect, ToolContext, ToolResult
-from .tools.bounded_result import bounded
-from .tools.context import SUBMIT
-from .tools.naming import find_tool, own_call
 
 
 @dataclass(slots=True)

@@ -18,13 +18,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..shared.errors import ContextFull
-from ..shared.events import TurnStarted
+from ...shared.errors import ContextFull
+from ...shared.events import TurnStarted
+from ..models.base import Call, Reply
+from ..models.endings import Ending, imitates_call
 from .conversation import Conversation
 from .limits import LimitReached, Repetition
 from .model_calls import ModelCalls, compact, reply_from_log
-from .models.base import Call, Reply
-from .models.endings import Ending, imitates_call
 from .prompt import last_turn
 from .run_context import RunContext, not_executed, replied
 from .tool_calls import ToolCalls

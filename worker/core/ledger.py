@@ -13,13 +13,13 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from ..shared.errors import ErrorType, ToolError
-from ..shared.runs.record import PROGRESS
+from ...shared.errors import ErrorType, ToolError
+from ...shared.runs.record import PROGRESS
+from ..models.base import Call
+from ..tools.base import AnyTool, Effect, Recoverable, ToolResult
+from ..tools.context import ToolContext
 from .emit import Emitter
-from .models.base import Call
 from .run_context import in_doubt
-from .tools.base import AnyTool, Effect, Recoverable, ToolResult
-from .tools.context import ToolContext
 
 AHEAD = "this call had begun before Redis lost what it had recorded"
 

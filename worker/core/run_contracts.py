@@ -10,15 +10,15 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..shared.delegation import Step, Usage
-from ..shared.events import Event
-from ..shared.facts import Trust
-from ..shared.message import Message
-from ..shared.runs.permissions import KeptRequest
-from .models.base import Call, Price, Retrying
-from .models.caching import Prefix
-from .tools.base import AnyTool
-from .tools.context import ToolContext, ToolResult
+from ...shared.delegation import Step, Usage
+from ...shared.events import Event
+from ...shared.facts import Trust
+from ...shared.message import Message
+from ...shared.runs.permissions import KeptRequest
+from ..models.base import Call, Price, Retrying
+from ..models.caching import Prefix
+from ..tools.base import AnyTool
+from ..tools.context import ToolContext, ToolResult
 
 
 @dataclass(frozen=True, slots=True)

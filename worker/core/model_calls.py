@@ -9,17 +9,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 
-from ..shared.delegation import Step, TerminationReason, Usage
-from ..shared.errors import ContextFull, ModelUnavailable, Refused
-from ..shared.events import ProgressMade, TextDelta, ThinkingDelta
-from ..shared.log import log
-from ..shared.metrics import FIRST_TOKEN
-from ..shared.text import clip
+from ...shared.delegation import Step, TerminationReason, Usage
+from ...shared.errors import ContextFull, ModelUnavailable, Refused
+from ...shared.events import ProgressMade, TextDelta, ThinkingDelta
+from ...shared.log import log
+from ...shared.metrics import FIRST_TOKEN
+from ...shared.text import clip
+from ..models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
+from ..models.caching import Retention, shared_prefixes
+from ..models.endings import Ending, ending_of, is_known
+from ..tools.context import SUBMIT
 from .conversation import Conversation, user_message
 from .limits import LimitReached
-from .models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
-from .models.caching import Retention, shared_prefixes
-from .models.endings import Ending, ending_of, is_known
 from .prompt import (
     ASK_FOR_CALL,
     ASK_FOR_OUTPUT,
@@ -31,7 +32,6 @@ from .prompt import (
 )
 from .run_context import RunContext
 from .run_contracts import EndpointWait, PrefixWait, Spending
-from .tools.context import SUBMIT
 
 SUMMARY_TOKENS = 8_000
 _NO_REPORT = (

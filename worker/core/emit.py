@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from ..shared.errors import Fenced
-from ..shared.event_size import capped
-from ..shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta
-from ..shared.masking import SecretMask
-from ..shared.metrics import OTHER, counted
-from ..shared.runs.permissions import withdrawn_mark
-from ..shared.runs.record import Claim, compressed, place_of, reference
-from ..shared.runs.webhooks import queued
-from ..shared.wire import now
+from ...shared.errors import Fenced
+from ...shared.event_size import capped
+from ...shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta
+from ...shared.masking import SecretMask
+from ...shared.metrics import OTHER, counted
+from ...shared.runs.permissions import withdrawn_mark
+from ...shared.runs.record import Claim, compressed, place_of, reference
+from ...shared.runs.webhooks import queued
+from ...shared.wire import now
 
 
 @dataclass(slots=True)

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..shared.delegation import TerminationReason, Usage
-from ..shared.errors import DeputizeError, ModelUnavailable, Refused
-from ..shared.request import Limits
-from ..shared.runs.spend import Cap
-from ..shared.text import plain_number
-from .models.base import Call, Model, Price, priced
-from .tools.base import ToolResult
+from ...shared.delegation import TerminationReason, Usage
+from ...shared.errors import DeputizeError, ModelUnavailable, Refused
+from ...shared.request import Limits
+from ...shared.runs.spend import Cap
+from ...shared.text import plain_number
+from ..models.base import Call, Model, Price, priced
+from ..tools.base import ToolResult
 
 SUMMARY_SHARE = 0.1
 SUMMARY_SECONDS = 15.0

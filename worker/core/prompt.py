@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ..shared.delegation import TerminationReason
-from ..shared.markup import harmless
-from ..shared.request import DelegationRequest
-from ..shared.text import visible
+from ...shared.delegation import TerminationReason
+from ...shared.markup import harmless
+from ...shared.request import DelegationRequest
+from ...shared.text import visible
 from .limits import LimitReached
 
 _ROLE = "You are a worker agent. "

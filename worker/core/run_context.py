@@ -13,23 +13,23 @@ from typing import Any, Self
 
 from pydantic_core import from_json, to_json
 
-from ..shared.delegation import MAX_CALL_ERRORS, Progress, Status, Step, StepStatus, ToolAgentResult, Usage
-from ..shared.errors import ErrorType, ToolError
-from ..shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated
-from ..shared.log import bind
-from ..shared.metrics import SANDBOX_FAILURES, TOOL
-from ..shared.runs.cost import MODEL, SPENT
-from ..shared.runs.record import FILE_TURNS, OUTPUT, TRACE, Claim, FileTurns
-from ..shared.text import clip, shortened
-from ..shared.traceparent import trace_id_of
-from ..shared.wire import now
-from ..shared.wording import line_of
+from ...shared.delegation import MAX_CALL_ERRORS, Progress, Status, Step, StepStatus, ToolAgentResult, Usage
+from ...shared.errors import ErrorType, ToolError
+from ...shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated
+from ...shared.log import bind
+from ...shared.metrics import SANDBOX_FAILURES, TOOL
+from ...shared.runs.cost import MODEL, SPENT
+from ...shared.runs.record import FILE_TURNS, OUTPUT, TRACE, Claim, FileTurns
+from ...shared.text import clip, shortened
+from ...shared.traceparent import trace_id_of
+from ...shared.wire import now
+from ...shared.wording import line_of
+from ..models.base import Call, Reply
+from ..tools.base import AnyTool, ToolResult
+from ..tools.context import SUBMIT, Output
 from .emit import Emitter
 from .limits import Meter
-from .models.base import Call, Reply
 from .run_contracts import Inbox, Reading, Trace
-from .tools.base import AnyTool, ToolResult
-from .tools.context import SUBMIT, Output
 
 DENIED, ONLY_DENIED = "deniedCallCount", "onlyDenied"
 LAST_STEP_CHARACTERS = 160

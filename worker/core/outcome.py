@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ..shared.delegation import FinalStatus, Status, TerminationReason
-from ..shared.text import clip
+from ...shared.delegation import FinalStatus, Status, TerminationReason
+from ...shared.text import clip
 
 MAX_SUMMARY_CHARS = 16_000
 

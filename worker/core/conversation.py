@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from ..shared.text import valid
-from ..shared.tokens import count, tokens_at_most
-from .models.base import NO_WORDS, Call, Prompt, Reply, ToolSpec, with_call_keys
-from .models.endings import Ending
-from .threads import run_in_thread
-from .tools.base import ToolResult
+from ...shared.text import valid
+from ...shared.tokens import count, tokens_at_most
+from ..models.base import NO_WORDS, Call, Prompt, Reply, ToolSpec, with_call_keys
+from ..models.endings import Ending
+from ..threads import run_in_thread
+from ..tools.base import ToolResult
 
 RESTART = b'{"restart":true}'
 """Separates two conversations of one run in the store: what precedes it is no longer sent."""
