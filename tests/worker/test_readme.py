@@ -45,9 +45,9 @@ def block(title: str, language: str, document: Path = README) -> str:
 
 
 def tool_of(source: str, folder: Path) -> AnyTool:
-    """The tool that a file with this source defines."""
+    """The tool that a file outside of the packages with this source defines."""
     file = folder / "count_words.py"
-    file.write_text(source)
+    file.write_text(source.replace("from ..", "from deputize.worker.").replace("from .", "from deputize.worker.tools."))
     spec = importlib.util.spec_from_file_location("count_words", file)
     assert spec
     assert spec.loader

@@ -1,0 +1,71 @@
+"""The first change of a newcomer: the tool that `worker/README.md` shows, added as it and CONTRIBUTING state."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+TEST = '''
+"""count_words: the words of a text file."""
+
+from __future__ import annotations
+
+from tests.runs.toolbench import Toolbench
+
+
+async def test_words_are_counted(desk: Toolbench) -> None:
+    desk.write("a.txt", "one two\\nthree\\n")
+    assert (await desk.call("count_words", path="a.txt")).content == "3 words"
+'''.lstrip()
+
+
+def example() -> str:
+    found = re.search(
+        r"^## Adding a tool\n.*?^```python\n(.*?)^```", (ROOT / "worker/README.md").read_text(), re.S | re.M
+    )
+    assert found
+    return found[1]
+
+
+def insert(file: Path, before: str, line: str) -> None:
+    """Adds a line before the one that begins so."""
+    text = file.read_text()
+    assert text.count(f"\n{before}") == 1, (file, before)
+    file.write_text(text.replace(f"\n{before}", f"\n{line}\n{before}"))
+
+
+def run_in(tree: Path, *arguments: str) -> tuple[int, str]:
+    """Runs a Python program on the packages and tests of this tree; returns its exit code and output."""
+    environment = {**os.environ, "PYTHONPATH": str(tree / ".package")}
+    done = subprocess.run([sys.executable, *arguments], cwd=tree, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.thorough
+@pytest.mark.long
+def test_the_documented_tool_passes_everything_with_a_line_two_samples_and_a_test(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    shutil.copytree(
+        ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".venv", ".git", "__pycache__", ".*_cache")
+    )
+    (tree / "worker/tools/count_words.py").write_text(example())
+    (tree / "tests/worker/tools/test_count_words.py").write_text(TEST)
+    insert(tree / "worker/tools/builtin.py", "from .edit_file", "from .count_words import CountWords")
+    insert(tree / "worker/tools/builtin.py", "    RewriteArtifact(),", "    CountWords(),")
+    samples = tree / "tests/contracts/tool_samples.py"
+    insert(samples, '    "rewrite_artifact": {"name": "plan.md"', '    "count_words": {"path": "src/app.py"},')
+    insert(samples, '    "rewrite_artifact": {"name": "long.md"', '    "count_words": {"path": "long.txt"},')
+
+    alone = "-m", "pytest", "-q", "-n0", "-pno:cacheprovider", "-mnot thorough"
+    own = "tests/worker/tools/test_count_words.py", "tests/contracts/test_tools.py", "tests/architecture"
+    code, output = run_in(tree, *alone, *own)
+    assert code == 0, output[-6000:]
+    assert run_in(tree, "-m", "ruff", "check", "--no-cache", "worker", "tests") == (0, "All checks passed!\n")
