@@ -18,7 +18,7 @@ from ..shared.events import Envelope, Replied, RunRetried, StepCompleted, StepSt
 from ..shared.facts import Trust
 from ..shared.markup import HarmlessText, harmless
 from ..shared.runs.record import Claim, fields_of, first_files, nothing_to_continue, trust_of
-from ..shared.runs.store import ALONE_AFTER, RunStore
+from ..shared.runs.store import ALONE_AFTER, MOST_STARTS, RunStore
 from ..shared.settings import ModelSettings
 from ..shared.workspaces import delete
 from .core.conversation import Conversation, calls_in, current_entries
@@ -158,14 +158,16 @@ def given_up_because(claim: Claim, most_lost: int) -> str:
     """Returns why the run is not gone on with after what became of its workers; "" where it is."""
     if claim.lost >= most_lost:
         return f"{claim.lost} workers in a row were lost while they carried this out; it is given up"
+    if claim.starts >= MOST_STARTS:
+        return (
+            f"workers stood still while they carried this out, and {claim.starts} processes of its own ended before "
+            "they began with it: the workers' logs have the reason; it is given up"
+        )
     if claim.stalls <= ALONE_AFTER:
         return ""
     names = [block["name"] for block in (calls_in(claim.history[-1]) if claim.history else ())]
-    during = f" in the call of {' and '.join(dict.fromkeys(names))}" if names else ""
-    return (
-        f"workers stood still {claim.stalls} times while they carried this out, the last one in a process of this run "
-        f"alone{during}; it is given up"
-    )
+    during = f", the last time in the call of {' and '.join(dict.fromkeys(names))}" if names else ""
+    return f"workers stood still {claim.stalls} times while they carried this out{during}; it is given up"
 
 
 async def recall_steps(steps: StepLog, store: RunStore, claim: Claim) -> list[Step]:

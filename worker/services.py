@@ -108,7 +108,8 @@ class Services:
     async def claim(self, id: str, *, is_alone: bool = True) -> Claim | None:
         """Raises ``GoesAlone`` where the run gets a process of its own, unless this is to count as one."""
         token, seconds = random.token_hex(8), self.settings.lease_seconds
-        return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe, is_alone=is_alone)
+        start = None if is_alone else self.settings.claim_seconds
+        return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe, start_seconds=start)
 
     def release(self, claim: Claim, used: Mapping[str, int] = {}) -> asyncio.Future[str]:
         """Returns a run to the queue, due immediately, with the time that it has ``used``."""

@@ -284,13 +284,19 @@ async def start_alone(parts: WorkerParts, id: str) -> ToolAgentResult | None:
 
 async def received(process: BaseProcess, answer: Connection) -> ToolAgentResult | None:
     """Waits for the end of a process. Returns its answer, which is read before: a pipe holds 64 KiB only."""
-    result: ToolAgentResult | None = None
+    result, has_answered = None, False
     with answer:
         await _readable(answer.fileno(), process.sentinel)
         with suppress(EOFError, OSError):  # it ended without an answer
             if answer.poll():
-                result = answer.recv()
+                result, has_answered = answer.recv(), True
     await _readable(process.sentinel)
+    if not has_answered:
+        log.warning(
+            "the process %s ended without an answer, with exit code %s. Where a script starts the worker, it needs "
+            "`if __name__ == '__main__'`",
+            *(process.name, process.exitcode),
+        )
     return result
 
 

@@ -218,12 +218,14 @@ class Claim:
     """Whether its cancellation was requested while it waited for this attempt."""
     tools: str | None = None
     """The kit that the first attempt stored (``worker/toolkit/run_tools.py``); None if it stored none."""
-
     stalled: bool = False
     """Whether the previous attempt ended because its worker's event loop stalled (``worker/standby``)."""
 
     stalls: int = 0
-    """How often a worker stood still while it had the run, in all of its attempts."""
+    """How often a worker stood still while it had the run; turns that complete take them back (``standstills.lua``)."""
+
+    starts: int = 0
+    """How many processes of its own ended in a row before they claimed the run."""
 
     retries: int = 0
     """How often the run was retried: done again from the start after a failure."""
@@ -310,6 +312,7 @@ class Claim:
             trace=fields.get(TRACE) or "",
             attempt_span=fields.get(ATTEMPT_SPAN) or "",
             stalls=int(fields.get("stalls") or 0),
+            starts=int(fields.get("starts") or 0),
             retries=int(fields.get("retries") or 0),
             retried_after=int(fields.get("retried_after") or 0),
             stalled=stalled is not None and int(stalled) == attempt - 1,

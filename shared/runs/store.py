@@ -49,6 +49,8 @@ from .unstarted import ending, state_of
 IDEMPOTENCY_SECONDS = 24 * 3600
 ALONE_AFTER = 2
 """Standstills of its workers after which a run goes on in a process of its own; after one more it is given up."""
+MOST_STARTS = 3
+"""How many processes of its own may end in a row before they claim the run; then it is given up."""
 UNREAD_MS = 5000
 """Milliseconds until the next ticket of a delegation that this version cannot read."""
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, zlib.error)
@@ -63,10 +65,10 @@ FILED_AT_A_TIME = 500
 Wanted = tuple[Status | None, str | None, Mapping[str, str]]
 """What a list is filtered by: status, session and labels."""
 
-CLAIM, RENEW, RELEASE, LAPSE, STALLED, OUTAGE, PREFIX = map(
-    Script, ("claim", "renew", "release", "lapse", "stalled", "outage", "prefix")
-)
-ACCEPT, REAP, RECORD = Script("count", "accept"), Script("count", "reap"), Script("file", "notify", "count", "record")
+RENEW, RELEASE, LAPSE, OUTAGE, PREFIX = map(Script, ("renew", "release", "lapse", "outage", "prefix"))
+CLAIM, STALLED = Script("standstills", "claim"), Script("standstills", "stalled")
+ACCEPT, REAP = Script("count", "accept"), Script("count", "reap")
+RECORD = Script("file", "notify", "count", "standstills", "record")
 CANCELLING = Script("file", "notify", "count", "unstarted", "cancel")
 
 REUSED = {
@@ -176,16 +178,19 @@ class RunStore:
         owner: str = "",
         pipe: Pipe | None = None,
         *,
-        is_alone: bool = True,
+        start_seconds: float | None = None,
     ) -> Claim | None:
         """Claims a queued delegation. Returns None if it is claimed already, finished or gone, or cannot be read here.
 
         What cannot be read is of a newer version, and is handed back for one of its workers. ``owner`` names the
         worker's process, so that its leases can end with it. Claims through one ``pipe`` share round trips and a
-        connection. Raises ``GoesAlone`` where the run gets a process of its own, and this is none.
+        connection. ``start_seconds`` is the time that a process of its own has to claim a run that gets one; None where
+        this process counts as one. Raises ``GoesAlone`` where the caller is to start that process.
         """
         arguments = {"id": id, "uuid": token, "worker": worker, "owner": owner, "now": now().isoformat()}
-        arguments |= {"lease_ms": int(lease_seconds * 1000), "alone_after": ALONE_AFTER, "is_alone": is_alone}
+        arguments |= {"lease_ms": int(lease_seconds * 1000), "alone_after": ALONE_AFTER}
+        arguments |= {"is_alone": start_seconds is None, "start_ms": int((start_seconds or 0) * 1000)}
+        arguments |= {"most_starts": MOST_STARTS}
         keys = [record_key(id), LEASES]
         asked = pipe.script(CLAIM, keys, arguments) if pipe else CLAIM.run(self.redis, keys, arguments)
         if pipe:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
+from typing import Any
 
 from deputize.worker import __main__ as worker
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
@@ -42,5 +44,15 @@ class Fall(Tool[Params]):
         return ToolResult("never")
 
 
+class Unfit(Fall):
+    """Ends each process that is given it."""
+
+    name = "unfit"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os._exit, (1,)
+
+
 def main() -> int:
-    return worker.main(tools=[*BUILTIN, Hold(), Fall()])
+    further = [Unfit()] if "--unfit" in sys.argv else []
+    return worker.main([each for each in sys.argv[1:] if each != "--unfit"], tools=[*BUILTIN, Hold(), Fall(), *further])

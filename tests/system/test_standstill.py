@@ -92,13 +92,27 @@ async def test_a_run_that_brings_its_workers_to_a_standstill_ends_alone_and_no_o
     ended = await patient.result(hostile, 180)
     assert (ended.termination_reason, ended.attempts) == ("worker_lost", 3)
     assert ended.errors[0] == (
-        "workers stood still 3 times while they carried this out, the last one in a process of this run alone "
-        "in the call of bash and hold; it is given up"
+        "workers stood still 3 times while they carried this out, the last time in the call of bash and hold; "
+        "it is given up"
     )
     for id in ids:
         result = await patient.result(id, 180)
         assert (result.termination_reason, result.summary, result.errors) == ("completed", "said", [])
     assert sum(worker.poll() is None for worker in patient.workers.values()) >= 1
+
+
+async def test_a_run_whose_own_process_cannot_start_ends_and_names_where_the_reason_is(
+    redis_url: str, tmp_path: Path
+) -> None:
+    async with open_fleet(redis_url, tmp_path / "home", claim_seconds=1) as fleet:
+        id = await fleet.hand_over(model=script(tmp_path, [say("done")]), tools=[])
+        await fleet.service.store.redis.hset(record_key(id), "stalls", 2)
+        await fleet.start("1", "--unfit", program=STANDING)
+        result = await fleet.result(id, 120)
+        assert result.termination_reason == "worker_lost"
+        assert "3 processes of its own ended before they began with it" in result.summary
+        log = (fleet.settings.home / "worker-1.log").read_text()
+        assert f"the process alone {id} ended without an answer, with exit code 1" in log
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -18,6 +18,7 @@ from deputize.shared.errors import Misconfigured
 from deputize.shared.events import RunResumed, StepCompleted, StepStarted
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import LEASES, history_key, ledger_key, record_key
+from deputize.shared.runs.store import MOST_STARTS
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
@@ -82,9 +83,27 @@ async def test_a_run_whose_workers_stood_still_ends_after_it_had_a_process_of_it
     assert ended.termination_reason == ("completed" if stalls == 2 else "worker_lost")
     if stalls == 3:
         assert (await bench.result(id)).errors[0] == (
-            "workers stood still 3 times while they carried this out, the last one in a process of this run alone "
-            "in the call of bash; it is given up"
+            "workers stood still 3 times while they carried this out, the last time in the call of bash; it is given up"
         )
+
+
+async def test_a_run_whose_own_processes_end_before_they_begin_is_given_up_with_the_reason(
+    bench: Bench, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    async def start_alone(id: str) -> None:
+        asked.append(id)
+
+    bench.services.start_alone = start_alone
+    id = await bench.accept(DelegationRequest(task="t", model=script(tmp_path, [say("done")])))
+    await bench.store.redis.hset(record_key(id), "stalls", 2)
+    while not (await bench.store.get(id)).result:
+        await carry_out(bench.services, id)
+        await bench.store.redis.hset(record_key(id), "start_due", 0)  # its process had its time
+    result = await bench.result(id)
+    assert (result.termination_reason, len(asked)) == ("worker_lost", MOST_STARTS)
+    assert "3 processes of its own ended before they began with it: the workers' logs have the reason" in result.summary
 
 
 async def test_where_no_other_process_can_have_a_workers_tools_a_run_goes_on_beside_others(
@@ -102,6 +121,7 @@ async def test_where_no_other_process_can_have_a_workers_tools_a_run_goes_on_bes
     await bench.store.redis.hset(record_key(id), "stalls", 2)
     assert await carry_out(bench.services, id) is None
     assert (await bench.store.get(id)).status is Status.QUEUED, "the other process has claimed nothing"
+    await bench.store.redis.hset(record_key(id), "start_due", 0)
     await carry_out(bench.services, id)
     assert (await bench.result(id)).summary == "done"
     assert asked == [id, id]

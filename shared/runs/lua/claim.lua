@@ -1,11 +1,13 @@
 -- One worker takes a queued delegation: the fence token is 'attempt:uuid', so that no number is ever handed out twice.
 -- KEYS: record, leases
 -- Arguments: id, uuid, worker, owner (the worker's process), lease_ms, now (ISO), alone_after (the number of its workers'
---   standstills after which a run gets a process of its own) and is_alone (whether this is such a process)
--- Returns a verdict ('claimed', 'alone', 'held', 'finished' or 'gone') and, of a claimed run, names and values: fence, attempt and
--- those of the record's fields below that are set. lost counts the workers that were lost in a row, ended is how the
--- attempt before ended (lost, handed_over, retried). Older versions lose what they cannot read, and do not count in
--- tried how many attempts in a row have begun: a loss that is not among these is not the run's fault.
+--   standstills after which a run gets a process of its own), is_alone (whether this is such a process), start_ms (the
+--   time that such a process has until it claims the run) and most_starts (how many may end before they do)
+-- Returns a verdict ('claimed', 'alone', 'held', 'finished' or 'gone') and, of a claimed run, names and values: fence,
+-- attempt and those of the record's fields below that are set. lost counts the workers that were lost in a row, ended
+-- is how the attempt before ended (lost, handed_over, retried), starts counts the processes of its own that were started
+-- in a row and have not claimed it. Older versions lose what they cannot read, and do not count in tried how many
+-- attempts in a row have begun: a loss that is not among these is not the run's fault.
 local arguments = cjson.decode(ARGV[1])
 local record, leases = KEYS[1], KEYS[2]
 local clock = redis.call('TIME')
@@ -15,7 +17,7 @@ local function claimed(fence, attempt)
   local answer = {'claimed', 'fence', fence, 'attempt', attempt}
   local names = {'seq', 'request', 'limits', 'checkpoint', 'depth', 'lost', 'ended', 'cancel', 'retries',
     'retried_after', 'file_turns', 'trust', 'path', 'elapsed_ms', 'output', 'webhook', 'upstreams', 'messages',
-    'announced', 'read', 'trace', 'attempt_span', 'stalls'}
+    'announced', 'read', 'trace', 'attempt_span', 'starts'}
   local values = redis.call('HMGET', record, unpack(names))
   for at, name in ipairs(names) do
     if values[at] then
@@ -23,6 +25,8 @@ local function claimed(fence, attempt)
       answer[#answer + 1] = values[at]
     end
   end
+  answer[#answer + 1] = 'stalls'
+  answer[#answer + 1] = standstills(record)
   return answer
 end
 
@@ -33,8 +37,22 @@ if status == 'running' or status == 'waiting' then return {'held'} end
 if status ~= 'queued' then return {'finished'} end
 local paused, cancelled, after = unpack(redis.call('HMGET', record, 'paused', 'cancel', 'after'))
 if (paused and not cancelled) or after then return {'held'} end  -- its tickets may still be in the queue
-local lost, tried, stalls = unpack(redis.call('HMGET', record, 'lost', 'tried', 'stalls'))
-if tonumber(stalls) == arguments.alone_after and not (arguments.is_alone or cancelled) then return {'alone'} end
+if arguments.is_alone then
+  redis.call('HDEL', record, 'starts', 'starter', 'start_due')
+elseif standstills(record) == arguments.alone_after and not cancelled then
+  local starts, starter, due = unpack(redis.call('HMGET', record, 'starts', 'starter', 'start_due'))
+  if starter == arguments.uuid then return {'alone'} end
+  -- The queue may hold several tickets: all that come before the process had its time are for that process.
+  if starter and now < tonumber(due) then return {'held'} end
+  if tonumber(starts or 0) < arguments.most_starts then
+    due = now + arguments.start_ms
+    redis.call('HINCRBY', record, 'starts', 1)
+    redis.call('HSET', record, 'starter', arguments.uuid, 'start_due', due)
+    redis.call('ZADD', leases, due, arguments.id)
+    return {'alone'}
+  end
+end
+local lost, tried = unpack(redis.call('HMGET', record, 'lost', 'tried'))
 lost, tried = tonumber(lost or 0), tonumber(tried or 0)
 attempt = attempt + 1
 local fence = attempt .. ':' .. arguments.uuid

@@ -89,10 +89,12 @@ if retry_ms then
   local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
   local attempt, cancel = unpack(redis.call('HMGET', record, 'attempt', 'cancel'))
   redis.call('DEL', history, ledger)
-  redis.call('HDEL', record, 'tools', 'stalled', 'file_turns', 'trust', 'elapsed_ms', 'output', 'read')
+  redis.call('HDEL', record, 'tools', 'stalled', 'file_turns', 'trust', 'elapsed_ms', 'output', 'read',
+    'starts', 'starter', 'start_due')
   redis.call('HINCRBY', record, 'retries', 1)
-  local stalls = tonumber(redis.call('HGET', record, 'stalls') or 0)
-  if stalls > 2 then redis.call('HSET', record, 'stalls', 2) end  -- it begins again in a process of its own
+  if standstills(record) > 2 then  -- it begins again in a process of its own
+    redis.call('HSET', record, 'stalls', 2, 'stalled_turn', turns_of(record))
+  end
   redis.call('HSET', record, 'status', 'queued', 'queued_at', now + retry_ms, 'fence', '', 'worker', '',
     'finisher', arguments.fence, 'ended', 'retried', 'retried_after', attempt, 'lost', 0)
   redis.call('ZADD', leases, cancel and 0 or now + retry_ms, arguments.id)

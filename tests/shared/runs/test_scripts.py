@@ -32,6 +32,7 @@ from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import (
     CANCELLING,
     IDEMPOTENCY_SECONDS,
+    MOST_STARTS,
     RECORD,
     RELEASE,
     STALLED,
@@ -265,8 +266,8 @@ async def test_after_two_standstills_a_run_is_claimed_by_a_process_of_its_own_an
         assert [each.id for each in await store.reap(30)] == [id]
         if stalls == 2:
             with pytest.raises(GoesAlone):
-                await store.claim(id, "token", "worker-1", SECONDS, is_alone=False)
-        claim = await store.claim(id, "token", "worker-1", SECONDS, is_alone=stalls == 2)
+                await store.claim(id, "token", "worker-1", SECONDS, start_seconds=30)
+        claim = await store.claim(id, "token", "worker-1", SECONDS, start_seconds=None if stalls == 2 else 30)
         assert claim is not None
         assert (claim.attempt, claim.stalls, claim.lost, claim.stalled) == (stalls + 1, stalls, 0, True)
 
@@ -292,9 +293,68 @@ async def test_a_cancelled_run_needs_no_process_of_its_own_to_end(store: RunStor
     id = (await claimed(store)).id
     await store.redis.hset(record_key(id), mapping={"stalls": 2, "status": "queued"})
     await store.cancel(id)
-    claim = await store.claim(id, "token", "worker-1", SECONDS, is_alone=False)
+    claim = await store.claim(id, "token", "worker-1", SECONDS, start_seconds=30)
     assert claim is not None
     assert claim.cancelled
+
+
+async def goes_alone(store: RunStore, id: str, token: str, start_seconds: float) -> bool:
+    """Whether a worker is to start the run's process, and not to drop the ticket."""
+    try:
+        assert await store.claim(id, token, "worker-1", SECONDS, start_seconds=start_seconds) is None
+    except GoesAlone:
+        return True
+    return False
+
+
+async def to_go_alone(store: RunStore) -> str:
+    id = (await claimed(store)).id
+    await store.redis.hset(record_key(id), mapping={"stalls": 2, "status": "queued"})
+    return id
+
+
+async def test_tickets_that_come_while_a_run_gets_its_process_start_no_other_one(store: RunStore) -> None:
+    id = await to_go_alone(store)
+    assert await goes_alone(store, id, "first", SECONDS)
+    assert await goes_alone(store, id, "first", SECONDS), "the answer was lost"
+    assert [await goes_alone(store, id, str(ticket), SECONDS) for ticket in range(5)] == [False] * 5
+    assert await due_in(store, id) == pytest.approx(SECONDS, abs=60)
+    assert await store.redis.hget(record_key(id), "starts") == "1"
+    claim = await store.claim(id, "token", "worker-1", SECONDS)
+    assert claim is not None
+    assert claim.starts == 0
+    assert await store.redis.hget(record_key(id), "starts") is None
+
+
+async def test_a_run_whose_processes_end_before_they_claim_it_is_claimed_by_a_worker_that_gives_it_up(
+    store: RunStore,
+) -> None:
+    id = await to_go_alone(store)
+    assert [await goes_alone(store, id, str(ticket), 0) for ticket in range(MOST_STARTS)] == [True] * MOST_STARTS
+    assert [each.id for each in await store.reap(30)] == [id]
+    claim = await store.claim(id, "token", "worker-1", SECONDS, start_seconds=30)
+    assert claim is not None
+    assert (claim.starts, claim.stalls, claim.lost) == (MOST_STARTS, 2, 0)
+    again = RunUpdate(events=[(2, "{}")], fields={}, retry_ms=0)
+    async with Pipe(store.redis, WRITING) as pipe:
+        assert await pipe.script(RECORD, *script_call(again, claim.id, claim.fence)) == "written"
+    assert await goes_alone(store, id, "after a retry", SECONDS)
+
+
+@pytest.mark.parametrize(("turns", "stalls"), [(4, 2), (13, 2), (14, 1), (23, 1), (24, 0), (99, 0)], ids=str)
+async def test_ten_completed_turns_take_one_standstill_back(store: RunStore, turns: int, stalls: int) -> None:
+    claim = await claimed(store)
+    id, key = claim.id, record_key(claim.id)
+    await store.redis.hset(key, mapping={"checkpoint": '{"turns": 4}', "stalls": 1, "stalled_turn": 4})
+    ended = {"id": id, "ends_lease": True}
+    await STALLED.run(store.redis, [key, LEASES], ended | {"fence": claim.fence})
+    await store.reap(30)
+    await store.redis.hset(key, "checkpoint", f'{{"turns": {turns}}}')
+    found = await store.claim(id, "token", "worker-1", SECONDS)
+    assert found is not None
+    assert found.stalls == stalls
+    await STALLED.run(store.redis, [key, LEASES], ended | {"fence": found.fence})
+    assert await store.redis.hmget(key, ["stalls", "stalled_turn"]) == [str(stalls + 1), str(turns)]
 
 
 async def test_a_run_that_is_done_again_keeps_nothing_of_its_failed_try_but_its_report(
