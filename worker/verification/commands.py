@@ -17,6 +17,7 @@ from ..sandbox.project_tools import ProjectTools
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..tools.command_calls import shell
+from .report_channel import ReportChannel
 from .report_files import Stamp, remove_old, stamps
 from .reports import Report
 from .runners import Instrumented
@@ -87,6 +88,7 @@ class CommandRunner:
         seconds = check.timeout_seconds or self.seconds
         kept = _REPORT_BYTES if how.reads_output else _KEPT_BYTES
         with ExitStack() as opened:
+            channel = None if how.plain else opened.enter_context(ReportChannel(programs, how.socket, how.pipes))
             bounds = opened.enter_context(self.offer.bounds.run(ground, limits=self.offer.profile))
             sandbox = opened.enter_context(Bubblewrap(ground, tools=tools, bounds=bounds))
             argv = shell(how.line, has_bash=sandbox.program("bash") is not None)
@@ -100,7 +102,8 @@ class CommandRunner:
                 self.failed()
                 return Observed("unknown", why=str(error))
         self.spent.append(done.seconds)
-        seen = await run_in_thread(_observed, done, how, (reports, ground), seconds)
+        sent = await run_in_thread(channel.report) if channel else None
+        seen = await run_in_thread(_observed, done, how, (reports, ground, sent), seconds)
         return replace(seen, rewritten=await run_in_thread(_rewritten, ground, before, check, seen.report))
 
 
@@ -112,9 +115,11 @@ def _rewritten(ground: Path, before: Mapping[str, Stamp], check: CommandCheck, r
     return frozenset(path for path in before.keys() & {*check.files, *files} if now.get(path) != before[path])
 
 
-def _observed(done: Completed, how: Instrumented, folders: tuple[Path, Path], seconds: float) -> Observed:
-    reports, ground = folders
-    report, printed = how.report(reports, done.stdout.decode("utf-8", "replace"), ground)
+def _observed(
+    done: Completed, how: Instrumented, reported: tuple[Path, Path, Report | None], seconds: float
+) -> Observed:
+    reports, ground, sent = reported
+    report, printed = how.report(reports, done.stdout.decode("utf-8", "replace"), ground, sent)
     found = Observed("green", done.exit_code, terminal_text(printed), done.seconds, report)
     if done.exceeded:
         return replace(found, state="trouble", exit_code=None, why=f"it was killed: {done.exceeded}")

@@ -3,6 +3,53 @@
 They run in the sandbox beside the code under test, in whatever Python the project has; so they import nothing else.
 """
 
+CHANNEL = """
+import os
+from _socket import AF_UNIX, SOCK_STREAM, socket
+from json.encoder import encode_basestring_ascii as quoted
+
+def opened():
+    channel, key = socket(AF_UNIX, SOCK_STREAM), b""
+    try:
+        channel.connect("/opt/check/NAME_socket")
+        while not key.endswith(b"\\n"):
+            part = channel.recv(64)
+            if not part:
+                return None
+            key += part
+    except OSError:
+        return None
+    fd, write, key = channel.detach(), os.write, key.rstrip().decode()
+    def send(fields):
+        texts = [quoted(value) if isinstance(value, str) else str(value).lower() for value in fields.values()]
+        pairs = [quoted(name) + ": " + text for name, text in zip(fields, texts)]
+        data = (key + "{" + ", ".join(pairs) + "}\\n").encode()
+        while data:
+            data = data[write(fd, data):]
+    return send
+
+busy = []
+
+def reporting(send):
+    def begin():
+        if send is None or busy:
+            return False
+        busy.append(1)
+        send(dict(begin=1))
+        return True
+    def put(**fields):
+        if send is not None:
+            send(fields)
+    def end(**fields):
+        put(**fields)
+        busy.clear()
+    return begin, put, end
+
+begin, put, end = reporting(opened())
+"""
+"""The connection of a process to the worker, which is one for all programs in it. It is made before the code under test
+is loaded, and keeps what that code might replace."""
+
 PLACE = """def place(test):
     made, method = type(test), getattr(test, "_testMethodName", "")
     if made.__module__.partition(".")[0] != "unittest":
@@ -17,7 +64,7 @@ LIBRARY = """
 def library():
     found = {}
     for name, module in [*sys.modules.items()]:
-        if name.partition(".")[0] in ("unittest", "pytest", "_pytest", "pluggy"):
+        if name.partition(".")[0] in ("unittest", "pytest", "_pytest", "pluggy", "NAME_channel"):
             for key, value in [*vars(module).items()]:
                 if getattr(value, "__module__", None) == name and callable(value):
                     found[name, key] = value, getattr(value, "__code__", None)
@@ -37,22 +84,18 @@ def bent(before):
 """
 """Which function of the libraries that assert and report was replaced, in each program that compares them."""
 PYTEST = f"""
-import json, os, pytest, sys
-path = os.environ.pop("CHECK_REPORT", None)
+import os, pytest, sys
+from NAME_channel import begin, end, put
 os.environ.pop("PYTEST_ADDOPTS", None)
 PLACE = __name__ + "_place"
-
-def put(**fields):
-    if path:
-        with open(path, "a") as file:
-            file.write(json.dumps(fields) + "\\n")
 
 {LIBRARY}
 before = {{}}
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session):
     before.update(library())
-    put(begin=1)
+    begin()
 
 def place(item):
     name = "::".join(item.nodeid.split("::")[1:]).partition("[")[0].replace("::", ".")
@@ -82,7 +125,7 @@ def pytest_pyfunc_call(pyfuncitem):
     os.environ.pop("PYTEST_CURRENT_TEST", None)
 
 def pytest_sessionfinish(session, exitstatus):
-    put(end=int(exitstatus), stopped=bool(session.shouldfail or session.shouldstop), bent=bent(before))
+    end(end=int(exitstatus), stopped=bool(session.shouldfail or session.shouldstop), bent=bent(before))
 """
 """A plugin: what it keeps from the environment, nested runs of pytest and the code under test do not see."""
 
@@ -95,12 +138,8 @@ def pytest_collection_modifyitems(items):
 """A plugin that leaves out all but some tests."""
 
 UNITTEST = f"""
-import json, os, sys, unittest
-path = os.environ.pop("CHECK_REPORT")
-
-def put(**fields):
-    with open(path, "a") as file:
-        file.write(json.dumps(fields) + "\\n")
+import os, sys, unittest
+from NAME_channel import begin, end, put
 
 {PLACE}
 class Result(unittest.TextTestResult):
@@ -123,11 +162,11 @@ class Runner(unittest.TextTestRunner):
 
 {LIBRARY}
 before = library()
-put(begin=1)
+begin()
 ran = unittest.main(module=None, argv=["python -m unittest", *sys.argv[1:]], testRunner=Runner, exit=False)
 good = ran.result.wasSuccessful()
 empty = not ran.result.testsRun and not ran.result.skipped
-put(end=0 if good else 1, stopped=ran.result.shouldStop, bent=bent(before))
+end(end=0 if good else 1, stopped=ran.result.shouldStop, bent=bent(before))
 sys.exit(5 if good and empty and sys.version_info >= (3, 12) else 0 if good else 1)
 """
 """Takes the place of ``python -m unittest``, with the same arguments and exit codes.

@@ -28,7 +28,7 @@ _CALLERS = frozenset(
 )
 _INSPECT = frozenset(("stack", "trace"))
 _TESTED = re.compile(
-    r"PYTEST_(?:CURRENT_TEST|VERSION|XDIST\w*)|JEST_WORKER_ID|TOX_ENV\w*|NOX_\w+|COVERAGE_RUN|UNITTEST\w*|CHECK_REPORT"
+    r"PYTEST_(?:CURRENT_TEST|VERSION|XDIST\w*)|JEST_WORKER_ID|TOX_ENV\w*|NOX_\w+|COVERAGE_RUN|UNITTEST\w*"
 )
 _PROC = re.compile(r"/proc/(?:self|\d|%|\{)|^/proc/?$|/opt/(?:check|report)")
 _TEST_PATH = re.compile(

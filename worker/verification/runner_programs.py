@@ -1,6 +1,6 @@
 """Programs by which runners of tests report each test, where no option does: of unittest below others, Node, mocha.
 
-They run in the sandbox beside the code under test. ``REPORT`` in them stands for the file that they write.
+They run in the sandbox beside the code under test. ``NAME`` in them stands for the name of the execution.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ here = os.path.dirname(os.path.abspath(__file__))
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name != "unittest.runner" or "CHECK_REPORT" not in os.environ:
+        if name != "unittest.runner":
             return None
         sys.meta_path[:] = [each for each in sys.meta_path if each is not Finder]
         spec = importlib.util.find_spec(name)
@@ -37,12 +37,9 @@ for folder in sys.path:
 hides."""
 
 RESULTS = f"""
-import json, os, sys
-path, before = [], {{}}
-
-def put(**fields):
-    with open(path[0], "a") as file:
-        file.write(json.dumps(fields) + "\\n")
+import os, sys
+from NAME_channel import begin, end, put
+before = {{}}
 
 {PLACE}
 {LIBRARY}
@@ -72,29 +69,42 @@ def install(module):
             result.__class__ = reporting(type(result))
         return result
     def runs(self, test):
-        reported = os.environ.pop("CHECK_REPORT", None)
-        if reported is None:
+        if not begin():
             return run(self, test)
-        path[:] = [reported]
         self._reports = True
-        put(begin=1)
         result = run(self, test)
-        put(end=0 if result.wasSuccessful() else 1, stopped=result.shouldStop, bent=bent(before))
-        os.environ["CHECK_REPORT"] = reported
+        end(end=0 if result.wasSuccessful() else 1, stopped=result.shouldStop, bent=bent(before))
         return result
     module.TextTestRunner.run, module.TextTestRunner._makeResult = runs, made
     before.update(library())
 """
-"""What it installs. While tests run, what they start does not report."""
+"""What it installs. While tests run, other tests that they run do not report."""
 
-NODE = """
-import { appendFileSync } from 'node:fs';
-import { resolve } from 'node:path';
-const put = (fields) => appendFileSync('REPORT', JSON.stringify(fields) + '\\n');
-export default async function* (source) {
-  put({ begin: 1 });
+_SESSION = """
+  const channel = connect('/opt/check/NAME_socket');
+  let key = '';
+  const opened = new Promise((resolve) => {
+    channel.on('data', (part) => { key += part; if (key.endsWith('\\n')) resolve(key.trimEnd()); });
+    for (const end of ['error', 'close']) channel.on(end, () => resolve(''));
+  }).then((found) => { channel.unref(); return found; });
+  const send = (key, fields) => { if (key) channel.write(key + JSON.stringify(fields) + '\\n'); };
+  const closed = () => new Promise((resolve) => {
+    channel.ref();
+    for (const end of ['error', 'close']) channel.on(end, resolve);
+    channel.end(() => channel.destroy());
+    if (channel.destroyed) resolve();
+  });
+"""
+"""A connection as that of ``CHANNEL``; it keeps no process alive that has nothing else to do."""
+NODE = f"""
+import {{ connect }} from 'node:net';
+import {{ resolve as absolute }} from 'node:path';
+{_SESSION}
+export default async function* (source) {{
+  const key = await opened, put = (fields) => send(key, fields);
+  put({{ begin: 1 }});
   const above = new Map();
-  for await (const { type, data } of source) {
+  for await (const {{ type, data }} of source) {{
     const names = above.get(data.file) ?? above.set(data.file, []).get(data.file);
     if (type === 'test:start') names.splice(data.nesting, Infinity, data.name);
     if (type !== 'test:pass' && type !== 'test:fail') continue;
@@ -102,38 +112,43 @@ export default async function* (source) {
     if (data.details?.type === 'suite' && !failed) continue;
     const id = [data.file ?? '', ...names.slice(0, data.nesting), data.name].join('::');
     const skipped = data.skip !== undefined || data.todo !== undefined;
-    const isFile = data.file !== undefined && resolve(data.name) === data.file;
-    put({ item: id, file: data.file ?? '', name: isFile ? '' : data.name });
-    put({ test: id, state: failed ? 'failed' : skipped ? 'skipped' : 'passed' });
-  }
-  put({ end: 0 });
-}
+    const isFile = data.file !== undefined && absolute(data.name) === data.file;
+    put({{ item: id, file: data.file ?? '', name: isFile ? '' : data.name }});
+    put({{ test: id, state: failed ? 'failed' : skipped ? 'skipped' : 'passed' }});
+  }}
+  put({{ end: 0 }});
+  await closed();
+}}
 """
 """A reporter of ``node --test``, and of files that use ``node:test`` and are started alone."""
 
-MOCHA = """
-const fs = require('fs'), path = require('path');
-const put = (fields) => fs.appendFileSync('REPORT', JSON.stringify(fields) + '\\n');
-const find = () => {
-  try { return require.resolve('mocha', { paths: [process.cwd()] }); }
-  catch { return path.join(path.dirname(fs.realpathSync(process.argv[1])), '..'); }
-};
+MOCHA = f"""
+const fs = require('fs'), path = require('path'), {{ connect }} = require('net');
+{_SESSION}
+const find = () => {{
+  try {{ return require.resolve('mocha', {{ paths: [process.cwd()] }}); }}
+  catch {{ return path.join(path.dirname(fs.realpathSync(process.argv[1])), '..'); }}
+}};
 const Mocha = require(find());
-module.exports = class extends Mocha.reporters.Spec {
-  constructor(runner, options) {
+module.exports = class extends Mocha.reporters.Spec {{
+  constructor(runner, options) {{
     super(runner, options);
-    put({ begin: 1 });
-    const report = (state) => (test) => {
+    const put = (fields) => opened.then((key) => send(key, fields));
+    put({{ begin: 1 }});
+    const report = (state) => (test) => {{
       const file = test.file || (test.parent && test.parent.file) || '';
       const id = [file, ...test.titlePath()].join('::');
-      put({ item: id, file, name: test.title });
-      put({ test: id, state });
-    };
+      put({{ item: id, file, name: test.title }});
+      put({{ test: id, state }});
+    }};
     runner.on('pass', report('passed'));
     runner.on('fail', report('failed'));
     runner.on('pending', report('skipped'));
-    runner.on('end', () => put({ end: 0 }));
-  }
-};
+    runner.on('end', () => put({{ end: 0 }}));
+  }}
+  done(failures, end) {{
+    opened.then(closed).then(() => end(failures));
+  }}
+}};
 """
 """A reporter of mocha, which also prints what the usual one does."""

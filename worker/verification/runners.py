@@ -12,9 +12,9 @@ from pathlib import Path
 from ..sandbox.environment import BindMount
 from .command_words import Simple, commands_of, path_in
 from .named_files import Read, package_scripts
-from .python_runners import PYTEST, PYTEST_ONLY, UNITTEST
+from .python_runners import CHANNEL, PYTEST, PYTEST_ONLY, UNITTEST
 from .report_files import merged, of_builds, of_tap_folder, of_text, read_inside
-from .reports import Report, of_cargo, of_go, of_lines
+from .reports import Report, of_cargo, of_go
 from .runner_programs import MOCHA, NODE, RESULTS, SITE
 
 PROGRAMS, REPORTS = "/opt/check", "/opt/report"
@@ -91,20 +91,20 @@ class Instrumented:
         return commands[-1] if commands and commands[-1].end == len(str(text).rstrip()) else None
 
     def _of_runner(self, simple: Simple, number: int) -> str:
-        path, words = f"{self._report}.{number}", simple.texts
+        path, pipe, words = f"{self._report}.{number}", f"{PROGRAMS}/{self.name}.{number}", simple.texts
         if any(word.partition("=")[0] in _OWN_REPORTER.get(simple.program, ()) for word in words):
             return ""
         match simple.program:
             case "jest":
-                return f" --json --outputFile={path}"
+                return f" --json --outputFile={pipe}"
             case "vitest":
-                return f" --reporter=default --reporter=json --outputFile.json={path}"
+                return f" --reporter=default --reporter=json --outputFile.json={pipe}"
             case "mocha":
                 return f" --reporter {PROGRAMS}/{self.name}_mocha.cjs"
             case "ctest":
                 return f" --output-junit {path}"
             case "phpunit":
-                return f" --log-junit {path}"
+                return f" --log-junit {pipe}"
             case _:
                 return ""
 
@@ -117,7 +117,6 @@ class Instrumented:
             "PYTEST_ADDOPTS": f"-p {self.name}"
             + f" -p {self.name}_only" * bool(self.only)
             + " --tb=no" * self.is_quiet,
-            "CHECK_REPORT": self._report,
             "PERL_TEST_HARNESS_DUMP_TAP": f"{self._report}.tap",
         }
         return variables | ({"NODE_OPTIONS": self._node_options} if self._node_options else {})
@@ -145,29 +144,51 @@ class Instrumented:
         """Fills the directories for a run and returns their mounts."""
         if self.plain:
             return []
-        (programs / f"{self.name}.py").write_text(PYTEST)
-        (programs / f"{self.name}_only.py").write_text(PYTEST_ONLY.format(sorted(self.only)))
-        (programs / f"{self.name}_unittest.py").write_text(UNITTEST)
-        (programs / "sitecustomize.py").write_text(SITE.replace("NAME", self.name))
-        (programs / f"{self.name}_results.py").write_text(RESULTS)
-        (programs / f"{self.name}_node.mjs").write_text(NODE.replace("REPORT", self._report))
-        (programs / f"{self.name}_mocha.cjs").write_text(MOCHA.replace("REPORT", self._report))
+        texts = {
+            f"{self.name}.py": PYTEST,
+            f"{self.name}_channel.py": CHANNEL,
+            f"{self.name}_only.py": PYTEST_ONLY.format(sorted(self.only)),
+            f"{self.name}_unittest.py": UNITTEST,
+            f"{self.name}_results.py": RESULTS,
+            f"{self.name}_node.mjs": NODE,
+            f"{self.name}_mocha.cjs": MOCHA,
+            "sitecustomize.py": SITE,
+        }
+        for name, text in texts.items():
+            (programs / name).write_text(text.replace("NAME", self.name))
         shown = BindMount(f"programs-{self.name}", programs, PROGRAMS)
         return [shown, BindMount(f"reports-{self.name}", reports, REPORTS, writable=True)]
 
-    def report(self, reports: Path, output: str, ground: Path | None = None) -> tuple[Report | None, str]:
-        """Returns what was reported of the tests, if anything was, and what was printed."""
+    @property
+    def socket(self) -> str:
+        """The name of the socket beside the programs by which these report."""
+        return f"{self.name}_socket"
+
+    @property
+    def pipes(self) -> list[str]:
+        """The names of the pipes beside the programs into which runners write their reports."""
+        return sorted(set(re.findall(rf"{PROGRAMS}/({self.name}\.\d+)\b", self.line)))
+
+    def report(
+        self, reports: Path, output: str, ground: Path | None = None, sent: Report | None = None
+    ) -> tuple[Report | None, str]:
+        """Returns what was reported of the tests, if anything was, and what was printed.
+
+        ``sent``: what came by the channel.
+        """
         try:
-            return self._report_in(reports, output, ground)
+            return self._report_in(reports, output, ground, sent)
         except (AttributeError, KeyError, TypeError):  # something else has written into it
             return Report(finished=False), output
 
-    def _report_in(self, reports: Path, output: str, ground: Path | None) -> tuple[Report | None, str]:
+    def _report_in(
+        self, reports: Path, output: str, ground: Path | None, sent: Report | None
+    ) -> tuple[Report | None, str]:
         found = list[Report | None]()
         if ground and self.named:
             found.append(of_text(read_inside(ground, self.named)) or Report(finished=False))
         elif not self.plain:
-            found.append(of_lines(read_inside(reports, self.name).splitlines()))
+            found.append(sent)
             found += [of_text(read_inside(reports, path.name)) for path in sorted(reports.glob(f"{self.name}.*"))]
             found += of_tap_folder(reports / f"{self.name}.tap")
             found += of_builds(ground) if ground and _BUILDS.search(self.command) else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from deputize.worker.verification.runners import Instrumented
 from tests.runs.bench import Bench, call, say, script
 from tests.waiting import until
 from tests.worker.verification.held import CANARY, GOOD, begun, grounds
+from tests.worker.verification.reporting import reported
 
 ANSWERED = "until [ -s answer ]; do sleep 0.02; done; cat answer; grep -q good answer && grep -q good a.txt"
 """Waits for the answer of the test, which may be another one each time."""
@@ -139,20 +139,16 @@ async def test_what_succeeds_on_restored_files_alone_is_no_evidence_for_what_was
         (set[str](), {"test_one": "failed", "test_more[1]": "passed", "test_more[2]": "passed"}),
     ],
 )
-def test_of_known_tests_some_are_executed_alone_and_all_where_these_are_gone(
+async def test_of_known_tests_some_are_executed_alone_and_all_where_these_are_gone(
     tmp_path: Path, only: set[str], ran: Mapping[str, str]
 ) -> None:
-    project, programs, reports = (tmp_path / name for name in ("project", "programs", "reports"))
-    for folder in (project, programs, reports):
-        folder.mkdir()
+    project = tmp_path / "project"
+    project.mkdir()
     (project / "test_a.py").write_text(
         "import pytest\ndef test_one(): assert 0\n@pytest.mark.parametrize('n', [1, 2])\ndef test_more(n): pass\n"
     )
     how = Instrumented("pytest", only=frozenset(only))
-    how.mounts(programs, reports)
-    variables = {**how.variables, "PYTHONPATH": str(programs), "CHECK_REPORT": str(reports / how.name)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    subprocess.run(command, cwd=project, env={**variables, "PATH": "/usr/bin:/bin"}, capture_output=True, check=False)
-    report, _ = how.report(reports, "", project)
+    report = await reported(how, command, project)
     assert report is not None
     assert {id.partition("::")[2]: state for id, state in report.tests.items()} == ran

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from deputize.worker.verification.python_runners import PYTEST
-from deputize.worker.verification.reports import Place, Report, of_lines
+from deputize.worker.verification.reports import Place
+from deputize.worker.verification.runners import Instrumented
+from tests.worker.verification.reporting import reported
 
 TESTS = """\
 import pytest, unittest
@@ -58,27 +57,15 @@ PLUGINS = (
 )
 
 
-def reported(folder: Path, *arguments: str) -> Report | None:
-    (folder / "programs").mkdir()
-    (folder / "programs/check_1.py").write_text(PYTEST)
-    variables = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(folder / "programs"),
-        "PYTEST_ADDOPTS": "-p check_1",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "CHECK_REPORT": str(folder / "report"),
-    }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    subprocess.run(command, cwd=folder / "project", env=variables, capture_output=True, check=False)
-    return of_lines((folder / "report").read_text().splitlines())
-
-
 @pytest.mark.parametrize("options", PLUGINS)
-def test_every_test_is_reported_with_its_place_whatever_plugins_run(tmp_path: Path, options: str) -> None:
+async def test_every_test_is_reported_with_its_place_whatever_plugins_run(tmp_path: Path, options: str) -> None:
     file = tmp_path / "project/tests/test_a.py"
     file.parent.mkdir(parents=True)
     file.write_text(TESTS)
-    report = reported(tmp_path, *options.split())
+    how = Instrumented("pytest")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options.split()]
+    variables = {**how.variables, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    report = await reported(how, command, tmp_path / "project", variables)
     assert report is not None
     assert report.tests == {f"{file}::{id}": state for id, state in STATES.items()}
     names = {id: id.partition("[")[0].replace("::", ".") for id in STATES}

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from deputize.worker.verification.python_runners import UNITTEST
 from deputize.worker.verification.report_files import of_tap, of_text, remove_old
 from deputize.worker.verification.reports import Place, Report, of_cargo, of_go, of_jest, of_lines, qualified, steady
 from deputize.worker.verification.runners import Instrumented
+from tests.worker.verification.reporting import reported
 
 JEST = {
     "testResults": [
@@ -93,17 +90,14 @@ UNIT_TESTS = {
         (["discover", "-s", "pack"], "test_unread"),
     ],
 )
-def test_unittest_names_the_file_that_it_cannot_read_and_no_test(
+async def test_unittest_names_the_file_that_it_cannot_read_and_no_test(
     tmp_path: Path, arguments: list[str], unread: str
 ) -> None:
     for name, text in UNIT_TESTS.items():
         (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "project" / name).write_text(text)
-    (tmp_path / "runner.py").write_text(UNITTEST)
-    command = [sys.executable, "-m", "runner", *arguments]
-    variables = {"PYTHONPATH": str(tmp_path), "CHECK_REPORT": str(tmp_path / "report")}
-    subprocess.run(command, cwd=tmp_path / "project", env=variables, capture_output=True, check=False)
-    report = of_lines((tmp_path / "report").read_text().splitlines())
+    how = Instrumented("python3 -m unittest")
+    report = await reported(how, [sys.executable, "-m", f"{how.name}_unittest", *arguments], tmp_path / "project")
     assert report is not None
     failed = {id: report.places[id] for id in report.of("failed")}
     file = tmp_path / "project/pack/test_unread.py"
@@ -163,17 +157,17 @@ def test_cargo_prints_each_test_below_its_binary() -> None:
         ("python3 -B -m unittest -q", "python3 -B -m NAME_unittest -q"),
         ("python -m unittest.mock", "python -m unittest.mock"),
         ("python -I -m unittest", "python -I -m unittest"),
-        ("npx jest --ci", "npx jest --ci --json --outputFile=/opt/report/NAME.0"),
-        ("node_modules/.bin/jest", "node_modules/.bin/jest --json --outputFile=/opt/report/NAME.0"),
-        ("jest && rm x", "jest --json --outputFile=/opt/report/NAME.0 && rm x"),
-        ("(cd a; jest) | tee b", "(cd a; jest --json --outputFile=/opt/report/NAME.1) | tee b"),
+        ("npx jest --ci", "npx jest --ci --json --outputFile=/opt/check/NAME.0"),
+        ("node_modules/.bin/jest", "node_modules/.bin/jest --json --outputFile=/opt/check/NAME.0"),
+        ("jest && rm x", "jest --json --outputFile=/opt/check/NAME.0 && rm x"),
+        ("(cd a; jest) | tee b", "(cd a; jest --json --outputFile=/opt/check/NAME.1) | tee b"),
         ("jest --json", "jest --json"),
         ("FOO=1 npx mocha -b t", "FOO=1 npx mocha -b t --reporter /opt/check/NAME_mocha.cjs"),
         ("mocha --reporter=dot", "mocha --reporter=dot"),
         ("cd b && ctest -j2", "cd b && ctest -j2 --output-junit /opt/report/NAME.1"),
-        ("vendor/bin/phpunit", "vendor/bin/phpunit --log-junit /opt/report/NAME.0"),
+        ("vendor/bin/phpunit", "vendor/bin/phpunit --log-junit /opt/check/NAME.0"),
         ("PYTEST_ADDOPTS='-x -q' pytest", "PYTEST_ADDOPTS=\"-p NAME \"'-x -q' pytest"),
-        ("npx vitest run", "npx vitest run --reporter=default --reporter=json --outputFile.json=/opt/report/NAME.0"),
+        ("npx vitest run", "npx vitest run --reporter=default --reporter=json --outputFile.json=/opt/check/NAME.0"),
         ("cd a && go test ./...", "cd a && go test -json ./..."),
         ("go test -json ./...", "go test -json ./..."),
         ("cargo test", "cargo test"),
@@ -192,8 +186,8 @@ def test_a_known_runner_is_made_to_report(command: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("script", "command", "line"),
     [
-        ("jest", "npm test --silent", "npm test --silent -- --json --outputFile=/opt/report/NAME.0"),
-        ("tsc && jest --ci", "npm run test", "npm run test -- --json --outputFile=/opt/report/NAME.0"),
+        ("jest", "npm test --silent", "npm test --silent -- --json --outputFile=/opt/check/NAME.0"),
+        ("tsc && jest --ci", "npm run test", "npm run test -- --json --outputFile=/opt/check/NAME.0"),
         ("mocha", "yarn test", "yarn test --reporter /opt/check/NAME_mocha.cjs"),
         ("vitest run && echo", "pnpm test", "pnpm test"),
         ("node a.js", "npm test", "npm test"),
@@ -206,7 +200,7 @@ def test_a_script_of_package_json_is_followed(script: str, command: str, line: s
 
 def test_an_empty_environment_gets_what_reports_need() -> None:
     line = Instrumented('env -i PATH="$PATH" python -m pytest', name="NAME").line
-    assert line.startswith("env -i PYTHONPATH='/opt/check' PYTEST_ADDOPTS='-p NAME' CHECK_REPORT='/opt/report/NAME'")
+    assert line.startswith("env -i PYTHONPATH='/opt/check' PYTEST_ADDOPTS='-p NAME' PERL_TEST_HARNESS")
     assert line.endswith(' PATH="$PATH" python -m pytest')
 
 
@@ -327,14 +321,13 @@ def test_reports_of_builds_and_of_a_check_are_those_of_this_run(tmp_path: Path) 
         (["node", "sum.test.js"], {}, {"::adds": "passed", "::d::x": "failed", "::d::y": "skipped"}),
     ],
 )
-def test_runners_report_however_they_are_started(
+async def test_runners_report_however_they_are_started(
     tmp_path: Path, words: list[str], files: Mapping[str, str], tests: Mapping[str, str]
 ) -> None:
     if shutil.which(words[0]) is None:
         pytest.skip(f"there is no {words[0]}")
-    project, programs, reports = (tmp_path / name for name in ("project", "programs", "reports"))
-    for folder in (project, programs, reports):
-        folder.mkdir()
+    project = tmp_path / "project"
+    project.mkdir()
     sources = {
         "test_a.py": "import unittest\n\nclass A(unittest.TestCase):\n    def test_x(self): pass\n",
         "sum.test.js": "const { test, describe, it } = require('node:test');\ntest('adds', () => {});\n"
@@ -344,35 +337,26 @@ def test_runners_report_however_they_are_started(
     for name, text in sources.items():
         (project / name).write_text(text)
     how = Instrumented(" ".join(words))
-    how.mounts(programs, reports)
-    moved = {"/opt/check": str(programs), "/opt/report": str(reports)}
-    for path in programs.iterdir():
-        path.write_text(path.read_text().replace("/opt/report", str(reports)))
-    variables = {
-        name: re.sub("/opt/(?:check|report)", lambda at: moved[at[0]], value) for name, value in how.variables.items()
-    }
-    subprocess.run(words, cwd=project, env={"PATH": os.environ["PATH"], **variables}, capture_output=True, check=False)
-    report, _ = how.report(reports, "")
+    report = await reported(how, words, project)
     assert report is not None
     assert report.finished
     assert {end: state for end in tests for id, state in report.tests.items() if id.endswith(end)} == tests
 
 
 def test_a_report_that_is_a_link_or_a_directory_is_none(tmp_path: Path) -> None:
-    how = Instrumented("pytest")
-    (tmp_path / "other").write_text('{"begin": 1}\n{"end": 0}\n')
-    (tmp_path / how.name).symlink_to(tmp_path / "other")
+    how = Instrumented("ctest")
+    (tmp_path / "other").write_text('{"testResults": []}')
+    (tmp_path / f"{how.name}.0").symlink_to(tmp_path / "other")
     assert how.report(tmp_path, "out") == (None, "out")
-    (tmp_path / how.name).unlink()
-    (tmp_path / how.name).mkdir()
+    (tmp_path / f"{how.name}.0").unlink()
+    (tmp_path / f"{how.name}.0").mkdir()
     assert how.report(tmp_path, "out") == (None, "out")
 
 
 @pytest.mark.parametrize(
     ("command", "text", "output"),
     [
-        ("pytest", '{"begin": 1}\n{"item": "a"}\n{"end": 0}\n', ""),
-        ("jest", '{"testResults": [3]}', ""),
+        ("ctest", '{"testResults": [3]}', ""),
         ("go test", "", '{"Action": []}'),
     ],
 )
@@ -380,7 +364,7 @@ def test_a_report_that_something_else_has_written_is_not_finished(
     tmp_path: Path, command: str, text: str, output: str
 ) -> None:
     how = Instrumented(command)
-    (tmp_path / f"{how.name}{'.0' * (command == 'jest')}").write_text(text)
+    (tmp_path / f"{how.name}.0").write_text(text)
     report, printed = how.report(tmp_path, output)
     assert report is not None
     assert (report.tests, report.finished, printed) == ({}, False, output)
