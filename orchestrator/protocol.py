@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
@@ -17,6 +16,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from ..shared.errors import Refused
+from ..shared.open_files import raise_limit
 
 HEAD_SECONDS = 10.0
 """Seconds from the connection, or the first byte of its next request, to the end of that request's head."""
@@ -25,7 +25,6 @@ LINGER_SECONDS = 2.0
 MOST_HEADERS = 100
 SPARE_DESCRIPTORS = 256
 """File descriptors reserved for Redis, logs and others."""
-MOST_DESCRIPTORS = 65_536
 
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -37,13 +36,8 @@ SAFE_HEADERS = {
 
 
 def most_connections() -> int:
-    """Raises this process's descriptor limit to its maximum. Returns the number of connections that it allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
-    return max(64, (wanted if soft == resource.RLIM_INFINITY else soft) - SPARE_DESCRIPTORS)
+    """Raises this process's limit of open files. Returns the number of connections that it allows."""
+    return max(64, raise_limit() - SPARE_DESCRIPTORS)
 
 
 class TooManyHeaders(Refused):

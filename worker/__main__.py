@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 from ..shared import log
 from ..shared.errors import DeputizeError, Misconfigured
 from ..shared.libc import keep_memory_private
+from ..shared.open_files import raise_limit
 from ..shared.queue import create_app
 from ..shared.redis_access import REDIS_SECONDS, STARTING_SECONDS, reach
 from ..shared.settings import Settings
 from ..shared.text import visible
 from . import task
 from .celery_pool import process
+from .linux.open_files import OpenFiles
 
 if TYPE_CHECKING:
     from .tools.base import AnyTool
@@ -51,6 +53,7 @@ def main(
         settings = Settings.load(concurrency=options.concurrency, queues=options.queues)
         log.set_up(settings.log_level, settings.secrets, settings.log_format)
         log.log_uncaught()
+        concurrency = carried(settings.concurrency)
         if settings.redis_url is None:
             raise Misconfigured("a worker needs DEPUTIZE_REDIS_URL; `deputize up` starts workers with a Redis")
         reach(settings.redis_url, STARTING_SECONDS if settings.local else REDIS_SECONDS)
@@ -60,7 +63,19 @@ def main(
     except DeputizeError as error:
         print(f"worker: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - before logging is set up
         return process.EXIT_MISCONFIGURED
-    return process.run(app, name, settings.concurrency, settings.queues, settings.log_level)
+    return process.run(app, name, concurrency, settings.queues, settings.log_level)
+
+
+def carried(wanted: int) -> int:
+    """Returns how many runs this process takes at the same time. Raises Misconfigured where it carries none."""
+    limit = raise_limit()
+    if (most := OpenFiles.for_runs(wanted).concurrency) < wanted:
+        log.log.warning(
+            "at most %d delegations at the same time, not %d: this process may have %d open files. Raise its limit "
+            "(ulimit -n), or lower DEPUTIZE_CONCURRENCY",
+            *(most, wanted, limit),
+        )
+    return most
 
 
 def check_installed(needed: Sequence[str] = ("aiohttp", "anthropic", "html_to_markdown")) -> None:

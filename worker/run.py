@@ -79,7 +79,7 @@ class Run:
         self.inbox = Inbox(claim, emit.emit, emit.set, self._wrap_up)
         self.reading = ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust())
         self.context = RunContext.of(
-            claim, emit, self.inbox, self.reading, report_step=report_step, free_slot=services.waiting
+            claim, emit, self.inbox, self.reading, report_step=report_step, free_slot=services.free_slot
         )
         stop.elapsed = lambda: self.context.meter.elapsed
         stop.message, emit.on_messages = self.inbox.notify, self.inbox.note

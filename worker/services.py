@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets as random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from .fleet.janitor import Janitor, Presence
 from .fleet.lease import Leases
 from .fleet.status import WorkerStatus
 from .fleet.webhooks import WebhookSender
+from .linux.open_files import OpenFiles
 from .mcp.source import McpServers
 from .models import close_models, open_model
 from .models.base import Model, undated
@@ -87,6 +88,7 @@ class Services:
     """The rules of the policy's files."""
     outages: Outages
     prefixes: SharedPrefixes
+    open_files: OpenFiles
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
     repositories: WeakValueDictionary[str, asyncio.Semaphore] = field(
         default_factory=WeakValueDictionary[str, asyncio.Semaphore]
@@ -110,6 +112,12 @@ class Services:
         token, seconds = random.token_hex(8), self.settings.lease_seconds
         start = None if is_alone else self.settings.claim_seconds
         return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe, start_seconds=start)
+
+    @contextmanager
+    def free_slot(self) -> Generator[None]:
+        """Lets another run begin while this one waits."""
+        with self.open_files.waiting(), self.waiting():
+            yield
 
     def release(self, claim: Claim, used: Mapping[str, int] = {}) -> asyncio.Future[str]:
         """Returns a run to the queue, due immediately, with the time that it has ``used``."""
@@ -270,6 +278,7 @@ async def open_services(
             rules=rules,
             outages=Outages(pipe, settings.model_retry_seconds),
             prefixes=SharedPrefixes(pipe),
+            open_files=OpenFiles.for_runs(concurrency),
             snapshots=SnapshotStore(settings.snapshot_store) if settings.snapshot_store else None,
             tracing=tracing,
         )

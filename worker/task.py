@@ -217,13 +217,18 @@ async def carry_out(services: Services, id: str) -> ToolAgentResult | None:
     Returns the result, or None for a dropped ticket. Cancelled (the worker shuts down) it hands the run
     back, so that another worker takes it at once instead of waiting for the lease to lapse.
     """
+    async with services.open_files.admitted(id):
+        return await _carry_out_here_or_alone(services, id)
+
+
+async def _carry_out_here_or_alone(services: Services, id: str) -> ToolAgentResult | None:
     alone = services.start_alone
     try:
         return await _carry_out(services, id, is_alone=alone is None)
     except GoesAlone:
         assert alone
     try:
-        with services.waiting():  # that process cannot free this place while it waits for others
+        with services.free_slot():  # that process cannot free this place while it waits for others
             return await alone(id)
     except Misconfigured as error:
         log.warning("%s goes on beside others: %s", id, error)

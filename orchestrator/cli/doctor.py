@@ -42,8 +42,8 @@ _END_SECONDS = 15.0
 """For the process to remove what it has made, once it is not needed any more."""
 _SERVICE_REMEDY = "run no service before this is mended, and report it"
 _OF_OTHERS = "ghp_Zk9hWq2LpXv7RtY4uMbN8cDsEfGhJkLmNpQr"
-_OF_WORKERS = ("sandbox", "ripgrep", "pdf")
-"""Rows about programs that only workers need."""
+_OF_WORKERS = ("sandbox", "ripgrep", "pdf", "open files")
+"""Rows about what only workers need."""
 _SENTENCES = {promise.name: promise.sentence for promise in PROMISES}
 
 

@@ -25,10 +25,12 @@ from typing import Any
 
 from ...shared.errors import DeputizeError, Misconfigured, ToolError
 from ...shared.libc import is_memory_private, keep_memory_private
+from ...shared.open_files import raise_limit
 from ...shared.promises import PROMISES, Finding, Promise
 from ...shared.request import ApprovalMode
 from ...shared.settings import SandboxSettings, Settings, environment
 from ..contracts import Command
+from ..linux.open_files import OpenFiles
 from ..policy.explanation import Explainer
 from ..policy.rule_file import load_rules
 from ..sandbox.bounds import size
@@ -110,6 +112,7 @@ async def find(settings: Settings, canaries: Canaries, directory: Path | None = 
         together.create_task(_try_calls(settings, canaries, report))
         together.create_task(_try_commands(settings, canaries, report, directory))
     report.machine += [*program_rows(), *memory_rows(is_private=is_memory_private()), *traces_rows(environment())]
+    report.machine.append(open_files_row(settings.concurrency))
     return report.rows()
 
 
@@ -165,6 +168,20 @@ def memory_rows(*, is_private: bool | None) -> Iterator[Finding]:
     elif is_private is not None:
         detail = "programs of this user can read that of our processes, and the keys in it"
         yield Finding("!", "memory", detail, "run workers as a user that runs nothing else")
+
+
+def open_files_row(concurrency: int) -> Finding:
+    """Returns how many runs a worker takes that is started as this process was."""
+    limit = raise_limit()
+    remedy = "raise it where workers are started: ulimit -n, LimitNOFILE of systemd, ulimits of a container"
+    try:
+        most = OpenFiles.for_runs(concurrency).concurrency
+    except Misconfigured as error:
+        return Finding("✗", "open files", f"no worker starts here: {error}", remedy)
+    detail = f"a process may have {limit:,}, with which a worker takes {most} delegations at the same time"
+    if most < concurrency:
+        return Finding("!", "open files", f"{detail} and not {concurrency} (DEPUTIZE_CONCURRENCY)", remedy)
+    return Finding("✓", "open files", detail)
 
 
 def traces_rows(variables: Mapping[str, str]) -> Iterator[Finding]:
