@@ -24,8 +24,9 @@ from ..log import log
 from ..text import clip, visible
 from ..workspaces import MAX_DEPTH, MAX_ENTRIES, delete
 from .command import UPLOAD_PACK, read_regular
+from .folder import shared_by_worktrees
 from .own import OwnRepository, Patience
-from .remote import URL, Remote, is_commit, state_of
+from .remote import URL, Remote, is_commit
 
 _MAX_PACKS = 50
 """A cache with more packs is begun anew."""
@@ -222,7 +223,7 @@ class _Making:
 
     def _listed(self, cache: OwnRepository, *names: str) -> Generator[tuple[str, str]]:
         """Yields what the server's refs name, and their names: of all, or of those whose names end so."""
-        options = f"--upload-pack={UPLOAD_PACK}", "--symref", self.wanted.remote.url
+        options = f"--upload-pack={UPLOAD_PACK}", "--symref", self.wanted.remote.address
         records = cache.records("ls-remote", *options, *names, end=b"\n", held=self.lock)
         for record in self._bounded(records, "refs that may be meant"):
             at, _, name = os.fsdecode(record).partition("\t")
@@ -248,7 +249,7 @@ class _Making:
         self.patience.watch = check_growth
         try:
             upload_pack = f"--upload-pack={UPLOAD_PACK}"
-            cache.run("fetch", upload_pack, *options, self.wanted.remote.url, f"{name}:{mine}", held=self.lock)
+            cache.run("fetch", upload_pack, *options, self.wanted.remote.address, f"{name}:{mine}", held=self.lock)
         finally:
             self.patience.watch = lambda: None
         return cache.run("rev-parse", "--verify", f"{mine}^{{commit}}").decode().strip()
@@ -299,11 +300,10 @@ class _Making:
 
     def _hooks(self) -> list[str]:
         """Returns a sentence about the hooks of a folder; over a network there are none to be seen."""
-        if self.wanted.remote.scheme != "file":
+        state = self.wanted.remote.state
+        if state is None:
             return []
-        found = [
-            path for path in (state_of(Path(self.wanted.remote.url)) / "hooks").glob("*") if path.suffix != ".sample"
-        ]
+        found = [path for path in (shared_by_worktrees(state) / "hooks").glob("*") if path.suffix != ".sample"]
         return ["hooks of the repository were not copied"] if found else []
 
 

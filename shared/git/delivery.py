@@ -24,7 +24,7 @@ from ..request import DelegationRequest, Deliver, GitWorkspace
 from ..settings import Settings
 from ..wording import put_back
 from .clones import Clone, Wanted, clone_of
-from .command import RECEIVE_PACK
+from .command import RECEIVE_PACK, UPLOAD_PACK
 from .github import pull_request
 from .own import OwnRepository, Patience
 from .remote import Remote, remote_of
@@ -127,9 +127,10 @@ class Delivery:
         name = f"refs/heads/{self.branch}"
         options = "--porcelain", "--no-verify", "--no-signed", f"--receive-pack={RECEIVE_PACK}"
         try:
-            own.run("push", *options, f"--force-with-lease={name}:", remote.url, f"{commit}:{name}")
+            own.run("push", *options, f"--force-with-lease={name}:", remote.address, f"{commit}:{name}")
         except RepositoryFailed as failure:
-            with closing(own.records("ls-remote", remote.url, name, end=b"\n")) as listed:
+            asked = f"--upload-pack={UPLOAD_PACK}", remote.address, name
+            with closing(own.records("ls-remote", *asked, end=b"\n")) as listed:
                 there = next(listed, b"").decode("ascii", "replace").split("\t")[0]
             if there and there != commit:
                 raise RepositoryFailed(

@@ -17,8 +17,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from ..errors import Invalid, Misconfigured, RepositoryFailed
 from ..settings import Settings
 from ..text import shortened, visible
-from .command import git_directory, shared_state
 from .credentials import Credential, host_of, read_credentials
+from .folder import state_of
 
 URL = "/workspace/url"
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
@@ -31,7 +31,7 @@ MAX_REF = 255
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A repository that may be used. ``url`` is what git gets, and holds no credentials."""
+    """A repository that may be used. ``url`` is how people name it, and holds no credentials."""
 
     url: str
     scheme: str
@@ -39,6 +39,13 @@ class Remote:
     """Without a host it is a folder of this machine."""
     variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """The part of git's environment that is about it, with the credentials of its host."""
+    state: Path | None = None
+    """Of a folder: where its repository keeps git's state. git gets this path, so that it looks for no other one."""
+
+    @property
+    def address(self) -> str:
+        """What git gets."""
+        return str(self.state or self.url)
 
 
 def remote_of(url: str, settings: Settings) -> Remote:
@@ -49,7 +56,8 @@ def remote_of(url: str, settings: Settings) -> Remote:
     """
     parts = check_url(url, settings)
     if isinstance(parts, Path):
-        return Remote(str(_repository(parts, settings)), "file", variables={"GIT_ALLOW_PROTOCOL": "file"})
+        state = state_of(parts, lambda place: _checked_folder(place, settings))
+        return Remote(str(parts), "file", variables={"GIT_ALLOW_PROTOCOL": "file"}, state=state)
     host = _host(parts)
     variables = {"GIT_ALLOW_PROTOCOL": parts.scheme}
     try:
@@ -142,24 +150,6 @@ def _checked_folder(path: Path, settings: Settings) -> Path:
         known = ", ".join(map(str, sources))
         raise _refusal(f"is not below an allowed root ({known}); see DEPUTIZE_WORKSPACE_SOURCES")
     return real
-
-
-def _repository(path: Path, settings: Settings) -> Path:
-    """Returns a folder's repository. Its state, which links may name, must be below the allowed roots, too."""
-    state = path if (path / "objects").is_dir() else git_directory(path)
-    if not (state / "HEAD").is_file():
-        raise RepositoryFailed("repository_not_found", f"{path} is not a git repository of this machine")
-    common = state_of(path)
-    alternates = common / "objects/info/alternates"
-    named = alternates.read_text("utf-8", "surrogateescape").splitlines() if alternates.is_file() else []
-    for each in (state, common, *(common / "objects" / line for line in named)):
-        _checked_folder(each, settings)
-    return path
-
-
-def state_of(folder: Path) -> Path:
-    """Returns where a repository keeps git's state that its worktrees have in common: a bare one keeps it in itself."""
-    return folder if (folder / "objects").is_dir() else shared_state(folder)
 
 
 def check_ref(ref: str, pointer: str) -> None:
