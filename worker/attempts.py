@@ -1,45 +1,49 @@
-"""How an attempt begins and ends: what earlier ones left, its loop, and its outcome, outputs and next try."""
+"""The resources of one attempt: what it has of its worker, what it opens there, and its loop."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..shared.connection import REDIS_ERRORS, retried
-from ..shared.delegation import Artifact, Step
 from ..shared.errors import Conflict, ErrorType, Fenced, ToolError
-from ..shared.events import Envelope, Replied, RunRetried, StepCompleted, StepStarted
+from ..shared.events import Envelope, ProgressMade, Replied, RunRetried
 from ..shared.facts import Trust
+from ..shared.log import log
 from ..shared.markup import HarmlessText, harmless
-from ..shared.runs.record import Claim, fields_of, first_files, nothing_to_continue, trust_of
-from ..shared.runs.store import ALONE_AFTER, MOST_STARTS, RunStore
+from ..shared.request import GitWorkspace
+from ..shared.runs.record import TRUST, Claim, fields_of, first_files, nothing_to_continue, trust_of
+from ..shared.runs.spend import caps_of
 from ..shared.settings import ModelSettings
 from ..shared.workspaces import delete
-from .core.conversation import Conversation, calls_in, current_entries
+from .core.conversation import Conversation, current_entries
+from .core.earlier_attempts import given_up_because, interrupted_because
 from .core.ledger import Ledger
-from .core.limits import Meter, Repetition
+from .core.limits import Repetition
 from .core.loop import Loop
 from .core.model_calls import ModelCalls
-from .core.outcome import RunOutcome
 from .core.prompt import first_message, system_prompt
-from .core.run_context import RunContext, StepLog, not_executed
-from .core.run_contracts import Spending
+from .core.resources import RunOutputs
+from .core.run_context import RunContext, not_executed
+from .core.run_contracts import Trace
 from .core.tool_calls import ToolCalls
 from .fleet.gate import EndpointWait, PrefixWait
-from .fleet.lease import StopSignal
+from .fleet.inbox import Inbox
+from .fleet.lease import StopReason, StopSignal
 from .models.base import Model
 from .permission import Approval, PermissionRequests
 from .policy import PolicyContext, within
 from .policy.trust import ReadSources
 from .sandbox.bubblewrap import MOUNT, Sandbox
-from .sandbox.project_tools import ProjectTools
+from .sandbox.project_tools import NO_TOOLS
 from .services import Services
+from .spending import DaySpending
 from .subagents import Children, Inheritance, SubagentRunner
 from .threads import run_in_thread, run_short
 from .toolkit.offer import RunOffer
@@ -56,56 +60,42 @@ HURRIED_SECONDS = 5.0
 """The same limit, from the time the run is asked to stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutputs:
-    """A run's outputs: its file changes with their patch, and its artifacts as the record stores them."""
-
-    facts: Facts | None = None
-    artifacts: Sequence[Artifact] = ()
-    kept: Mapping[str, str] = field(default_factory=dict[str, str])
-    disk_bytes: int | None = None
-    known: bool = True
-    """Whether the files could be read."""
-
-    @property
-    def of_files(self) -> dict[str, Any]:
-        """Returns the result's fields about files."""
-        facts = self.facts or Facts()
-        return {
-            "files_modified": [change.path for change in facts.changes],
-            "file_changes": [*facts.changes],
-            "truncated": bool(facts.left_out) or not self.known,
-            "left_out": [*facts.left_out, *facts.not_copied],
-            "ignored_files": [*facts.ignored],
-            "ignored_count": facts.ignored_count,
-        }
+def of_files(facts: Facts, *, known: bool = True) -> dict[str, Any]:
+    """Returns the result's fields about files. ``known``: whether these could be read."""
+    return {
+        "files_modified": [change.path for change in facts.changes],
+        "file_changes": [*facts.changes],
+        "truncated": bool(facts.left_out) or not known,
+        "left_out": [*facts.left_out, *facts.not_copied],
+        "ignored_files": [*facts.ignored],
+        "ignored_count": facts.ignored_count,
+    }
 
 
 async def collect_outputs(
-    workspace: Workspace | None,
+    workspace: Workspace,
     stop: StopSignal,
     seconds: float = ENDING_SECONDS,
     *,
     hurried: float = HURRIED_SECONDS,
     restored: Collection[str] = (),
-) -> RunOutputs:
-    """Collects the outputs from the workspace within the time limit; nothing where the run never had one.
+) -> tuple[RunOutputs, Facts]:
+    """Collects the outputs from the workspace within the time limit.
 
     A request to stop shortens the limit to HURRIED_SECONDS. ``restored`` are the paths that checks have put back.
     """
-    if workspace is None:
-        return RunOutputs()
     deadline = Deadline(seconds)
 
     async def hurry_when_stopped() -> None:
         await stop.wait()
         deadline.shorten(hurried)
 
-    def collect() -> RunOutputs:
+    def collect() -> tuple[RunOutputs, Facts]:
         artifacts = Artifacts(workspace.files)
         latest = artifacts.latest_versions()
         kept = fields_of(latest, artifacts.contents(latest))
-        return RunOutputs(workspace.compare(deadline, restored=restored), latest, kept, workspace.disk_bytes())
+        facts = workspace.compare(deadline, restored=restored)
+        return RunOutputs(of_files(facts), facts.patch, latest, kept, workspace.disk_bytes()), facts
 
     hurry = asyncio.create_task(hurry_when_stopped())
     try:
@@ -113,9 +103,6 @@ async def collect_outputs(
     finally:
         hurry.cancel()
         await asyncio.wait({hurry})
-
-
-MAX_DELAY_SECONDS = 60.0
 
 
 async def with_continued(services: Services, claim: Claim) -> Claim:
@@ -149,43 +136,6 @@ def entries_before(entries: Sequence[str], events: Sequence[Envelope], turn: int
     return entries[: next((at for at, of in own if of >= turn), len(entries))]
 
 
-def interrupted_because(claim: Claim) -> str:
-    """Returns why a call of the previous attempt has no result, for the model."""
-    return "the run was handed over to another worker" if claim.handed_over else "the worker was lost"
-
-
-def given_up_because(claim: Claim, most_lost: int) -> str:
-    """Returns why the run is not gone on with after what became of its workers; "" where it is."""
-    if claim.lost >= most_lost:
-        return f"{claim.lost} workers in a row were lost while they carried this out; it is given up"
-    if claim.starts >= MOST_STARTS:
-        return (
-            f"workers stood still while they carried this out, and {claim.starts} processes of its own ended before "
-            "they began with it: the workers' logs have the reason; it is given up"
-        )
-    if claim.stalls <= ALONE_AFTER:
-        return ""
-    names = [block["name"] for block in (calls_in(claim.history[-1]) if claim.history else ())]
-    during = f", the last time in the call of {' and '.join(dict.fromkeys(names))}" if names else ""
-    return f"workers stood still {claim.stalls} times while they carried this out{during}; it is given up"
-
-
-async def recall_steps(steps: StepLog, store: RunStore, claim: Claim) -> list[Step]:
-    """Restores the started and the ended steps of earlier attempts; returns those that never ended.
-
-    Raises ``Fenced`` while Redis is away: the lease will lapse, and the next attempt begins where this one did.
-    """
-    try:
-        kept = [envelope.event for envelope in await store.events(claim.id) if envelope.attempt > claim.retried_after]
-    except REDIS_ERRORS as error:
-        raise Fenced from error
-    started = [event.step for event in kept if isinstance(event, StepStarted)]
-    steps.ended = [event.step for event in kept if isinstance(event, StepCompleted)]
-    steps.announced |= {step.id for step in started}
-    ended = {step.id for step in steps.ended}
-    return [step for step in started if step.id not in ended]
-
-
 async def files_left(services: Services, claim: Claim) -> Workspace | None:
     """Opens the workspace of the earlier attempts, for an attempt that ends before it opened one itself.
 
@@ -199,22 +149,6 @@ async def files_left(services: Services, claim: Claim) -> Workspace | None:
         if claim.touched_files:
             raise
         return None
-
-
-def next_try(claim: Claim, outcome: RunOutcome, meter: Meter, first_delay: float) -> RunRetried | None:
-    """Returns the event of another try, or None where the run has ended for good."""
-    asked = claim.request.retry
-    if asked is None or claim.retries >= asked.attempts or outcome.reason.value not in asked.on:
-        return None
-    if not outcome.may_pass or meter.is_spent or meter.wraps_up:
-        return None
-    return RunRetried(
-        reason=outcome.reason,
-        error=outcome.summary,
-        retry=claim.retries + 1,
-        of=asked.attempts,
-        delay_seconds=min(first_delay * 2**claim.retries, MAX_DELAY_SECONDS),
-    )
 
 
 async def discard_files(services: Services, claim: Claim, check_fence: Callable[[], Awaitable[None]]) -> None:
@@ -232,27 +166,118 @@ async def discard_files(services: Services, claim: Claim, check_fence: Callable[
     await run_in_thread(lambda: delete(folder.rename(aside)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopBuilder:
-    """Makes the loop of one run from what the run is, what its worker has, and what it is offered."""
+class Attempt:
+    """One attempt at one delegation: the ``Resources`` of its ``Run``."""
 
-    run: RunContext
-    services: Services
-    offer: RunOffer
-    children: Children
-    workspace: Workspace
-    project: ProjectTools
-    spending: Spending
-    requests: PermissionRequests
-    reading: ReadSources
+    def __init__(self, claim: Claim, services: Services, stop: StopSignal) -> None:
+        emit = services.emitter(claim, lambda: stop.set(StopReason.FENCED))
+        self.services = services
+        self.stop = stop
+        self.inbox = Inbox(claim, emit.emit, emit.set)
+        self.reading = ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust())
+        self.context = RunContext.of(
+            claim,
+            emit,
+            self.inbox,
+            self.reading,
+            report_step=partial(services.progress.update, claim.id),
+            free_slot=services.free_slot,
+        )
+        self.children = Children(self.context, services)
+        self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
+        self.spending = DaySpending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
+        self.worker = services.name
+        self.given_up = given_up_because(claim, services.settings.max_attempts)
+        self.retry_seconds = services.retry_seconds
+        self.retention_seconds = services.settings.retention_seconds
+        self.facts: Facts | None = None
+        """The changes of the files; None before the end, and where these could not be compared."""
+        self._offer: RunOffer | None = None
+        self._workspace: Workspace | None = None
+        self._project = NO_TOOLS
+
+    @property
+    def offer(self) -> RunOffer:
+        assert self._offer is not None, "the files are not open"
+        return self._offer
+
+    @property
+    def workspace(self) -> Workspace:
+        assert self._workspace is not None, "the files are not open"
+        return self._workspace
+
+    def trace(self) -> Trace | None:
+        return self.services.trace(self.context.claim, self.context.emit.mask)
+
+    def open_inbox(self, on_wrap_up: Callable[[], None]) -> None:
+        self.inbox.open(self.services.store.redis, self.services.wrap_up_seconds, on_wrap_up)
+
+    async def prepare(self) -> None:
+        await discard_files(self.services, self.context.claim, self.children.check_fence)
+        self.context.claim = await with_continued(self.services, self.context.claim)
+
+    async def events(self) -> Sequence[Envelope]:
+        # The lease will lapse, and the next attempt begins where this one did.
+        try:
+            return await self.services.store.events(self.context.claim.id)
+        except REDIS_ERRORS as error:
+            raise Fenced from error
+
+    async def model(self) -> Model | None:
+        if self.context.claim.request.merges:
+            return None
+        model = await self.services.model(asked := self.context.claim.request.model)
+        self.context.note_model(model.name, self.services.settings.table_of(asked).platform)
+        self.context.emit.model = self.services.label_of(model, asked)
+        self.context.meter.set_price(model, self.spending.caps)
+        return model
+
+    @property
+    def is_remote(self) -> bool:
+        return isinstance(self.context.claim.request.workspace, GitWorkspace)
+
+    async def open_files(self) -> None:
+        self._offer = await self.services.offer(self.context.claim)
+        most = self._offer.profile.disk_bytes
+        self._workspace = await self.services.workspace(self.context.claim, most, self.report_progress)
+        self._workspace.snapshots.turn = lambda: self.context.meter.turns
+
+    async def set_up(self) -> None:
+        self._project = await self.offer.project_tools(self.context.claim, self.workspace, self.report_progress)
+
+    def report_progress(self, message: str) -> None:
+        self.context.emit.emit(ProgressMade(message=message))
+
+    async def outputs(self) -> RunOutputs:
+        try:
+            if self._workspace is None:
+                self._workspace = await files_left(self.services, self.context.claim)
+            if self._workspace is None:
+                return RunOutputs(of_files(Facts()))
+            self._workspace.snapshots.turn = lambda: self.context.meter.turns
+            try:
+                restored = self.context.verification.restored if self.context.verification else ()
+                outputs, self.facts = await collect_outputs(self._workspace, self.stop, restored=restored)
+                return outputs
+            finally:
+                self.context.file_turns = self._workspace.snapshots.history.turns
+        except OSError as error:
+            log.warning("the files of this run cannot be read", exc_info=error)
+            why = f"{error.strerror or error}: {error.filename or self.services.settings.workspaces}"
+            self.context.report_error(f"which files changed is not known to {self.worker}: {why}", "workspace")
+            return RunOutputs(of_files(Facts(), known=False))
+
+    def close(self) -> None:
+        if self._workspace is not None:
+            self._workspace.close()
 
     @asynccontextmanager
-    async def open(self, model: Model) -> AsyncGenerator[Loop]:
+    async def loop(self, model: Model) -> AsyncGenerator[Loop]:
         """Opens the run's sandbox and tools and yields its loop; when the block ends, none of their processes is alive.
 
         Raises ``Refused`` for a request that names tools that do not exist.
         """
-        run = self.run
+        run = self.context
         conversation, model = self._conversation(model)
         await self.children.recall()
         self.reading.commands_reach_hosts = bool(self.offer.profile.allowed_hosts)
@@ -261,7 +286,7 @@ class LoopBuilder:
             run.claim,
             self.offer,
             self.workspace,
-            self.project,
+            self._project,
             depth_left=self.services.settings.tools.max_depth - run.claim.depth,
             warn=partial(run.report_error, kind="tools_missing"),
             report=partial(run.report_error, kind="limit"),
@@ -282,11 +307,11 @@ class LoopBuilder:
 
     @property
     def _table(self) -> ModelSettings:
-        return self.services.settings.table_of(self.run.claim.request.model)
+        return self.services.settings.table_of(self.context.claim.request.model)
 
     async def _inherited_trust(self) -> Trust:
         """Returns what those had read who wrote the task, and the conversation that the run continues."""
-        claim, redis = self.run.claim, self.services.store.redis
+        claim, redis = self.context.claim, self.services.store.redis
         if claim.trust is not None:
             return claim.trust
         trust = Trust(neutralized=self._upstreams().places)
@@ -300,13 +325,13 @@ class LoopBuilder:
 
     def _upstreams(self) -> HarmlessText:
         """Returns the reports on the delegations that this one waited for, as the model reads them."""
-        claim = self.run.claim
+        claim = self.context.claim
         tags = [tool.name for tool in self.offer.tools] if claim.request.tool_call_style == "xml" else []
         return harmless(claim.upstreams, tags)
 
     def _conversation(self, model: Model) -> tuple[Conversation, Model]:
         """Returns the conversation, and the model in the tool-call style of the request."""
-        claim, store, translate = self.run.claim, self.run.emit.store_message, None
+        claim, store, translate = self.context.claim, self.context.emit.store_message, None
         if claim.request.tool_call_style == "xml":
             from .xml_calls.model import XmlCalls  # few runs write their calls as text
 
@@ -333,7 +358,7 @@ class LoopBuilder:
         return conversation, model
 
     def _model_calls(self, model: Model, conversation: Conversation, tools: RunTools) -> ModelCalls:
-        run, services = self.run, self.services
+        run, services = self.context, self.services
         return ModelCalls(
             run=run,
             model=model,
@@ -360,7 +385,7 @@ class LoopBuilder:
         )
 
     def _tool_calls(self, policy: PolicyContext, conversation: Conversation, tools: RunTools) -> ToolCalls:
-        run, services = self.run, self.services
+        run, services = self.context, self.services
         kit = {name: tool for name, tool in tools.kit.items() if name != SUBMIT}
         inheritance = Inheritance(run.claim, services.settings, kit, self.workspace.path)
         subagents = SubagentRunner(run, services, self.children, inheritance, conversation.unanswered)
@@ -385,13 +410,13 @@ class LoopBuilder:
         removed = await sandbox.bounds.growth.check() if sandbox.bounds else ""
         most = await sandbox.bounds.most_on_disk() if sandbox.bounds else self.offer.profile.disk_bytes
         await self._note_files(step)
-        self.run.meter.note_disk(await self.workspace.size(most), most)
+        self.context.meter.note_disk(await self.workspace.size(most), most)
         return result.but(ToolError(ErrorType.LIMIT_REACHED, removed)) if removed else result
 
     async def _note_files(self, step: str = "") -> None:
         """Takes a snapshot of the files, if any changed: the end of this step reports what."""
-        changes = await self.workspace.note_changes(step, self.run.emit.mask.text)
-        self.run.note_files(step, changes.fields if changes else {}, self.workspace.snapshots.history.turns)
+        changes = await self.workspace.note_changes(step, self.context.emit.mask.text)
+        self.context.note_files(step, changes.fields if changes else {}, self.workspace.snapshots.history.turns)
 
     async def _after_turn(self, sandbox: Sandbox) -> None:
         await self.requests.close()  # of calls that did not wait, because the result was handed in before
@@ -399,7 +424,7 @@ class LoopBuilder:
             await self._note_files()
 
     async def _policy(self, broken: str | None) -> PolicyContext:
-        claim = self.run.claim
+        claim = self.context.claim
         own = PolicyContext(
             mode=claim.request.approval_mode,
             broken=broken,

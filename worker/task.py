@@ -236,7 +236,7 @@ async def _carry_out_here_or_alone(services: Services, id: str) -> ToolAgentResu
 
 
 async def _carry_out(services: Services, id: str, *, is_alone: bool) -> ToolAgentResult | None:
-    from .run import Run
+    from .run import run_of
 
     claim = await services.claim(id, is_alone=is_alone)
     if claim is None:
@@ -246,7 +246,7 @@ async def _carry_out(services: Services, id: str, *, is_alone: bool) -> ToolAgen
     stop: StopSignal | None = None
     try:
         async with services.leases.held(claim) as stop:
-            result = await Run(claim, services, stop).execute()
+            result = await run_of(claim, services, stop).execute()
     except asyncio.CancelledError:
         await asyncio.wait({services.release(claim, stop.used if stop else {})}, timeout=2)
         raise

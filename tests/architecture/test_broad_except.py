@@ -20,7 +20,7 @@ REASONS = {
         "Celery's tracer has to receive every exception of its coroutine, also a cancellation",
         "SystemExit of a job would end the loop and with it every other job",
     ],
-    "worker/run.py _work": ["the caller gets a result in every case, also after a defect of the worker itself"],
+    "worker/core/run.py _work": ["the caller gets a result in every case, also after a defect of the worker itself"],
     "worker/core/tool_calls.py _run": ["an exception inside a tool becomes the result of that call; the run continues"],
     "worker/adapters/adapter.py try_call": [
         "the one call of code about which nothing is known; its callers report the exception"

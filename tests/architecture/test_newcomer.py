@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.architecture.tree_copy import copy_of_the_tree, run_in, run_tests_in
 
 TEST = '''
 """count_words: the words of a text file."""
@@ -42,20 +39,10 @@ def insert(file: Path, before: str, line: str) -> None:
     file.write_text(text.replace(f"\n{before}", f"\n{line}\n{before}"))
 
 
-def run_in(tree: Path, *arguments: str) -> tuple[int, str]:
-    """Runs a Python program on the packages and tests of this tree; returns its exit code and output."""
-    environment = {**os.environ, "PYTHONPATH": str(tree / ".package")}
-    done = subprocess.run([sys.executable, *arguments], cwd=tree, env=environment, capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
-
-
 @pytest.mark.thorough
 @pytest.mark.long
 def test_the_documented_tool_passes_everything_with_a_line_two_samples_and_a_test(tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    shutil.copytree(
-        ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".venv", ".git", "__pycache__", ".*_cache")
-    )
+    tree = copy_of_the_tree(tmp_path)
     (tree / "worker/tools/count_words.py").write_text(example())
     (tree / "tests/worker/tools/test_count_words.py").write_text(TEST)
     insert(tree / "worker/tools/builtin.py", "from .edit_file", "from .count_words import CountWords")
@@ -64,8 +51,7 @@ def test_the_documented_tool_passes_everything_with_a_line_two_samples_and_a_tes
     insert(samples, '    "rewrite_artifact": {"name": "plan.md"', '    "count_words": {"path": "src/app.py"},')
     insert(samples, '    "rewrite_artifact": {"name": "long.md"', '    "count_words": {"path": "long.txt"},')
 
-    alone = "-m", "pytest", "-q", "-n0", "-pno:cacheprovider", "-mnot thorough"
     own = "tests/worker/tools/test_count_words.py", "tests/contracts/test_tools.py", "tests/architecture"
-    code, output = run_in(tree, *alone, *own)
-    assert code == 0, output[-6000:]
+    code, output = run_tests_in(tree, *own)
+    assert code == 0, output
     assert run_in(tree, "-m", "ruff", "check", "--no-cache", "worker", "tests") == (0, "All checks passed!\n")

@@ -21,7 +21,7 @@ from deputize.worker.policy.trust import ReadSources
 
 def context_of(claim: Claim, emit: Emitter, **more: Any) -> RunContext:
     """The context of a claimed run, with an inbox that fetches nothing."""
-    inbox = Inbox(claim, emit.emit, emit.set, lambda: None)
+    inbox = Inbox(claim, emit.emit, emit.set)
     return RunContext.of(claim, emit, inbox, ReadSources(lambda trust: None), **more)
 
 

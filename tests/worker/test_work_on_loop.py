@@ -226,7 +226,7 @@ async def test_a_workspace_on_a_local_disk_is_read_on_the_loop(desk: Toolbench, 
     asyncio.get_running_loop().set_default_executor(threads := CountingThreads())
     assert (await desk.call("read_file", path="a.txt")).content == "     1|one"
     assert "a.txt" in (await desk.call("list_directory", path=".")).content
-    assert (await collect_outputs(workspace, StopSignal())).facts is not None
+    assert (await collect_outputs(workspace, StopSignal()))[1] is not None
     assert threads.count == 0
     assert await run_in_thread(lambda: threads.count) == 1
     workspace.close()
@@ -369,6 +369,6 @@ async def test_a_large_source_holds_up_no_loop_for_long(tmp_path: Path) -> None:
     async with computes_less_than(0.1):
         workspace = await Workspace.create(directory(tmp_path / "source", ignored=False), "dlg_1", tmp_path / "ws")
         workspace.files.write("0/new", b"1")
-        outputs = await collect_outputs(workspace, StopSignal())
+        outputs, _ = await collect_outputs(workspace, StopSignal())
     assert outputs.of_files["files_modified"] == ["0/new"]
     workspace.close()

@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 from ...shared.delegation import MAX_CALL_ERRORS, Progress, Status, Step, StepStatus, ToolAgentResult, Usage
 from ...shared.errors import ErrorType, ToolError
 from ...shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated
+from ...shared.facts import Verification
 from ...shared.log import bind
 from ...shared.metrics import SANDBOX_FAILURES, TOOL
 from ...shared.runs.cost import MODEL, SPENT
@@ -215,6 +216,8 @@ class RunContext:
     """The valid output that was handed in, as JSON: the run ends with it."""
     verify_rounds: int = 0
     """How often its result went back to the model because a check refuted it."""
+    verification: Verification | None = None
+    """What its checks came to; None without checks, and where none of them was reached."""
     ended: bool = False
     """Whether the last reply ended the work."""
     trace: Trace | None = None
@@ -386,11 +389,15 @@ class RunContext:
         return {FILE_TURNS: self.emit.mask.json(self.file_turns.to_json())}
 
     @property
+    def all_errors(self) -> list[str]:
+        return [*self.errors, *self.steps.errors()]
+
+    @property
     def of_result(self) -> dict[str, Any]:
         """Returns the result's fields about what was done and read, and what it cost."""
         return {
             "details": clip(self.emit.mask.text(self.steps.details()), MAX_DETAILS_CHARS),
-            "errors": [*self.errors, *self.steps.errors()],
+            "errors": self.all_errors,
             **self.steps.counts,
             "turn_count": self.meter.turns,
             "execution_time_ms": round(self.meter.elapsed * 1000),

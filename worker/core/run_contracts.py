@@ -87,6 +87,18 @@ class Inbox(Protocol):
     @property
     def unread(self) -> Sequence[Message]: ...
 
+    def notify(self) -> None:
+        """Notices that a message was sent."""
+        ...
+
+    def note(self, stored: int) -> None:
+        """Notices how many messages there are."""
+        ...
+
+    def close(self) -> None:
+        """Fetches nothing more."""
+        ...
+
     async def settled(self) -> None:
         """Returns when every message that was noticed is known."""
         ...
@@ -101,6 +113,22 @@ class Inbox(Protocol):
 
     def ends_work(self, waits: Callable[[], bool], check: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """Cancels the block some seconds after a request to wrap up, and raises what ``check`` raises."""
+        ...
+
+
+class PermissionRequests(Protocol):
+    """The permission requests of one run."""
+
+    async def close(self) -> None:
+        """Accepts no more answers to what is still asked."""
+        ...
+
+
+class Children(Protocol):
+    """The child delegations of one run."""
+
+    async def end(self) -> list[str]:
+        """Cancels running children; returns the ids of those that have not reported their usage yet."""
         ...
 
 

@@ -33,7 +33,6 @@ class Inbox:
         claim: How many messages there were, and what earlier attempts have done with them.
         emit: Publishes an event.
         store: Sets fields of the record, in the same write.
-        on_wrap_up: Called once when the caller asks the run to wrap up.
     """
 
     def __init__(
@@ -41,10 +40,10 @@ class Inbox:
         claim: Claim,
         emit: Callable[[Event], None],
         store: Callable[[Mapping[str, str]], None],
-        on_wrap_up: Callable[[], None],
     ) -> None:
         self._id = claim.id
-        self._emit, self._store, self._on_wrap_up = emit, store, on_wrap_up
+        self._emit, self._store = emit, store
+        self._on_wrap_up: Callable[[], None] = lambda: None
         self._announced, self._read = claim.announced, claim.read
         self._stored = claim.messages
         """How many messages there are, as far as the run has noticed."""
@@ -57,9 +56,12 @@ class Inbox:
         self._wraps_up = False
         self._seconds = WRAP_UP_SECONDS
 
-    def open(self, redis: Any, seconds: float) -> None:
-        """Fetches what is there. ``seconds``: how long what is under way may go on when the run is to wrap up."""
-        self._redis, self._seconds = redis, seconds
+    def open(self, redis: Any, seconds: float, on_wrap_up: Callable[[], None]) -> None:
+        """Fetches what is there. ``on_wrap_up`` is called once when the caller asks the run to wrap up.
+
+        ``seconds``: how long what is under way may go on then.
+        """
+        self._redis, self._seconds, self._on_wrap_up = redis, seconds, on_wrap_up
         self._begin()
 
     def close(self) -> None:

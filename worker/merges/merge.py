@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from ...shared.delegation import Delegation, TerminationReason
+from ...shared.delegation import Delegation, TerminationReason, ToolAgentResult
 from ...shared.events import ProgressMade
 from ...shared.facts import Incompatible, MergeConflict, MergeFacts, Trust, Verification
 from ...shared.patches.directory import FOLDER, Directory
@@ -19,7 +19,9 @@ from ...shared.patches.siblings import Side, left_out_of, merged, results_of
 from ...shared.runs.store import RunStore
 from ...shared.text import count
 from ...shared.wording import put_back
-from ..core.outcome import RunOutcome
+from ..attempts import Attempt
+from ..core.outcome import CancelledError, RunOutcome
+from ..core.part import Part, Work
 from ..core.run_context import RunContext
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
@@ -29,6 +31,29 @@ from .culprits import Search
 from .turned_green import TurnedGreen
 
 _PASSING = ("evidence", "no_regression", "improved", "preexisting")
+
+
+class MergePart(Part):
+    """Does the work of a run that merges results, in place of a model."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._merge: Merge | None = None
+
+    async def begin(self, work: Work) -> RunOutcome:
+        run = self._attempt.context
+        self._merge = merge = Merge(run, self._attempt.offer, self._attempt.workspace)
+        try:
+            return await work.until_stopped(merge.work(self._attempt.services.store), lambda: run.meter.time_left)
+        except TimeoutError:
+            return RunOutcome((limit := run.meter.out_of_time()).reason, f"Stopped: {limit}.")
+        except CancelledError:
+            return RunOutcome(TerminationReason.CANCELLED, "Cancelled while results were merged.")
+        finally:
+            run.verification = merge.verification
+
+    async def complete(self, result: ToolAgentResult, outcome: RunOutcome) -> ToolAgentResult:
+        return result.model_copy(update={"merge": self._merge.facts}) if self._merge else result
 
 
 @dataclass(slots=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ...shared.errors import Invalid, Misconfigured
-from ...shared.fleet import ToolCard, ToolTraits
+from ...shared.fleet import ToolCard
 from ...shared.log import log
 from ...shared.settings import Settings
 from ...shared.text import did_you_mean
@@ -129,21 +128,6 @@ def tool_cards(tools: Iterable[AnyTool]) -> list[ToolCard]:
             parameters=tool.schema,
             source=str(tool.origin),
             aliases=list(tool.aliases),
-        )
-        for tool in tools
-    ]
-
-
-def tool_traits(tools: Iterable[AnyTool]) -> list[ToolTraits]:
-    """Returns what the policy judges these tools by."""
-    return [
-        ToolTraits(
-            name=tool.name,
-            kind=tool.kind,
-            effect=tool.effect,
-            **asdict(tool.origin),
-            trusted=tool.trusted,
-            needs_approval=tool.needs_approval,
         )
         for tool in tools
     ]

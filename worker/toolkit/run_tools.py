@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Self, cast
 
 from ...shared.errors import ErrorType, ToolError
-from ...shared.fleet import MCP, ToolTraits
+from ...shared.fleet import MCP
 from ...shared.request import ApprovalMode
 from ...shared.runs.record import Claim
 from ..models.base import ToolSpec
@@ -25,10 +25,11 @@ from ..sandbox.project_tools import ProjectTools
 from ..tools.base import AnyTool, Effect, InitContext, Kind, Origin, Params, Source, Tool, ToolContext, ToolResult
 from ..tools.skills import skills_of
 from ..tools.submit_result import tools_for_output
+from ..tools.traits import further_tools
 from ..workspace.files import ShownFiles
 from ..workspace.workspace import Workspace
 from .offer import RunOffer
-from .registry import Registry, prepare_kit, tool_traits
+from .registry import Registry, prepare_kit
 from .sources import ToolSourceContext
 
 
@@ -83,26 +84,16 @@ async def open_tools(
         shown = [opened.enter_context(ShownFiles(root, owner())) for root in project.shown]
         caller = claim.request.session_id, claim.request.message_id
         context = ToolContext(claim.id, "", workspace.files, sandbox, *caller, shown=shown)
-        further = [PinnedTool.from_tool(tool) for tool in _further(kit)]
+        further = [PinnedTool.from_tool(tool) for tool in further_tools(kit)]
         kept = {"tools": json.dumps([asdict(each) for each in further])} if pinned is None else {}
         yield RunTools(kit, _specs_of(kit, pinned or further), context, sandbox, kept)
-
-
-def further_traits(kit: Mapping[str, AnyTool]) -> list[ToolTraits]:
-    """Returns the traits of the tools of a kit that are not built in."""
-    return tool_traits(_further(kit))
-
-
-def _further(kit: Mapping[str, AnyTool]) -> list[AnyTool]:
-    """Returns the tools of a kit that are not built in."""
-    return [tool for tool in kit.values() if tool.origin.source != "builtin"]
 
 
 def _specs_of(kit: Mapping[str, AnyTool], pinned: Sequence[PinnedTool]) -> tuple[ToolSpec, ...]:
     """Returns the definitions for the model; those of tools that are not built in as the first attempt pinned them."""
     builtin = _specs(tuple(tool for tool in kit.values() if tool.origin.source == "builtin"))
     specs = {each.name: ToolSpec(each.name, each.description, each.schema) for each in pinned}
-    return builtin + tuple(specs[tool.name] for tool in _further(kit))
+    return builtin + tuple(specs[tool.name] for tool in further_tools(kit))
 
 
 @lru_cache(maxsize=64)

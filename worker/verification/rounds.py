@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from ...shared.delegation import Status, TerminationReason
 from ...shared.facts import SUFFICIENT, Check, CommandCheck, Verification, VerifyItem
 from ...shared.markup import harmless
 from ...shared.request_options import Require
 from ...shared.text import clip
-from ..core.loop import Loop
+from ..attempts import Attempt
 from ..core.outcome import CancelledError, RunOutcome
-from ..core.run_context import RunContext
+from ..core.part import InTime, Part, Work
 from .verdict import name_without_parameters
 from .verifier import EARLY_SECONDS, Verifier
 
@@ -24,76 +23,85 @@ _DEFINED = re.compile(r"\b(?:def|func|fn|function|void)\s+(\w+)")
 """Names of functions in a file of tests."""
 EXECUTIONS = 10
 """What all checks of a round may take, in times of what one execution may."""
-T = TypeVar("T")
 _CANCELLED = "the delegation was cancelled"
-Attempt = Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, RunOutcome]]
 
 
-class InTime(Protocol):
-    """Awaits a part of the checks for at most some seconds. Raises TimeoutError and CancelledError."""
+class Rounds(Part):
+    """The checks of one run, at the end of its work."""
 
-    async def __call__(self, checks: Coroutine[Any, Any, T], seconds: float) -> T: ...
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._run = attempt.context
+        self._work: Work | None = None
+        self._verifier: Verifier | None = None
 
-
-@dataclass(slots=True)
-class Rounds:
-    """The end of one run that has checks."""
-
-    run: RunContext
-    verifier: Verifier
-
-    async def work(self, loop: Loop, attempt: Attempt, in_time: InTime) -> tuple[RunOutcome, Verification]:
-        """Works, checks and works on, until the result stands or a limit is reached.
-
-        ``attempt`` lets the loop work to its end under the run's limits.
-        """
-        self.verifier.begin()
+    async def begin(self, work: Work) -> RunOutcome | None:
+        self._work = work
+        self._verifier = await Verifier(self._run, self._attempt.offer, self._attempt.workspace).__aenter__()
+        self._verifier.begin()
         try:
-            if why := await in_time(self.verifier.cannot_start(), EARLY_SECONDS * 2):
+            if why := await work.in_time(self._verifier.cannot_start(), EARLY_SECONDS * 2):
                 return self._not_begun(why)
         except CancelledError:
-            words = "Cancelled before its first turn."
-            return RunOutcome(TerminationReason.CANCELLED, words), Verification.incomplete(_CANCELLED)
+            self._run.verification = Verification.incomplete(_CANCELLED)
+            return RunOutcome(TerminationReason.CANCELLED, "Cancelled before its first turn.")
         except TimeoutError:
             pass  # whatever it waits for, the work can begin
-        while True:
-            outcome = await attempt(loop.work())
-            if outcome.status is Status.CANCELLED:
-                return outcome, Verification.incomplete(f"the delegation was {outcome.reason.value.replace('_', ' ')}")
-            await loop.tool_calls.context.sandbox.shells.end()  # nothing may change what is checked
-            outcome, verification = await self._checked(outcome, in_time)
-            verification = verification.model_copy(update={"rounds": self.run.verify_rounds})
-            if not self._goes_back(outcome, verification):
-                return outcome, verification
-            self.run.verify_rounds += 1
-            self.run.take_back_output()
-            request = self.run.claim.request
-            known = await self.verifier.tests_on_base()
-            loop.conversation.ask(returned(request.verify, verification, request.require, known))
-            self.run.checkpoint(loop.conversation.billed)
+        return None
 
-    def _not_begun(self, why: str) -> tuple[RunOutcome, Verification]:
-        self.run.report_error(why, TerminationReason.CHECKS_CANNOT_START.value)
-        outcome = RunOutcome(TerminationReason.CHECKS_CANNOT_START, why, may_pass=False)
-        return outcome, Verification.incomplete(why)
+    async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
+        """Returns None where the result falls short of what is required, and went back to the model."""
+        assert self._work, "it has begun"
+        assert self._verifier
+        loop = self._work.loop
+        assert loop
+        if outcome.status is Status.CANCELLED:
+            why = f"the delegation was {outcome.reason.value.replace('_', ' ')}"
+            self._run.verification = Verification.incomplete(why)
+            return outcome
+        await loop.tool_calls.context.sandbox.shells.end()  # nothing may change what is checked
+        outcome, verification = await self._checked(outcome, self._work.in_time, self._verifier)
+        verification = verification.model_copy(update={"rounds": self._run.verify_rounds})
+        if not self._goes_back(outcome, verification):
+            self._run.verification = verification
+            return outcome
+        self._run.verify_rounds += 1
+        self._run.take_back_output()
+        request = self._run.claim.request
+        known = await self._verifier.tests_on_base()
+        loop.conversation.ask(returned(request.verify, verification, request.require, known))
+        self._run.checkpoint(loop.conversation.billed)
+        return None
 
-    async def _checked(self, outcome: RunOutcome, in_time: InTime) -> tuple[RunOutcome, Verification]:
-        seconds = self.run.claim.request.verify_timeout_seconds * EXECUTIONS
+    def _not_begun(self, why: str) -> RunOutcome:
+        self._run.report_error(why, TerminationReason.CHECKS_CANNOT_START.value)
+        self._run.verification = Verification.incomplete(why)
+        return RunOutcome(TerminationReason.CHECKS_CANNOT_START, why, may_pass=False)
+
+    async def _checked(
+        self, outcome: RunOutcome, in_time: InTime, verifier: Verifier
+    ) -> tuple[RunOutcome, Verification]:
+        seconds = self._run.claim.request.verify_timeout_seconds * EXECUTIONS
         try:
-            return outcome, await in_time(self.verifier.verify(), seconds)
+            return outcome, await in_time(verifier.verify(), seconds)
         except TimeoutError:
             return outcome, Verification.incomplete(f"they did not end within {seconds:g} s (verifyTimeoutSeconds)")
         except CancelledError:
             return replace(outcome, reason=TerminationReason.CANCELLED), Verification.incomplete(_CANCELLED)
 
-    async def confirmed(self, verification: Verification) -> Verification:
-        """Returns the verification at the end of the run, which is about its files only if they are still the same."""
-        if verification.verdict in SUFFICIENT["improved"] and not await self.verifier.is_current():
+    async def end(self) -> None:
+        """Closes the checks. Their verdict is about the run's files only if they are still the same."""
+        if self._verifier is None:
+            return
+        await self._verifier.__aexit__()
+        if (verification := self._run.verification) is None:
+            return
+        if verification.verdict in SUFFICIENT["improved"] and not await self._verifier.is_current():
             why = "files changed after they were checked"
             verification = verification.model_copy(update={"verdict": "inconclusive", "why": why})
-        if why := verification.shortfall(self.run.claim.request.require):
-            self.run.report_error(why, "verification")
-        return verification
+        if why := verification.shortfall(self._run.claim.request.require):
+            self._run.report_error(why, "verification")
+        self._run.verification = verification
 
     @staticmethod
     def _is_stuck(verification: Verification) -> bool:
@@ -103,10 +111,10 @@ class Rounds:
     def _goes_back(self, outcome: RunOutcome, verification: Verification) -> bool:
         return (
             outcome.reason is TerminationReason.COMPLETED
-            and verification.shortfall(self.run.claim.request.require) != ""
+            and verification.shortfall(self._run.claim.request.require) != ""
             and not self._is_stuck(verification)
-            and self.run.verify_rounds < self.run.claim.request.max_verify_rounds
-            and self.run.meter.may_go_on
+            and self._run.verify_rounds < self._run.claim.request.max_verify_rounds
+            and self._run.meter.may_go_on
         )
 
 

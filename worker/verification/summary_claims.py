@@ -7,9 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from ...shared.delegation import Step, StepStatus
+from ...shared.delegation import Step, StepStatus, ToolAgentResult
 from ...shared.facts import FileChange, SummaryClaim, Verification
 from ...shared.text import mapped, terminal_text
+from ..attempts import Attempt
+from ..core.outcome import RunOutcome
+from ..core.part import Part
 from ..sandbox.environment import MOUNT
 from ..workspace.patches import MAX_CHANGES, Facts
 
@@ -55,6 +58,20 @@ class Work:
     def of(cls, steps: Sequence[Step], facts: Facts | None, verification: Verification) -> Self:
         complete = facts is not None and len(facts.changes) < MAX_CHANGES
         return cls(steps, facts.changes if facts and complete else None, verification)
+
+
+class ClaimsPart(Part):
+    """Compares the words of a run's report with its facts."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+
+    async def complete(self, result: ToolAgentResult, outcome: RunOutcome) -> ToolAgentResult:
+        if not outcome.is_report:
+            return result
+        work = Work.of(self._attempt.context.steps.ended, self._attempt.facts, result.verification)
+        claims = summary_claims(outcome.summary, work)
+        return result.model_copy(update={"verification": result.verification.model_copy(update={"claims": claims})})
 
 
 def summary_claims(summary: str, work: Work) -> list[SummaryClaim]:

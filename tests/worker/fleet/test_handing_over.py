@@ -15,7 +15,7 @@ from deputize.shared.events import Envelope, Heartbeat, StepCompleted, StepStart
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import channel, record_key
 from deputize.shared.runs.record import Claim
-from deputize.worker.run import Run
+from deputize.worker.run import run_of
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
@@ -83,7 +83,7 @@ async def test_a_run_that_is_under_way_reports_it_repeatedly_and_none_of_it_is_k
     assert claim is not None
     beats: list[Heartbeat] = []
     async with bench.services.leases.held(claim) as stop, bench.bus.listen(channel(id)) as inbox:
-        running = asyncio.create_task(Run(claim, bench.services, stop, heartbeat_seconds=0.02).execute())
+        running = asyncio.create_task(run_of(claim, bench.services, stop, heartbeat_seconds=0.02).execute())
         while len(beats) < 2 or beats[-1].turn < 2:
             if (message := await asyncio.wait_for(inbox.get(), 30)) is not None:
                 envelope = Envelope.from_json(message)
@@ -100,7 +100,7 @@ async def test_who_asks_in_the_middle_of_a_long_call_sees_how_far_it_is(bench: B
     claim = await bench.services.claim(id)
     assert claim is not None
     async with bench.services.leases.held(claim) as stop:
-        running = asyncio.create_task(Run(claim, bench.services, stop, heartbeat_seconds=0.02).execute())
+        running = asyncio.create_task(run_of(claim, bench.services, stop, heartbeat_seconds=0.02).execute())
         seen = await until(partial(_elapsed, bench, id))
         await until(partial(_elapsed, bench, id, seen + 1))
         running.cancel()

@@ -19,9 +19,9 @@ from deputize.worker.policy.explanation import Explainer, Replay, known_tools
 from deputize.worker.policy.rule_file import by_priority
 from deputize.worker.policy.shell import Decision
 from deputize.worker.policy.trust import ReadSources
-from deputize.worker.toolkit.registry import tool_traits
 from deputize.worker.toolkit.sources import SchemaTool
 from deputize.worker.tools.base import AnyTool, Effect, Kind, Origin, ToolContext, ToolResult
+from deputize.worker.tools.traits import tool_traits
 from tests.worker.policy.rule_files import CALLS, RULES, TOOLS, file_rules
 
 SETTINGS = Settings(tools={"allowed_hosts": ["*.allowed.example"]})  # pyright: ignore[reportArgumentType] - validated

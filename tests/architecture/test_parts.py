@@ -1,0 +1,50 @@
+"""A part is removed by deleting what it is made of and its row in the table: the core knows none of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT, python_files
+from tests.architecture.tree_copy import copy_of_the_tree, run_tests_in
+
+FILES = {
+    "merge": "worker/merges",
+    "claims": "worker/verification/summary_claims.py",
+    "delivery": "worker/parts/delivery.py",
+}
+
+
+def without(table: str, row: str) -> str:
+    """The source of the table without one of its rows, and without the function that makes its part."""
+    maker = re.search(rf'Row\("{row}", .*, (\w+)\),', table)
+    assert maker, row
+    table = re.sub(rf'    Row\("{row}", .*\n', "", table)
+    return re.sub(rf"def {maker[1]}\(.*?\n\n\n", "", table, flags=re.DOTALL)
+
+
+@pytest.mark.thorough
+@pytest.mark.long
+def test_without_three_of_the_parts_the_tests_of_the_core_pass(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path)
+    table = tree / "worker/parts/table.py"
+    for row, path in FILES.items():
+        table.write_text(without(table.read_text(), row))
+        place = tree / path
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+    assert re.findall(r'Row\("(\w+)"', table.read_text()) == ["rounds"]
+    alone = "tests/fundamentals/test_14_the_loop_alone.py"
+    code, output = run_tests_in(tree, "tests/worker/core", alone, "tests/worker/test_run.py")
+    assert code == 0, output
+
+
+def test_the_core_names_no_part() -> None:
+    named = re.compile(r"\b(?:merges|verification|delivery)\b|summary_claims")
+    core = [path for path in python_files("worker") if path.parent == ROOT / "worker/core"]
+    assert core
+    for path in core:
+        imports = re.findall(r"^\s*(?:from|import) .*", path.read_text(), re.MULTILINE)
+        assert [line for line in imports if named.search(line)] == [], path.relative_to(ROOT)

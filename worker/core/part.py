@@ -1,0 +1,59 @@
+"""A part: a capability of some runs that the core does not know. ``worker/parts`` has the table of all parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from ...shared.delegation import ToolAgentResult
+    from .loop import Loop
+    from .outcome import RunOutcome
+
+T = TypeVar("T")
+
+
+class InTime(Protocol):
+    """Awaits something for at most some seconds. Raises TimeoutError and CancelledError."""
+
+    async def __call__(self, work: Coroutine[Any, Any, T], seconds: float) -> T: ...
+
+
+class UntilStopped(Protocol):
+    """Awaits something until the run is stopped or no seconds are left. Raises TimeoutError and CancelledError."""
+
+    async def __call__(self, work: Coroutine[Any, Any, T], seconds_left: Callable[[], float]) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of one attempt, whose files are open."""
+
+    loop: Loop | None
+    """None in a run without a model."""
+    until_stopped: UntilStopped
+    in_time: InTime
+    """The run's own time stands still meanwhile."""
+
+
+class Part:
+    """One capability in one attempt. A hook does nothing unless the part overrides it.
+
+    The core calls the parts in the order of their table, and knows none of them.
+    """
+
+    async def begin(self, work: Work) -> RunOutcome | None:
+        """Called before the first turn. An outcome ends the run; the parts behind this one do not begin."""
+        return None
+
+    async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
+        """Called when the loop has ended. Returns the outcome, or None where the loop is to go on."""
+        return outcome
+
+    async def end(self) -> None:
+        """Called when nothing changes the files any more, also where the part did not begin."""
+
+    async def complete(self, result: ToolAgentResult, outcome: RunOutcome) -> ToolAgentResult:
+        """Returns the result with the fields of this part."""
+        return result

@@ -1,0 +1,1 @@
+"""The table of parts: capabilities that some runs have, and the core does not know."""
