@@ -230,6 +230,9 @@ READS: Mapping[str, Reader] = {
     "worker/verification/command_words.py:path_in": lambda text: command_words.path_in("a", text[:PATH]),
     "worker/verification/named_files.py:commands_for": lambda text: named_files.commands_for(text, ["test"]),
     "worker/verification/named_files.py:named_by": lambda text: named_files.named_by([text], text, lambda _: None),
+    "worker/verification/named_files.py:with_targets": lambda text: named_files.with_targets(
+        text, lambda _: _raw(text)
+    ),
     "worker/verification/named_files.py:package_scripts": lambda text: named_files.package_scripts(_raw(text)),
     "worker/verification/report_files.py:of_junit": report_files.of_junit,
     "worker/verification/report_files.py:of_tap": report_files.of_tap,

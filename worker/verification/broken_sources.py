@@ -27,7 +27,7 @@ _STATIC = {
     *("ruff", "mypy", "pyright", "basedpyright", "flake8", "pylint", "black", "isort", "vulture", "bandit", "ty"),
     *("pycodestyle", "pydocstyle", "pyflakes", "py_compile", "compileall", "tsc", "eslint", "prettier", "biome"),
     *("stylelint", "oxlint", "rustfmt", "gofmt", "golangci-lint", "staticcheck", "shellcheck", "rubocop", "phpstan"),
-    *("psalm", "yamllint", "markdownlint", "javac", "kotlinc", "cc", "gcc", "g++", "clang", "clang++"),
+    *("psalm", "yamllint", "markdownlint", "javac", "kotlinc", "cc", "gcc", "c++", "g++", "clang", "clang++"),
 }
 """Programs that read code and do not execute it."""
 _BESIDE = {"cd", "mkdir", "rm", "cp", "mv", "echo", "printf", "export", "true", "set", "cat", "test", "[", "grep", "rg"}

@@ -17,6 +17,7 @@ from .broken_sources import break_sources, only_reads, unnoticed
 from .canary import Broken, Rewriter, break_by_patch
 from .commands import CommandRunner, Observed
 from .ground import Candidate, Grounds, write
+from .named_files import with_targets
 from .runners import Instrumented, unreported
 from .verdict import Judgement, Observations, of_canary
 
@@ -106,7 +107,8 @@ class Confirmation:
                 return broken, True
         with open_folder(canary) as root:
             changes = [each for each in self.check.candidate.sources() if each[0] not in self.item.files]
-            paths = break_sources(changes, partial(write, root), statically=only_reads(self.item.run))
+            line = with_targets(self.item.run, self.how.read) if self.how.read else self.item.run
+            paths = break_sources(changes, partial(write, root), statically=only_reads(line))
         return Broken(bool(paths), sources=tuple(paths)), False
 
     async def _again(self, judgement: Judgement, control: Observed, is_rewritten: bool) -> Judgement:

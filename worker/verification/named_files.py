@@ -315,6 +315,18 @@ def package_scripts(content: bytes | None) -> Mapping[str, Any]:
     return scripts if isinstance(scripts, dict) else {}
 
 
+def with_targets(line: str, read: Read) -> str:
+    """Returns a command line in which the commands of make's goals are in the place of make."""
+    parts = list[str]()
+    for simple in commands_of(line):
+        path = next((each for name in _MAKEFILES if (each := path_in(simple.folder, name)) and read(each)), None)
+        text = (read(path) or b"")[:_MAX_TEXT].decode("utf-8", "replace") if path else ""
+        goals = [word for word in simple.texts[1:] if not word.startswith("-") and "=" not in word]
+        commands = commands_for(text, goals) if simple.program in ("make", "gmake") else []
+        parts += commands or [" ".join(simple.texts)]
+    return re.sub(r"\$[({](CC|CXX)[)}]", lambda found: {"CC": "cc", "CXX": "c++"}[found[1]], "\n".join(parts))
+
+
 def commands_for(text: str, goals: Sequence[str]) -> list[str]:
     """Returns the recipes of goals of a Makefile or justfile, with those of what they depend on.
 

@@ -21,6 +21,7 @@ ALWAYS = (*_DATA["always"],)
 DEFAULT = (*_DATA["tests"], *_DATA["runners"], *_DATA["checkers"], *_DATA["locks"])
 """What is protected where the caller names nothing."""
 _PARTS: Mapping[str, Sequence[str]] = _DATA["parts"]
+_DESCRIBING: Mapping[str, str] = _DATA["describing"]
 _LINES = {name: re.compile(pattern.encode()) for name, pattern in _DATA["lines"].items()}
 _WILD = re.compile(r"[*?]")
 _SPECIAL = re.compile(r"[\[\]{}\\!]|\*\*")
@@ -101,6 +102,8 @@ class Protection:
 
     def holds(self, path: str, contents: Callable[[], tuple[bytes, bytes]]) -> bool:
         """Whether the change of this path is not seen. ``contents`` reads what it holds before and after."""
+        if self._by_default and _describes_only(path, contents):
+            return False
         if self._globs.match(path):
             return True
         if not self._by_default:
@@ -140,6 +143,21 @@ def _ends(path: str) -> list[int]:
     return [at for at, char in enumerate(path) if char == "/"]
 
 
+def _describes_only(path: str, contents: Callable[[], tuple[bytes, bytes]]) -> bool:
+    """Whether no setting changed in a file of settings but those by which nothing is selected or judged.
+
+    A new file may take the place of another one, also without a setting.
+    """
+    name = path.rpartition("/")[2]
+    if name not in ("pytest.ini", ".pytest.ini", "tox.ini"):
+        return False
+    before, after = contents()
+    try:
+        return bool(before and after) and _of_ini(before, b"", ["*"], ()) == _of_ini(after, b"", ["*"], ())
+    except (ValueError, ConfigError):
+        return False
+
+
 def _steers(path: str, scripts: Iterable[str]) -> Callable[[bytes, bytes], bool] | None:
     """Returns what decides whether a part about checks changed, for a file that has more than that."""
     name = path.rpartition("/")[2]
@@ -170,6 +188,10 @@ def _at(settings: Any, dotted: str) -> Any:
 
 def _of_toml(data: bytes, _: bytes, parts: Sequence[str], __: Iterable[str]) -> Any:
     settings = tomllib.loads(data.decode())
+    for path in _DESCRIBING:
+        above, key = path.rpartition(".")[::2]
+        if isinstance(table := _at(settings, above), dict):
+            table.pop(key, None)
     return {part: _at(settings, part) for part in parts}
 
 
@@ -179,8 +201,11 @@ def _of_ini(data: bytes, _: bytes, parts: Sequence[str], __: Iterable[str]) -> A
     if any(len(line) > _LONGEST_LINE for line in text.split("\n")):
         raise ValueError("the parser's time grows with the square of a line's length")
     parser.read_string(text)
-    wanted = [name for name in parser.sections() if any(fnmatchcase(name, part) for part in parts)]
-    return {name: dict(parser[name]) for name in wanted}
+    wanted = [name for name in (*parser.sections(), "DEFAULT") if any(fnmatchcase(name, part) for part in parts)]
+    return {
+        name: {key: value for key, value in parser[name].items() if f"{name}.{key}" not in _DESCRIBING}
+        for name in wanted
+    }
 
 
 def _of_package(data: bytes, before: bytes, parts: Sequence[str], named: Iterable[str]) -> Any:

@@ -52,6 +52,7 @@ _OF_LIBRARY = frozenset(
     ("time", "random", "os", "json", "re", "math", "datetime", "io", "shutil", "subprocess", "threading", "asyncio")
 )
 """Modules of the standard library by whose functions tests decide, with names that few variables have."""
+_MAX_CONDITIONS = 8
 _PLACES = frozenset(("co_filename", "co_firstlineno", "__code__", "__file__"))
 
 
@@ -61,8 +62,11 @@ def stdlib_names() -> frozenset[str]:
     return frozenset(sys.stdlib_module_names) - {"test", "tests", "this", "code", "platform", "types", "site", "parser"}
 
 
-def of_python(text: str) -> Iterator[tuple[int, str]]:
-    """Yields lines with kinds of suspicion. A text that Python cannot parse has none: it cannot be executed either."""
+def of_python(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yields lines with kinds of suspicion; of one that skips also its code, with what it depends on.
+
+    A text that Python cannot parse has none: it cannot be executed either.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -71,7 +75,7 @@ def of_python(text: str) -> Iterator[tuple[int, str]]:
     try:
         visitor.visit(tree)
     except RecursionError:
-        visitor.found.add((1, "runner"))
+        visitor.found.add((1, "runner", ""))
     yield from sorted(visitor.found)
 
 
@@ -108,11 +112,16 @@ def _root(node: ast.AST) -> str:
 
 class _Visitor(ast.NodeVisitor):
     def __init__(self, *, writes: bool) -> None:
-        self.found = set[tuple[int, str]]()
+        self.found = set[tuple[int, str, str]]()
         self._writes, self._functions, self._guarded, self._tests = writes, list[str](), 0, set[str]()
+        self._conditions = list[int]()
 
     def _note(self, node: ast.AST, kind: str) -> None:
-        self.found.add((getattr(node, "lineno", 1), kind))
+        code = ""
+        if kind == "skip":  # of pytest's hooks the condition does not matter: the report has what they skip
+            is_reported = any(name.startswith("pytest_") for name in self._functions)
+            code = f"{ast.unparse(node)} {[] if is_reported else self._conditions[-_MAX_CONDITIONS:]}"
+        self.found.add((getattr(node, "lineno", 1), kind, code))
 
     def visit_Import(self, node: ast.Import) -> None:
         for each in node.names:
@@ -150,7 +159,13 @@ class _Visitor(ast.NodeVisitor):
         if is_main:
             self._guarded += 1
         if not is_typing:
-            self.generic_visit(node)
+            self.visit(node.test)
+            condition = hash(ast.unparse(node.test))
+            for sign, part in ((1, node.body), (-1, node.orelse)):
+                self._conditions.append(sign * condition)
+                for each in part:
+                    self.visit(each)
+                self._conditions.pop()
         if is_main:
             self._guarded -= 1
 

@@ -63,7 +63,7 @@ class Instrumented:
             line = f"{line[:end]}{options}{line[end:]}"
         line = _PYTHONPATH.sub(f"PYTHONPATH={PROGRAMS}:", line)
         line = _ADDOPTS.sub(f'PYTEST_ADDOPTS="{self.variables["PYTEST_ADDOPTS"]} "', line)
-        line = _NODE_OPTIONS.sub(f'NODE_OPTIONS="{self._node_options} "', line) if self._node_options else line
+        line = _NODE_OPTIONS.sub(f'NODE_OPTIONS="{self._inherited} "', line) if self._inherited else line
         line = _UNITTEST.sub(rf"\g<1>{self.name}_unittest", line)
         line = _EMPTY.sub(lambda found: f"{found[0]} {self._set_variables}", line)
         line = _CARGO.sub(lambda found: _QUIET.sub("", found[0]), line)  # else it prints no names
@@ -78,8 +78,18 @@ class Instrumented:
                 script = self._script(simple)
                 if script and (options := self._of_runner(script, number)):
                     yield simple.end, f"{_SCRIPTS[simple.program]}{options}"
+            elif at := self._test_of_node(simple):
+                yield at, f" {self._node_options}"
             elif options := self._of_runner(simple, number):
                 yield simple.end, options
+
+    def _test_of_node(self, simple: Simple) -> int:
+        """Returns where the option ``--test`` of node ends; 0 where there is none.
+
+        What the tests start must not inherit a reporter by the environment: it may have one of its own.
+        """
+        words = simple.words[1:] if simple.program == "node" and not self._inherited else ()
+        return next((word.end for word in words if word.text == "--test"), 0) if self._node_options else 0
 
     def _script(self, simple: Simple) -> Simple | None:
         """Returns the last command of the script of package.json that is run, unless it has arguments already."""
@@ -119,7 +129,13 @@ class Instrumented:
             + " --tb=no" * self.is_quiet,
             "PERL_TEST_HARNESS_DUMP_TAP": f"{self._report}.tap",
         }
-        return variables | ({"NODE_OPTIONS": self._node_options} if self._node_options else {})
+        return variables | ({"NODE_OPTIONS": self._inherited} if self._inherited else {})
+
+    @property
+    def _inherited(self) -> str:
+        """Options of Node in the environment, where tests are started by something else than the command itself."""
+        of_node = [each.texts for each in commands_of(self.command) if each.program == "node"]
+        return "" if of_node and all("--test" in words for words in of_node) else self._node_options
 
     @property
     def _node_options(self) -> str:

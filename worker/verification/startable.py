@@ -49,6 +49,7 @@ _OTHER_NAMES = {
     "jwt": "pyjwt",
     "git": "gitpython",
 }
+_ROOTS = ("src", "lib", "python")
 _MAX_BYTES = 1 << 20
 _NEEDS = {
     "the network, which checks do not have": re.compile(
@@ -89,7 +90,7 @@ def _missing_dependency(seen: Observed, base: Path) -> str:
         return ""
     for found in _NO_MODULE.finditer(seen.output):
         name = (found[1] or found[2]).partition("." if found[1] else "/")[0]
-        if _is_declared(name, base):
+        if _is_declared(name, base) and not _is_own(name, base):
             return f"the project's dependency {name} is not installed"
     return ""
 
@@ -100,6 +101,12 @@ def _is_declared(name: str, base: Path) -> bool:
     pattern = re.compile(rf"(?<![\w./-])(?:{words})(?![\w/-])", re.IGNORECASE)
     paths = [path for glob in _DECLARED_IN for path in base.glob(glob) if path.is_file() and not path.is_symlink()]
     return any(pattern.search(_text(path)) for path in paths)
+
+
+def _is_own(name: str, base: Path) -> bool:
+    """Whether the project itself has the module: that it is not found is a matter of its settings."""
+    folders = (base, *(base / root for root in _ROOTS), *base.glob("*/src"))
+    return any((folder / name).is_dir() or (folder / f"{name}.py").is_file() for folder in folders)
 
 
 def _text(path: Path) -> str:

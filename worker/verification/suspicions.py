@@ -89,6 +89,23 @@ class _Pattern:
             return self.kind == "skip" and bool(self.find.search(line))
         return bool(self.find.search(line))
 
+    def skip(self, line: str) -> str:
+        """Returns what a line skips, and when: the innermost parentheses around that, else the whole line."""
+        found = self.find.search(line)
+        return _in_parentheses(line, found.start()) if found else ""
+
+
+def _in_parentheses(line: str, at: int) -> str:
+    begin, depth = at, 0
+    while begin >= 0 and depth >= 0:
+        begin -= 1
+        depth += (line[begin : begin + 1] == ")") - (line[begin : begin + 1] == "(") if begin >= 0 else 0
+    end, depth = at, 0
+    while begin >= 0 and end < len(line) and depth >= 0:
+        depth += (line[end] == "(") - (line[end] == ")")
+        end += 1
+    return line[begin:end] if begin >= 0 and depth < 0 else line.strip()
+
 
 def _patterns() -> Iterator[_Pattern]:
     for row in _DATA["pattern"]:
@@ -121,7 +138,7 @@ def in_own_tests(path: str, before: str, text: str) -> list[Found]:
         if re.search(row["find"], lines[number - 1][:_MAX_LINE])
     }
     if path.endswith(".py"):
-        kinds = (Found(path, number, kind) for number, kind in of_python(text[:MAX_TEXT]))
+        kinds = (Found(path, number, kind) for number, kind, _ in of_python(text[:MAX_TEXT]))
         found |= {each for each in kinds if each.line in added and each.kind in _OF_OWN_TESTS}
     return sorted(found)
 
@@ -163,14 +180,30 @@ def _of_file(file: FileText) -> Iterator[Found]:
     added = _added(file.before.splitlines(), lines)
     patterns = [each for each in _PATTERNS if suffix in each.suffixes and not (each.but and each.but.search(file.path))]
     searched = [(number, lines[number - 1][:_MAX_LINE]) for number in sorted(added) if lines[number - 1].strip()]
-    for number, line in searched:
-        yield from (Found(file.path, number, pattern.kind) for pattern in patterns if pattern.fits(line))
+    for pattern in patterns:
+        skips = _more_skips(pattern, file, lines) if pattern.kind == "skip" else None
+        for number, line in searched:
+            if pattern.fits(line) and (skips is None or pattern.skip(line) in skips):
+                yield Found(file.path, number, pattern.kind)
     if suffix in (".py", ".pyw"):
-        for number, kind in of_python(file.after):
-            if number in added:
+        now = [*of_python(file.after)]
+        before = of_python(file.before) if any(kind == "skip" for _, kind, _ in now) else ()
+        known = Counter(code for _, kind, code in before if kind == "skip")
+        more = Counter(code for _, kind, code in now if kind == "skip") - known
+        for number, kind, code in now:
+            if number in added and (kind != "skip" or code in more):
                 yield Found(file.path, number, kind)
     if file.after and any(_ASSERTION.search(line[:_MAX_LINE]) for line in _gone(file.before, file.after)):
         yield Found(file.path, 0, "assertion")
+
+
+def _more_skips(pattern: _Pattern, file: FileText, lines: Sequence[str]) -> Counter[str]:
+    """Returns what is skipped more often than before the run."""
+    before, now = (
+        Counter(pattern.skip(line) for line in (each[:_MAX_LINE] for each in of) if pattern.fits(line))
+        for of in (file.before.splitlines(), lines)
+    )
+    return now - before
 
 
 def _added(before: Sequence[str], after: Sequence[str]) -> set[int]:

@@ -16,6 +16,7 @@ from deputize.worker.verification.broken_sources import (
     reads_text,
     unnoticed,
 )
+from deputize.worker.verification.named_files import with_targets
 from deputize.worker.verification.runners import unreported
 
 JAVA = """\
@@ -164,6 +165,16 @@ def test_lines_that_changed_are_found_also_around_a_deletion() -> None:
 )
 def test_checkers_and_searches_are_told_from_what_executes_code(line: str, reads: bool, looks: bool) -> None:
     assert (only_reads(line), reads_text(line)) == (reads, looks)
+
+
+@pytest.mark.parametrize(
+    ("line", "reads"),
+    [("make -s lint", True), ("cd c && make lint check", False), ("make all", False), ("make lint; ./t", False)],
+)
+def test_of_make_the_recipes_tell_it(line: str, reads: bool) -> None:
+    text = b"all: t\n\t./t\nlint:\n\t$(CC) -Wall -c a.c\ncheck: lint\n\t./t\n"
+    read = {"Makefile": text, "c/Makefile": text}.get
+    assert only_reads(with_targets(line, read)) is reads
 
 
 def test_what_is_not_noticed_is_no_evidence() -> None:

@@ -183,6 +183,32 @@ def test_of_mixed_files_the_part_about_checks_counts(path: str, before: str, aft
     assert restored("npm run lint", [path], {path: before}, now=after) == [path] * is_restored
 
 
+MARKED = "[pytest]\naddopts = --strict-markers\nmarkers = slow: takes long\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "is_restored"),
+    [
+        ("pytest.ini", MARKED.replace("markers = slow: takes long\n", ""), MARKED, False),
+        ("tox.ini", MARKED, f"# all\n{MARKED}  net: needs a network\n", False),
+        ("setup.cfg", MARKED.replace("pytest", "tool:pytest"), "[tool:pytest]\naddopts = --strict-markers\n", False),
+        ("pyproject.toml", "[tool.pytest.ini_options]\nx=1", "[tool.pytest.ini_options]\nx=1\nmarkers=['a']", False),
+        ("pyproject.toml", "[tool.pytest]\nx=1", "[tool.pytest]\nx=1\nmarkers=['a']\n[project]\nname='a'", False),
+        ("pytest.ini", MARKED, MARKED.replace("strict-markers", "lf"), True),
+        ("pytest.ini", MARKED, "[DEFAULT]\nx = 1\n" + MARKED, True),
+        ("pytest.ini", "", MARKED, True),
+        ("pytest.ini", MARKED, "", True),
+        ("pytest.ini", MARKED, "markers", True),
+        ("pyproject.toml", "", "[tool.pytest.ini_options]\nmarkers = ['a']", True),
+        ("pyproject.toml", "[tool.pytest.ini_options]\nx=1", "[tool.pytest.ini_options]\nx=2\nmarkers=['a']", True),
+    ],
+)
+def test_a_marker_that_is_registered_selects_nothing(path: str, before: str, after: str, is_restored: bool) -> None:
+    assert restored("pytest -q", [path], {path: before}, now=after) == [path] * is_restored
+    asked = Protection([path])
+    assert asked.holds(path, lambda: (before.encode(), after.encode()))
+
+
 def test_what_the_caller_protects_replaces_what_the_lines_name() -> None:
     protection = Protection(["own/**"], ["sh run.sh"])
     held = [

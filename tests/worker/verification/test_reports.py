@@ -198,6 +198,16 @@ def test_a_script_of_package_json_is_followed(script: str, command: str, line: s
     assert Instrumented(command, name="NAME", read=lambda _: manifest).line == line
 
 
+@pytest.mark.parametrize(
+    ("command", "is_inherited"),
+    [("node --test a.mjs", False), ("cd a && node --test", False), ("node --test && node b.js", True)],
+)
+def test_what_node_starts_inherits_no_reporter_where_the_command_can_have_it(command: str, is_inherited: bool) -> None:
+    how = Instrumented(command, name="NAME")
+    assert ("NODE_OPTIONS" in how.variables) is is_inherited
+    assert ("--test --test-reporter" in how.line) is not is_inherited
+
+
 def test_an_empty_environment_gets_what_reports_need() -> None:
     line = Instrumented('env -i PATH="$PATH" python -m pytest', name="NAME").line
     assert line.startswith("env -i PYTHONPATH='/opt/check' PYTEST_ADDOPTS='-p NAME' PERL_TEST_HARNESS")
@@ -205,8 +215,11 @@ def test_an_empty_environment_gets_what_reports_need() -> None:
 
 
 def test_a_reporter_that_the_project_has_chosen_for_node_stands_alone() -> None:
-    assert "NODE_OPTIONS" in Instrumented("node --test").variables
-    assert "NODE_OPTIONS" not in Instrumented("node --test --test-reporter=tap").variables
+    assert "NODE_OPTIONS" in Instrumented("npm test").variables
+    assert "test-reporter" in Instrumented("node --test").line
+    chosen = Instrumented("node --test --test-reporter=tap")
+    assert chosen.line == chosen.command
+    assert "NODE_OPTIONS" not in chosen.variables
     script = b'{"scripts": {"test": "node --test --test-reporter=tap"}}'
     assert "NODE_OPTIONS" not in Instrumented("npm test", read=lambda _: script).variables
 
@@ -337,7 +350,7 @@ async def test_runners_report_however_they_are_started(
     for name, text in sources.items():
         (project / name).write_text(text)
     how = Instrumented(" ".join(words))
-    report = await reported(how, words, project)
+    report = await reported(how, ["sh", "-c", how.line], project)
     assert report is not None
     assert report.finished
     assert {end: state for end in tests for id, state in report.tests.items() if id.endswith(end)} == tests

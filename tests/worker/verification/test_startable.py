@@ -42,6 +42,8 @@ MODULE = "E   ModuleNotFoundError: No module named '{}'"
         ("red", 1, "/usr/bin/python3: No module named price\n", None, ""),
         ("red", 2, MODULE.format("price"), NOT_LOADED, ""),
         ("red", 1, "Error: Cannot find module './sum.js'", None, ""),
+        ("red", 2, MODULE.format("own"), NOT_LOADED, ""),
+        ("red", 2, MODULE.format("below.deep"), NOT_LOADED, ""),
         # tests that are red
         ("red", 1, MODULE.format("yaml"), ONE_FAILS, ""),
         ("red", 1, "bash: line 1: pytest: command not found\n", None, ""),
@@ -53,6 +55,9 @@ def test_a_check_cannot_start_where_something_is_not_installed(
 ) -> None:
     (tmp_path / "requirements.txt").write_text("PyYAML>=6\nsome-thing[all]==2\n")
     (tmp_path / "package.json").write_text('{"dependencies": {"ms": "2.1.3"}}')
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "own"\n[tool.below]\n')
+    (tmp_path / "src/own").mkdir(parents=True)
+    (tmp_path / "below.py").touch()
     found = why_not_started(Observed(state, exit_code, output, report=report), tmp_path)
     assert why in found
     assert bool(found) is bool(why)

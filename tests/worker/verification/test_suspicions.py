@@ -220,6 +220,25 @@ def test_an_assertion_that_is_gone_from_a_helper_of_tests_is_suspicious() -> Non
     assert kinds("checks.py", moved, "pytest", before=helper) == set()
 
 
+@pytest.mark.parametrize(
+    ("path", "before", "after", "found"),
+    [
+        ("mini.js", "if (t.skip) { n++; throw 0; } t.fn();", "if (t.skip) { n++; continue; }\n  t.fn();", set()),
+        ("mini.js", "if (t.skip) { n++; throw 0; } t.fn();", "if (t.skip || t.name) { n++; continue; }", {"skip"}),
+        ("mini.js", "if (t.skip) { n++; }", "if (t.skip) { n++; }\n if (a) { t.skip }", {"skip"}),
+        ("mini.js", "test('a', f);", "test.skip('a', f);", {"skip"}),
+        ("p.py", "def pytest_a(i):\n if x: i(pytest.mark.skip)", "def pytest_a(i):\n if i: i(pytest.mark.skip)", set()),
+        ("p.py", "def run(i):\n if x in i: raise SkipTest(1)", "def run(i):\n if i.x: raise SkipTest(1)", {"skip"}),
+        ("p.py", "if x: raise SkipTest\nelse: i()", "if x: i()\nelse: raise SkipTest", {"skip"}),
+        ("p.py", "def run(i):\n if x: raise SkipTest(1)", "def run(i):\n if x: raise SkipTest(2)", set()),
+    ],
+)  # fmt: skip
+def test_what_was_skipped_before_under_the_same_condition_is_not_suspicious(
+    path: str, before: str, after: str, found: set[str]
+) -> None:
+    assert kinds(path, after, "node spec.js", before=before) == found
+
+
 def test_what_is_no_python_or_too_deep_to_read_is_no_error() -> None:
     assert kinds("a.py", "def (", "pytest") == set()
     assert isinstance(kinds("a.py", "x = " + "(" * 5000, "pytest"), set)
