@@ -8,14 +8,17 @@ with SyncOrchestrator() as orchestrator:
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import os
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from functools import wraps
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import BlockingPortal
 
 from ..shared.delegation import Data, ToolAgentResult
 from ..shared.events import Envelope
@@ -48,6 +51,7 @@ def _iterating(
 
     @wraps(operation)
     def iterate(self: SyncOrchestrator, /, *args: P.args, **fields: P.kwargs) -> Generator[T]:
+        self.open()
         items = operation(self._orchestrator, *args, **fields)  # pyright: ignore[reportPrivateUsage]
         return self._each(items)  # pyright: ignore[reportPrivateUsage]
 
@@ -57,6 +61,7 @@ def _iterating(
 class SyncOrchestrator:
     """``Orchestrator`` with an event loop in a thread of its own; the same constructor, operations and errors.
 
+    It opens with its first operation, and closes at the end of a ``with`` block, by ``close``, or with the interpreter.
     Callbacks are called in the thread that waits. Ctrl-C ends the wait, not the delegation.
     """
 
@@ -69,21 +74,62 @@ class SyncOrchestrator:
         workers: int = 1,
     ) -> None:
         self._orchestrator = Orchestrator(settings, url=url, token=token, workers=workers)
-        self._exit = ExitStack()
+        self._changing = threading.Lock()
         self._portal: BlockingPortal | None = None
+        self._thread = threading.current_thread()
+        self._ended = Future[None]()
+        self._closed = False
+        self._process = os.getpid()
+
+    def open(self) -> None:
+        """Opens it, unless it is open. Every operation does so. Raises RuntimeError after ``close``."""
+        with self._changing:
+            if self._closed:
+                raise RuntimeError("it is closed; make another SyncOrchestrator, or enter this one by `with`")
+            if self._portal is None:
+                opened, self._ended = Future[BlockingPortal](), Future[None]()
+                work = self._serve(opened, self._ended)
+                self._thread = threading.Thread(target=asyncio.run, args=(work,), name="deputize", daemon=True)
+                self._thread.start()
+                self._portal = opened.result()
+                atexit.register(self._close_at_exit)
+
+    def close(self) -> None:
+        """Ends its thread, its connections, and a stack that it started: unfinished delegations of that are paused."""
+        with self._changing:
+            self._closed, portal, self._portal = True, self._portal, None
+            if portal is not None:
+                atexit.unregister(self._close_at_exit)
+                portal.start_task_soon(portal.stop)
+                self._thread.join()
+                self._ended.result()
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() == self._process:  # a fork has the object, and not its thread
+            self.close()
+
+    async def _serve(self, opened: Future[BlockingPortal], ended: Future[None]) -> None:
+        """Sets ``opened`` to what runs work in this loop, or to why it does not open, and at the end ``ended``."""
+
+        async def serve() -> None:
+            async with BlockingPortal() as portal, self._orchestrator:
+                opened.set_result(portal)
+                await portal.sleep_until_stopped()
+
+        serving = asyncio.create_task(serve())
+        await asyncio.wait({serving})
+        if (error := serving.exception()) is None:
+            ended.set_result(None)
+        else:
+            (ended if opened.done() else opened).set_exception(error)
 
     def __enter__(self) -> Self:
-        with ExitStack() as opening:
-            portal = opening.enter_context(start_blocking_portal(name="deputize"))
-            opening.enter_context(portal.wrap_async_context_manager(self._orchestrator))
-            self._exit, self._portal = opening.pop_all(), portal
+        self._closed = False
+        self.open()
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self._exit.close()
-        finally:
-            self._portal = None
+        self.close()
 
     upload = _blocking(Orchestrator.upload)
     start = _blocking(Orchestrator.start)
@@ -206,8 +252,8 @@ class SyncOrchestrator:
             raise
 
     def _begin(self, work: Callable[[], Awaitable[T]]) -> Future[T]:
-        if self._portal is None:
-            raise RuntimeError("it is not open; use it inside `with SyncOrchestrator() as orchestrator:`")
+        self.open()
+        assert self._portal is not None
         return self._portal.start_task_soon(work)
 
     list = _blocking(Orchestrator.list)  # the last one, because it hides the type

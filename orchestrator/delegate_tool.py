@@ -16,13 +16,13 @@ from typing import Any, Generic, TypeVar, cast
 
 from ..shared.delegation import Delegation
 from ..shared.errors import DeputizeError, Invalid
-from ..shared.request import DelegationRequest
+from ..shared.request import DelegationRequest, RequestFields
 from ..shared.text import did_you_mean, shortened
 from ..shared.wire import LONGEST_SHOWN
 from .mcp.outcome import explained, outcome
 from .mcp.schemas import input_schema
 from .mcp.tools import DELEGATE
-from .request_fields import RequestFields, ToolFields, request_of
+from .request_fields import ToolFields, request_of
 
 NAME = "delegate"
 PARAMETERS = ("task", "context", "expectedOutcome")

@@ -1,39 +1,18 @@
-"""The fields of requests as keyword arguments of Python: typed, so that a checker finds a misspelt one, and checked."""
+"""The keyword arguments of operations of Python, typed, and the requests of them, checked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from pydantic import ValidationError
 
 from ..shared.errors import Invalid
-from ..shared.facts import VerifyItem
-from ..shared.request import (
-    After,
-    ApprovalMode,
-    AutomaticRetry,
-    DelegationRequest,
-    Deliver,
-    Limits,
-    RetryReason,
-    WorkspaceSpec,
-)
-from ..shared.webhooks import Webhook
+from ..shared.request import DelegationRequest, Limits, RequestFields
 from ..shared.wire import Request, explain
 
 R = TypeVar("R", bound=Request)
-
-
-class LimitFields(TypedDict, total=False):
-    """The fields of ``Limits``."""
-
-    max_turns: int
-    max_tool_calls: int
-    timeout_seconds: float
-    max_tokens: int | None
-    max_cost_usd: float | None
 
 
 class MergeFields(TypedDict, total=False):
@@ -44,59 +23,6 @@ class MergeFields(TypedDict, total=False):
     with_protected: bool
     timeout_seconds: float
     idempotency_key: str | None
-
-
-class RetryFields(TypedDict):
-    """The fields of ``AutomaticRetry``."""
-
-    attempts: int
-    on: NotRequired[Sequence[RetryReason]]
-
-
-class AfterFields(TypedDict):
-    """The fields of ``After``."""
-
-    id: str
-    require: NotRequired[Literal["verified", "finished"]]
-
-
-class RequestFields(TypedDict, total=False):
-    """The fields of ``DelegationRequest`` beside its task. A path as ``workspace`` stands for a copy of a directory."""
-
-    context: str
-    shared_context_length: int
-    expected_outcome: str
-    session_id: str | None
-    message_id: str | None
-    limits: Limits | LimitFields
-    tools: Sequence[str] | None
-    agent: str | None
-    system_prompt: str | None
-    approval_mode: ApprovalMode | Literal["ask", "sandboxed", "auto", "readOnly"]
-    model: str | None
-    tool_call_style: Literal["native", "xml"]
-    workspace: str | Path | WorkspaceSpec | Mapping[str, Any]
-    deliver: Deliver | Mapping[str, Any] | None
-    output_schema: Mapping[str, Any] | type[Any] | None
-    verify: str | Sequence[VerifyItem | Mapping[str, Any] | str]
-    protect: Sequence[str] | None
-    require: Literal["passed", "verified", "improved"]
-    accept: Sequence[str]
-    max_verify_rounds: int
-    verify_timeout_seconds: float
-    verify_early: bool
-    after: Sequence[After | AfterFields]
-    labels: Mapping[str, str]
-    priority: int
-    webhook: Webhook | Mapping[str, Any] | None
-    retry: AutomaticRetry | RetryFields | None
-    parent_id: str | None
-    idempotency_key: str | None
-    continues: str | None
-    retry_of: str | None
-    from_turn: int | None
-    merges: Sequence[str]
-    merge_with_protected: bool
 
 
 class SubmitFields(RequestFields, total=False):

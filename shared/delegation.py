@@ -11,7 +11,9 @@ from pydantic import Field, TypeAdapter, ValidationError, computed_field, model_
 
 from .errors import DeputizeError
 from .facts import FileChange, GitFacts, MergeFacts, StepChange, Trust, Verification
+from .marks import Mark
 from .message import Message
+from .notebook import cell, line
 from .request import DelegationRequest, Limits
 from .text import count
 from .wire import Timestamp, Wire
@@ -36,8 +38,6 @@ class Status(StrEnum):
 
 
 FinalStatus = Literal[Status.SUCCEEDED, Status.FAILED, Status.CANCELLED]
-Mark = Literal["ok", "unproven", "failed", "cancelled"]
-"""``ok``: it completed, and nothing is against it. ``failed``: it did not complete, or its checks refute it."""
 
 
 class TerminationReason(StrEnum):
@@ -236,6 +236,18 @@ class ToolAgentResult(Wire):
             raise ValueError("status is succeeded exactly when the run completed with the verdict that was required")
         return self
 
+    @property
+    def ending(self) -> str:
+        """Returns `inconclusive (completed, 1 claim refuted)`: words of ours alone."""
+        return f"{self.headline} ({', '.join((self.termination_reason, *self.notes))})"
+
+    def __repr__(self) -> str:
+        return line("ToolAgentResult", self.delegation_id, self.ending, self.summary, self.file_changes)
+
+    def _repr_html_(self) -> str:
+        why = self.verification.why or "".join(self.trouble[-1:] if not self.success else ())
+        return cell(self.mark, (self.ending, why, self.delegation_id), self.summary, self.file_changes)
+
     def output_as(self, kind: type[Data]) -> Data:
         """Returns the output as an instance of this type, whose schema was the request's ``output_schema``.
 
@@ -430,3 +442,6 @@ class Delegation(Wire):
     """What its workspace and artifacts take on its worker's disk, measured at its end; 0 when they were removed."""
     result: ToolAgentResult | None = None
     """Null until it has ended."""
+
+    def __repr__(self) -> str:
+        return line("Delegation", self.id, self.result.ending if self.result else self.status, self.request.title)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Self, TypedDict, Unpack
 
 from pydantic import AfterValidator, Field, TypeAdapter, field_validator
 from pydantic_core import to_json
 
-from .facts import Glob, SuspicionKind, VerifyItems
+from .facts import Glob, SuspicionKind, VerifyItem, VerifyItems
 from .request_options import OPTIONS, ApprovalMode, Require, ToolCallStyle
 from .text import plain_number, shortened
 from .webhooks import Webhook
@@ -186,6 +186,69 @@ class After(Request):
     """Whether it has to succeed (with checks its own `require` has to be met), or also to be `verified`."""
 
 
+class LimitFields(TypedDict, total=False):
+    """The fields of ``Limits``."""
+
+    max_turns: int
+    max_tool_calls: int
+    timeout_seconds: float
+    max_tokens: int | None
+    max_cost_usd: float | None
+
+
+class RetryFields(TypedDict):
+    """The fields of ``AutomaticRetry``."""
+
+    attempts: int
+    on: NotRequired[Sequence[RetryReason]]
+
+
+class AfterFields(TypedDict):
+    """The fields of ``After``."""
+
+    id: str
+    require: NotRequired[Literal["verified", "finished"]]
+
+
+class RequestFields(TypedDict, total=False):
+    """The fields of ``DelegationRequest`` beside its task. A path as ``workspace`` stands for a copy of a directory."""
+
+    context: str
+    shared_context_length: int
+    expected_outcome: str
+    session_id: str | None
+    message_id: str | None
+    limits: Limits | LimitFields
+    tools: Sequence[str] | None
+    agent: str | None
+    system_prompt: str | None
+    approval_mode: ApprovalMode | Literal["ask", "sandboxed", "auto", "readOnly"]
+    model: str | None
+    tool_call_style: Literal["native", "xml"]
+    workspace: str | Path | WorkspaceSpec | Mapping[str, Any]
+    deliver: Deliver | Mapping[str, Any] | None
+    output_schema: Mapping[str, Any] | type[Any] | None
+    verify: str | Sequence[VerifyItem | Mapping[str, Any] | str]
+    protect: Sequence[str] | None
+    require: Literal["passed", "verified", "improved"]
+    accept: Sequence[str]
+    max_verify_rounds: int
+    verify_timeout_seconds: float
+    verify_early: bool
+    after: Sequence[After | AfterFields]
+    labels: Mapping[str, str]
+    priority: int
+    webhook: Webhook | Mapping[str, Any] | None
+    retry: AutomaticRetry | RetryFields | None
+    parent_id: str | None
+    idempotency_key: str | None
+    continues: str | None
+    retry_of: str | None
+    from_turn: int | None
+    merges: Sequence[str]
+    merge_with_protected: bool
+
+
 class DelegationRequest(Request):
     """A piece of work handed over by a parent."""
 
@@ -271,6 +334,10 @@ class DelegationRequest(Request):
     its title."""
     merge_with_protected: bool = Field(default=False, exclude_if=lambda given: not given)
     """Whether it merges the changed protected paths, too, which the checks of these delegations have put back."""
+
+    if TYPE_CHECKING:  # the forms that validation takes, for those who write a request in Python
+
+        def __init__(self, *, task: str, **fields: Unpack[RequestFields]) -> None: ...
 
     @property
     def title(self) -> str:

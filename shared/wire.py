@@ -31,6 +31,8 @@ MAX_EXAMINED = 2000
 """A document with more mistakes is probably the wrong document."""
 LONGEST_COMPARED = 64
 """Characters of a name that is compared with the known ones."""
+_NEAR = 0.6
+"""How alike a key and a known one have to be: a wrong suggestion is worse than none."""
 LONGEST_SHOWN = 200
 """Characters of a wrong name that are shown."""
 
@@ -56,6 +58,9 @@ class Wire(BaseModel):
             if (name_there := names.get(name)) in properties:
                 properties[name_there].setdefault("description", description)
         return made
+
+    def __str__(self) -> str:
+        return repr(self)
 
     def to_json(self) -> str:
         return self.model_dump_json(by_alias=True)
@@ -162,7 +167,7 @@ def explain(error: ValidationError, model: type[BaseModel], *, python: bool = Fa
     """
     if (count := error.error_count()) > MAX_EXAMINED:
         return [{"pointer": "", "detail": f"{count:,} mistakes, too many to name; is this the right document?"}]
-    mistakes = error.errors(include_url=False, include_context=False, include_input=False)
+    mistakes = error.errors(include_url=False, include_input=False)
     return [_explained(mistake, model, python) for mistake in mistakes[:MAX_MISTAKES]]
 
 
@@ -176,17 +181,36 @@ def _explained(mistake: Any, model: type[BaseModel], python: bool) -> dict[str, 
     detail = str(mistake["msg"]).removeprefix("Value error, ")
     if mistake["type"] == "extra_forbidden":
         detail = _unknown_key(str(last), at, python)
+    if mistake["type"] == "union_tag_invalid":
+        given, expected = mistake["ctx"]["tag"], mistake["ctx"]["expected_tags"]
+        near = did_you_mean(given[:LONGEST_COMPARED], ast.literal_eval(f"({expected},)"), 1, show=repr)
+        detail = "; ".join(filter(None, (detail, near)))
     tag_at_end = mistake["type"] not in ("extra_forbidden", "missing") and _step(at, last)[1] == ""
     return {"pointer": pointer if tag_at_end else pointer + _escaped(last), "detail": detail}
 
 
 def _unknown_key(key: str, at: Any, python: bool) -> str:
     fields = at.model_fields.items() if _is_model(at) else ()
-    known = [name if python or "_" in key else field.alias or name for name, field in fields]  # as the caller writes
+    in_python = python or "_" in key
+    known = [name if in_python else field.alias or name for name, field in fields]  # as the caller writes
+    places: dict[str, str] = {}
+    for name, path in _nested(at, in_python) if _is_model(at) else ():
+        places[name] = f"{places[name]} or {path!r}" if name in places else repr(path)
+    places |= {name: repr(name) for name in known}
     # Comparing is quadratic in the length, and a text of that length is not a misspelt key.
-    near = did_you_mean(key, known, 1, show=repr) if len(key) <= LONGEST_COMPARED else ""
+    near = did_you_mean(key, places, 1, cutoff=_NEAR, show=places.__getitem__) if len(key) <= LONGEST_COMPARED else ""
     hint = near or f"known keys: {', '.join(known)}"
     return f"unknown key {shortened(key, LONGEST_SHOWN)!r}; {hint}"
+
+
+def _nested(model: type[BaseModel], in_python: bool, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yields the fields of the objects inside a model: their names, and their paths, as `limits.maxTurns`."""
+    for name, field in model.model_fields.items():
+        shown = name if in_python else field.alias or name
+        if path:
+            yield shown, path + shown
+        for member in _members(field.annotation) if get_origin(field.annotation) is not list else ():
+            yield from _nested(member, in_python, f"{path}{shown}.")
 
 
 def _step(at: Any, part: int | str) -> tuple[Any, str]:

@@ -7,14 +7,15 @@ models and commands, so each escapes what it prints.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, assert_never
 
+from .marks import MARKS
 from .text import count, shortened
 
 if TYPE_CHECKING:
-    from .delegation import Mark, Step, ToolAgentResult, Usage
+    from .delegation import Step, ToolAgentResult, Usage
     from .events import (
         AnyEvent,
         Delivered,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from .facts import GitFacts
     from .permission import PermissionQuestion
 
-MARKS: Mapping[Mark, str] = {"ok": "✓", "unproven": "?", "failed": "✗", "cancelled": "–"}
-"""The signs of results, by ``mark`` of the result."""
 SHORT_ID = 6
 """Characters of an id's end that are shown; commands accept them as the id."""
 SHORT_PERMISSION_ID = 8
@@ -179,12 +178,7 @@ def outcome(result: ToolAgentResult) -> str:
         seconds(result.execution_time_ms / 1000),
         tokens(result.usage),
     )
-    return f"{MARKS[result.mark]} {ending(result)}: {', '.join(facts)}"
-
-
-def ending(result: ToolAgentResult) -> str:
-    """`inconclusive (completed, 1 claim refuted)`: words of ours alone."""
-    return f"{result.headline} ({', '.join((result.termination_reason, *result.notes))})"
+    return f"{MARKS[result.mark]} {result.ending}: {', '.join(facts)}"
 
 
 def question_of(asked: PermissionQuestion) -> list[str]:

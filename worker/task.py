@@ -24,11 +24,11 @@ from ..shared.connection import REDIS_ERRORS, connect, shielded
 from ..shared.errors import DeputizeError, GoesAlone, Misconfigured, NotFound
 from ..shared.libc import keep_memory_private, send_on_death_of_parent
 from ..shared.log import log, set_up
+from ..shared.marks import MARKS
 from ..shared.queue import TASK, create_app, send_tickets
 from ..shared.runs.store import RunStore, pause_unfinished
 from ..shared.settings import SandboxSettings, Settings
 from ..shared.tokens import count
-from ..shared.wording import MARKS, ending
 from .celery_pool.pool import CLEANUP_SECONDS, AsyncPool, AsyncTask, set_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
 from .fleet.lease import StopSignal
@@ -96,7 +96,7 @@ def register(app: Celery, parts: WorkerParts) -> None:
 
 def of_task(result: ToolAgentResult) -> str:
     """Returns what Flower shows of a result. Raises ``Unsuccessful`` unless nothing is against it."""
-    shown = f"{MARKS[result.mark]} {ending(result)}"
+    shown = f"{MARKS[result.mark]} {result.ending}"
     if result.mark != "ok":
         raise Unsuccessful(shown)
     return shown

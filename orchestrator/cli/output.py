@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from ...shared.errors import Misconfigured
+from ...shared.marks import MARKS
 from ...shared.text import count, visible, visible_block, visible_json
-from ...shared.wording import MARKS, cut, dollars, ending, seconds, short_id
+from ...shared.wording import cut, dollars, seconds, short_id
 
 if TYPE_CHECKING:
     from ...shared.delegation import FileChange, ToolAgentResult, ToolAgentStep
@@ -253,7 +254,7 @@ def end_line(result: ToolAgentResult, title: str, request: DelegationRequest | N
     """
     took, price = seconds(result.execution_time_ms / 1000), dollars(result.usage.cost_usd)
     id = short_id(result.delegation_id) if sys.stdout.isatty() else result.delegation_id
-    parts = (id, ending(result), took, price, changes(result, request))
+    parts = (id, result.ending, took, price, changes(result, request))
     return "  ".join(part for part in (f"{MARKS[result.mark]} {title}", *parts) if part)
 
 

@@ -6,15 +6,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ...shared.delegation import Artifact, Delegation, Mark, Status, TerminationReason, Usage
+from ...shared.delegation import Artifact, Delegation, Status, TerminationReason, Usage
 from ...shared.errors import DeputizeError, Refused
 from ...shared.facts import GitFacts, Trust, Verdict
+from ...shared.marks import MARKS, Mark
 from ...shared.markup import harmless_value, note
 from ...shared.permission import PermissionOutcome, PermissionRequest
 from ...shared.request import Limits
 from ...shared.text import clip, count, mapped
 from ...shared.wire import Timestamp, Wire
-from ...shared.wording import MARKS, ending
 
 SCHEME = "deputize://delegations/"
 MAX_TEXT = 20_000
@@ -186,7 +186,7 @@ def outcome(
             "files_modified_count": len(result.files_modified),
             "verdict": result.verification.verdict,
             "verdict_why": result.verification.why,
-            "ending": ending(result),
+            "ending": result.ending,
         }
         notes += result.notes
         if result.ignored_count:

@@ -20,7 +20,7 @@ _CHOICES = ("anyOf", "oneOf")
 _NULL = {"type": "null"}
 _DESCRIBED = 1
 """How many objects deep fields are described."""
-DESCRIBED_BY = {DelegationRequest: "delegate", Outcome: "delegate_result"}
+DESCRIBED_BY: Mapping[type[BaseModel], str] = {DelegationRequest: "delegate", Outcome: "delegate_result"}
 """Models that several tools have, and the one tool whose schema describes their fields for all."""
 _AS_DELEGATE = {
     "type": "object",

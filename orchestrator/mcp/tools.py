@@ -11,12 +11,12 @@ from pydantic import BaseModel
 
 from ...shared.delegation import Delegation
 from ...shared.errors import Invalid, Unavailable
+from ...shared.marks import MARKS
 from ...shared.message import MessageMode, SentMessage
 from ...shared.request import DelegationRequest
 from ...shared.runs.permissions import delegation_of
 from ...shared.text import count
 from ...shared.wire import Wire
-from ...shared.wording import MARKS
 from ..service import Service, paused_note
 from .arguments import (
     AnswerArguments,

@@ -54,6 +54,9 @@ async def test_verified_fixes_become_one_pull_request_and_a_lie_is_left_out(
             block = FAN_OUT.replace("https://github.com/you/shop", url)
             assert block != FAN_OUT
             await asyncio.to_thread(exec, block, {})
+            lie_alone = block.replace('("tax", "discount", "shipping", "rounding")', '("rounding",)')
+            with pytest.raises(SystemExit, match="nothing was verified"):
+                await asyncio.to_thread(exec, lie_alone, {})
             stack.interrupt()
             await stack.done()
         assert capfd.readouterr().out == "https://github.example/o/r/pull/1\n"

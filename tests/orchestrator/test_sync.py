@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import pytest
@@ -21,6 +24,7 @@ from deputize import (
     Unavailable,
 )
 from deputize.shared.events import Envelope
+from tests.orchestrator.command_line import environment
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import settings
 from tests.waiting import until
@@ -128,15 +132,75 @@ async def test_a_failure_is_raised_on_demand_and_carries_what_was_done(url: str,
     await asyncio.to_thread(script)
 
 
-async def test_outside_of_its_block_it_refuses_and_starts_nothing(url: str, service: FakeService) -> None:
+def loops() -> int:
+    return [thread.name for thread in threading.enumerate()].count("deputize")
+
+
+async def test_it_opens_with_its_first_operation_and_closes_once_it_is_closed(url: str, service: FakeService) -> None:
+    def script() -> None:
+        operations: list[Callable[[SyncOrchestrator], object]] = [
+            lambda orchestrator: orchestrator.start("x").id,
+            lambda orchestrator: orchestrator.list().items,
+            lambda orchestrator: orchestrator.follow("dlg_x").close(),
+            lambda orchestrator: orchestrator.as_tool(name="x").call({"tusk": "x"}).is_error,
+        ]
+        orchestrator = SyncOrchestrator(url=url)
+        for operation in operations:
+            orchestrator = SyncOrchestrator(url=url)
+            assert loops() == 0
+            operation(orchestrator)
+            assert loops() == 1
+            orchestrator.close()
+            orchestrator.close()
+            assert loops() == 0
+            for later in operations:
+                with pytest.raises(RuntimeError, match="it is closed; make another"):
+                    later(orchestrator)
+        with orchestrator:
+            orchestrator.start("y")
+        with pytest.raises(RuntimeError, match="it is closed"):
+            orchestrator.delegate("x")
+
+    await asyncio.to_thread(script)
+    assert [run.request.task for run in service.runs.values()] == ["x", "y"]
+
+
+async def test_threads_that_use_it_first_open_it_once(url: str, service: FakeService) -> None:
     orchestrator = SyncOrchestrator(url=url)
-    with pytest.raises(RuntimeError, match="not open"):
-        orchestrator.start("x")
-    with orchestrator:
-        pass
-    with pytest.raises(RuntimeError, match="not open"):
-        orchestrator.delegate("x")
-    assert service.runs == {}
+
+    def script() -> set[str]:
+        with ThreadPoolExecutor(8) as threads:
+            return {each.id for each in threads.map(orchestrator.start, map(str, range(8)))}
+
+    assert await asyncio.to_thread(script) == {*service.runs}
+    assert (len(service.runs), loops()) == (8, 1)
+    await asyncio.to_thread(orchestrator.close)
+
+
+LEFT_OPEN = """
+import os, sys
+from deputize import SyncOrchestrator
+orchestrator = SyncOrchestrator()
+print(orchestrator.start("x").status)
+if sys.argv[1] == "forks":
+    os.waitstatus_to_exitcode(os.waitpid(os.fork() or sys.exit(), 0)[1])
+elif sys.argv[1] == "raises":
+    raise SystemExit(3)
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("ends", 0), ("forks", 0), ("raises", 3)])
+async def test_the_interpreter_closes_one_that_was_left_open(
+    url: str, service: FakeService, how: str, code: int
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", "-c", LEFT_OPEN, how),
+        env=environment(DEPUTIZE_URL=url),
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, out.decode(), err.decode()) == (code, "queued\n", "")
 
 
 async def test_what_cannot_open_leaves_no_thread() -> None:

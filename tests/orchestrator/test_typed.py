@@ -11,8 +11,7 @@ from typing import get_type_hints
 import pytest
 
 import deputize
-from deputize.orchestrator.request_fields import LimitFields, RequestFields
-from deputize.shared.request import DelegationRequest, Limits
+from deputize.shared.request import DelegationRequest, LimitFields, Limits, RequestFields
 from tests.architecture.sources import ROOT
 from tests.sampling import sampled
 
@@ -101,7 +100,18 @@ WRONG_CALLS = (
 )
 CHECKERS = {
     "pyright": ("-m", "basedpyright", "--project", ".", "--pythonpath", sys.executable),
-    "mypy": ("-m", "mypy", "--strict", "--cache-dir", "cache", "script.py"),
+    "mypy": ("-m", "mypy", "--strict", "--cache-dir", "cache", "."),
+}
+DOCUMENTS = subprocess.run(
+    ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+).stdout.split()
+EXAMPLES = {
+    # That of a tool lies in `worker/tools/`.
+    f"{re.sub(r'[^a-z]+', '_', path.lower())}_{number}.py": example.replace("from ..", "from deputize.worker.").replace(
+        "from .", "from deputize.worker.tools."
+    )
+    for path in DOCUMENTS
+    for number, example in enumerate(re.findall(r"^```python\n(.*?)^```", (ROOT / path).read_text(), re.M | re.S))
 }
 
 
@@ -116,6 +126,17 @@ def test_a_script_is_typed_and_each_typo_is_found(checker: str, tmp_path: Path) 
     assert done.returncode == 1, done.stdout + done.stderr
     found = {int(line) for line in re.findall(r"\bscript\.py:(\d+)", done.stdout)}
     assert found == {*range(len(lines) + 1, len(lines) + 1 + len(calls))}, done.stdout
+
+
+@pytest.mark.parametrize("checker", sampled({each: each for each in CHECKERS}, 2))
+def test_the_examples_of_the_documents_are_typed(checker: str, tmp_path: Path) -> None:
+    """All at once, as a checker takes seconds to start."""
+    assert len(EXAMPLES) >= 9
+    for name, example in EXAMPLES.items():
+        (tmp_path / name).write_text(example)
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    done = subprocess.run([sys.executable, *CHECKERS[checker]], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_typed_fields_are_those_of_a_request() -> None:

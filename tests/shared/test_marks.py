@@ -7,7 +7,8 @@ import json
 import pytest
 
 from deputize.shared.delegation import DelegationFailed
-from deputize.shared.wording import MARKS, outcome
+from deputize.shared.marks import MARKS
+from deputize.shared.wording import outcome
 from tests.marked import MARKED, Marked
 
 

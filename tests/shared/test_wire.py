@@ -36,6 +36,14 @@ def test_an_unknown_key_is_refused_by_name_with_the_closest_known_one() -> None:
     assert mistakes(deliver={"pullRequest": {"titel": "x"}}) == {
         "/deliver/pullRequest/titel": "unknown key 'titel'; did you mean 'title'?"
     }
+    assert mistakes(maxTurns=3)["/maxTurns"] == "unknown key 'maxTurns'; did you mean 'limits.maxTurns'?"
+    assert mistakes(max_turn=3)["/max_turn"] == "unknown key 'max_turn'; did you mean 'limits.max_turns'?"
+    assert mistakes(title=3)["/title"] == "unknown key 'title'; did you mean 'deliver.pullRequest.title'?"
+    assert mistakes(url="x")["/url"] == "unknown key 'url'; did you mean 'workspace.url' or 'webhook.url'?"
+    assert mistakes(wait=3)["/wait"].startswith("unknown key 'wait'; known keys: task, ")
+    assert mistakes(verify=[{"kind": "comand"}])["/verify/0"].endswith("; did you mean 'command'?")
+    assert mistakes(workspace={"kind": "dir"})["/workspace"].endswith("; did you mean 'directory'?")
+    assert mistakes(workspace={"kind": "zzz"})["/workspace"].endswith("'archive'")
     assert mistakes(wrkspace={})["/wrkspace"] == "unknown key 'wrkspace'; did you mean 'workspace'?"
 
 

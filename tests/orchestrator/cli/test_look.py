@@ -21,7 +21,8 @@ READ = AskedCall(id="c", name="read_file", arguments={})
 
 
 async def accepted(service: FakeService, **fields: Any) -> str:
-    return (await service.create(DelegationRequest(**{"task": "Count the files\nall of them", **fields}))).delegation.id
+    given = {"task": "Count the files\nall of them", **fields}
+    return (await service.create(DelegationRequest.model_validate(given))).delegation.id
 
 
 def step(**fields: Any) -> Step:

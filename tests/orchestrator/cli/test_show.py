@@ -24,7 +24,8 @@ READS = Usage(input_tokens=1000, cache_read_tokens=4000, output_tokens=200, cost
 
 
 async def accepted(service: FakeService, **fields: Any) -> str:
-    return (await service.create(DelegationRequest(**{"task": "Count the files", **fields}))).delegation.id
+    request = DelegationRequest.model_validate({"task": "Count the files", **fields})
+    return (await service.create(request)).delegation.id
 
 
 async def replied(service: FakeService, *usages: Usage, **fields: Any) -> str:
