@@ -10,7 +10,7 @@ import argparse
 import faulthandler
 import multiprocessing
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -27,16 +27,22 @@ from .celery_pool import process
 from .linux.open_files import OpenFiles
 
 if TYPE_CHECKING:
+    from .attempts import Attempt
+    from .core.part import Part
     from .tools.base import AnyTool
     from .web.dial import Network
 
 
 def main(
-    arguments: Sequence[str] | None = None, tools: Sequence[AnyTool] | None = None, network: Network | None = None
+    arguments: Sequence[str] | None = None,
+    tools: Sequence[AnyTool] | None = None,
+    network: Network | None = None,
+    parts: Sequence[Callable[[Attempt], Part]] = (),
 ) -> int:
     """Runs the worker until it is stopped; returns the exit code.
 
     ``tools`` are those that its runs may use, by default the built-in ones; ``network`` is where commands reach hosts.
+    Each of ``parts`` is called for each run, and its part is the run's behind our own.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         return 0  # a process for one run imports the script anew, which may have no guard
@@ -59,7 +65,7 @@ def main(
         reach(settings.redis_url, STARTING_SECONDS if settings.local else REDIS_SECONDS)
         app = create_app(settings, settings.redis_url)
         name = process.full_name(options.name)
-        task.register(app, task.WorkerParts(settings, settings.redis_url, name, tools, network))
+        task.register(app, task.WorkerStart(settings, settings.redis_url, name, tools, network, parts))
     except DeputizeError as error:
         print(f"worker: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - before logging is set up
         return process.EXIT_MISCONFIGURED

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from ..shared.bus import Bus
@@ -28,6 +28,7 @@ from ..shared.runs.store import RELEASE, RENEW, WRITING, RunStore
 from ..shared.settings import Settings
 from .celery_pool.process import ProgressEvents
 from .core.emit import Emitter
+from .core.part import Part
 from .core.run_contracts import Trace
 from .fleet.gate import Outages, SharedPrefixes
 from .fleet.inbox import WRAP_UP_SECONDS
@@ -98,6 +99,8 @@ class Services:
     """Seconds after which the copy of a workspace is reported."""
     snapshots: SnapshotStore | None = None
     """Where runs are kept for other machines, too."""
+    parts: Sequence[Callable[[Any], Part]] = ()
+    """What makes the further parts of a run, from its ``Attempt``."""
     tracing: Tracing | None = None
     """What makes the spans of runs; None where no traces are sent."""
     start_alone: Callable[[str], Awaitable[ToolAgentResult | None]] | None = None

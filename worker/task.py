@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from ..shared.delegation import ToolAgentResult
+    from .attempts import Attempt
+    from .core.part import Part
     from .policy import Rule
     from .services import Services
     from .toolkit.offer import RunOffer
@@ -53,30 +55,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerParts:
-    """What a worker is made of, for the process itself and for those of single runs."""
+class WorkerStart:
+    """What a worker is started with, for the process itself and for those of single runs."""
 
     settings: Settings
     redis_url: str
     name: str
     tools: Sequence[AnyTool] | None
     network: Network | None
+    parts: Sequence[Callable[[Attempt], Part]]
 
 
-def register(app: Celery, parts: WorkerParts) -> None:
+def register(app: Celery, start: WorkerStart) -> None:
     """Registers ``deputize.run`` with the app, and the services that its runs share with the pool."""
     opened: list[Services] = []
-    settings = parts.settings
+    settings = start.settings
 
     @asynccontextmanager
     async def service(pool: AsyncPool) -> AsyncGenerator[None]:
         async with (
-            _prepared(settings, parts.redis_url) as bounds,
-            Standby(parts.redis_url, settings.lease_seconds) as standby,
+            _prepared(settings, start.redis_url) as bounds,
+            Standby(start.redis_url, settings.lease_seconds) as standby,
         ):
-            opening = await _services(app, parts, bounds, standby, pool.limit, waiting=pool.waiting)
+            opening = await _services(app, start, bounds, standby, pool.limit, waiting=pool.waiting)
             async with opening as services:
-                services.start_alone = partial(start_alone, parts)
+                services.start_alone, services.parts = partial(start_alone, start), start.parts
                 opened.append(services)
                 services.status.drain, services.status.draining = pool.drain, lambda: pool.draining
                 revoke_means_cancel(lambda ids: run_coroutine_threadsafe(_cancel(services.store, ids), pool.loop))
@@ -103,15 +106,15 @@ def of_task(result: ToolAgentResult) -> str:
 
 
 async def _services(
-    app: Celery, parts: WorkerParts, bounds: WorkerBounds, standby: Standby, concurrency: int, **more: Any
+    app: Celery, start: WorkerStart, bounds: WorkerBounds, standby: Standby, concurrency: int, **more: Any
 ) -> AbstractAsyncContextManager[Services]:
     """Returns what opens the services of a process; ``more`` are further arguments of ``open_services``."""
-    offer, rules = await _offer(parts.settings, parts.tools, bounds, parts.network)
+    offer, rules = await _offer(start.settings, start.tools, bounds, start.network)
     from .services import open_services
 
-    send, progress = partial(send_tickets, app), ProgressEvents(app, parts.name)
-    own: dict[str, Any] = {"name": parts.name, "concurrency": concurrency, "standby": standby}
-    return open_services(parts.redis_url, offer, rules=rules, send=send, progress=progress, **own, **more)
+    send, progress = partial(send_tickets, app), ProgressEvents(app, start.name)
+    own: dict[str, Any] = {"name": start.name, "concurrency": concurrency, "standby": standby}
+    return open_services(start.redis_url, offer, rules=rules, send=send, progress=progress, **own, **more)
 
 
 class Unsuccessful(Exception):
@@ -255,7 +258,7 @@ async def _carry_out(services: Services, id: str, *, is_alone: bool) -> ToolAgen
     return result
 
 
-async def start_alone(parts: WorkerParts, id: str) -> ToolAgentResult | None:
+async def start_alone(start: WorkerStart, id: str) -> ToolAgentResult | None:
     """Carries out a run in a process of its own, as ``carry_out`` does. Cancelled, that process hands the run back.
 
     It is a new one, and no fork: a process with threads cannot be forked safely. Raises Misconfigured where the worker
@@ -263,7 +266,7 @@ async def start_alone(parts: WorkerParts, id: str) -> ToolAgentResult | None:
     """
     context = multiprocessing.get_context("spawn")
     answer, answering = context.Pipe(duplex=False)
-    process = context.Process(target=_run_alone, args=(parts, id, answering), name=f"alone {id}", daemon=True)
+    process = context.Process(target=_run_alone, args=(start, id, answering), name=f"alone {id}", daemon=True)
     log.warning("%s goes on in a process of its own, because workers stood still while they had it", id)
     # On this thread, which lasts as long as this process: the other one ends with the thread that has started it.
     try:
@@ -316,24 +319,25 @@ async def _readable(*descriptors: int) -> None:
             loop.remove_reader(each)
 
 
-def _run_alone(parts: WorkerParts, id: str, answering: Connection) -> None:
+def _run_alone(start: WorkerStart, id: str, answering: Connection) -> None:
     """The whole of a process that carries out one run."""
     send_on_death_of_parent(signal.SIGTERM)
     keep_memory_private()
     faulthandler.enable(2)
-    set_up(parts.settings.log_level, parts.settings.secrets, parts.settings.log_format)
+    set_up(start.settings.log_level, start.settings.secrets, start.settings.log_format)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
-        answering.send(runner.run(_carry_out_alone(parts, id)))
+        answering.send(runner.run(_carry_out_alone(start, id)))
 
 
-async def _carry_out_alone(parts: WorkerParts, id: str) -> ToolAgentResult | None:
+async def _carry_out_alone(start: WorkerStart, id: str) -> ToolAgentResult | None:
     loop, work = asyncio.get_running_loop(), asyncio.current_task()
     assert work
     loop.add_signal_handler(signal.SIGTERM, work.cancel)
     share_threads(loop)
-    settings, app = parts.settings, create_app(parts.settings, parts.redis_url)
-    async with Standby(parts.redis_url, settings.lease_seconds) as standby:
+    settings, app = start.settings, create_app(start.settings, start.redis_url)
+    async with Standby(start.redis_url, settings.lease_seconds) as standby:
         # Without a control group of its own: that of the worker holds this process, too.
         bounds = WorkerBounds(settings.sandbox)
-        async with await _services(app, parts, bounds, standby, 1, has_name=False) as services:
+        async with await _services(app, start, bounds, standby, 1, has_name=False) as services:
+            services.parts = start.parts
             return await carry_out(services, id)

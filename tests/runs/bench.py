@@ -20,7 +20,9 @@ from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.keys import LEASES
 from deputize.shared.runs.store import RunStore
 from deputize.shared.settings import Settings
+from deputize.worker.attempts import Attempt
 from deputize.worker.celery_pool.process import ProgressEvents
+from deputize.worker.core.part import Part
 from deputize.worker.models import close_models
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.services import Services, checked_rules, offer_of, open_services
@@ -123,7 +125,13 @@ class Bench:
 
 @asynccontextmanager
 async def open_bench(
-    redis_url: str, home: Path, *, name: str = "worker-1", offered: Sequence[AnyTool] = BUILTIN, **settings: Any
+    redis_url: str,
+    home: Path,
+    *,
+    name: str = "worker-1",
+    offered: Sequence[AnyTool] = BUILTIN,
+    parts: Sequence[Callable[[Attempt], Part]] = (),
+    **settings: Any,
 ) -> AsyncGenerator[Bench]:
     """A worker's services with its files below ``home``. ``offered`` are the tools that its runs may have."""
     own = {
@@ -136,7 +144,7 @@ async def open_bench(
     chosen = Settings.load(environ={}, **(own | settings))
     app = create_app(chosen, redis_url)
     sent: list[Ticket] = []
-    parts = open_services(
+    opening = open_services(
         redis_url,
         offer_of(chosen, sandbox_problem=await Bubblewrap.selftest(), tools=offered),
         name=name,
@@ -146,7 +154,8 @@ async def open_bench(
         progress=ProgressEvents(app, name),
         standby=Standby(redis_url, chosen.lease_seconds),  # not entered, so it starts no process
     )
-    async with parts as services:
+    async with opening as services:
+        services.parts = parts
         yield Bench(services, chosen, sent)
     app.close()
 

@@ -111,8 +111,11 @@ async def test_a_run_whose_own_process_cannot_start_ends_and_names_where_the_rea
         result = await fleet.result(id, 120)
         assert result.termination_reason == "worker_lost"
         assert "3 processes of its own ended before they began with it" in result.summary
-        log = (fleet.settings.home / "worker-1.log").read_text()
-        assert f"the process alone {id} ended without an answer, with exit code 1" in log
+        log, ended = (
+            fleet.settings.home / "worker-1.log",
+            f"the process alone {id} ended without an answer, with exit code 1",
+        )
+        await until(lambda: ended in log.read_text())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -8,10 +8,11 @@ import importlib.util
 import json
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
+from deputize.shared.delegation import TerminationReason
 from deputize.shared.settings import ModelSettings, Settings, ToolSettings
 from deputize.shared.settings.models import Lack, Platform
 from deputize.worker.mcp.config import Config
@@ -93,6 +94,18 @@ async def test_the_tool_it_shows_runs_beside_our_own(redis_url: str, tmp_path: P
     assert "leads out of the workspace" in escaping.error
     assert misspelt.error.endswith("Known parameters: path.")
     assert result.success
+
+
+async def test_the_part_it_shows_ends_a_run_before_its_first_turn(redis_url: str, tmp_path: Path) -> None:
+    shown: dict[str, Any] = {"__name__": "shown"}
+    exec(block("Adding a part", "python"), shown)
+    model = script(tmp_path, [say("Done.")])
+    async with open_bench(redis_url, tmp_path / "home", parts=[shown["CostCentre"]]) as bench:
+        without = await bench.run(model=model)
+        labelled = await bench.run(model=model, labels={"cost-centre": "42"})
+    assert (without.termination_reason, without.turn_count) == (TerminationReason.REFUSED, 0)
+    assert without.summary == "It has no label cost-centre. Submit it again with one."
+    assert labelled.success
 
 
 def test_the_tool_it_shows_is_short() -> None:

@@ -52,5 +52,6 @@ PARTS = (
 
 
 def parts_of(attempt: Attempt) -> list[Part]:
-    """Returns the parts of one run."""
-    return [row.make(attempt) for row in PARTS if row.has(attempt.context.claim.request)]
+    """Returns the parts of one run: our own, and those that its worker was started with."""
+    own = [row.make(attempt) for row in PARTS if row.has(attempt.context.claim.request)]
+    return own + [make(attempt) for make in attempt.services.parts]
