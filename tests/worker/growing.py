@@ -20,8 +20,21 @@ from deputize.worker.models import endings, retry, stream
 from deputize.worker.policy import matchers
 from deputize.worker.policy.shell import classify_line, forbidden, plain_line
 from deputize.worker.schemas import arguments
-from deputize.worker.search import glob_pattern, grep
-from deputize.worker.text import diff, edit, fuzzy, merge, normalization, output, replacement, rewrite, textfile
+from deputize.worker.search import glob_pattern, grep, ripgrep
+from deputize.worker.text import (
+    diff,
+    east_asia,
+    edit,
+    encodings,
+    fuzzy,
+    merge,
+    normalization,
+    output,
+    printed,
+    replacement,
+    rewrite,
+    textfile,
+)
 from deputize.worker.text.textfile import TextFile
 from deputize.worker.tools import params
 from deputize.worker.verification import (
@@ -181,6 +194,7 @@ READS: Mapping[str, Reader] = {
         glob_pattern.GlobPattern("*a*/*").at().inside(text[:PATH])
     ),
     "worker/search/glob_pattern.py:expand": glob_pattern.expand,
+    "worker/search/ripgrep.py:binary_matches": lambda text: ripgrep.binary_matches(_raw(text), "."),
     "worker/search/grep.py:excerpt": lambda text: grep.excerpt(text, len(text) // 2),
     "worker/search/grep.py:parse_hits": lambda text: grep.parse_hits(_raw(text)),
     "worker/strict_json.py:loads": strict_json.loads,
@@ -192,6 +206,12 @@ READS: Mapping[str, Reader] = {
     "worker/text/edit.py:find_placeholder": edit.find_placeholder,
     "worker/text/edit.py:not_found_error": lambda text: edit.not_found_error(TextFile(text), "a", text[1:], "n"),
     "worker/text/edit.py:refuse_placeholder": lambda text: edit.refuse_placeholder("edit_file", text),
+    "worker/text/east_asia.py:likely_encoding": lambda text: east_asia.likely_encoding(_raw(text)),
+    "worker/text/encodings.py:controls_in": lambda text: encodings.controls_in(_raw(text)),
+    "worker/text/encodings.py:encoding_of": lambda text: encodings.encoding_of(_raw(text)),
+    "worker/text/encodings.py:kind_of": lambda text: encodings.kind_of(_raw(text)),
+    "worker/text/encodings.py:other_encoding": lambda text: encodings.other_encoding(_raw(text)),
+    "worker/text/printed.py:shown_text": lambda text: printed.shown_text(_raw(text)),
     "worker/text/fuzzy.py:is_short": lambda text: fuzzy.is_short(text.split()),
     "worker/text/fuzzy.py:replace_fuzzy": lambda text: fuzzy.replace_fuzzy(TextFile(text), _half(text) + "z", "n"),
     "worker/text/fuzzy.py:significant_tokens": fuzzy.significant_tokens,
@@ -214,7 +234,6 @@ READS: Mapping[str, Reader] = {
     "worker/text/rewrite.py:line_stop": lambda text: rewrite.line_stop(text, len(text) // 2),
     "worker/text/rewrite.py:with_line_ends": lambda text: rewrite.with_line_ends(text, "\r\n"),
     "worker/text/textfile.py:TextFile.to_bytes": lambda text: TextFile("").to_bytes(text),
-    "worker/text/textfile.py:binary_kind": lambda text: textfile.binary_kind(_raw(text)),
     "worker/text/textfile.py:decode": lambda text: textfile.decode(_raw(text), "a"),
     "worker/text/textfile.py:fingerprint": lambda text: textfile.fingerprint(_raw(text)),
     "worker/text/textfile.py:number_lines": lambda text: textfile.number_lines(text.split("\n"), 1),
@@ -291,7 +310,7 @@ _MATCHERS = (
 )
 _EXPLAINED = "AbsentTool.__init__ AbsentTool.parse answer Explainer.__init__ Explainer.explain Replay.run"
 _OF_ERRORS = "classify_response with_full_stop classify_error parse_retry_after is_overflow output_maximum"
-_LISTING = "find_files list_files matching exists_in newest_first"
+_LISTING = "find_files list_files matching exists_in newest_first folders_matching"
 _GROUND = "remove_grounds Grounds.__init__ Grounds.folder Grounds.make write content_of"
 
 READS_NONE: Mapping[str, Sequence[str]] = {
@@ -381,6 +400,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
             "worker/tools/pages.py:read_lines",
         ),
         *("worker/tools/pages.py:ManyFiles.resolve", "worker/search/ripgrep.py:run_ripgrep"),
+        "worker/search/grep.py:arguments_of",
         *("worker/search/listing.py:" + name for name in _LISTING.split()),
         *("worker/web/dial.py:Network.resolve", "worker/web/dial.py:GuardedTransport.check_url"),
         *(

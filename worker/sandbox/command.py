@@ -13,6 +13,7 @@ from typing import Any, Literal
 from ...shared.libc import beneath, closing_fd
 from ...shared.text import clip
 from ..contracts import Completed
+from ..text.encodings import controls_in
 from ..text.output import MAX_DISPLAY_CHARS, AnsiOutput, Display
 
 MAX_METADATA_CHARS = 2000
@@ -51,14 +52,23 @@ def _open_status_file(folder: Path, name: str, flags: int) -> int:
 
 def format_output(done: Completed) -> str:
     """Returns standard output, standard error and exit code; empty parts are left out."""
-    parts = [done.stdout.decode("utf-8", "replace").rstrip("\n")]
-    if errors := done.stderr.decode("utf-8", "replace").rstrip("\n"):
+    parts = [printed_text(done.stdout).rstrip("\n")]
+    if errors := printed_text(done.stderr).rstrip("\n"):
         parts.append(f"[stderr]\n{errors}")
     if done.dropped_bytes:
         parts.append(dropped(done.dropped_bytes))
     if done.exit_code and not done.timed_out:
         parts.append(f"[exit code: {done.exit_code}]")
     return "\n".join(part for part in parts if part)
+
+
+def printed_text(output: bytes) -> str:
+    """Returns what a command printed as text; binary data in it is summed up."""
+    if not controls_in(output) and output.isascii():
+        return output.decode("ascii")
+    from ..text.printed import shown_text  # much output is plain
+
+    return shown_text(output)
 
 
 def ansi_display(text: str) -> Display:

@@ -13,12 +13,13 @@ from ...shared.errors import ToolError
 from ...shared.libc import closing_fd
 from ...shared.text import clip
 from ..contracts import FileAccess, Sandbox
+from ..text.encodings import NUL_SHOWN, encoding_of, kind_of
 from ..threads import run_in_thread
 from .glob_pattern import expand
 from .listing import exists_in, newest_first
-from .ripgrep import SkippedPaths, add_binary, add_skipped, run_ripgrep, walk_options
+from .ripgrep import SkippedPaths, add_skipped, binary_matches, run_ripgrep, walk_options
 
-_LINES = ("--with-filename", "--no-heading", "--line-number", "--engine=auto", "--max-columns-preview")
+_LINES = ("--binary", "--with-filename", "--no-heading", "--line-number", "--engine=auto", "--max-columns-preview")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,10 @@ async def search_content(
     Raises:
         ToolError: INVALID_TOOL_PARAMS for an invalid pattern; see ``run_ripgrep``.
     """
-    done = await run_ripgrep(sandbox, _arguments(files, query), files.mount, query.top)
+    done = await run_ripgrep(sandbox, arguments_of(files, query), files.mount, query.top)
     hits = await run_in_thread(parse_hits, done.stdout)
     add_skipped(done, query.top, skipped)
-    add_binary(done, query.top, skipped)
+    hits = await _with_nuls(files, sandbox, query, skipped, hits, done.stdout)
     with suppress(ToolError):  # without the offsets, long lines are shown from their start
         if truncated := await run_in_thread(truncated_lines, hits):
             again = await run_ripgrep(sandbox, _offset_arguments(query, [*truncated]), files.mount, query.top)
@@ -69,18 +70,43 @@ async def search_content(
     return hits, not done.dropped_bytes
 
 
-async def matches_ignoring_case(files: FileAccess, sandbox: Sandbox, query: GrepQuery) -> Sequence[str]:
-    """Returns the files that a case-sensitive query without a hit matches case-insensitively."""
-    if query.ignore_case or query.pattern.swapcase() == query.pattern:
-        return ()
-    with suppress(ToolError):  # only a hint
-        hits, _ = await search_content(files, sandbox, replace(query, ignore_case=True, mode="files"), SkippedPaths())
+async def _with_nuls(
+    files: FileAccess, sandbox: Sandbox, query: GrepQuery, skipped: SkippedPaths, hits: Hits, output: bytes
+) -> Hits:
+    """Adds the lines of texts with a NUL, of which ripgrep only reports that they match, and names binary files."""
+    if query.mode != "content" and hits:
+        sample = replace(query, mode="content", context=0, per_file=1)
+        output = (await run_ripgrep(sandbox, arguments_of(files, sample), files.mount, query.top)).stdout
+    texts = list[str]()
+    for path in dict.fromkeys(binary_matches(output, query.top)):
+        with suppress(ToolError):
+            if encoding_of(head := files.head(path, HEAD)):
+                texts.append(path)
+                continue
+            skipped.add(path, f"the pattern matches in it, but it is {kind_of(head)}")
+            hits = {name: lines for name, lines in hits.items() if name != path or query.mode == "content"}
+    if texts and query.mode == "content":
+        named = replace(query, gitignore=False, glob=None, type=None, exclude=None)
+        arguments = arguments_of(files, named, paths=texts[:MAX_FILES])
+        done = await run_ripgrep(sandbox, arguments, files.mount, query.top)
+        hits = {**hits, **await run_in_thread(parse_hits, done.stdout)}
+        for path in texts[MAX_FILES:]:
+            skipped.add(path, "the pattern matches in it, but only so many files with NUL characters are shown at once")
+        names = clip(", ".join(texts[:MAX_FILES]), 500)
+        skipped.remarks.append(f"NUL characters are shown as {NUL_SHOWN} in: {names}")
+    return hits
+
+
+async def matches_of(files: FileAccess, sandbox: Sandbox, query: GrepQuery) -> Sequence[str]:
+    """Returns the files that a query matches, for a hint: none where it cannot be searched."""
+    with suppress(ToolError):
+        hits, _ = await search_content(files, sandbox, replace(query, mode="files"), SkippedPaths())
         return [*hits]
     return ()
 
 
-def _arguments(files: FileAccess, query: GrepQuery) -> list[str]:
-    """Returns the command line of a query."""
+def arguments_of(files: FileAccess, query: GrepQuery, paths: Sequence[str] = ()) -> list[str]:
+    """Returns the command line of a query; ``paths`` are searched instead of its own one."""
     globs = [*_globs(files, query.glob)] if query.glob else []
     globs += [f"!{each}" for each in _globs(files, query.exclude)] if query.exclude else []
     argv = [*walk_options(gitignore=query.gitignore, globs=globs), *_LINES]
@@ -91,7 +117,8 @@ def _arguments(files: FileAccess, query: GrepQuery) -> list[str]:
         argv += [f"--max-count={query.per_file + 1}"] if query.per_file else []
     else:
         argv += ["--count"]
-    return [*argv, "-e", _expression(query), "--", query.top]
+    argv += ["--text"] if paths else []  # lines of named files, whatever is in them
+    return [*argv, "-e", _expression(query), "--", *(paths or [query.top])]
 
 
 def _offset_arguments(query: GrepQuery, paths: Sequence[str]) -> list[str]:
@@ -127,8 +154,9 @@ _MATCH = re.compile(r"\d+:")
 _LINE = re.compile(r"(\d+)([:-])(.*)", re.DOTALL)
 _TRUNCATED = re.compile(r"(\d+):.*\[\.\.\. (?:\d+ more match(?:es)?|omitted end of long line)\]", re.DOTALL)
 _OFFSETS = re.compile(rb"(\d+):(\d+):(\d+):")
+HEAD = 8192
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_MAX_FILES = 100
+MAX_FILES = 100
 _MAX_LINES = 1000
 _MARGIN = 4 * LINE_CHARS
 """Bytes read before and after the match."""
@@ -225,7 +253,7 @@ def _block(hits: Iterable[str], most: int, *, with_context: bool) -> tuple[str, 
     for hit in hits:
         if not (found := _LINE.fullmatch(hit)):
             continue
-        number, sign, text = int(found[1]), found[2], found[3].removesuffix("\r")
+        number, sign, text = int(found[1]), found[2], found[3].removesuffix("\r").replace("\0", NUL_SHOWN)
         if sign == ":" and count == most:
             break
         if with_context and last is not None and number > last + 1:
@@ -249,7 +277,7 @@ def truncated_lines(hits: Hits) -> dict[str, set[int]]:
         if numbers:
             found[path] = numbers
             left -= len(numbers)
-        if left <= 0 or len(found) == _MAX_FILES:
+        if left <= 0 or len(found) == MAX_FILES:
             break
     return found
 

@@ -60,13 +60,7 @@ def matching(
     Raises:
         ToolError: INVALID_TOOL_PARAMS for a pattern with ``..`` or too many alternatives.
     """
-    if ".." in pattern.split("/"):
-        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "the pattern contains '..'; pass the directory as path instead")
-    absolute = pattern.startswith("/")
-    start = "." if absolute else top
-    wanted = GlobPattern(
-        files.relative(pattern) if absolute else pattern, exists=exists_in(files, start), ignore_case=ignore_case
-    )
+    start, wanted = _wanted(files, pattern, top, ignore_case=ignore_case)
     below = "" if start == "." else f"{start}/"
     states: dict[str, GlobState] = {}
     found: list[str] = []
@@ -78,6 +72,30 @@ def matching(
         if states[folder].fits(name) and not is_being_written(name):
             found.append(path)
     return newest_first(files, found)
+
+
+def folders_matching(files: FileAccess, listed: Iterable[str], pattern: str, top: str) -> list[str]:
+    """Returns the directories of listed files that match a glob pattern, by path."""
+    start, wanted = _wanted(files, pattern.rstrip("/") or pattern, top)
+    below = "" if start == "." else f"{start}/"
+    folders: set[str] = set()
+    for path in listed:
+        give_way()
+        folder = path.removeprefix(below).rpartition("/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    return sorted(below + each for each in folders if wanted.at(each.rpartition("/")[0]).fits(each.rpartition("/")[2]))
+
+
+def _wanted(files: FileAccess, pattern: str, top: str, *, ignore_case: bool = False) -> tuple[str, GlobPattern]:
+    """Returns the directory at which a pattern starts, and the pattern. Raises ToolError as ``matching`` does."""
+    if ".." in pattern.split("/"):
+        raise ToolError(ErrorType.INVALID_TOOL_PARAMS, "the pattern contains '..'; pass the directory as path instead")
+    absolute = pattern.startswith("/")
+    start = "." if absolute else top
+    text = files.relative(pattern) if absolute else pattern
+    return start, GlobPattern(text, exists=exists_in(files, start), ignore_case=ignore_case)
 
 
 def exists_in(files: FileAccess, top: str) -> Exists:

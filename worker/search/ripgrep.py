@@ -19,9 +19,7 @@ MAX_OUTPUT_BYTES = 8 * 1024 * 1024
 _SHOWN = 5
 _NO_MATCH, _FAILED = 1, 2
 _GONE = "(os error 2)"
-_BINARY = re.compile(
-    r"(?:(?P<path>.+?): )?(?:WARNING: (?P<stopped>stopped searching )?)?binary file (?:matches|after).*"
-)
+_BINARY = re.compile(r"(?:(?P<path>.+?): )?binary file matches.*")
 _PLAIN = ("--no-config", "--color=never", "--null")
 _GIT_RULES = (
     *("--hidden", "--no-require-git", "--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global"),
@@ -124,13 +122,10 @@ def add_skipped(done: Completed, top: str, skipped: SkippedPaths) -> None:
             skipped.add(path.removeprefix("./"), _plain_reason(why))
 
 
-def add_binary(done: Completed, top: str, skipped: SkippedPaths) -> None:
-    """Adds the binary files that ripgrep reports among the lines that match."""
-    for line in done.stdout.split(b"\n"):
-        if line and b"\0" not in line and (found := _BINARY.fullmatch(line.decode("utf-8", "replace"))):
-            whole = found["stopped"] is None
-            why = "it is binary, and the pattern matches in it" if whole else "only up to its first NUL"
-            skipped.add((found["path"] or top).removeprefix("./"), why)
+def binary_matches(output: bytes, top: str) -> list[str]:
+    """Returns the files with a NUL that ripgrep reports among the lines that match."""
+    found = (_BINARY.fullmatch(line.decode("utf-8", "replace")) for line in output.split(b"\n") if b"\0" not in line)
+    return [(each["path"] or top).removeprefix("./") for each in found if each]
 
 
 def _file_errors(stderr: bytes, top: str) -> Iterator[tuple[str, str]]:

@@ -23,12 +23,12 @@ def preserve_format(file: TextFile, content: str) -> tuple[str, list[str]]:
     Returns:
         The content, and remarks that name what was preserved: the byte order mark, the line ends.
     """
-    text = content.removeprefix("\ufeff") if file.bom else content
+    text = content.removeprefix("\ufeff") if file.encoding.bom else content
     crlf, breaks = file.text.count("\r\n"), file.text.count("\n")
     if not crlf or "\r\n" in text or "\n" not in text:
-        return text, format_remarks(file.bom, 0, 0, invalid=False)
+        return text, format_remarks(file.encoding, 0, 0, invalid=False)
     ended = text.replace("\n", "\r\n") if crlf == breaks else _line_ends_by_line(file, text)
-    return ended, format_remarks(file.bom, breaks, crlf, invalid=False)
+    return ended, format_remarks(file.encoding, breaks, crlf, invalid=False)
 
 
 def _line_ends_by_line(file: TextFile, text: str) -> str:

@@ -12,6 +12,7 @@ from rapidfuzz import fuzz, process
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import clip
+from .encodings import NUL_SHOWN
 from .replacement import Replacement, find_lines, replace
 from .textfile import TextFile, number_lines, strip_line_numbers
 
@@ -144,6 +145,8 @@ def apply_edit(file: TextFile, name: str, old: str, new: str, *, every: bool) ->
         ToolError: EDIT_NOT_FOUND, EDIT_AMBIGUOUS, EDIT_NO_CHANGE, or INVALID_TOOL_PARAMS for a text with a
             placeholder or with line numbers.
     """
+    if NUL_SHOWN in old and "\0" in file.text and NUL_SHOWN not in file.text:  # the lines as they were shown
+        old, new = old.replace(NUL_SHOWN, "\0"), new.replace(NUL_SHOWN, "\0")
     done = replace(file, old, new, every=every)
     if done is None:
         raise not_found_error(file, name, old, new)

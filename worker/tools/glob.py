@@ -11,7 +11,7 @@ from pydantic import Field
 from ...shared.settings import Settings
 from ...shared.text import clip, count
 from ..contracts import FileAccess
-from ..search.listing import list_files, matching
+from ..search.listing import folders_matching, list_files, matching
 from ..search.ripgrep import SkippedPaths, is_installed
 from ..text.output import one_line
 from ..threads import run_in_thread
@@ -101,6 +101,11 @@ class Glob(SearchTool[GlobParams]):
     ) -> str:
         text = f"No file below {named(files, top)} matches {params.pattern!r}"
         text += "." if complete else " among those that could be read."
+        if folders := await run_in_thread(folders_matching, files, listed, params.pattern, top):
+            inside = f"{params.pattern.rstrip('/')}/**"
+            names = ", ".join(f"{one_line(named(files, path))}/" for path in folders[:_EXAMPLES])
+            more = ", …" if len(folders) > _EXAMPLES else ""
+            return f"{text} It matches directories: {names}{more}. {inside!r} has their files."
         for change, words in _near_misses(params):
             nearly = params.model_copy(update=change)
             if nearly.respect_gitignore != params.respect_gitignore:
@@ -122,6 +127,8 @@ def _near_misses(params: GlobParams) -> Iterator[tuple[dict[str, Any], str]]:
         yield {"ignore_case": True}, any_case
         if "/" not in params.pattern:
             yield {"pattern": deeper, "ignore_case": True}, f"{deeper!r} {any_case}"
+    if "\\" in params.pattern:
+        yield {"pattern": (slashes := params.pattern.replace("\\", "/"))}, repr(slashes)
     if params.respect_gitignore:
         yield {"respect_gitignore": False}, "among the files that .gitignore excludes (respect_gitignore: false)"
 

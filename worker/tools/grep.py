@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from ...shared.errors import ErrorType, ToolError
 from ...shared.text import clip
-from ..contracts import FileAccess, Sandbox
+from ..contracts import FileAccess
 from ..search.grep import (
     GrepQuery,
     Hits,
@@ -16,11 +17,9 @@ from ..search.grep import (
     cap_per_file,
     format_hits,
     hits_by_mtime,
-    matches_ignoring_case,
     search_content,
 )
 from ..search.ripgrep import SkippedPaths
-from ..text.output import one_line
 from ..threads import run_in_thread
 from ..workspace.file_entries import is_private
 from ..workspace.files import named
@@ -28,9 +27,6 @@ from .base import DisplayOptions, Params, ToolContext, ToolResult
 from .glob import SearchTool
 from .pages import file_not_found_error
 from .params import WorkspacePath
-
-_EXAMPLES = 3
-"""Files listed if the pattern matches only case-insensitively."""
 
 
 class GrepParams(Params):
@@ -73,8 +69,8 @@ class Grep(SearchTool[GrepParams]):
 
     Matching lines are shown below the path of their file and behind their number, as in `    12|text`; lines that
     context adds have a - for the bar. Number and bar are not part of the file. Escape what a regular expression
-    would read as a sign: `foo\\(`. Of a long line the part with the match is shown. Binary files and files that
-    .gitignore names are left out.
+    would read as a sign: `foo\\(`. Of a long line the part with the match is shown. Of binary files only the names are
+    given, and files that .gitignore names are left out.
     """
 
     name = "grep"
@@ -92,13 +88,22 @@ class Grep(SearchTool[GrepParams]):
         if files.stat(top) is None:
             raise file_not_found_error(files, params.path)
         query, skipped, top = _query(params, top), SkippedPaths(partial(named, files)), named(files, top)
-        hits, complete = await search_content(files, ctx.sandbox, query, skipped)
+        try:
+            hits, complete = await search_content(files, ctx.sandbox, query, skipped)
+        except ToolError as error:
+            if error.type is ErrorType.INVALID_TOOL_PARAMS:
+                from ..search.near_misses import explained
+
+                error = await explained(files, ctx.sandbox, query, error)
+            raise error from None
         text, count, total = await run_in_thread(_format, files, hits, query, params.max_results, skipped)
         cut = count < total or not complete or bool(skipped)
         if not total:
             text = f"Nothing matches {params.pattern!r} in {top}"
             text += ", as far as it could be searched." if skipped else "."
-            text += await _near_miss(files, ctx.sandbox, query)
+            from ..search.near_misses import near_miss_hint  # most searches find something
+
+            text += await near_miss_hint(files, ctx.sandbox, query)
         parts = [text]
         if count < total or not complete:
             number = f"{total}" if complete else f"more than {total}"
@@ -115,15 +120,6 @@ def _format(files: FileAccess, hits: Hits, query: GrepQuery, most: int, skipped:
         if more:
             skipped.remarks.append(f"More than {query.per_file} lines match in: {clip(', '.join(more), 500)}")
     return format_hits(hits, query.mode, most, context=query.context)
-
-
-async def _near_miss(files: FileAccess, sandbox: Sandbox, query: GrepQuery) -> str:
-    """Returns a hint if the pattern matches case-insensitively."""
-    if not (paths := await matches_ignoring_case(files, sandbox, query)):
-        return ""
-    names = ", ".join(one_line(named(files, path)) for path in paths[:_EXAMPLES])
-    more = ", …" if len(paths) > _EXAMPLES else ""
-    return f" It matches case-insensitively (ignore_case: true), in {names}{more}."
 
 
 def _query(params: GrepParams, top: str) -> GrepQuery:

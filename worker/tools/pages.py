@@ -26,8 +26,9 @@ from ...shared.tokens import tokens_at_most
 from ..contracts import FileAccess, Sandbox
 from ..search.listing import find_files
 from ..search.ripgrep import SkippedPaths
+from ..text.encodings import NUL_SHOWN, Encoding, encoding_of, kind_of
 from ..text.output import few_tokens, one_line
-from ..text.textfile import BYTE_ORDER_MARKS, binary_kind, format_remarks, not_text_error, number_lines
+from ..text.textfile import format_remarks, not_text_error, number_lines
 from ..threads import give_way, leave_loop
 from ..workspace.file_entries import not_a_file, tool_error
 
@@ -79,7 +80,7 @@ class FileLines:
         self._head, self._missing = "", 0
         """The start of the current line, and how many characters of it are not kept."""
         self._breaks = self._crlf = 0
-        self._invalid = False
+        self._invalid = self._nul = False
 
     @property
     def is_full(self) -> bool:
@@ -91,6 +92,8 @@ class FileLines:
         self._breaks += breaks
         self._crlf += text.count("\r\n")
         self._invalid = self._invalid or (not text.isascii() and HALF_CHARACTER.search(text) is not None)
+        if "\0" in text:
+            self._nul, text = True, text.replace("\0", NUL_SHOWN)
         if self.is_full or number + breaks < self.first:
             before = 0 if breaks else len(self._head) + self._missing
             self._head, self._missing = "", before + len(text) - text.rfind("\n") - 1
@@ -112,9 +115,9 @@ class FileLines:
         self._head = head[: LINE_CHARS + 1]
         self._missing = len(head) - len(self._head) + (0 if breaks else self._missing)
 
-    def end(self, bom: bytes) -> None:
-        """Ends the text, which began with ``bom``."""
-        self.remarks = format_remarks(bom, self._breaks, self._crlf, invalid=self._invalid)
+    def end(self, encoding: Encoding) -> None:
+        """Ends the text, which had this encoding."""
+        self.remarks = format_remarks(encoding, self._breaks, self._crlf, invalid=self._invalid, nul=self._nul)
         self.is_ended = not (self._head or self._missing)
         if not self.is_ended:
             self.add("\n")
@@ -141,11 +144,11 @@ def read_lines(files: FileAccess, path: str, first: int, most: int, max_chars: i
 
 def _read(fd: int, path: str, size: int, content: FileLines) -> FileLines:
     piece = os.read(fd, _PIECE)
-    bom, encoding = next(((bom, name) for bom, name, _ in BYTE_ORDER_MARKS if piece.startswith(bom)), (b"", "utf-8"))
-    if not bom and (kind := binary_kind(piece)):
-        raise not_text_error(path, kind, size)
-    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)("surrogateescape"), translate=False)
-    content.add(decoder.decode(piece[len(bom) :]))
+    if (encoding := encoding_of(piece)) is None:
+        raise not_text_error(path, kind_of(piece), size)
+    decode = codecs.getincrementaldecoder(encoding.name)
+    decoder = io.IncrementalNewlineDecoder(decode("surrogateescape"), translate=False)
+    content.add(decoder.decode(piece[len(encoding.bom) :]))
     done = len(piece)
     while piece:
         if done > _COUNTED and content.is_full:
@@ -161,7 +164,7 @@ def _read(fd: int, path: str, size: int, content: FileLines) -> FileLines:
         piece = os.read(fd, _PIECE)
         content.add(decoder.decode(piece, final=not piece))
         done += len(piece)
-    content.end(bom)
+    content.end(encoding)
     return content
 
 
@@ -182,9 +185,7 @@ def format_page(
 
 def format_remark_line(content: FileLines, *more: str) -> str:
     """Returns remarks about encoding, line ends and a missing last line end, in parentheses; "" for none."""
-    sentences = [*more]
-    if content.remarks:
-        sentences.append(f"The file has {', '.join(content.remarks)}.")
+    sentences = [*more, *([f"The file has {', '.join(content.remarks)}."] if content.remarks else [])]
     if content.total and not content.is_ended:
         sentences.append("There is no line end after the last line.")
     return f"({' '.join(sentences)})" if sentences else ""

@@ -106,13 +106,21 @@ async def test_a_search_that_was_killed_is_no_answer(answering: Callable[[Comple
 
 
 async def test_a_binary_file_asked_for_by_name_is_no_silent_no(desk: Toolbench) -> None:
-    desk.write("blob", b"\0\nneedle\n")
+    desk.write("blob", b"\x7fELF\0\nneedle\n")
     result = await desk.call("grep", pattern="needle", path="blob")
-    assert result.content.endswith("blob: it is binary, and the pattern matches in it.)")
+    assert result.content.endswith("blob: the pattern matches in it, but it is an ELF program or library.)")
     desk.write("late", b"needle\n" + b"x" * 200_000 + b"\0needle\n")
     result = await desk.call("grep", pattern="needle")
-    assert result.content.startswith("late\n     1|needle\n")
-    assert "late: only up to its first NUL" in result.content
+    assert result.content.startswith("late\n     1|needle\n     2|")
+    assert "NUL characters are shown as \u2400 in: late" in result.content
+
+
+async def test_more_files_with_nul_characters_than_are_shown_are_named(desk: Toolbench) -> None:
+    for number in range(102):
+        desk.write(f"{number:03d}.log", b"needle\0\n")
+    result = await desk.call("grep", pattern="needle", max_results=1000)
+    assert result.metadata["total"] == 100
+    assert "but only so many files with NUL characters are shown at once" in result.content
 
 
 async def test_a_listing_that_is_cut_off_names_its_end(answering: Callable[[Completed], Toolbench]) -> None:

@@ -76,14 +76,28 @@ async def test_a_large_file_keeps_its_line_ends_too(bare_desk: Toolbench) -> Non
     assert bare_desk.read("a.txt") == b"one\r\ntwo\r\n"
 
 
-@pytest.mark.parametrize("encoding", ["utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"])
-async def test_wide_text_without_a_mark_is_named_and_left_alone(bare_desk: Toolbench, encoding: str) -> None:
-    data = "one\ntwo\n".encode(encoding)
-    bare_desk.write("a.txt", data)
-    for name, more in (("read_file", {}), ("edit_file", {"old_string": "one", "new_string": "1"})):
-        error = await bare_desk.refusal(ErrorType.NOT_TEXT, name, path="a.txt", **more)
-        assert f"text in {encoding.upper()} without a byte order mark; `iconv -f" in error
-    assert bare_desk.read("a.txt") == data
+@pytest.mark.parametrize("encoding", ["utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be", "cp932", "utf-8"])
+async def test_text_without_a_mark_is_read_with_a_remark_and_keeps_its_encoding(
+    bare_desk: Toolbench, encoding: str
+) -> None:
+    text = "日本語の文章です。いくつか書きます\n" if encoding == "cp932" else "one\ntwo\n\0\0three\n"
+    bare_desk.write("a.txt", text.encode(encoding))
+    shown = await bare_desk.call("read_file", path="a.txt")
+    line = text.replace("\0", "\u2400").rstrip("\n").rpartition("\n")[2]
+    assert f"|{line}\n(The file has " in shown.content
+    assert ("encoding" in shown.content, "NUL characters, shown as \u2400" in shown.content) == (
+        encoding != "utf-8",
+        encoding != "cp932",
+    )
+    edited = await bare_desk.call("edit_file", path="a.txt", old_string=line, new_string=f"1{line}")
+    assert edited.success, edited.for_model
+    last = text.rstrip("\n").rpartition("\n")[2]
+    assert bare_desk.read("a.txt") == text.replace(last, f"1{last}").encode(encoding)
+
+
+async def test_wide_text_with_an_odd_end_is_left_alone(bare_desk: Toolbench) -> None:
+    bare_desk.write("a.txt", "one\ntwo\n".encode("utf-16-le") + b"\n")
+    await bare_desk.refusal(ErrorType.NOT_TEXT, "edit_file", path="a.txt", old_string="one", new_string="1")
 
 
 @pytest.mark.parametrize("path", ["~/x.txt", "~", "~root/x.txt", "$HOME/x.txt", "${HOME}/x.txt", "%USERPROFILE%/x.txt"])

@@ -200,3 +200,21 @@ def test_finding_files_changes_nothing() -> None:
     tool = EVERYTHING["glob"]
     assert tool.kind.looks
     assert tool.effect == "pure"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        ("src", "It matches directories: src/. 'src/**' has their files."),
+        ("src/", "It matches directories: src/. 'src/**' has their files."),
+        ("**/tests", "It matches directories: src/tests/, tests/. '**/tests/**' has their files."),
+        ("/workspace/src/tests", "It matches directories: src/tests/. '/workspace/src/tests/**' has their files."),
+        ("[a-s]*", "It matches directories: a1/, a2/, a3/, …. '[a-s]*/**' has their files."),
+        ("src\\\\*.py", "1 match 'src/*.py'."),
+    ],
+)
+async def test_a_pattern_of_directories_gets_a_hint(desk: Toolbench, pattern: str, hint: str) -> None:
+    for path in ("src/tests/a.py", "tests/b.py", "src/c.py", "a1/x", "a2/x", "a3/x"):
+        desk.write(path)
+    content = (await desk.call("glob", pattern=pattern.replace("\\\\", "\\"))).content
+    assert content.endswith(hint)

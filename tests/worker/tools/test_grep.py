@@ -100,7 +100,13 @@ ODD_NAMES = ["-dash.txt", "12:34.txt", "co:lon.txt", "with space.txt", "ünï.tx
         pytest.param([*reversed(ODD_NAMES)], FILES, "\n".join(ODD_NAMES), id="odd names"),
         pytest.param(["--files"], {"pattern": "x", "path": "--files"}, "--files\n     1|x", id="a path like an option"),
         pytest.param({"a.txt": "foobar\nfoobaz\n"}, {"pattern": "foo(?!bar)"}, "a.txt\n     2|foobaz", id="ahead"),
-        pytest.param({"blob": b"x\x00\n", "a.txt": "x\n"}, FILES, "a.txt", id="no binary files"),
+        pytest.param(
+            {"blob": b"\x7fELF\x00x\n", "a.txt": "x\n"},
+            FILES,
+            "a.txt\n(Not searched, or not completely: blob: the pattern matches in it, but it is an ELF program or "
+            "library.)",
+            id="of binary files the names",
+        ),
         pytest.param(
             [".git/config", ".deputize/x", "sub/.git/config", "a.txt"],
             {**FILES, "glob": "**"},
@@ -323,3 +329,72 @@ def test_context_after_the_last_shown_match_is_kept_and_before_the_next_is_not_n
 
 def test_the_description_states_that_numbers_are_not_part_of_the_file() -> None:
     assert "Number and bar are not part of the file" in EVERYTHING["grep"].description
+
+
+NUL = "needle\n\0\0\nneedle again\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "content"),
+    [
+        ({}, "b.txt\n     1|needle\nnul.log\n     1|needle\n     4|needle again\n(NUL"),
+        ({"path": "nul.log"}, "nul.log\n     1|needle\n     4|needle again\n(NUL"),
+        ({"context": 1, "path": "nul.log"}, "nul.log\n     1|needle\n     2-\u2400\u2400\n     3-"),
+        ({"output_mode": "files"}, "b.txt\nnul.log"),
+        ({"output_mode": "count"}, "b.txt: 1\nnul.log: 2"),
+        ({"pattern": "again$", "glob": "*.log"}, "nul.log\n     4|needle again\n(NUL"),
+        ({"exclude": "*.log"}, "b.txt\n     1|needle"),
+    ],
+)
+async def test_a_text_with_a_nul_is_found(desk: Toolbench, asked: dict[str, object], content: str) -> None:
+    desk.write("b.txt", "needle\n", age=1)
+    data = NUL.replace("\0\n", "\0\nx\n") if "context" in asked else NUL.replace("\0\n", "\0\n\n")
+    desk.write("nul.log", data, age=2)
+    result = await desk.call_with("grep", {"pattern": "needle"} | asked)
+    assert result.content.startswith(content)
+    assert result.metadata["truncated"] is False
+
+
+async def test_texts_in_other_encodings_are_named_where_nothing_else_matches(desk: Toolbench) -> None:
+    desk.write("wide.txt", "class Foo and some more words\n".encode("utf-16-le"))
+    desk.write("old.txt", "日本語の文章です。いくつか書きます\n".encode("cp932"))
+    desk.write("plain.txt", "日本 and Foo\n")
+    wide = await desk.call("grep", pattern="class Foo")
+    assert wide.content.endswith(" It matches in text in utf-16le, in wide.txt: read_file shows it.")
+    old = await desk.call("grep", pattern="文章")
+    assert old.content.endswith(" It matches in text in Shift_JIS, in old.txt: read_file shows it.")
+    none = await desk.call("grep", pattern="語日本文")
+    assert none.content == "Nothing matches '語日本文' in .."
+
+
+@pytest.mark.parametrize(
+    ("pattern", "way"),
+    [
+        ("foo(", "To take its signs literally pass `foo\\(`: it matches in a.py."),
+        ("[", "To take its signs literally pass `\\[`: it matches in a.py."),
+        (r"\d+(x", r"To take its signs literally pass `\d+\(x`."),
+        ("(?<a", "To take its signs literally pass `\\(\\?<a`: it matches in a.py."),
+        ("*.js", "To find files by their names use glob with pattern '*.js', or the parameter glob here."),
+    ],
+)
+async def test_a_pattern_that_is_no_expression_gets_a_way_on(desk: Toolbench, pattern: str, way: str) -> None:
+    desk.write("a.py", "foo(1)\n[2]\n(?<a\n")
+    assert (await desk.refusal(ErrorType.INVALID_TOOL_PARAMS, "grep", pattern=pattern)).endswith(f"\n{way}")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        (r"foo\|bar", " It matches as `foo|bar`, because only | without \\ separates alternatives, in a.py."),
+        ("foo(1)", " It matches as plain text, which is `foo\\(1\\)`, in a.py."),
+        ("foo(1)\nfoo(2)", r" It matches with its first line alone, `foo\(1\)`, as each line is searched by itself"),
+        (r"foo\(1\)\nfoo", r" It matches with its first line alone, `foo\(1\)`, as each line is searched by itself"),
+        ("FOO", " It matches case-insensitively (ignore_case: true), in a.py."),
+        ("nothing(at)all", "Nothing matches 'nothing(at)all' in .."),
+    ],
+)
+async def test_a_pattern_that_nearly_matches_gets_a_hint(desk: Toolbench, pattern: str, hint: str) -> None:
+    desk.write("a.py", "foo(1)\nfoo(2)\n")
+    content = (await desk.call("grep", pattern=pattern)).content
+    assert hint in content
+    assert content.count("It matches") == ("It matches" in hint)
