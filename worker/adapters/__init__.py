@@ -4,6 +4,6 @@ A worker with such a tool: ``main(tools=(*BUILTIN, adapt(tool)))``.
 """
 
 from .adapter import adapt, adapt_table
-from .base_classes import TableEntry
+from .declarations import TableEntry
 
 __all__ = ["TableEntry", "adapt", "adapt_table"]

@@ -25,7 +25,7 @@ from ..text.output import AnsiOutput, FileDiff, TodoList
 from ..threads import run_in_thread
 from ..toolkit.sources import SchemaTool
 from ..tools.base import AnyTool, Effect, InitContext, Kind, Origin, Tool, ToolContext, ToolResult, Touches
-from .base_classes import (
+from .declarations import (
     AbortSignal,
     DefinedContext,
     Parameters,

@@ -23,7 +23,7 @@ from ..tools.builtin import BUILTIN
 from ..tools.naming import find_tool
 from ..tools.skills import GetSkill, SkillLoader
 from .adapter import adapt, try_call
-from .base_classes import BaseTool, BaseToolResult
+from .declarations import BaseToolResult, CallableTool
 
 WORKSPACE_SWITCHES = {"enable_file_tools", "enable_search", "enable_note", "enable_artifacts"}
 """Switches of the tools that read or write files of the workspace."""
@@ -99,21 +99,21 @@ async def execute_tool(
 class AgentToolkit:
     """The tools of one agent."""
 
-    def __init__(self, agent_name: str, tools: Iterable[BaseTool] = ()) -> None:
+    def __init__(self, agent_name: str, tools: Iterable[CallableTool] = ()) -> None:
         self.agent_name = agent_name
-        self.tools: dict[str, BaseTool] = {}
+        self.tools: dict[str, CallableTool] = {}
         self.add_tools(tools)
 
-    def add_tool(self, tool: BaseTool) -> None:
+    def add_tool(self, tool: CallableTool) -> None:
         self.tools[tool.name] = tool
 
-    def add_tools(self, tools: Iterable[BaseTool]) -> None:
+    def add_tools(self, tools: Iterable[CallableTool]) -> None:
         self.tools.update({tool.name: tool for tool in tools})
 
-    def get_tool(self, name: str) -> BaseTool | None:
+    def get_tool(self, name: str) -> CallableTool | None:
         return self.tools.get(name)
 
-    def list_tools(self) -> list[BaseTool]:
+    def list_tools(self) -> list[CallableTool]:
         return list(self.tools.values())
 
     async def execute_tool(self, name: str, params: Mapping[str, Any]) -> BaseToolResult:
@@ -129,10 +129,10 @@ class ToolRegistry:
     """A library of tools, and the agents' toolkits. ``registry`` holds the same tools for a worker."""
 
     registry: Registry = field(default_factory=Registry)
-    tool_library: dict[str, BaseTool] = field(default_factory=dict[str, BaseTool])
+    tool_library: dict[str, CallableTool] = field(default_factory=dict[str, CallableTool])
     agent_toolkits: dict[str, AgentToolkit] = field(default_factory=dict[str, AgentToolkit])
 
-    def register_tool_to_library(self, tool: BaseTool) -> None:
+    def register_tool_to_library(self, tool: CallableTool) -> None:
         """Adds a tool; one of the same name is replaced, with a warning."""
         self.registry.register(adapt(tool))
         self.tool_library[tool.name] = tool
@@ -155,9 +155,9 @@ class ToolRegistry:
 
 
 def initialize_tools(
-    tools: Iterable[BaseTool],
+    tools: Iterable[CallableTool],
     agents: Mapping[str, Sequence[str]],
-    artifact_tools: Callable[[Any], Iterable[BaseTool]] | None = None,
+    artifact_tools: Callable[[Any], Iterable[CallableTool]] | None = None,
     artifact_manager: Any = None,
 ) -> ToolRegistry:
     """Returns a registry with all tools, and with a toolkit for each agent that requires tools.

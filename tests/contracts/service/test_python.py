@@ -38,7 +38,8 @@ def public(kind: type) -> dict[str, Any]:
 def test_no_operation_is_missing_in_either_form() -> None:
     wanted = {OWN.get(name, name) for name in public(Service)}
     assert wanted - public(Orchestrator).keys() == set()
-    assert public(Orchestrator).keys() == public(SyncOrchestrator).keys()
+    assert public(SyncOrchestrator).keys() - public(Orchestrator).keys() == {"open", "close"}  # others use `async with`
+    assert public(Orchestrator).keys() - public(SyncOrchestrator).keys() == set()
 
 
 @pytest.mark.parametrize("name", public(Orchestrator))

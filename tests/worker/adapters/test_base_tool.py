@@ -9,10 +9,11 @@ import pytest
 
 from deputize.shared.request import ApprovalMode
 from deputize.worker.adapters import adapt
-from deputize.worker.adapters.base_classes import BaseTool, BaseToolResult, ToolParameter, ToolPermission
+from deputize.worker.adapters.declarations import BaseToolResult, ToolPermission
 from tests.runs.asking import answered, asking_bench, begun, questions
 from tests.runs.bench import call, say, script
 from tests.worker.adapters.playing import Theatre
+from tests.worker.adapters.seed_classes import BaseTool, ToolParameter
 
 PAGES = ["one", "two", "three"]
 

@@ -9,19 +9,18 @@ import pytest
 
 from deputize.shared.errors import ErrorType, Misconfigured
 from deputize.worker.adapters import adapt
-from deputize.worker.adapters.base_classes import (
-    AbortSignal,
+from deputize.worker.adapters.declarations import AbortSignal, UpdateOutput
+from deputize.worker.text.output import FileDiff
+from deputize.worker.tools.base import Effect, Kind
+from tests.runs.toolbench import Toolbench
+from tests.worker.adapters.playing import Theatre
+from tests.worker.adapters.seed_classes import (
     BaseDeclarativeTool,
     DeclarativeTool,
     InvocationResult,
     ToolInvocation,
     ToolResultError,
-    UpdateOutput,
 )
-from deputize.worker.text.output import FileDiff
-from deputize.worker.tools.base import Effect, Kind
-from tests.runs.toolbench import Toolbench
-from tests.worker.adapters.playing import Theatre
 
 
 class MyParams(TypedDict):

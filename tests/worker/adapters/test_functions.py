@@ -11,11 +11,11 @@ from pydantic import BaseModel, Field, field_validator
 
 from deputize.shared.errors import ErrorType, Misconfigured
 from deputize.worker.adapters import TableEntry, adapt, adapt_table
-from deputize.worker.adapters.base_classes import PlainResult, PlainTool
 from deputize.worker.adapters.without_runs import convert_tools
 from deputize.worker.tools.builtin import BUILTIN
 from tests.runs.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
+from tests.worker.adapters.seed_classes import PlainResult, PlainTool
 
 
 class WordCountTool(PlainTool):

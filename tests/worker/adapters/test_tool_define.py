@@ -15,14 +15,7 @@ from deputize.shared.errors import ErrorType, Misconfigured, ToolError
 from deputize.shared.events import Envelope, RunStarted, StepCompleted, StepStarted
 from deputize.shared.settings import Settings
 from deputize.worker.adapters import adapt
-from deputize.worker.adapters.base_classes import (
-    DefinedContext,
-    Tool,
-    ToolDefinition,
-    ToolInfo,
-    ToolInfoAsync,
-    ToolParameter,
-)
+from deputize.worker.adapters.declarations import DefinedContext, ToolInfo, ToolInfoAsync
 from deputize.worker.adapters.without_runs import ToolExecutionResult, execute_tool
 from deputize.worker.mcp.tools import result_of
 from deputize.worker.toolkit.registry import Registry, available_tools, prepare_kit
@@ -32,6 +25,7 @@ from deputize.worker.tools.builtin import BUILTIN
 from tests.runs.bench import call, open_bench, say, script
 from tests.runs.toolbench import Toolbench
 from tests.worker.adapters.playing import Theatre
+from tests.worker.adapters.seed_classes import Tool, ToolDefinition, ToolParameter
 
 
 async def tell_place(args: Mapping[str, Any], ctx: DefinedContext) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from deputize.shared.errors import Misconfigured
 from deputize.shared.settings import Settings
-from deputize.worker.adapters.base_classes import BaseTool, BaseToolResult, ToolParameter
+from deputize.worker.adapters.declarations import BaseToolResult
 from deputize.worker.adapters.without_runs import (
     AgentToolkit,
     ToolRegistry,
@@ -22,6 +22,7 @@ from deputize.worker.tools.base import AnyTool, Effect, Kind, Origin, Params, To
 from deputize.worker.tools.builtin import BUILTIN
 from tests.runs.toolbench import open_toolbench
 from tests.worker.adapters.playing import Theatre
+from tests.worker.adapters.seed_classes import BaseTool, ToolParameter
 
 
 class ServersTool(Tool[Params]):

@@ -1,28 +1,30 @@
-"""The classes that tools of the other styles are written with.
-
-Only ``ToolInfo``, ``ToolInfoAsync`` and ``TableEntry`` are needed: a tool of another style is recognized by its
-members, and a result may be any mapping or object with the fields of its style.
-"""
+"""Tools as the styles that are adapted write them: their base classes, as their own projects have them."""
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from enum import StrEnum
-from typing import Any, Generic, Literal, TypedDict, TypeVar, cast, overload
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar, overload
 
-from pydantic import BaseModel
-
-from ...shared.errors import Misconfigured, ToolError
-from ..schemas.arguments import ArgumentSchema
-from ..text.output import Display
-from ..tools.base import InitContext, Kind
+from deputize.shared.errors import Misconfigured, ToolError
+from deputize.worker.adapters.declarations import (
+    AbortSignal,
+    BaseToolResult,
+    Declared,
+    Execute,
+    Init,
+    ToolInfo,
+    ToolInfoAsync,
+    ToolPermission,
+    UpdateOutput,
+    json_schema,
+)
+from deputize.worker.schemas.arguments import ArgumentSchema
+from deputize.worker.text.output import Display
+from deputize.worker.tools.base import Kind
 
 P = TypeVar("P", bound=Mapping[str, Any])
-Parameters = Mapping[str, Any] | type[BaseModel] | Iterable[Any]
-"""A JSON Schema, a pydantic model, or a list of objects such as ``ToolParameter``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +37,6 @@ class ToolParameter:
     required: bool = True
     default: Any = None
     enum: Sequence[Any] | None = None
-
-
-def json_schema(parameters: Parameters) -> dict[str, Any]:
-    """Returns the JSON Schema of parameters declared in any form."""
-    if isinstance(parameters, type):
-        return parameters.model_json_schema()
-    if isinstance(parameters, Mapping):
-        return dict(cast("Mapping[str, Any]", parameters))
-    properties: dict[str, Any] = {}
-    required: list[str] = []
-    for item in parameters:
-        optional = {"enum": getattr(item, "enum", None)}
-        if item.required:
-            required.append(item.name)
-        else:
-            optional["default"] = getattr(item, "default", None)
-        given = {key: value for key, value in optional.items() if value is not None}
-        properties[item.name] = {"type": item.type, "description": item.description, **given}
-    return {"type": "object", "properties": properties, "required": required}
-
-
-class AbortSignal(asyncio.Event):
-    """Signals to a call, in any thread, that it is cancelled. ``wait`` returns then."""
-
-    @property
-    def aborted(self) -> bool:
-        return self.is_set()
-
-    def abort(self) -> None:
-        self.set()
 
 
 def _mistake(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
@@ -111,82 +83,8 @@ class PlainTool:
         return {"name": self.name, "description": self.description, "input_schema": self.parameters}
 
 
-# Tables of functions
-
-
-class TableEntry(TypedDict):
-    """One entry of a table name → entry. ``execute`` receives an instance if ``parameters`` is a pydantic model, and a
-    mapping if it is a JSON Schema."""
-
-    description: str
-    parameters: Parameters
-    execute: Callable[[Any], Awaitable[str] | str]
-
-
-# Tool.define
-
-
-@dataclass(frozen=True, slots=True)
-class DefinedContext:
-    """The context of a call."""
-
-    session_id: str | None
-    message_id: str | None
-    tool_call_id: str
-    working_directory: str
-    abort_signal: AbortSignal
-    on_metadata: Callable[[str | None, Mapping[str, Any]], None]
-
-    def metadata(self, update: Mapping[str, Any]) -> None:
-        """Publishes a live update: ``{"title": …, …}``."""
-        fields = dict(update)
-        self.on_metadata(fields.pop("title", None), fields)
-
-
-Execute = Callable[[Any, DefinedContext], Awaitable[Any]]
-Init = Callable[[InitContext], Awaitable[Mapping[str, Any]]]
-"""Returns description, parameters and execute."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Declared:
-    """What all tools of this style declare. ``id`` is the name for the model, ``name`` the one for people.
-
-    A tool that is not ``enabled`` is not offered; calls of one with ``auto_execute`` need no approval.
-    """
-
-    id: str
-    name: str
-    category: Literal["builtin", "custom", "mcp"] = "custom"
-    enabled: bool = True
-    auto_execute: bool = False
-
-    @property
-    def shared_fields(self) -> dict[str, Any]:
-        """Returns the fields of this class, for another declaration of the same tool."""
-        return {each.name: getattr(self, each.name) for each in fields(_Declared)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolInfo(_Declared):
-    """A static tool. The result of ``execute`` has ``title``, ``output`` and ``metadata``."""
-
-    description: str
-    parameters: Parameters
-    execute: Execute
-    format_validation_error: Callable[[Exception], str] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolInfoAsync(_Declared):
-    """A tool whose description or parameters are determined at run time. ``init`` is called once, and again when the
-    skills differ from those of the last time, or after it failed."""
-
-    init: Init
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDefinition(_Declared):
+class ToolDefinition(Declared):
     """A tool in settings and in the older form of this style: a definition and a function."""
 
     description: str
@@ -220,29 +118,6 @@ class Tool:
             raise Misconfigured(f"the tool {id!r} has an invalid definition: {error}") from None
 
 
-# BaseTool
-
-
-class ToolPermission(StrEnum):
-    """Whether a call runs without approval."""
-
-    AUTO = "auto"
-    CONFIRM = "confirm"
-
-
-@dataclass(frozen=True, slots=True)
-class BaseToolResult:
-    """``success``, ``data``, ``error`` and ``metadata``."""
-
-    success: bool
-    data: Any = None
-    error: str | None = None
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 class BaseTool(ABC):
     """The base class. Further keyword arguments of the constructor are stored as ``config``."""
 
@@ -268,12 +143,6 @@ class BaseTool(ABC):
         if error := self.validate_params(params):
             return BaseToolResult(False, error=error)
         return await self.execute(**params)
-
-
-# Builders and their invocations
-
-UpdateOutput = Callable[[Any], None]
-"""Receives the output so far while the call runs."""
 
 
 @dataclass(frozen=True, slots=True)
