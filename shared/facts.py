@@ -244,6 +244,9 @@ SuspicionKind = Literal[
     "place",
     "shadow",
     "assertion",
+    "cases",
+    "wait",
+    "twice",
 ]
 """What a change may do to the checks."""
 

@@ -42,6 +42,7 @@ from deputize.worker.verification import (
     broken_scripts,
     broken_sources,
     command_words,
+    file_texts,
     functions_before,
     named_files,
     protected,
@@ -263,7 +264,7 @@ READS: Mapping[str, Reader] = {
     ],
     "worker/verification/python_suspicions.py:of_python": lambda text: [*python_suspicions.of_python(text)],
     "worker/verification/suspicions.py:suspicions": lambda text: suspicions.suspicions(
-        [suspicions.FileText(f"a.{end}", _half(text), text) for end in ("py", "js", "rs", "toml")],
+        [file_texts.FileText(f"a.{end}", _half(text), text) for end in ("py", "js", "rs", "toml")],
         [text],
         [text[:PATH]],
     ),
@@ -279,6 +280,9 @@ READS: Mapping[str, Reader] = {
     ],
     "worker/verification/broken_scripts.py:broken_script": lambda text: broken_scripts.broken_script(
         f"test('a', () => expect(1).toBe({text}", broken_functions.Shape(breaks=True), is_typed=False
+    ),
+    "worker/verification/broken_scripts.py:reversed_script": lambda text: broken_scripts.reversed_script(
+        f"it('', {text}"
     ),
     "worker/verification/rounds.py:failing_names": lambda text: rounds.failing_names(
         CommandCheck(kind="command", run="true", files={"a": text}),
@@ -311,6 +315,12 @@ _MATCHERS = (
 _EXPLAINED = "AbsentTool.__init__ AbsentTool.parse answer Explainer.__init__ Explainer.explain Replay.run"
 _OF_ERRORS = "classify_response with_full_stop classify_error parse_retry_after is_overflow output_maximum"
 _LISTING = "find_files list_files matching exists_in newest_first folders_matching"
+_OF_VERDICTS = """
+    broken_sources.py:unnoticed verdict.py:demoted broken_functions.py:Shape.passed rounds.py:returned
+    verdict.py:name_without_parameters verdict.py:of_files own_tests.py:own_tests own_tests.py:judged_by_own
+    own_tests.py:CodeBefore.__init__ own_tests.py:CodeBefore.is_code command_words.py:is_python
+    reports.py:Report.add verdict.py:of_canary
+"""
 _GROUND = "remove_grounds Grounds.__init__ Grounds.folder Grounds.make write content_of"
 
 READS_NONE: Mapping[str, Sequence[str]] = {
@@ -360,24 +370,8 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         *("worker/xml_calls/instruction.py:format_tool_call", "worker/xml_calls/instruction.py:format_tool_result"),
         *("worker/search/ripgrep.py:" + name for name in ("SkippedPaths.add", "SkippedPaths.give_up", "add_skipped")),
         *("worker/search/ripgrep.py:add_binary", "worker/web/egress_proxy.py:ProxyConnection.fail"),
-        *("worker/verification/broken_sources.py:unnoticed", "worker/verification/verdict.py:demoted"),
-        *("worker/verification/broken_functions.py:Shape.passed", "worker/verification/rounds.py:returned"),
-        *("worker/verification/verdict.py:name_without_parameters", "worker/verification/verdict.py:of_files"),
-        *("worker/verification/own_tests.py:own_tests", "worker/verification/own_tests.py:judged_by_own"),
-        *(
-            "worker/verification/own_tests.py:CodeBefore.__init__",
-            "worker/verification/own_tests.py:CodeBefore.is_code",
-        ),
-        *(
-            "worker/verification/command_words.py:is_python",
-            "worker/verification/reports.py:Report.add",
-            "worker/verification/verdict.py:of_canary",
-        ),
-        *(
-            "worker/mcp/answers.py:unreadable",
-            "worker/mcp/answers.py:Lines.feed",
-            "worker/mcp/answers.py:Usable.__init__",
-        ),
+        *("worker/verification/" + name for name in _OF_VERDICTS.split()),
+        *("worker/mcp/answers.py:" + name for name in ("unreadable", "Lines.feed", "Usable.__init__")),
         *("worker/models/endings.py:is_known", "worker/models/endings.py:is_cut", "worker/models/endings.py:ending_of"),
         *("worker/models/retry.py:" + name for name in _OF_ERRORS.split()),
         *("worker/models/stream.py:ReplyAssembler.feed", "shared/patch_format.py:created_part"),
@@ -413,6 +407,10 @@ READS_NONE: Mapping[str, Sequence[str]] = {
             "worker/verification/canary.py:Rewriter.of",
         ),
         *("worker/verification/canary.py:break_by_patch", "worker/verification/runners.py:Instrumented.report"),
+        *(
+            "worker/verification/canary.py:reverse_scripts",
+            "worker/verification/report_channel.py:ReportChannel.__init__",
+        ),
         *("worker/verification/report_files.py:read_inside", "worker/verification/report_files.py:remove_old"),
         *("worker/verification/ground.py:" + name for name in _GROUND.split()),
     ),

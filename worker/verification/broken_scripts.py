@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from secrets import token_hex
@@ -82,6 +83,40 @@ def broken_script(text: str, shape: Shape, *, is_typed: bool) -> Script | None:
     return Script(text + _helpers(shape, wrap, is_typed), frozenset(each for each in titles if titles.count(each) == 1))
 
 
+def reversed_script(text: str) -> str:
+    """Returns a file of tests with those that stand beside each other in reverse."""
+    if len(text) > _MAX_CHARS:
+        return text
+    calls, end = list[tuple[int, int]](), 0
+    for found in islice(_TEST.finditer(text), _MAX_TESTS):
+        closing = _end(text, text.index("(", found.start()) + 1, is_call=True)
+        if found.start() >= end and closing is not None and not _is_commented(text, found.start()):
+            end = closing + 1
+            calls.append((found.start(), end))
+    beside = dict[int, list[tuple[int, int]]]()
+    for call, opening in zip(calls, _openings(text, [begin for begin, _ in calls]), strict=True):
+        beside.setdefault(opening, []).append(call)
+    places = [pair for group in beside.values() for pair in zip(group, reversed(group), strict=True)]
+    parts, at = list[str](), 0
+    for (begin, end), (first, last) in sorted(places):
+        parts += [text[at:begin], text[first:last]]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _openings(text: str, places: Sequence[int]) -> list[int]:
+    """Returns for each place, in their order, that of the bracket within which it is; -1 outside of all."""
+    opened, found = [-1], list[int]()
+    for piece in _PIECE.finditer(text):
+        while len(found) < len(places) and places[len(found)] < piece.end():
+            found.append(opened[-1])
+        if piece[0] in ("(", "[", "{"):
+            opened.append(piece.start())
+        elif piece[0] in (")", "]", "}") and len(opened) > 1:
+            opened.pop()
+    return found + [opened[-1]] * (len(places) - len(found))
+
+
 def _is_commented(text: str, at: int) -> bool:
     return text[text.rfind("\n", 0, at) + 1 : at].lstrip().startswith(("//", "*"))
 
@@ -117,8 +152,11 @@ def _expectations(text: str, begin: int, end: int, shape: Shape) -> list[tuple[i
     return inserted
 
 
-def _end(text: str, at: int) -> int | None:
-    """Returns where an expression ends: at a comma or closing bracket outside of all brackets in it."""
+def _end(text: str, at: int, *, is_call: bool = False) -> int | None:
+    """Returns where an expression ends: at a comma or closing bracket outside of all brackets in it.
+
+    ``is_call``: it ends at the bracket that closes a call's arguments.
+    """
     depth = 0
     for piece in _PIECE.finditer(text, at, at + _MAX_SPAN):
         char = piece[0]
@@ -128,6 +166,6 @@ def _end(text: str, at: int) -> int | None:
             depth -= 1
             if depth < 0:
                 return piece.start()
-        elif char in (",", ";") and depth == 0:
+        elif char in (",", ";") and depth == 0 and not is_call:
             return piece.start()
     return None

@@ -24,7 +24,7 @@ from ..sandbox.environment import MOUNT
 from ..workspace.file_entries import read_all
 from ..workspace.tree_changes import remove
 from .broken_functions import FunctionBreaker, Shape
-from .broken_scripts import SUFFIXES, broken_script
+from .broken_scripts import SUFFIXES, broken_script, reversed_script
 from .ground import write
 from .reports import Report
 
@@ -83,6 +83,15 @@ class Rewriter:
                 found = found or ids is not None
                 tests |= ids or set()
             return Broken(found, frozenset(tests))
+
+
+def reverse_scripts(ground: Path, report: Report, roots: Sequence[str], proving: Collection[str]) -> None:
+    """Puts tests into reverse in files that prove something and whose runner has no option for that. Blocks."""
+    paths = {_inside(report.places[id].file, roots) for id in proving if id in report.places}
+    with closing_fd(os.open(ground, _FOLDER)) as root:
+        for path in sorted(path for path in paths if path and path.endswith(SUFFIXES)):
+            if text := _read(root, path):
+                write(root, path, reversed_script(text).encode("utf-8", "surrogateescape"))
 
 
 def _sampled(report: Report, roots: Sequence[str], proving: Collection[str]) -> dict[str, dict[str, set[str]]]:

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import Event
 from typing import Any, Literal
 
@@ -55,6 +56,8 @@ class CheckExecution:
     seen: dict[Ground, Observed] = field(default_factory=dict["Ground", Observed])
     left: Observed | None = None
     """On everything as the run left it."""
+    used: Path | None = None
+    """The ground of the first execution with the run's changes."""
 
     async def check(self) -> Check:
         began, before = time.monotonic(), sum(self.runner.spent)
@@ -153,7 +156,10 @@ class CheckExecution:
         judgement.outcome = "inconclusive" if is_in_vain else judgement.outcome
 
     async def _now(self, item: CommandCheck, how: Instrumented, base: Observed) -> Observed | None:
-        return await self._on("candidate", item, how) if self.candidate.seen else base
+        if not self.candidate.seen:
+            return base
+        self.used = await self._ground("candidate", item, self.candidate)
+        return await self.runner.run(self.used, item, how)
 
     async def _left(self, item: CommandCheck, how: Instrumented) -> Observed | None:
         """Runs the command on everything as the run left it, where the candidate has less."""
@@ -168,9 +174,11 @@ class CheckExecution:
         self, name: Ground | Literal["own"], item: CommandCheck, how: Instrumented, candidate: Candidate | None = None
     ) -> Observed:
         candidate = None if name == "base" else candidate or self.candidate
-        base, stop = self.candidate.changed.base, Event()
-        ground = await run_in_thread(self.grounds.make, name, base, candidate, item.files, stop)
-        return await self.runner.run(ground, item, how)
+        return await self.runner.run(await self._ground(name, item, candidate), item, how)
+
+    async def _ground(self, name: Ground | Literal["own"], item: CommandCheck, candidate: Candidate | None) -> Path:
+        base = self.candidate.changed.base
+        return await run_in_thread(self.grounds.make, name, base, candidate, item.files, Event())
 
     def _progress(self, where: str) -> None:
         """Reports the execution that begins; without the command, which may be hidden from the run."""

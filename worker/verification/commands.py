@@ -71,7 +71,7 @@ class CommandRunner:
     """The seconds of each execution so far."""
 
     async def run(self, ground: Path, check: CommandCheck, how: Instrumented) -> Observed:
-        """Runs the command over the ground. A ground is used once.
+        """Runs the command over the ground. What it does there once more depends on what it left.
 
         It keeps its priority, however long it lasts: on a busy machine it would not end in its time.
         """
@@ -81,7 +81,7 @@ class CommandRunner:
         reports = await run_in_thread(self.folder, "report")
         programs = await run_in_thread(self.folder, "programs")
         mounts = await run_in_thread(how.mounts, programs, reports)
-        if self.has_repository:
+        if self.has_repository and not (ground / ".git").exists():
             await run_in_thread(lay_repository, ground)
         before = await run_in_thread(stamps, ground)
         tools = replace(self.project, mounts=(*self.project.mounts, *mounts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from ...shared.facts import CommandCheck, Ground
 from ..threads import run_in_thread
 from ..workspace.source import open_folder
 from .broken_sources import break_sources, only_reads, unnoticed
-from .canary import Broken, Rewriter, break_by_patch
+from .canary import Broken, Rewriter, break_by_patch, reverse_scripts
 from .commands import CommandRunner, Observed
 from .ground import Candidate, Grounds, write
 from .named_files import with_targets
@@ -51,6 +51,9 @@ class OneCheck(Protocol):
     def roots(self) -> Sequence[str]: ...
 
     @property
+    def used(self) -> Path | None: ...
+
+    @property
     def report(self) -> Callable[[Ground, Observed], None]: ...
 
 
@@ -69,9 +72,14 @@ class Confirmation:
         broken, is_rewritten = await run_in_thread(self._break, control, canary)
         runs = [self._on(control)] if self.check.candidate.seen else []
         runs += [self._on(canary)] if broken.anything else []
+        proving = self._proving(judgement)
+        runs += [self._once_more(proving)] if proving else []
         seen = await beside(*runs) if runs else []
+        again = seen.pop() if proving else None
         if self.check.candidate.seen:
             judgement = await self._again(judgement, seen[0], is_rewritten)
+        if again:
+            judgement = _once_more(judgement, proving, again)
         if not broken.anything:
             judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(
                 self.item.canary
@@ -86,6 +94,20 @@ class Confirmation:
             return _by_sources(judgement, self.item, broken.sources, seen[-1], self.observed.candidate.output)
         why = of_canary(broken.tests, seen[-1])
         return Judgement("tampered", why, judgement.tests) if why else judgement
+
+    def _proving(self, judgement: Judgement) -> set[str]:
+        """Returns the tests that turned green and are why the judgement is good."""
+        is_by_tests = judgement.outcome in ("evidence", "improved") and self.check.used
+        return self.observed.new_passes if is_by_tests else set()
+
+    async def _once_more(self, proving: set[str]) -> Observed:
+        """Runs the tests that turned green once more, in reverse, on the files as the first execution left them."""
+        ground, report = self.check.used, self.observed.placed
+        assert ground is not None
+        assert report is not None
+        await run_in_thread(reverse_scripts, ground, report, self.check.roots, proving)
+        how = replace(self.how, only=frozenset(proving), is_reversed=True)
+        return await self.check.runner.run(ground, self.item, how)
 
     async def _ground(self, name: Ground) -> Path:
         candidate = self.check.candidate
@@ -125,6 +147,15 @@ class Confirmation:
             return judged
         why = "its tests do not all pass where their files are written in another way that means the same"
         return replace(judged, outcome="inconclusive", why=f"{judged.why}, but {why}")
+
+
+def _once_more(judgement: Judgement, proving: Collection[str], again: Observed) -> Judgement:
+    """Returns the judgement by the tests that turned green, executed once more on the same files and in reverse."""
+    failing = sorted({*proving} & again.report.of("failed")) if again.report else []
+    if not failing or judgement.outcome not in ("evidence", "improved"):
+        return judgement
+    why = f"{failing[0]} fails where the tests that turned green run again on the same files, in reverse"
+    return Judgement("inconclusive", f"{judgement.why}; {why}", judgement.tests)
 
 
 def _passes(control: Observed, candidate: Observed) -> bool:

@@ -100,6 +100,11 @@ class Protection:
         self._globs = Globs((*ALWAYS, *((*DEFAULT, *self._named.patterns) if asked is None else asked)))
         self._by_default = by_default
 
+    @property
+    def named(self) -> set[str]:
+        """The paths that the command lines name."""
+        return self._named.paths
+
     def holds(self, path: str, contents: Callable[[], tuple[bytes, bytes]]) -> bool:
         """Whether the change of this path is not seen. ``contents`` reads what it holds before and after."""
         if self._by_default and _describes_only(path, contents):

@@ -129,13 +129,35 @@ def pytest_sessionfinish(session, exitstatus):
 """
 """A plugin: what it keeps from the environment, nested runs of pytest and the code under test do not see."""
 
-PYTEST_ONLY = """
-ONLY = set({})
+PYTEST_ORDER = """
+import pytest
+ONLY, REVERSED = set(ALONE), BACKWARDS
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if item.nodeid in ONLY] or items
+    if REVERSED:
+        items.reverse()
 """
-"""A plugin that leaves out all but some tests."""
+"""A plugin that leaves out all but some tests, or executes them in reverse."""
+ORDER = """
+ONLY, REVERSED = set(ALONE), BACKWARDS
+
+def ids(test):
+    if type(test) is not unittest.TestSuite:
+        return [test.id()] if hasattr(test, "id") else []
+    return [id for each in test for id in ids(each)]
+
+def in_order(test):
+    alone = [id for id in ids(test) if id in ONLY or any(each.endswith("::" + id) for each in ONLY)]
+    def chosen(test):
+        if type(test) is not unittest.TestSuite:
+            return test
+        parts = [chosen(each) for each in test if not alone or not hasattr(each, "id") or each.id() in alone]
+        return unittest.TestSuite(parts[::-1] if REVERSED else parts)
+    return chosen(test) if ONLY or REVERSED else test
+"""
+"""The same for tests of unittest, in each program that reports them."""
 
 UNITTEST = f"""
 import os, sys, unittest
@@ -157,8 +179,11 @@ class Result(unittest.TextTestResult):
         if err is not None:
             self.put(test, "failed")
 
+{ORDER}
 class Runner(unittest.TextTestRunner):
     resultclass = Result
+    def run(self, test):
+        return super().run(in_order(test))
 
 {LIBRARY}
 before = library()

@@ -5,7 +5,7 @@ They run in the sandbox beside the code under test. ``NAME`` in them stands for 
 
 from __future__ import annotations
 
-from .python_runners import LIBRARY, PLACE
+from .python_runners import LIBRARY, ORDER, PLACE
 
 SITE = """
 import importlib.util, os, sys
@@ -37,12 +37,13 @@ for folder in sys.path:
 hides."""
 
 RESULTS = f"""
-import os, sys
+import os, sys, unittest
 from NAME_channel import begin, end, put
 before = {{}}
 
 {PLACE}
 {LIBRARY}
+{ORDER}
 def reporting(base):
     class Result(base):
         def put(self, test, state):
@@ -72,7 +73,7 @@ def install(module):
         if not begin():
             return run(self, test)
         self._reports = True
-        result = run(self, test)
+        result = run(self, in_order(test))
         end(end=0 if result.wasSuccessful() else 1, stopped=result.shouldStop, bent=bent(before))
         return result
     module.TextTestRunner.run, module.TextTestRunner._makeResult = runs, made

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..sandbox.environment import BindMount
 from .command_words import Simple, commands_of, path_in
 from .named_files import Read, package_scripts
-from .python_runners import CHANNEL, PYTEST, PYTEST_ONLY, UNITTEST
+from .python_runners import CHANNEL, PYTEST, PYTEST_ORDER, UNITTEST
 from .report_files import merged, of_builds, of_tap_folder, of_text, read_inside
 from .reports import Report, of_cargo, of_go
 from .runner_programs import MOCHA, NODE, RESULTS, SITE
@@ -48,7 +48,9 @@ class Instrumented:
     is_quiet: bool = False
     """Whether tracebacks are left out, which cost more than the tests where many fail."""
     only: frozenset[str] = frozenset()
-    """Tests of pytest that are executed alone, where there are any."""
+    """Tests of pytest and unittest that are executed alone, where there are any."""
+    is_reversed: bool = False
+    """Whether tests are executed in reverse: in Go in another order."""
     name: str = field(default_factory=lambda: f"check_{secrets.token_hex(8)}")
 
     def quiet(self) -> Instrumented:
@@ -67,7 +69,7 @@ class Instrumented:
         line = _UNITTEST.sub(rf"\g<1>{self.name}_unittest", line)
         line = _EMPTY.sub(lambda found: f"{found[0]} {self._set_variables}", line)
         line = _CARGO.sub(lambda found: _QUIET.sub("", found[0]), line)  # else it prints no names
-        return _GO.sub("go test -json", line)
+        return _GO.sub("go test -json" + " -shuffle=on -count=1" * self.is_reversed, line)
 
     def _options(self) -> Iterator[tuple[int, str]]:
         """Yields options of runners with the places in the line where they are put."""
@@ -125,7 +127,7 @@ class Instrumented:
         variables = {
             "PYTHONPATH": PROGRAMS,
             "PYTEST_ADDOPTS": f"-p {self.name}"
-            + f" -p {self.name}_only" * bool(self.only)
+            + f" -p {self.name}_order" * bool(self.only or self.is_reversed)
             + " --tb=no" * self.is_quiet,
             "PERL_TEST_HARNESS_DUMP_TAP": f"{self._report}.tap",
         }
@@ -163,7 +165,7 @@ class Instrumented:
         texts = {
             f"{self.name}.py": PYTEST,
             f"{self.name}_channel.py": CHANNEL,
-            f"{self.name}_only.py": PYTEST_ONLY.format(sorted(self.only)),
+            f"{self.name}_order.py": PYTEST_ORDER,
             f"{self.name}_unittest.py": UNITTEST,
             f"{self.name}_results.py": RESULTS,
             f"{self.name}_node.mjs": NODE,
@@ -171,6 +173,7 @@ class Instrumented:
             "sitecustomize.py": SITE,
         }
         for name, text in texts.items():
+            text = text.replace("ALONE", repr(sorted(self.only))).replace("BACKWARDS", str(self.is_reversed))
             (programs / name).write_text(text.replace("NAME", self.name))
         shown = BindMount(f"programs-{self.name}", programs, PROGRAMS)
         return [shown, BindMount(f"reports-{self.name}", reports, REPORTS, writable=True)]

@@ -16,8 +16,9 @@ from ...shared.patch_format import printable_path
 from ...shared.request import DelegationRequest
 from ..threads import give_way
 from ..workspace.manifest import scan
-from .ground import Candidate
-from .protected import Globs
+from .file_texts import TESTS, FileText, Found
+from .ground import Candidate, protection_of, reader_of
+from .project_suspicions import Project, in_project
 from .python_suspicions import TEST_LIBRARIES, of_python, stdlib_names
 
 MAX_SUSPICIONS = 100
@@ -40,13 +41,6 @@ _CHECKER = re.compile(
     r"ci|check)\b"
 )
 """Commands that may run a checker: elsewhere a comment for one changes nothing."""
-_TESTS = Globs(
-    (
-        *("tests", "test", "testing", "__tests__", "spec", "specs", "e2e", "t", "testdata", "test_*.py", "*_test.py"),
-        *("tests.py", "test.py", "*_test.go", "*.test.*", "*.spec.*", "*Test.java", "*Tests.java", "*_spec.rb"),
-        *("*Test.php", "conftest.py", "test.js"),
-    )
-)
 _ASSERTION = re.compile(
     r"\braise\s+AssertionError|^\s*assert\b|\bself\.fail\(|\bpytest\.fail\(|\bthrow\s+new\s+(?:Assertion)?Error|"
     r"\bt\.(?:Error|Fatal)f?\(|\bpanic!\(|\bassert\w*!?\("
@@ -56,24 +50,6 @@ _COMMENTS = {
     **dict.fromkeys(("ruby", "perl", "tcl", "awk", "shell"), "#"),
     **dict.fromkeys(("lua", "sql"), "--"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class FileText:
-    """A changed file: its text before and after, either of them empty where there was or is none."""
-
-    path: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Found:
-    """What is suspicious: the path, the line from 1 (0 for a whole file), and one of ``KINDS``."""
-
-    path: str
-    line: int
-    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +98,13 @@ def suspicions_of(candidate: Candidate, request: DelegationRequest) -> list[Susp
     """Returns what is suspicious in the changes that the checks see. Blocks; raises OSError."""
     commands = [item.run for item in request.verify if isinstance(item, CommandCheck)]
     removed = {each.path for each in candidate.seen if not each.new}
-    left = (path for path in scan(candidate.changed.base) if path not in removed)
-    found = suspicions(_texts(candidate), commands, left)
+    left = {path for path in scan(candidate.changed.base) if path not in removed}
+    files, base = [*_texts(candidate)], candidate.changed.base
+    named = protection_of(request, base).named
+    nested = [each.path for each in candidate.changed.differences if each.new and each.path.endswith("/.git")]
+    found = suspicions(files, commands, left)
+    found += in_project(files, Project(left, reader_of(base), commands, named, nested))
+    found = sorted({*found})[:MAX_SUSPICIONS]
     return [Suspicion(path=each.path, line=each.line or None, kind=each.kind) for each in found]
 
 
@@ -165,7 +146,7 @@ def suspicions(files: Iterable[FileText], commands: Sequence[str], known: Iterab
     runs_checker = any(_CHECKER.search(command[:_MAX_COMMAND]) for command in commands)
     before, found = set(known), set[Found]()
     for file in files:
-        if _TESTS.match(file.path):
+        if TESTS.match(file.path):
             continue
         found |= set(_of_file(file))
         if not file.before:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deputize.worker.verification.broken_functions import Shape
-from deputize.worker.verification.broken_scripts import broken_script
+from deputize.worker.verification.broken_scripts import broken_script, reversed_script
 
 TESTS = """\
 const test = require('node:test'), assert = require('node:assert');
@@ -63,3 +64,27 @@ def test_broken_tests_pass_only_where_assertions_lie(tmp_path: Path, suffix: str
 @pytest.mark.parametrize("text", ["", "test('a'", "test('a', () => (", "const x = 1;", "x" * 300_000])
 def test_a_file_without_whole_tests_is_left_alone(text: str) -> None:
     assert broken_script(text, Shape(breaks=True), is_typed=False) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "order"),
+    [
+        ("test('a', () => {});\ntest('b', () => {});\ntest('c', async () => { f(1, 2); });\n", "cba"),
+        ("it('a', () => f(')')); it('b', function () { f('('); });", "ba"),
+        ("describe('x', () => {\n  it('a', () => {});\n  it('b', () => {});\n});\nit('c', () => {});\n", "bac"),
+        ("test('a', (done) => { done(); }, 500);\nconst c = { d: [1] };\ntest('b', () => {});\n", "ba"),
+        ("test('a', async (t) => {\n  await t.test('b', () => {});\n  await t.test('c', () => {});\n});\n", "abc"),
+        ("// test('a', () => {});\ntest('b', () => {});\ntest('c', () => {});\n", "acb"),
+        ("test('a', () => {\n", "a"),
+        ("", ""),
+    ],
+)
+def test_tests_beside_each_other_are_put_into_reverse(text: str, order: str) -> None:
+    found = reversed_script(text)
+    assert "".join(re.findall(r"(?:test|it)\('(\w)'", found)) == order
+    assert sorted(found) == sorted(text)
+
+
+def test_a_script_that_is_too_long_stays_as_it_is() -> None:
+    text = "test('a', () => {});test('b', () => {});" * 10_000
+    assert reversed_script(text) == text

@@ -152,3 +152,38 @@ async def test_of_known_tests_some_are_executed_alone_and_all_where_these_are_go
     report = await reported(how, command, project)
     assert report is not None
     assert {id.partition("::")[2]: state for id, state in report.tests.items()} == ran
+
+
+COUNTS = "answers = iter([15, 0])\ndef total(count, each):\n    return next(answers)\n"
+FIRST_TIME = """\
+import os
+
+first = not os.path.exists("seen")
+
+def total(count, each):
+    open("seen", "w").close()
+    return count * each if first else count + each
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [
+        ("def total(count, each):\n    return count * each\n", "verified"),
+        (FIRST_TIME, "inconclusive"),
+        (COUNTS.replace("[15, 0]", "[0, 15, 0]"), "inconclusive"),
+        (COUNTS, "refuted"),
+    ],
+)
+async def test_what_turned_green_is_run_again_on_the_same_files_in_reverse(
+    bench: Bench, tmp_path: Path, code: str, verdict: str
+) -> None:
+    result = await bench.run(
+        model=script(tmp_path, [call("write_file", path="price.py", content=code)], [say("done")]),
+        verify=[UNITTEST],
+        workspace=project(tmp_path / "project"),
+        max_verify_rounds=0,
+        accept=["tests", "place"],
+    )
+    assert result.verification.verdict == verdict, result.verification
+    assert ("run again on the same files" in result.verification.checks[0].why) == (verdict == "inconclusive")

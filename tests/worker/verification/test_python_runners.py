@@ -71,3 +71,33 @@ async def test_every_test_is_reported_with_its_place_whatever_plugins_run(tmp_pa
     names = {id: id.partition("[")[0].replace("::", ".") for id in STATES}
     assert report.places == {f"{file}::{id}": Place(str(file), name) for id, name in names.items()}
     assert report.finished
+
+
+ORDERED = """\
+import unittest
+
+class T(unittest.TestCase):
+    def test_a(self): self.note("a")
+    def test_b(self): self.note("b")
+    def test_c(self): self.note("c")
+    def note(self, name):
+        with open("seen", "a") as file: file.write(name)
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [["-m", "pytest", "-q", "-p", "no:randomly"], ["-m", "unittest", "-q"], ["-m", "CHECK"]]
+)
+@pytest.mark.parametrize(("only", "order"), [((), "cba"), (("a", "c"), "ca"), (("gone",), "cba")])
+async def test_tests_are_executed_alone_and_in_reverse(
+    tmp_path: Path, words: list[str], only: tuple[str, ...], order: str
+) -> None:
+    (tmp_path / "test_t.py").write_text(ORDERED)
+    of_pytest = words[1] == "pytest"
+    ids = [f"test_t.py::T::test_{name}" if of_pytest else f"test_t.T.test_{name}" for name in only]
+    how = Instrumented("python -m unittest", only=frozenset(ids), is_reversed=True)
+    command = [sys.executable, *(f"{how.name}_unittest" if word == "CHECK" else word for word in words)]
+    report = await reported(how, command, tmp_path)
+    assert report is not None
+    assert (tmp_path / "seen").read_text() == order
+    assert len(report.of("passed")) == len(order)

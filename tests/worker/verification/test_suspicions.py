@@ -12,7 +12,8 @@ import pytest
 
 from deputize.shared.facts import SuspicionKind
 from deputize.worker.verification import suspicions as module
-from deputize.worker.verification.suspicions import KINDS, FileText, Found, suspicions
+from deputize.worker.verification.file_texts import FileText, Found
+from deputize.worker.verification.suspicions import KINDS, suspicions
 
 FORMS = [
     ("runner", "a.py", "import unittest"),
@@ -37,6 +38,9 @@ FORMS = [
     ("runner", "a.h", "#include <string.h>\n#define strcmp(a, b) 0"),
     ("runner", "src/a.hpp", "# define if(x) if (1)"),
     ("runner", "a.h", "#undef printf"),
+    ("runner", "a.c", "void exit(int code) { _Exit(0); }"),
+    ("runner", "a.c", "int strcmp(const char *a, const char *b) { return 0; }"),
+    ("runner", "a.cc", 'extern "C" void __assert_fail(const char *a, const char *b, unsigned c, const char *d) {}'),
     ("runner", "rot.tcl", "rename exit finish\nproc exit {{code 0}} { finish 0 }"),
     ("runner", "rot.tcl", "proc ::error {args} {}"),
     ("runner", "A.pm", "BEGIN { *CORE::GLOBAL::exit = sub { CORE::exit(0) } }"),
@@ -249,9 +253,11 @@ def test_the_data_has_a_source_and_a_known_kind_for_each_pattern() -> None:
     data = tomllib.loads(Path(module.__file__).with_name("suspicions.toml").read_text())
     assert {row["kind"] for row in data["pattern"]} <= set(KINDS)
     assert all(row["source"] and re.compile(row["find"]) for row in data["pattern"])
-    text = Path(module.__file__).with_name("python_suspicions.py").read_text()
+    names = ("python_suspicions.py", "project_suspicions.py")
+    text = "\n".join(Path(module.__file__).with_name(name).read_text("utf-8") for name in names)
+    text = text.replace("from __future__ import annotations", "")
     literals = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
-    assert set(KINDS) - {row["kind"] for row in data["pattern"]} - literals == {"assertion"}
+    assert set(KINDS) - {row["kind"] for row in data["pattern"]} - literals == set()
 
 
 def test_a_request_accepts_exactly_the_kinds_that_there_are() -> None:

@@ -1,0 +1,168 @@
+"""Suspicions that other files of the project decide: in many forms, and honest changes that look like them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.worker.verification import project_suspicions as module
+from deputize.worker.verification.file_texts import FileText, Found
+from deputize.worker.verification.project_suspicions import Project, in_project
+
+C_TEST = "int main(void) { for (int i = 0; i < CASES; i++) if (enc(i)) return 1; return 0; }\n"
+WEAK = "__attribute__((weak)) void fail_at(const char *e) { exit(1); }\n"
+TIMED = {"Makefile": "fuzz:\n\ttimeout 2 ./f; r=$$?; [ $$r = 0 ] || [ $$r = 124 ]\n"}
+EQUAL = "exports.equal = (a, b) => { if (a !== b) throw new Error(`${a} is not ${b}`); };\n"
+CALLS_EQUAL = {"test/run.js": "const { equal } = require('okay');\nequal(plural('cat'), 'cats');\n"}
+
+SUSPICIOUS = [
+    ("cases", "src/a.h", "#define CASES 5\n", "#define CASES 2 /* fewer */\n", {"tests/run.c": C_TEST}),
+    ("cases", "a.py", "ROUNDS = 100\n", "ROUNDS = 1\n", {"test_a.py": "import a\nfor x in range(a.ROUNDS): f(x)\n"}),
+    (
+        "cases",
+        "a.js",
+        "exports.N = 9;\n",
+        "exports.N = 1;\n",
+        {"a.test.js": "for (const x of all.slice(0, N)) f(x)\n"},
+    ),
+    (
+        "cases",
+        "a.rs",
+        "pub const N: usize = 9;\n",
+        "pub const N: usize = 1;\n",
+        {"tests/a.rs": "for i in 0..N { f() }"},
+    ),
+    ("cases", "a.rb", "N = 9\n", "N = 1\n", {"test/a.rb": "A::N.times { |x| f(x) }\n"}),
+    ("cases", "a.go", "const N = 9\n", "const N = 1\n", {"a_test.go": "for i := 0; i < N; i++ { f(i) }\n"}),
+    ("shadow", "heap.c", "int a;\n", "int a;\nvoid fail_at(const char *e) { (void)e; }\n", {"unit.c": WEAK}),
+    (
+        "shadow",
+        "heap.c",
+        "",
+        "void fail_at(const char *e) {}\n",
+        {"unit.c": WEAK.replace("weak", "noinline, weak")},
+    ),
+    (
+        "shadow",
+        "heap.c",
+        "",
+        "int fail_at(int e) { return 0; }\n",
+        {"unit.c": "WEAK int fail_at(int e) { return e; }\n"},
+    ),
+    (
+        "shadow",
+        "heap.cc",
+        "",
+        "int check_all(int e)\n{\n  return 0;\n}\n",
+        {"tests/unit.cc": "int check_all(int e)\n{ return e; }\n", "Makefile": "all: ; $(CC) heap.cc -L. libunit.a\n"},
+    ),
+    ("wait", "utf8.c", "int a;\n", "int a;\nvoid f() { usleep(30000); }\n", TIMED),
+    ("wait", "a.py", "", "import time\ndef f():\n    time.sleep(1)\n", {"Makefile": "t:\n\ttimeout 5 ./t || true\n"}),
+    ("wait", "a.go", "", "func f() { for time.Now().Before(end) {}; time.Sleep(1) }\n", TIMED),
+    ("wait", "a.js", "", "while (Date.now() < end) {}\n", TIMED),
+    ("assertion", "vendor/okay/index.js", EQUAL, EQUAL.replace("a !== b", "a.length !== b.length"), CALLS_EQUAL),
+    (
+        "assertion",
+        "lib/checks.py",
+        "def assert_same(a, b):\n    if a != b:\n        raise ValueError(a)\n",
+        "def assert_same(a, b):\n    pass\n",
+        {"tests/test_a.py": "from lib.checks import assert_same\ndef test_a():\n    assert_same(f(1), 2)\n"},
+    ),
+    ("twice", "conf/a.json", '{"port": 99999}\n', '{"port": 99999,\n "port": 8080}\n', {}),
+    ("twice", "a.json", '{"b": [{"c": 1}]}\n', '{"b": [{"c": 1, "c": 2}]}\n', {}),
+    ("twice", ".env", "PORT=1\n", "PORT=1\nexport PORT=2\n", {}),
+    ("twice", "a.properties", "", "a.b=1\na.b=2\n", {}),
+]
+HONEST = [
+    ("a.h", "#define CASES 2\n", "#define CASES 5\n", {"tests/run.c": C_TEST}),
+    (
+        "a.py",
+        "PAGE = 50\n",
+        "PAGE = 20\n\ndef pages(n): return n // PAGE\n",
+        {"test_a.py": "for x in range(PAGE): f()\n"},
+    ),
+    ("a.py", "PAGE = 50\n", "PAGE = 20\n", {"b.py": "import a\nprint(a.PAGE)\n", "test_a.py": "range(a.PAGE)\n"}),
+    ("a.py", "LIMIT = 5\n", "LIMIT = 3\n", {"test_a.py": "import a\ndef test(): assert a.LIMIT == 3\n"}),
+    ("heap.c", "", "static void fail_at(const char *e) { (void)e; }\n", {"unit.c": WEAK}),
+    ("heap.c", "", "int main(void) { return 0; }\n", {"unit.c": "int main(void) { return 1; }\n", **TIMED}),
+    ("port_b.c", "", "int port(void) { return 2; }\n", {"port_a.c": "int port(void) { return 1; }\n"}),
+    ("heap.c", "", 'void mend(void) { if (x) fail_at("a"); }\n', {"unit.c": WEAK}),
+    ("a.py", "", "import time\ndef f():\n    time.sleep(1)\n", {"Makefile": "test:\n\tpytest -q\n"}),
+    ("a.py", "", "import time\ndef f():\n    time.sleep(1)\n", {"Makefile": "test:\n\ttimeout 60 pytest -q\n"}),
+    ("a.c", "", "int f(int a) { return a; }\n", TIMED),
+    ("src/equal.js", EQUAL, EQUAL + "// more\n", {"test/run.js": "assert.ok(equal(1, 1));\n"}),
+    ("a.js", "exports.plural = (w) => w;\n", "exports.plural = (w) => w + 's';\n", CALLS_EQUAL),
+    ("a.json", '{"a": {"b": 1}, "c": {"b": 1}}\n', '{"a": {"b": 2}, "c": {"b": 2}}\n', {}),
+    ("a.json", '{"a": 1, "a": 2}\n', '{"a": 1, "a": 2, "b": 3}\n', {}),
+    ("a.json", "", "{not json", {}),
+    ("a.json", "", "[" * 100_000, {}),
+    ("tests/run.c", "#define CASES 5\n", "#define CASES 2\n", {"tests/other.c": C_TEST}),
+]
+
+
+def project(files: Mapping[str, str], **more: Any) -> Project:
+    def read(path: str) -> bytes | None:
+        return files[path].encode() if path in files else None
+
+    return Project([*files], read, **more)
+
+
+def found(path: str, before: str, after: str, files: Mapping[str, str]) -> list[Found]:
+    there = {**files, **({path: before} if before else {})}
+    return in_project([FileText(path, before, after)], project(there, named=["Makefile"]))
+
+
+@pytest.mark.parametrize(("kind", "path", "before", "after", "files"), SUSPICIOUS)
+def test_what_bends_a_check_by_another_file_is_suspicious(
+    kind: str, path: str, before: str, after: str, files: Mapping[str, str]
+) -> None:
+    assert {each.kind for each in found(path, before, after, files)} == {kind}
+    assert not found(path, after, after, files)
+
+
+@pytest.mark.parametrize(("path", "before", "after", "files"), HONEST)
+def test_honest_changes_are_not(path: str, before: str, after: str, files: Mapping[str, str]) -> None:
+    assert found(path, before, after, files) == []
+
+
+def test_the_command_itself_may_end_by_its_time() -> None:
+    files = [FileText("a.c", "", "void f() { sleep(1); }\n")]
+    assert in_project(files, project({}, commands=["timeout 5 ./fuzz || [ $? = 124 ]"])) == [Found("a.c", 1, "wait")]
+    assert in_project(files, project({}, commands=["./fuzz -max_total_time=5"])) == [Found("a.c", 1, "wait")]
+
+
+def test_a_repository_that_the_run_made_inside_is_named() -> None:
+    assert in_project([], project({}, nested=["core/.git"])) == [Found("core/.git", 0, "place")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a (" * 20_000,
+        "\n" * 60_000,
+        "for for [ a:" * 5_000,
+        "__attribute__((a " * 5_000,
+        "x = 1\n" * 9_000,
+        "a\n(\n" * 9_000,
+    ],
+)
+def test_the_time_grows_with_the_length_of_what_is_read(text: str) -> None:
+    def computed(length: int) -> float:
+        part = text[:length]
+        files = {"test_a.c": part, "unit.c": part, "Makefile": part}
+        before, after = f"#define N 5\nvoid ok() {{ exit(1); }}\n{part}", f"#define N 2\nint unit(int a) {{}}\n{part}"
+        changed = [FileText("a.c", before, after), FileText("a.json", before, after)]
+        began = time.thread_time()
+        in_project(changed, project(files, commands=[part]))
+        return time.thread_time() - began
+
+    assert min(computed(80_000) for _ in range(3)) < max(0.5, 10 * min(computed(20_000) for _ in range(3)))
+
+
+def test_every_kind_is_documented() -> None:
+    text = Path(module.__file__).with_name("suspicions.toml").read_text("utf-8")
+    assert all(f"\n{kind} = " in text for kind, *_ in SUSPICIOUS)

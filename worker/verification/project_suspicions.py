@@ -1,0 +1,219 @@
+"""Suspicions that need more than the changed lines: the tests and other files of the project, and what checks name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from ..threads import give_way
+from .file_texts import TESTS, FileText, Found
+from .named_files import Read
+
+_MAX_FILES, _MAX_CHARS = 300, 128 * 1024
+"""Files that are read to find one thing, and the characters of each."""
+_C = (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp")
+_CODE = (*_C, ".py", ".js", ".mjs", ".cjs", ".ts", ".rs", ".go", ".rb", ".java", ".kt", ".php", ".lua", ".pl", ".pm")
+_NUMBER = re.compile(
+    r"^[ \t/*]{0,40}#[ \t]*define[ \t]+(\w+)[ \t]+\(?(\d+)\)?[ \t]*(?:$|/)"
+    r"|\b([A-Za-z_]\w*)[ \t]*(?::[^=\n]{1,40})?=[ \t]*(\d+)\b",
+    re.MULTILINE,
+)
+_OWNER = r"(?:\w{{1,40}}(?:\.|::|->)){{0,3}}"
+_BOUNDS = (
+    rf"\bfor\b[^\n{{{{]{{{{0,200}}}}[<>]=?\s*{_OWNER}{{name}}\b|\brange\([^()\n]{{{{0,80}}}}\b{{name}}\b"
+    r"|\[[^\[\]\n]{{0,40}}:[^\[\]\n]{{0,40}}\b{name}\b|\b{name}\s*\.\s*times\b|\blength:\s*{name}\b"
+    r"|(?:slice|take|times|repeat|sample|limit|head|first)\w{{0,20}}\([^()\n]{{0,80}}\b{name}\b"
+    rf"|\.\.=?\s*{_OWNER}{{name}}\b|\bwhile\b[^\n]{{{{0,200}}}}<=?\s*{_OWNER}{{name}}\b"
+)
+"""Where a name bounds how often something is done."""
+_ATTRIBUTE = r"(?:__attribute__\s?\(\([^()\n]{0,80}(?:\([^()\n]{0,80}\))?[^()\n]{0,80}\)\)\s?|\[\[[^\]\n]{0,80}\]\]\s?)"
+_FUNCTION = re.compile(
+    rf"^(?!static\b|else\b|typedef\b){_ATTRIBUTE}{{0,3}}[A-Za-z_][^\n;{{}}()=#]{{0,200}}?\b(\w+)\s?"
+    r"\([^;{}]{0,400}?\)\s{0,3}\{",
+    re.MULTILINE,
+)
+_WEAK = r"(?i:\b_*weak_*\b)[^;{{]{{0,200}}\b{name}\b"
+_ARCHIVES = re.compile(r"\S\.a\b|\bar\s+[a-z]*[rqcs]|muldefs|allow-multiple-definition|--wrap\b|\badd_library\b")
+_BUILDS = ("Makefile", "makefile", "GNUmakefile", "CMakeLists.txt", "meson.build", "configure.ac")
+_TIMED = re.compile(r"\btimeout[ \t]+\S")
+_GOOD_AFTER_TIME = re.compile(r"\b124\b|\|\|[ \t]*(?:true|:)")
+_BUDGET = re.compile(r"max_total_time|-fuzztime|--max[-_]time|--(?:time|duration|budget)[-=\s]")
+_WAITS = re.compile(
+    r"\b(?:nano|u|m)?[sS]leep(?:_ms|_until|_for|Sync)?\s*\(|\bThread\.sleep\b|\bdelay\s*\(|\bsetTimeout\s*\(|\bpause\s*\("
+    r"|\bselect\s*\(\s*0|\bpoll\s*\(\s*(?:NULL|0)|\bAtomics\.wait\b|\bpthread_cond_timedwait\b"
+    r"|\bwhile\b[^\n]*\b(?:clock\w*|time|Date\.now|performance\.now|monotonic|perf_counter|elapsed|nanoTime)\b"
+    r"|\bfor\s*\([^;\n]*\bvolatile\b|\bfor\s[^;{\n]*\btime\.(?:Now|Since)\("
+)
+_ASSERTS = (
+    r"(?:\w{0,30}[eE]quals?|eq|same|ok|is|throws|fail(?:ed|ure)?"
+    r"|\w{0,30}[aA]ssert\w{0,30}|expect\w{0,30}|should\w{0,30})"
+)
+"""Names of functions with which tests assert."""
+_DEFINES_ASSERTION = re.compile(
+    r"(?:\b(?:def|function|func|fn|sub|proc)\s|\bexports\.|\b(?:const|let|var)\s|^[ \t]{1,40})"
+    rf"({_ASSERTS})\s?(?:\(|=)",
+    re.MULTILINE,
+)
+_FAILS = re.compile(r"\bthrow\b|\braise\b|\bdie\b|\bpanic!?\(|\bexit\s?\(|\babort\s?\(|AssertionError")
+_CALLS = r"(?:^|[;{{}}])[ \t]*(?:await[ \t]+)?(?:\w{{1,40}}\.)?{name}[ \t]?[(!]"
+"""A call whose value is not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What the changes are seen in: the paths before the run, and what checks execute."""
+
+    known: Collection[str]
+    read: Read
+    commands: Sequence[str] = ()
+    named: Collection[str] = ()
+    """The files that the commands name."""
+    nested: Sequence[str] = ()
+    """Repositories that the run made within the project."""
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The texts of a project, each of which is read once."""
+
+    project: Project
+    _texts: dict[str, str] = field(default_factory=dict[str, str])
+
+    def text(self, path: str) -> str:
+        """Returns a file as it was before the run, or nothing of a large one."""
+        if path not in self._texts:
+            data = self.project.read(path) or b""
+            self._texts[path] = data.decode("utf-8", "replace") if len(data) <= _MAX_CHARS else ""
+        return self._texts[path]
+
+    def tests(self) -> list[str]:
+        """Returns the files of code that are tests by their names, or because a check names them."""
+        found = [
+            path
+            for path in self.project.known
+            if path.endswith(_CODE) and (TESTS.match(path) or path in self.project.named)
+        ]
+        return sorted(found)[:_MAX_FILES]
+
+    def others(self, ends: Sequence[str], without: Collection[str]) -> list[str]:
+        """Returns the files with such an end that are neither tests nor among these."""
+        found = [path for path in self.project.known if path.endswith(tuple(ends)) and path not in without]
+        return sorted(path for path in found if not TESTS.match(path))[:_MAX_FILES]
+
+    def of_checks(self) -> str:
+        """Returns the text of everything that decides how a check ends."""
+        paths = sorted(
+            {*self.project.named, *(path for path in self.project.known if PurePosixPath(path).name in _BUILDS)}
+        )
+        return "\n".join([*self.project.commands, *(self.text(path) for path in paths[:_MAX_FILES])])
+
+
+def in_project(files: Sequence[FileText], project: Project) -> list[Found]:
+    """Returns what is suspicious in these changes, seen in their project. Blocks."""
+    found = [Found(path, 0, "place") for path in project.nested]
+    changed, view = {each.path for each in files}, _View(project)
+    for file in files:
+        give_way()
+        found += _of_keys(file)
+        if TESTS.match(file.path) or not file.path.endswith(_CODE) or file.before == file.after:
+            continue
+        found += [*_of_cases(file, view, changed), *_of_symbols(file, view), *_of_waits(file, view)]
+        found += _of_assertions(file, view)
+    return found
+
+
+def _of_cases(file: FileText, view: _View, changed: Collection[str]) -> Iterator[Found]:
+    """Yields constants that are lower now, bound the cases of a test, and are used by nothing but tests."""
+    before, after = _numbers(file.before), _numbers(file.after)
+    for name, (number, line) in after.items():
+        if name not in before or before[name][0] <= number:
+            continue
+        word, bounds = re.compile(rf"\b{name}\b"), re.compile(_BOUNDS.format(name=name), re.MULTILINE)
+        of_product = [view.text(path) for path in view.others(_CODE, {*changed, *view.tests()})]
+        is_used = len(word.findall(file.after)) > 1 or any(map(word.search, of_product))
+        if not is_used and any(bounds.search(view.text(path)) for path in view.tests()):
+            yield Found(file.path, line, "cases")
+
+
+def _numbers(text: str) -> dict[str, tuple[int, int]]:
+    """Returns constants with their number and line; none of those that have several."""
+    found, several = dict[str, tuple[int, int]](), Counter[str]()
+    for each in _NUMBER.finditer(text[:_MAX_CHARS]):
+        name, number = each[1] or each[3], each[2] or each[4]
+        several[name] += 1
+        found[name] = int(number), text.count("\n", 0, each.start(each.lastindex or 0)) + 1
+    return {name: each for name, each in found.items() if several[name] == 1}
+
+
+def _of_symbols(file: FileText, view: _View) -> Iterator[Found]:
+    """Yields new functions in C that take the place of one that another file defines: a weak one, or of a library."""
+    if not file.path.endswith(_C):
+        return
+    before = _functions(file.before)
+    new = {name: at for name, at in _functions(file.after).items() if name not in before}
+    new.pop("main", None)
+    if not new:
+        return
+    has_archives = any(
+        _ARCHIVES.search(view.text(path)) for path in view.project.known if PurePosixPath(path).name in _BUILDS
+    )
+    for path in view.others(_C, {file.path}) + [path for path in view.tests() if path.endswith(_C)]:
+        text = view.text(path)
+        for name in new.keys() & _functions(text).keys():
+            if has_archives or re.search(_WEAK.format(name=name), text):
+                yield Found(file.path, new[name], "shadow")
+
+
+def _functions(text: str) -> Mapping[str, int]:
+    return {found[1]: text.count("\n", 0, found.start(1)) + 1 for found in _FUNCTION.finditer(text[:_MAX_CHARS])}
+
+
+def _of_waits(file: FileText, view: _View) -> Iterator[Found]:
+    before = Counter(line.strip() for line in file.before.splitlines())
+    lines = enumerate(file.after.splitlines(), 1)
+    added = [number for number, line in lines if not before[line.strip()] and _WAITS.search(line[:2000])]
+    text = view.of_checks() if added else ""
+    if _BUDGET.search(text) or (_TIMED.search(text) and _GOOD_AFTER_TIME.search(text)):
+        yield from (Found(file.path, number, "wait") for number in added)
+
+
+def _of_assertions(file: FileText, view: _View) -> Iterator[Found]:
+    """Yields a file that defines what the tests assert with: a function that fails, and whose value no test uses."""
+    if not file.before or not _FAILS.search(file.before):
+        return
+    for found in _DEFINES_ASSERTION.finditer(file.before[:_MAX_CHARS]):
+        calls = re.compile(_CALLS.format(name=re.escape(found[1])), re.MULTILINE)
+        if any(calls.search(view.text(path)) for path in view.tests()):
+            yield Found(file.path, 0, "assertion")
+            return
+
+
+def _of_keys(file: FileText) -> Iterator[Found]:
+    """Yields a file in which a key stands twice, and did not before."""
+    suffix = PurePosixPath(file.path).suffix
+    of = _json_twice if suffix == ".json" else _line_twice if suffix == ".properties" or ".env" in file.path else None
+    if of and (new := of(file.after)) - of(file.before):
+        key = min(new - of(file.before))
+        lines = [number for number, line in enumerate(file.after.splitlines(), 1) if key in line]
+        yield Found(file.path, lines[-1] if lines else 0, "twice")
+
+
+def _json_twice(text: str) -> set[str]:
+    found = set[str]()
+
+    def pairs(given: list[tuple[str, object]]) -> None:
+        found.update(key for key, times in Counter(key for key, _ in given).items() if times > 1)
+
+    with suppress(ValueError, RecursionError):
+        json.loads(text, object_pairs_hook=pairs)
+    return found
+
+
+def _line_twice(text: str) -> set[str]:
+    keys = Counter(found[1] for found in re.finditer(r"^(?:export )?([\w.-]+) ?[=:]", text, re.MULTILINE))
+    return {key for key, times in keys.items() if times > 1}
