@@ -25,10 +25,10 @@ from ..shared.workspaces import delete
 from .core.conversation import Conversation, current_entries
 from .core.earlier_attempts import given_up_because, interrupted_because
 from .core.ledger import Ledger
-from .core.limits import Repetition
 from .core.loop import Loop
 from .core.model_calls import ModelCalls
 from .core.prompt import first_message, system_prompt
+from .core.repetition import Repetition
 from .core.resources import RunOutputs
 from .core.run_context import RunContext, not_executed
 from .core.run_contracts import Trace
@@ -49,6 +49,7 @@ from .threads import run_in_thread, run_short
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
 from .tools.context import SUBMIT, ToolResult
+from .tools.naming import call_names
 from .workspace.artifacts import Artifacts
 from .workspace.manifest import Deadline
 from .workspace.patches import Facts
@@ -346,6 +347,7 @@ class Attempt:
             billed=claim.checkpoint.get("window", (0, 0)),
             translate=translate,
             retries=claim.retries,
+            model=model.name,
         )
         for entry in claim.continued:  # now this run's own; with the new task it is one write, as nothing is awaited
             store(entry)
@@ -369,6 +371,7 @@ class Attempt:
                 hosts=tuple(self.offer.profile.allowed_hosts),
             ),
             tools=tools.specs,
+            tool_names=call_names(tools.kit),
             conversation=conversation,
             wait=EndpointWait(
                 services.outages,

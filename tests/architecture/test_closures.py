@@ -13,7 +13,7 @@ from tests.architecture.sources import ROOT
 
 ROOFS = {
     "worker.core.loop": 11_700,
-    "worker.core.limits": 6_800,
+    "worker.core.limits": 4_700,
     "worker.tools.base": 5_500,
     "worker.core.run": 13_300,
 }

@@ -37,6 +37,7 @@ def loop_of(task: str, model: Model, tools: Sequence[AnyTool], record: MemoryRec
         model=model,
         system="You work alone.",
         tools=tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools),
+        tool_names=[tool.name for tool in tools],
         conversation=conversation,
         wait=NoWait(),
         shared=NoPrefix(),

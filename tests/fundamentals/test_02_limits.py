@@ -113,7 +113,7 @@ async def test_money_is_counted_to_the_token_and_never_overspent(orchestrator: O
 
 
 async def test_a_run_in_circles_is_stopped(orchestrator: Orchestrator, tmp_path: Path) -> None:
-    model = script(tmp_path, *[LOOK] * 9, summary="I went in circles.")
+    model = script(tmp_path, *[LOOK] * 15, summary="I went in circles.")
     result = await orchestrator.delegate("Look around.", model=model)
     assert visible(result) == {
         "status": "failed",
@@ -121,8 +121,8 @@ async def test_a_run_in_circles_is_stopped(orchestrator: Orchestrator, tmp_path:
         "mark": "failed",
         "terminationReason": "loop_detected",
         "summary": "I went in circles.",
-        "toolCallCount": 5,
-        "turnCount": 5,
+        "toolCallCount": 10,
+        "turnCount": 10,
     }
 
 

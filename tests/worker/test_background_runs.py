@@ -147,6 +147,6 @@ async def test_a_command_that_waits_for_a_build_is_no_loop_until_that_has_ended(
     wait = call("bash", command="sleep 1.01")
     building = call("bash", command="while [ ! -e enough ]; do sleep 0.05; done", run_in_background=True)
     again = [call("bash", command="ls -A enough")]
-    turns = [[building], *[[wait]] * 5, [call("write_file", path="enough", content="")], *[again] * 6]
+    turns = [[building], *[[wait]] * 5, [call("write_file", path="enough", content="")], *[again] * 15]
     result = await bench.run(model=script(tmp_path, *turns, summary="In circles."))
-    assert (result.termination_reason, result.tool_call_count) == ("loop_detected", 12)
+    assert (result.termination_reason, result.tool_call_count) == ("loop_detected", 17)

@@ -98,8 +98,8 @@ async def test_a_refusal_states_the_reason_and_its_calls_are_not_executed(
     assert len(result.errors) == 1
 
 
-@pytest.mark.parametrize(("stop", "named"), [("who_knows", "'who_knows'"), (None, "no stop reason")])
-async def test_an_end_of_an_unknown_kind_is_reported_with_the_answer(
+@pytest.mark.parametrize(("stop", "named"), [("error", "'error'"), ("who_knows", "'who_knows'"), (None, "no stop")])
+async def test_an_end_of_an_unknown_kind_is_no_success(
     redis_url: str, tmp_path: Path, stop: str | None, named: str
 ) -> None:
     raw = [
@@ -108,11 +108,25 @@ async def test_an_end_of_an_unknown_kind_is_reported_with_the_answer(
         {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 5}},
         {"type": "message_stop"},
     ]
-    result, _ = await ran(redis_url, tmp_path, Turn(raw=raw))
-    assert (result.status, result.summary) == ("succeeded", "The answer.")
+    result, fake = await ran(redis_url, tmp_path, Turn(raw=raw))
+    assert (result.status, result.termination_reason, len(fake.journal)) == ("failed", "model_unavailable", 3)
     (error,) = result.errors
     assert named in error
     assert "may be incomplete" in error
+
+
+async def test_after_an_end_of_an_unknown_kind_the_whole_answer_is_asked_for(redis_url: str, tmp_path: Path) -> None:
+    turns = Turn([text("Half of the ans")], stop="timeout"), Turn([WRITE], stop="abort"), Turn([text("The answer.")])
+    result, _ = await ran(redis_url, tmp_path, *turns)
+    assert (result.status, result.summary, result.files_modified) == ("succeeded", "The answer.", ["a.txt"])
+
+
+async def test_a_call_in_writing_by_another_name_of_its_tool_is_asked_for_as_a_call(
+    redis_url: str, tmp_path: Path
+) -> None:
+    written = "<execute_command>\n<command>echo x > a.txt</command>\n</execute_command>"
+    result, _ = await ran(redis_url, tmp_path, Turn([text(written)]), Turn([WRITE]), Turn([text("Written.")]))
+    assert (result.status, result.summary, result.files_modified) == ("succeeded", "Written.", ["a.txt"])
 
 
 # Answers over several replies

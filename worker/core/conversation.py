@@ -1,7 +1,8 @@
 """The conversation of a run: its messages, what they were billed, and when they are too many for the model.
 
 Append-only; each message is encoded once, when it is added. Provider signatures bind to the exact prefix, so nothing
-that was sent is ever edited: a conversation that is too long is replaced by a new one (``model_calls.compact``).
+that was sent is ever edited: a conversation that is too long is replaced by a new one (``model_calls.compact``). Only
+thinking is left out again, where its signature is refused or belongs to another model.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ...shared.text import valid
 from ...shared.tokens import count, tokens_at_most
 from ..models.base import NO_WORDS, Call, Prompt, Reply, ToolSpec, with_call_keys
 from ..models.endings import Ending
+from ..models.thinking import has_thinking, without_thinking
 from ..threads import run_in_thread
 from ..tools.base import ToolResult
 
@@ -24,6 +26,8 @@ RESTART = b'{"restart":true}'
 """Separates two conversations of one run in the store: what precedes it is no longer sent."""
 PROBLEMS = b',"problems":'
 """The last key of a stored reply: which of its calls could not be parsed, and why. Never sent: endpoints reject it."""
+MODEL = "@model"
+"""Stands there for the model whose thinking the reply has, beside the ids of calls: earlier versions ignore it."""
 FULL = 0.8
 """Fraction of the window at which it still has room for a summary, or for a reply without one."""
 BYTES_PER_TOKEN = 2
@@ -46,6 +50,7 @@ class Conversation:
         billed: The checkpoint's value of ``billed``.
         translate: Converts a prompt to its wire form, message by message, where that differs.
         retries: How often the run was retried before, for the keys of calls.
+        model: The name of the model: thinking of other models is stored, but not sent.
     """
 
     def __init__(
@@ -58,9 +63,12 @@ class Conversation:
         billed: Sequence[int] = (0, 0),
         translate: Callable[[Prompt], Prompt] | None = None,
         retries: int = 0,
+        model: str = "",
     ) -> None:
         present = [_decoded(entry) for entry in current_entries(kept)]
-        self.messages: list[bytes] = [message for message, _ in present]
+        self.messages: list[bytes] = [
+            message if notes.get(MODEL, model) == model else without_thinking(message) for message, notes in present
+        ]
         self._problems: Mapping[str, str] = present[-1][1] if present else {}
         """Parse errors of the last message's calls, by call id."""
         self._store = store
@@ -72,6 +80,9 @@ class Conversation:
         """Messages covered by the tokens billed in this attempt. Those of earlier ones may have had other tools."""
         self._translate = translate
         self.retries = retries
+        self._model = model
+        self._drops_thinking = False
+        """Whether the endpoint has refused the thinking of this conversation."""
         self.reply_id: str | None = None
         """The endpoint's id of the last reply of this attempt; None before it."""
         self.last_words = ""
@@ -128,7 +139,9 @@ class Conversation:
 
     def apart(self, *texts: str) -> Conversation:
         """Returns another conversation, with this user message; it is not stored."""
-        return Conversation(task=texts, window=self._window, translate=self._translate, retries=self.retries)
+        return Conversation(
+            task=texts, window=self._window, translate=self._translate, retries=self.retries, model=self._model
+        )
 
     def ask(self, *texts: str) -> None:
         """Adds a user message of these text blocks."""
@@ -137,14 +150,19 @@ class Conversation:
     def add(self, reply: Reply, ending: Ending = Ending.DONE) -> Reply:
         """Adds the model's reply: text, thinking with its signature, and calls; records what was billed.
 
+        Where the endpoint refused the thinking, none is sent any more, so that not every turn is refused first.
         Returns the reply with the ids that its calls have here; all but ids and names is verbatim.
         """
         reply = reply.sendable(self._ids)
         self._ids |= {call.id for call in reply.calls}
         self._problems = {call.id: call.problem for call in reply.calls if call.problem}
         message = to_json({"role": "assistant", "content": reply.content})
+        notes = self._problems | ({MODEL: self._model} if self._model and has_thinking(message) else {})
+        self._store(message[:-1] + PROBLEMS + to_json(notes) + b"}" if notes else message)
         self.messages.append(message)
-        self._store(message[:-1] + PROBLEMS + to_json(self._problems) + b"}" if self._problems else message)
+        self._drops_thinking |= reply.refused_thinking
+        if self._drops_thinking:
+            self.messages = [*map(without_thinking, self.messages)]
         self.billed, self._sent = (reply.usage.total, self.size), len(self.messages)
         if ending is not Ending.IMITATION:
             self.last_words = joined(self._beginning, reply.text) or self.last_words
@@ -250,7 +268,7 @@ def _beginning(messages: Sequence[bytes]) -> str:
 
 
 def _decoded(entry: bytes) -> tuple[bytes, dict[str, str]]:
-    """Splits a stored entry into the message that was sent, byte for byte, and the problems of its calls."""
+    """Splits a stored entry into the message, byte for byte, and the problems of its calls, with its model."""
     message, found, _ = entry.rpartition(PROBLEMS)
     problems: dict[str, str] = json.loads(entry).get("problems", {}) if found else {}
     return (message + b"}", problems) if problems else (entry, {})

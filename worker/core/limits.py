@@ -6,7 +6,6 @@ be one atomic step. ``Meter.capped_allowance`` is passed the answer: the money g
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +17,7 @@ from ...shared.errors import DeputizeError, ModelUnavailable, Refused
 from ...shared.request import Limits
 from ...shared.runs.spend import Cap
 from ...shared.text import plain_number
-from ..models.base import Call, Model, Price, priced
-from ..tools.base import ToolResult
+from ..models.base import Model, Price, priced
 
 SUMMARY_SHARE = 0.1
 SUMMARY_SECONDS = 15.0
@@ -368,30 +366,3 @@ def affordable(prompt_tokens: int, money: float, price: Price, *, hour_writes: b
     left = money - price.highest_prompt_cost(prompt_tokens, hour_writes=hour_writes)
     output = price.rates(prompt_tokens).output
     return int(left * 1_000_000 / output) if output else 1 << 30
-
-
-class Repetition:
-    """Detects a run in a loop: one call, or a cycle of up to 5 calls, repeated 5 times in a row with equal results."""
-
-    TIMES = 5
-    LONGEST = 5
-
-    def __init__(self) -> None:
-        self._seen: list[int] = []
-
-    def watch(self, calls: Sequence[Call], results: Sequence[ToolResult]) -> None:
-        """Records the calls of a turn. Raises ``LimitReached`` when the last ones are a cycle repeated 5 times."""
-        for call, result in zip(calls, results, strict=True):
-            if result.pending:
-                self._seen.clear()
-                continue
-            # A text that was saved as a whole is in a file of its own for each call.
-            shown = result.for_model.replace(result.metadata.get("fullOutput") or "\0", "")
-            seen = hash((call.name, json.dumps(call.arguments, sort_keys=True), shown))
-            self._seen = [*self._seen[-self.TIMES * self.LONGEST + 1 :], seen]
-            if any(self._is_cycle(length) for length in range(1, self.LONGEST + 1)):
-                raise LimitReached(TerminationReason.LOOP_DETECTED, "identical calls repeated", self.TIMES)
-
-    def _is_cycle(self, length: int) -> bool:
-        tail = self._seen[-length * self.TIMES :]
-        return len(tail) == length * self.TIMES and tail == tail[:length] * self.TIMES

@@ -23,9 +23,10 @@ from ...shared.events import TurnStarted
 from ..models.base import Call, Reply
 from ..models.endings import Ending, imitates_call
 from .conversation import Conversation
-from .limits import LimitReached, Repetition
+from .limits import LimitReached
 from .model_calls import ModelCalls, compact, reply_from_log
 from .prompt import last_turn
+from .repetition import Repetition
 from .run_context import RunContext, not_executed, replied
 from .tool_calls import ToolCalls
 
@@ -62,14 +63,12 @@ class Loop:
         elif self.run.ended and self.conversation.recall_last_words() and not await self.goes_on():
             return  # the worker was lost after the reply that ended the work
         while self.run.output is None or await self.goes_on():
-            reply = await self.turn()
-            match self.model_calls.ending(reply):
+            match self.model_calls.ending(reply := await self.turn()):
                 case Ending.CALLS:
                     await self.answer(reply.calls)
                 case Ending.FULL:
                     await compact(self.model_calls, "the reply reached the end of the model's window")
                 case Ending.DONE:
-                    self.model_calls.check_known(reply)
                     if not await self.goes_on():
                         return
                 case ending:
@@ -117,11 +116,12 @@ class Loop:
     async def answer(self, calls: Sequence[Call]) -> None:
         """Executes the calls of a reply and adds their results to the conversation, in call order."""
         results = await self.tool_calls.execute(calls)
-        self.conversation.answer(zip(calls, results, strict=True))
+        hint = self.repetition.watch(calls, results) if self.repetition else ""
+        self.conversation.answer(zip(calls, results, strict=True), hint)
         self.tool_calls.ledger.clear()
         self.model_calls.checkpoint()
         if self.repetition:
-            self.repetition.watch(calls, results)
+            self.repetition.check()
 
     async def summarize(self, limit: LimitReached) -> str:
         """Runs the final turn, in which at most the output is handed in, and returns its text."""

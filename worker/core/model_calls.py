@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +17,7 @@ from ...shared.metrics import FIRST_TOKEN
 from ...shared.text import clip
 from ..models.base import Model, Prompt, Reply, ReplyStarted, Retrying, TextPart, ThinkingPart, ToolSpec
 from ..models.caching import Retention, shared_prefixes
-from ..models.endings import Ending, ending_of, is_known
+from ..models.endings import Ending, ending_of
 from ..tools.context import SUBMIT
 from .conversation import Conversation, user_message
 from .limits import LimitReached
@@ -26,6 +26,7 @@ from .prompt import (
     ASK_FOR_OUTPUT,
     ASK_FOR_REPORT,
     ASK_FOR_SUMMARY,
+    ASK_FOR_WHOLE,
     CONTINUE_CUT_REPLY,
     CONTINUE_PAUSED_REPLY,
     continued_task,
@@ -46,10 +47,15 @@ _SCRIPT_REFUSED = (
     "the scripted model cannot do this task: it plays a script, and is not a language model. For one set "
     "ANTHROPIC_API_KEY, and DEPUTIZE_MODEL or --model to its name"
 )
+_UNCLEAR = (
+    "the endpoint ended the model's reply with {stop_reason}, and again when the whole of it was asked for: it may be "
+    "incomplete, so the run is not a success. Look for a setting of the endpoint or gateway, or use another one"
+)
 QUESTIONS = {
     Ending.EMPTY: (ASK_FOR_REPORT, 1, _NO_REPORT),
     Ending.IMITATION: (ASK_FOR_CALL, 2, _NO_CALL),
     Ending.NO_OUTPUT: (ASK_FOR_OUTPUT, 1, "requests for the output"),
+    Ending.UNCLEAR: (ASK_FOR_WHOLE, 2, _UNCLEAR),
 }
 """What the model is asked, how often in a row at most, and why the run fails after that."""
 
@@ -65,6 +71,8 @@ class ModelCalls:
     model: Model
     system: str
     tools: tuple[ToolSpec, ...]
+    tool_names: Collection[str]
+    """The names of the tools, aliases included, by which a call in a text is recognized."""
     conversation: Conversation
     wait: EndpointWait
     shared: PrefixWait
@@ -93,13 +101,10 @@ class ModelCalls:
         prompt = replace(prompt, max_output_tokens=min(SUMMARY_TOKENS, self.max_output_tokens))
         return (await self._reply(prompt, self.run.meter.turns, counted=False, stream=False)).text.strip()
 
-    @property
-    def tool_names(self) -> list[str]:
-        return [tool.name for tool in self.tools]
-
     def ending(self, reply: Reply) -> Ending:
         ending = ending_of(reply, self.tool_names)
-        return Ending.NO_OUTPUT if self.run.lacks_output and ending in (Ending.DONE, Ending.EMPTY) else ending
+        ends = ending in (Ending.DONE, Ending.EMPTY, Ending.UNCLEAR)
+        return Ending.NO_OUTPUT if self.run.lacks_output and ends else ending
 
     def ask(self, reply: Reply, ending: Ending) -> None:
         """Asks the model for what its reply lacks: the rest, a report, a real call or the output.
@@ -128,14 +133,9 @@ class ModelCalls:
                 if len(list(takewhile(ours.__contains__, self.conversation.messages[-2::-2]))) >= most:
                     if ending is Ending.NO_OUTPUT:
                         raise LimitReached(TerminationReason.COMPLETED, failure, most)
-                    raise ModelUnavailable(failure, may_pass=True)
+                    reason = f"the unknown stop reason {reply.stop_reason[:64]!r}" if reply.stop_reason else ""
+                    raise ModelUnavailable(failure.format(stop_reason=reason or "no stop reason"), may_pass=True)
                 self.conversation.ask(question)
-
-    def check_known(self, reply: Reply) -> None:
-        """Reports a stop reason that leaves open whether the reply is complete."""
-        if not is_known(reply.stop_reason):
-            reason = f"the unknown stop reason {reply.stop_reason[:64]!r}" if reply.stop_reason else "no stop reason"
-            self.run.report_error(f"the endpoint ended the last reply with {reason}: it may be incomplete", "model")
 
     def _prompt(self, *further: bytes, allow_tools: bool = True, only_tool: str | None = None) -> Prompt:
         messages = [*self.conversation.messages, *further] if further else self.conversation.messages

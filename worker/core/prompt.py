@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from ...shared.delegation import TerminationReason
@@ -33,6 +33,10 @@ lists them. When one fits your task, get it before you begin."""
 ASK_FOR_REPORT = (
     '<system_hint type="empty_reply">Your reply held no words and no calls. Go on with the work, or report now in '
     "plain words what was done and what is left.</system_hint>"
+)
+ASK_FOR_WHOLE = (
+    '<system_hint type="unclear_end">The endpoint ended your reply for a reason that is not known here, so its end may '
+    "be missing. If it was your report, write it again as a whole; otherwise go on with the work.</system_hint>"
 )
 ASK_FOR_CALL = (
     '<system_hint type="call_in_text">Your reply announced a tool call or held one as text, so nothing was '
@@ -112,6 +116,17 @@ def last_turn(limit: LimitReached, *, hands_in: bool = False) -> str:
     return (
         f"{begin} Tools are no longer available. Report now in plain words: what was done, what was found, and what is "
         "still to do.</system_hint>"
+    )
+
+
+def repeated_calls(results: Mapping[str, str], times: int) -> str:
+    """Returns the hint to a model that has made these calls so often, with these results each time."""
+    listed = "\n".join(f"- {harmless(call).text}\n  Result: {result}" for call, result in results.items())
+    return (
+        f'<system_hint type="repetition">You have made the same calls {times} times in a row, with the same results. '
+        f"The last ones:\n{listed}\nAnother repetition will hardly change that. If you wait for something, wait within "
+        "one command; if you repeat a test, repeat it in one command; otherwise try something else, or report what "
+        f"you have. The run ends if you repeat them {times} times more.</system_hint>"
     )
 
 

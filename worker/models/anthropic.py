@@ -21,7 +21,7 @@ from ...shared.text import visible
 from ..web.dial import trust_store
 from .base import Part, Price, Prompt, Retrying, undated
 from .caching import encode_prefix, with_breakpoints
-from .credentials import Credentials, Names
+from .credentials import HEADERS, Credentials, Names
 from .endpoint import Body, Endpoint, drain, endpoint_of
 from .retry import (
     Failure,
@@ -34,6 +34,7 @@ from .retry import (
     with_full_stop,
 )
 from .stream import BYTES_PER_TOKEN, EventDecoder, ReplyAssembler
+from .thinking import has_thinking, without_thinking
 
 ADAPTIVE_THINKING = re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5\b")
 """Models that think by default but omit it from the reply unless it is requested, with the text between calls."""
@@ -43,6 +44,8 @@ _WINDOWS = (
     (re.compile(r"claude-(fable|mythos|opus|sonnet|haiku)-5(-|$)"), 1_000_000),
     (re.compile(r"claude-"), 200_000),
 )
+SENT = ("cache_control", "thinking")
+"""What requests ask for that not every endpoint knows, by the names of ``lacks`` and of the fields."""
 DEFAULT_WINDOW = 128_000
 """Tokens, for unknown models: an estimate that is too low costs a summary, one too high a rejected request."""
 
@@ -62,10 +65,12 @@ class AnthropicModel:
         prices: Mapping[str, ModelPrice] | None = None,
         cache_diagnostics: bool | None = None,
         lacks: Collection[str] = (),
+        window: int | None = None,
     ) -> None:
         self.name = name
         self._known_name = _OF_BEDROCK.sub("", name)
         self._lacks = lacks
+        self._window = window
         self._prices = prices or {}
         self._cache_diagnostics = cache_diagnostics
         self._most_output = sys.maxsize
@@ -94,6 +99,7 @@ class AnthropicModel:
             prices={**settings.prices, **({model: table.price} if table.price else {})},
             cache_diagnostics=settings.cache_diagnostics,
             lacks=table.lacks,
+            window=table.context_window or settings.context_tokens,
         )
 
     def price(self) -> Price | None:
@@ -101,8 +107,9 @@ class AnthropicModel:
         return _price_set(self._prices, self.name) or price_of(self.name)
 
     def window(self) -> int:
-        """Returns the context window in tokens, replies included."""
-        return next((tokens for name, tokens in _WINDOWS if name.match(self._known_name)), DEFAULT_WINDOW)
+        """Returns the context window in tokens, replies included: that of the settings, else by the model's name."""
+        by_name = (tokens for name, tokens in _WINDOWS if name.match(self._known_name))
+        return self._window or next(by_name, DEFAULT_WINDOW)
 
     async def reply(self, prompt: Prompt) -> AsyncGenerator[Part, None]:
         """Yields deltas in order, then exactly one Reply; a Retrying for each temporary failure that is retried.
@@ -111,45 +118,48 @@ class AnthropicModel:
         iterator, or cancelling the task that reads it, closes the HTTP stream immediately.
         """
         endpoint = self.endpoint()
-        most = self._most_output
+        most, given = self._most_output, prompt
         prompt = replace(prompt, max_output_tokens=most) if prompt.max_output_tokens > most else prompt
         retries = RetryState(self._retry_policy)
         while True:
             body = self._body(prompt, endpoint)
             retries.begin_try()
-            assembler = ReplyAssembler(self.price(), len(body) // BYTES_PER_TOKEN)
+            assembler = ReplyAssembler(self.price(), len(body) // BYTES_PER_TOKEN, self.names.url)
             failure = Failure("the stream was cut before the message's end", retryable=True)
             try:
                 async with endpoint.post(body) as response:
                     await check_response(response, self.name, endpoint.url, self.names)
-                    decoder, stream = EventDecoder(), Body(response, self._retry_policy.end_timeout)
-                    while chunk := await stream.read(is_complete=bool(assembler.stop_reason)):
-                        for part in assembler.feed(decoder.feed(chunk)):
+                    decoder, stream, chunk = EventDecoder(), Body(response, self._retry_policy.end_timeout), b"-"
+                    while chunk and not (assembler.done or assembler.failure):
+                        chunk = await stream.read(is_complete=bool(assembler.stop_reason))
+                        for part in assembler.feed(decoder.feed(chunk) if chunk else decoder.end()):
                             yield part
-                        if assembler.failure:
-                            raise assembler.failure
-                        if assembler.done:
-                            await drain(response)
-                            break
+                    if assembler.done:
+                        await drain(response)
+                    assembler.end()
             except Failure as error:
                 failure = error
-            if assembler.done or (assembler.stop_reason and not assembler.failure):
-                yield assembler.finish()
+            if assembler.done or assembler.stop_reason:
+                # An error after the stop reason does not belong to the reply.
+                yield replace(assembler.finish(), refused_thinking=prompt.messages is not given.messages)
                 return
             if other := self._with_other_options(prompt, failure):
                 prompt = other
                 continue
             delay = retries.next_delay(failure, replied=assembler.started)
             if delay is None:
-                raise self._final_error(failure, retries, endpoint.url)
+                raise self._final_error(failure, retries, endpoint.url, body)
             error = self._credentials.masked(str(failure))
             yield Retrying(error, delay, wasted=assembler.usage, retry_after=failure.retry_after, most=retries.left)
 
     def _with_other_options(self, prompt: Prompt, failure: Failure) -> Prompt | None:
         """Returns the prompt with fewer output tokens, where it was refused because of them; notes the maximum.
 
-        Where it forced a tool, returns it without: not every endpoint and model can.
+        Returns it without the thinking in its messages where that is refused: its signature is that of another model,
+        or a gateway has lost it. Where it forced a tool, returns it without: not every endpoint and model can.
         """
+        if failure.is_of_thinking and any(map(has_thinking, prompt.messages)):
+            return replace(prompt, messages=[*map(without_thinking, prompt.messages)])
         allowed = None if failure.retryable else output_maximum(failure.reason, prompt.max_output_tokens)
         if allowed is None:
             may_be_choice = prompt.only_tool and not (failure.retryable or failure.too_long)
@@ -183,10 +193,13 @@ class AnthropicModel:
             )
         return endpoint
 
-    def _final_error(self, failure: Failure, retries: RetryState, url: str) -> ModelUnavailable:
+    def _final_error(self, failure: Failure, retries: RetryState, url: str, body: bytes) -> ModelUnavailable:
         reason = self._credentials.masked(str(failure))
         if not failure.retryable:
-            error_class = ContextFull if failure.too_long else ModelUnavailable
+            reason = f"{with_full_stop(reason)} {advice}" if (advice := self._lack_in(failure, body)) else reason
+            # A long conversation is shortened once: its length may be what an unknown refusal is about.
+            may_be_long = failure.is_of_request and not advice and len(body) > self.window() // 2 * BYTES_PER_TOKEN
+            error_class = ContextFull if failure.too_long or may_be_long else ModelUnavailable
             return error_class(f"model {self.name} cannot be used: {reason}")
         advice = ""
         if (seconds := self._retry_policy.seconds) is not None:
@@ -197,6 +210,20 @@ class AnthropicModel:
             f"endpoint is up and {self.names.url} is right, or try again later.{advice}",
             may_pass=True,
         )
+
+    def _lack_in(self, failure: Failure, body: bytes) -> str:
+        """Returns the setting by which runs do without what the endpoint has refused; "" where it is something else."""
+        if not failure.is_of_request:
+            return ""
+        reason, table = failure.reason.lower(), self.names.table or f"[models.{json.dumps(self.name)}]"
+        lack = next((each for each in SENT if each in reason and b'"%b"' % each.encode() in body), None)
+        if lack is None and failure.is_of_thinking and self.thinks:
+            lack = "thinking"
+        if lack:
+            return f'Set lacks = ["{lack}"] in {table}: runs then do without it (deputize doctor --model finds it).'
+        if "diagnostics" in reason and b'"diagnostics"' in body:
+            return "Set DEPUTIZE_CACHE_DIAGNOSTICS=false: runs then do without it."
+        return f"Check {HEADERS}: it has the header." if "beta" in reason and self._credentials.get(HEADERS) else ""
 
     def _body(self, prompt: Prompt, endpoint: Endpoint) -> bytes:
         """Returns the request body, joined from bytes that were each encoded once."""

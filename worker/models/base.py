@@ -123,6 +123,8 @@ class Reply:
     """The category and the explanation of a refusal, as far as the endpoint states them."""
     estimated: bool = False
     """Whether the endpoint left out token counts, so that ``usage`` is an estimate."""
+    refused_thinking: bool = False
+    """Whether the endpoint refused the prompt until the thinking was left out of its messages."""
 
     def with_call_keys(self, turn: int, retries: int = 0) -> Reply:
         """Returns a copy, as the reply of that turn, whose calls have keys."""

@@ -32,26 +32,39 @@ OVERFLOW_STATUS = {400, 422}
 SPEND_LIMIT_CODE = "enforced_spend_limit_reached"
 TIMER_SECONDS = 0.001
 """What a timer may be early by: less retry time than that is none."""
-_SUBJECT = r"\b(prompt|input|conversation|history|messages?|text|context|token count|(?<!per )tokens)\b"
+_SUBJECT = r"\b(prompt|input|conversation|history|messages?|text|context|sequence|token count|(?<!per )tokens)\b"
+_THAN = r"(longer|more|greater|larger|bigger|higher) than(?! or equal)"
+_MORE = rf"\b(too (long|large|big|many)|exceed(s|ed|ing)?|{_THAN})\b"
 _OVERFLOW = re.compile(
     r"context[ _-]?(window|length|limit|size|overflow)|maximum context|too many (input |prompt )?tokens"
     r"|request[ _](is )?too[ _](large|long)|range of input length|max(imum)?[ _](prompt|input)[ _](length|size|tokens)"
-    r"|(model|input|prompt|max|maximum) token limit|token limit (is |was )?exceeded"
-    rf"|{_SUBJECT}[^.;]{{0,60}}\b(too (long|large|big|many)|exceed(s|ed|ing)?|(longer|more) than)\b"
+    r"|(model|input|prompt|max|maximum) token limit|token limit (is |was )?exceeded|max_model_len|上下文|コンテキスト"
+    rf"|{_SUBJECT}[^.;]{{0,60}}{_MORE}"
     r"|\bexceed(s|ed|ing)?\b[^.;]{0,60}\b(input|prompt|context|maximum number of tokens)\b"
     r"|\breduce the (length|size|number) of (the |your )?(input|prompt|message|conversation|context|tokens)",
     re.IGNORECASE,
 )
-"""What endpoints say of a conversation that is longer than the context window."""
+"""The words of endpoints for a conversation that is longer than the context window."""
+_OF_LENGTH = re.compile(
+    r"tokens?\b|\blength\b|\bwindow\b|长度|長度|長さ|トークン|토큰|longueur|jetons|longitud", re.IGNORECASE
+)
+"""With two numbers, such a word is about a conversation and what it may be at most, in whichever words."""
+LEAST_LENGTH = 256
+"""Numbers below it are not lengths of conversations, but those of names or positions."""
 _OTHER_LIMIT = re.compile(
-    r"per[ -](minute|hour|day|second)\b|\b[tr]p[md]\b|rate.?limit|\b(image|header|cookie)s?\b", re.IGNORECASE
+    r"per[ -](minute|hour|day|second|month)\b|\b[tr]p[md]\b|rate.?limit|\b(image|header|cookie)s?\b|\btools?[.\[]",
+    re.IGNORECASE,
 )
 """What is too long or too many here is not the conversation."""
+_OF_INPUT = re.compile(r"\b(inputs?|prompt|messages?|conversation|context|history|text)\b", re.IGNORECASE)
+_THOUGHT = "(thinking|thought|reasoning)"
+_OF_THINKING = re.compile(rf"{_THOUGHT}|signature|encrypted.content|思考|思维|签名", re.IGNORECASE)
+_OF_SIGNATURE = re.compile(rf"{_THOUGHT}[^;]*signature|signature[^;]*{_THOUGHT}", re.IGNORECASE)
 _OF_OUTPUT = re.compile(
     r"max\w*[ _]?tokens|max_new|(output|completion) tokens|in the (output|completion)", re.IGNORECASE
 )
 _REQUESTED = re.compile(r"requested\D{0,12}(\d[\d,]*\d)")
-_NUMBER = re.compile(r"(?<![\w.-])(?:\d{1,3}(?:,\d{3})+|\d+)(?![\w-]|\.\d)")
+_NUMBER = re.compile(r"(?<![\w.-])(?:\d{1,3}(?:,\d{3})+|\d+)(?![\w-]|\.\d)", re.ASCII)
 _EXCLUSIVE = re.compile(r"\b(lower|less|smaller) than(?! or equal)|exclusive\)", re.IGNORECASE)
 LEAST_OUTPUT = 256
 """Output tokens below which the conversation is shortened instead of the reply."""
@@ -90,7 +103,8 @@ class RetryPolicy:
 class Failure(Exception):
     """One try failed. ``retryable``: the failure is temporary. ``retry_after``: seconds the endpoint asks to wait.
 
-    ``too_long``: the conversation exceeds the context window. ``reason``: the endpoint's own words.
+    ``too_long``: the conversation exceeds the context window. ``reason``: the endpoint's own words. ``status``: that of
+    HTTP, or the one that an error within a stream stands for; 0 for failures of the connection.
     """
 
     def __init__(
@@ -101,9 +115,23 @@ class Failure(Exception):
         retry_after: float | None = None,
         too_long: bool = False,
         reason: str = "",
+        status: int = 0,
     ) -> None:
         super().__init__(message)
         self.retryable, self.retry_after, self.too_long, self.reason = retryable, retry_after, too_long, reason
+        self.status = status
+
+    @property
+    def is_of_request(self) -> bool:
+        """Whether something in the request was refused, and not the caller or the model."""
+        return not self.retryable and self.status in OVERFLOW_STATUS
+
+    @property
+    def is_of_thinking(self) -> bool:
+        """Whether the request may have been refused because of the thinking in it; gateways wrap that in a 500."""
+        if self.status >= 500:
+            return _OF_SIGNATURE.search(self.reason) is not None
+        return self.is_of_request and _OF_THINKING.search(self.reason) is not None
 
 
 class RetryState:
@@ -166,6 +194,7 @@ def classify_response(
         retry_after=parse_retry_after(headers),
         too_long=too_long,
         reason=reason,
+        status=status,
     )
 
 
@@ -179,11 +208,12 @@ def classify_error(value: Any, where: str, *, unknown_passes: bool) -> Failure:
     error = error_of(value)
     kind, code, reason = str(error.get("type") or "error"), error.get("code"), error.get("message") or "no reason given"
     passes = kind in TEMPORARY_ERROR_TYPES or (unknown_passes and kind not in PERMANENT_ERROR_TYPES)
+    status = _STATUS.get(kind, 500 if passes else 403)
     if isinstance(code, int) and code >= 400:
-        passes = code in RETRYABLE_STATUS or code >= 500
+        status, passes = code, code in RETRYABLE_STATUS or code >= 500
     too_long = kind not in ("rate_limit_error", "overloaded_error") and is_overflow(error)
     message = f"{kind} {where}: {reason}"
-    return Failure(message, retryable=passes and not too_long, too_long=too_long, reason=reason)
+    return Failure(message, retryable=passes and not too_long, too_long=too_long, reason=reason, status=status)
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
@@ -221,9 +251,23 @@ def error_of(value: Any) -> dict[str, Any]:
 
 
 def is_overflow(error: Mapping[str, Any]) -> bool:
-    """Returns whether the error is that the conversation exceeds the context window."""
+    """Returns whether the error is that the conversation exceeds the context window.
+
+    Endpoints word it in too many ways for a list: two numbers and a word of length suffice, unless they are about the
+    length of the reply.
+    """
     reason = " ".join(str(error.get(key) or "")[:4000] for key in ("message", "code", "type"))
-    return _OVERFLOW.search(reason) is not None and not _OTHER_LIMIT.search(reason)
+    if _OTHER_LIMIT.search(reason):
+        return False
+    if _OVERFLOW.search(reason):
+        return True
+    of_reply = _OF_OUTPUT.search(reason) and not _OF_INPUT.search(reason)
+    lengths = {number for number in _numbers(reason) if number >= LEAST_LENGTH}
+    return len(lengths) > 1 and _OF_LENGTH.search(reason) is not None and not of_reply
+
+
+def _numbers(text: str) -> set[int]:
+    return {int(number.replace(",", "")) for number in _NUMBER.findall(text[:4000])}
 
 
 def output_maximum(reason: str, asked: int) -> tuple[int, bool] | None:
@@ -233,7 +277,7 @@ def output_maximum(reason: str, asked: int) -> tuple[int, bool] | None:
     """
     if not _OF_OUTPUT.search(reason):
         return None
-    numbers = {int(number.replace(",", "")) for number in _NUMBER.findall(reason[:4000])} - {asked, 0, 1}
+    numbers = _numbers(reason) - {asked, 0, 1}
     requested = _REQUESTED.search(reason)
     totals = {int(requested[1].replace(",", ""))} if requested else {number + asked for number in numbers}
     prompts = {total - asked for total in totals & numbers}
@@ -245,6 +289,8 @@ def output_maximum(reason: str, asked: int) -> tuple[int, bool] | None:
     return (most, True) if most > 0 else None
 
 
+_STATUS = {"invalid_request_error": 400, "request_too_large": 413}
+"""Statuses that types of errors within a stream stand for."""
 _ADVICE = {
     400: "The request itself was rejected; if it names the model or a parameter, check {names.model} ({model}), or "
     "{names.output} for the length of replies.",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from ...shared.delegation import Usage
 from ...shared.text import clip
 from ..strict_json import check_depth, loads, replace_lone_surrogates
 from .base import Call, Part, Price, Reply, ReplyStarted, TextPart, ThinkingPart, priced
+from .credentials import URL
 from .endings import is_cut
 from .retry import Failure, classify_error
 
@@ -27,6 +29,22 @@ BLOCK_TYPES = {"text_delta": "text", "thinking_delta": "thinking", "signature_de
 """The type of the blocks that a type of deltas belongs to, where gateways confuse them."""
 TAGGED_THINKING = re.compile(r"\s*<(think|thinking|thought)>(.*?)</\1>\s*", re.DOTALL)
 """Thinking at the beginning of a text, as models write it whose gateway does not separate it."""
+_ENDS = {b"\n\n": 2, b"\nevent:": 1, b"}\ndata: {": 2, b"}\ndata:{": 2}
+"""Where events end, with the bytes that belong to the one that ends: some gateways send no empty lines."""
+_LONGEST_END = max(map(len, _ENDS)) - 1
+_NEXT_EVENT = re.compile(r"\n(?=event:)")
+_OTHER_APIS = {
+    "choices": "OpenAI's Chat Completions API",
+    "response.": "OpenAI's Responses API",
+    "candidates": "Gemini's API",
+    "messageStart": "the Converse API of Amazon Bedrock",
+    "message-start": "Cohere's Chat API",
+    "stream-start": "Cohere's Chat API",
+    "eval_count": "Ollama's API",
+    "done": "Ollama's API",
+    "token": "the API of Text Generation Inference",
+}
+"""Keys of an event, or beginnings of its type, by which the stream of another API is known."""
 BYTES_PER_TOKEN = 3
 """For estimates where an endpoint leaves out token counts: less than the average, so that they err on the high side."""
 PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -49,7 +67,7 @@ class BrokenStream(Failure):
 
 
 class EventDecoder:
-    """Incremental decoder: reads each byte once, and parses each event once.
+    """Incremental decoder: parses each event once, and joins its bytes once.
 
     The data holds the ``type`` of an event, so ``event:`` lines are ignored.
     """
@@ -58,7 +76,8 @@ class EventDecoder:
         self._parts: list[bytes] = []
         self._size = 0
         self._after_cr = False
-        self._after_lf = False
+        self._tail = b""
+        """The last bytes, in which the end of an event may have begun."""
 
     def feed(self, chunk: bytes) -> Iterable[dict[str, Any]]:
         """Returns the events that this chunk completes, parsed lazily.
@@ -73,30 +92,57 @@ class EventDecoder:
         self._after_cr = chunk.endswith(b"\r")
         if b"\r" in chunk:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        ends_event = b"\n\n" in chunk or (self._after_lf and chunk[0] == 0x0A)
         self._parts.append(chunk)
         self._size += len(chunk)
-        self._after_lf = chunk.endswith(b"\n")
-        if not ends_event:
+        seen = self._tail + chunk
+        self._tail = seen[-_LONGEST_END:]
+        if not any(end in seen for end in _ENDS):
             if self._size > MAX_EVENT_BYTES:
                 raise BrokenStream(f"an event is longer than {MAX_EVENT_BYTES} bytes")
             return ()
         data = b"".join(self._parts)
-        end = data.rindex(b"\n\n") + 2
+        end = max(data.rfind(end) + length for end, length in _ENDS.items() if end in data)
         rest = data[end:]
-        self._parts, self._size, self._after_lf = [rest], len(rest), rest.endswith(b"\n")
-        # An empty line is never inside a multi-byte character, so the data can be decoded in one call.
-        text = data[:end].decode("utf-8", "replace")
-        return (_parse_event(payload) for block in text.split("\n\n") if (payload := _payload(block)))
+        self._parts, self._size, self._tail = [rest], len(rest), rest[-_LONGEST_END:]
+        return _events_in(data[:end])
+
+    def end(self) -> Iterator[dict[str, Any]]:
+        """Yields the events at the end of the stream whose last line end or empty line is missing.
+
+        One that is cut there is not complete as JSON, and is left out.
+        """
+        data, self._parts, self._size = b"".join(self._parts), [], 0
+        with suppress(BrokenStream):
+            yield from _events_in(data)
 
 
-def _payload(block: str) -> str | None:
-    """Returns the data of one event; None for comments, other fields and the ``[DONE]`` that some gateways send."""
+def _events_in(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yields the events. Empty lines end them; where a gateway sends none, so does the name of the next one."""
+    # A line end is never inside a multi-byte character, so the data can be decoded in one call.
+    for block in data.decode("utf-8", "replace").split("\n\n"):
+        for event in _NEXT_EVENT.split(block):
+            for payload in _payloads(event):
+                yield _parse_event(payload)
+
+
+def _payloads(block: str) -> Sequence[str]:
+    """Returns the data of one event, or of several whose empty lines are missing.
+
+    Comments, other fields and the ``[DONE]`` that some gateways send are left out.
+    """
     name, found, data = block.partition("\ndata: ")
-    if not (found and name.startswith("event: ") and "\n" not in name and "\n" not in data):
-        lines = block.removeprefix("\ufeff").split("\n")
-        data = "\n".join(line[5:].removeprefix(" ") for line in lines if line.startswith("data:"))
-    return None if data in ("", "[DONE]") else data
+    if found and name.startswith("event: ") and "\n" not in name and "\n" not in data:
+        lines = [data]
+    else:
+        fields = block.removeprefix("\ufeff").split("\n")
+        lines = [line[5:].removeprefix(" ") for line in fields if line.startswith("data:")]
+    lines = [line for line in lines if line.strip() not in ("", "[DONE]")]
+    # Of an event over several lines, none is an object by itself.
+    return lines if all(map(_is_object, lines[:2])) else ["\n".join(lines)]
+
+
+def _is_object(line: str) -> bool:
+    return line.startswith("{") and line.rstrip().endswith("}")
 
 
 def _parse_event(payload: str) -> dict[str, Any]:
@@ -138,10 +184,12 @@ class ReplyAssembler:
 
     A reply is complete once ``stop_reason`` is set, even where its end is missing. Pieces are joined once, so that the
     cost of a long tool input is linear. ``prompt_tokens`` is an estimate, for endpoints that leave out token counts.
+    ``setting`` names the address for errors.
     """
 
-    def __init__(self, price: Price | None, prompt_tokens: int = 0) -> None:
+    def __init__(self, price: Price | None, prompt_tokens: int = 0, setting: str = URL) -> None:
         self._price = price
+        self._setting = setting
         self._prompt_tokens = prompt_tokens
         self._blocks: list[_Block] = []
         self._open: dict[tuple[int, str | None], _Block] = {}
@@ -155,6 +203,8 @@ class ReplyAssembler:
         self._size = 0
         """Characters of the complete reply."""
         self._begun = False
+        self._typeless = False
+        """Whether an event had no type: those of the Messages API have one."""
         self.started = False
         self._id = ""
         self._cache_miss: str | None = None
@@ -272,9 +322,25 @@ class ReplyAssembler:
                 self.done = True
             case kind if kind == "error" or (kind is None and event.get("error")):
                 raise classify_error(event, "inside the stream", unknown_passes=True)
-            case _:
-                pass  # ping, and events of later API versions
+            case kind if not self._begun and (api := _other_api(kind, event)):
+                raise self._of_other_api(api)
+            case kind:  # ping, and events of later API versions
+                self._typeless |= kind is None
         return None, ""
+
+    def end(self) -> None:
+        """Raises ``failure``, and Failure where no event of a stream that has ended can be one of the Messages API."""
+        if self.failure:
+            raise self.failure
+        if self._typeless and not (self._begun or self.stop_reason):
+            raise self._of_other_api("another API")
+
+    def _of_other_api(self, name: str) -> Failure:
+        return Failure(
+            f"the endpoint streams {name} instead of the Messages API. Check {self._setting}: it must be the address "
+            "of an endpoint, or of a gateway's path, for the Messages API (…/v1/messages)",
+            retryable=False,
+        )
 
     def _start_block(self, event: dict[str, Any]) -> _Delta:
         start, index = event.get("content_block") or {}, event.get("index", len(self._blocks))
@@ -335,6 +401,12 @@ class ReplyAssembler:
             if isinstance(value, int) and (value or key not in self._counts):
                 self._counts[key] = max(value, 0)
         self._counted_output = self._counted_output or bool(usage.get("output_tokens"))
+
+
+def _other_api(kind: Any, event: Mapping[str, Any]) -> str:
+    """Returns the name of the API that an event with this type belongs to, if it is known and not the Messages API."""
+    names = (name for mark, name in _OTHER_APIS.items() if mark in event or str(kind or "").startswith(mark))
+    return next(names, "")
 
 
 def _text_at(value: Any, *path: str) -> str | None:

@@ -160,7 +160,8 @@ async def _usage(probe: Probe) -> Finding:
 async def _cache(probe: Probe) -> Finding:
     control = {"type": "ephemeral"}
     system = [{"type": "text", "text": LONG, "cache_control": control}]
-    answers = [await probe.ask(f"Say {word}.", system=system) for word in ("yes", "no")]
+    # As runs send it: at the end of the system prompt, and as a field of the request.
+    answers = [await probe.ask(f"Say {word}.", system=system, cache_control=control) for word in ("yes", "no")]
     for answer in answers:
         if row := probe.lacking(answer, "cache", "cache_control", "cache_control is refused"):
             return row

@@ -22,6 +22,11 @@ def find_tool(kit: Mapping[str, AnyTool], name: str) -> AnyTool:
     raise unknown_tool(name, kit)
 
 
+def call_names(kit: Mapping[str, AnyTool]) -> list[str]:
+    """Returns all names by which a call may name a tool of the kit."""
+    return [name for tool in kit.values() for name in (tool.name, *tool.aliases)] + list(_EDITORS)
+
+
 def own_call(kit: Mapping[str, AnyTool], call: Call) -> Call:
     """Returns the call with our name of its tool. The text editors of other agents name a tool as their command."""
     if call.name in _EDITORS and call.name not in kit and call.arguments.get("command") in _EDITOR_COMMANDS:

@@ -136,7 +136,8 @@ async def test_what_was_sent_is_sent_again_as_it_was_in_every_turn(redis_url: st
     for before, after in pairwise(bodies):
         assert after["messages"][: len(before["messages"])] == before["messages"]
         assert (after["system"], after["tools"]) == (before["system"], before["tools"])
-    assert [json.loads(entry) for entry in kept][: len(bodies[-1]["messages"])] == bodies[-1]["messages"]
+    stored = [{key: value for key, value in json.loads(entry).items() if key != "problems"} for entry in kept]
+    assert stored[: len(bodies[-1]["messages"])] == bodies[-1]["messages"]
 
 
 @pytest.mark.requirement("P-12")

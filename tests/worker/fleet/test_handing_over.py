@@ -181,7 +181,7 @@ async def test_an_attempt_that_finds_the_time_used_up_ends_the_run_and_settles_w
 
 @pytest.mark.requirement("P-20")
 async def test_a_run_that_is_handed_over_in_its_last_turn_gets_no_other_one(bench: Bench, tmp_path: Path) -> None:
-    circles = await bench.run(model=script(tmp_path, *[[call("list_directory", path=".")]] * 6), tools=["*"])
+    circles = await bench.run(model=script(tmp_path, *[[call("list_directory", path=".")]] * 15), tools=["*"])
     assert circles.termination_reason == "loop_detected"
     reached = json.loads(await bench.store.redis.hget(record_key(circles.delegation_id), "checkpoint"))["reached"]
     write = call("write_file", path="a", content="")

@@ -6,10 +6,14 @@ import json
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deputize.shared.delegation import Usage
 from deputize.worker.models.base import Call, Reply
-from deputize.worker.models.endings import ENDINGS, Ending, ending_of, imitates_call, is_known
+from deputize.worker.models.endings import ENDINGS, Ending, ending_of, imitates_call
+from deputize.worker.tools.builtin import BUILTIN
+from deputize.worker.tools.naming import call_names
 
 TOOLS = ("bash", "read_file", "glob")
 INVOKE = '<invoke name="bash">\n<parameter name="command">ls</parameter>\n</invoke>'
@@ -17,6 +21,7 @@ JSON_CALL = '{"name": "bash", "arguments": {"command": "ls"}}'
 
 CALLS, DONE, CUT, PAUSED = Ending.CALLS, Ending.DONE, Ending.CUT, Ending.PAUSED
 FULL, REFUSED, IMITATION, EMPTY = Ending.FULL, Ending.REFUSED, Ending.IMITATION, Ending.EMPTY
+UNCLEAR = Ending.UNCLEAR
 
 ROWS = {
     # stop reason: with calls, with text, with text that imitates a call, with nothing
@@ -33,8 +38,12 @@ ROWS = {
     "model_context_window_exceeded": (CALLS, FULL, FULL, FULL),
     "refusal": (REFUSED, REFUSED, REFUSED, REFUSED),
     "content_filter": (REFUSED, REFUSED, REFUSED, REFUSED),
-    "a_reason_of_the_future": (CALLS, DONE, IMITATION, EMPTY),
-    "": (CALLS, DONE, IMITATION, EMPTY),
+    "RECITATION": (REFUSED, REFUSED, REFUSED, REFUSED),
+    "malformed_function_call": (CALLS, IMITATION, IMITATION, IMITATION),
+    **dict.fromkeys(
+        ["a_reason_of_the_future", "error", "abort", "timeout", "overloaded", "cancelled", "null", "0", ""],
+        (CALLS, UNCLEAR, IMITATION, EMPTY),
+    ),
 }
 
 
@@ -50,8 +59,9 @@ def test_a_row_for_each_stop_reason(stop: str) -> None:
     assert tuple(ending_of(each, TOOLS) for each in replies) == ROWS[stop]
 
 
-def test_the_reasons_that_leave_open_whether_a_reply_is_complete() -> None:
-    assert [stop for stop in ROWS if not is_known(stop)] == ["a_reason_of_the_future", ""]
+@given(st.text(max_size=20).filter(lambda stop: stop.lower() not in " ".join(ENDINGS).split()))
+def test_no_unknown_stop_reason_is_a_success(stop: str) -> None:
+    assert ending_of(reply(stop, "It is done."), TOOLS) is UNCLEAR
 
 
 def test_a_reply_of_other_blocks_without_a_word_is_no_answer() -> None:
@@ -110,12 +120,46 @@ MADE = {
     "invoke in a code block": f"```xml\n{INVOKE}\n```",
     "an action": 'I need the files.\nAction: bash\nAction Input: {"command": "ls"}',
     "Python": '[bash(command="ls")]',
+    "DeepSeek's markup": '<｜DSML｜function_calls>\n<｜DSML｜invoke name="bash">\n<｜DSML｜parameter name="command" '  # noqa: RUF001
+    'string="true">ls</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',  # noqa: RUF001
+    "DeepSeek's markup without its end": 'I look.\n<｜DSML｜invoke name="bash">\n<｜DSML｜parameter name="com',  # noqa: RUF001
+    "Gemini's code": "```tool_code\nprint(default_api.bash(command='ls'))\n```",
+    "Gemini's code after words": "The files come first.\n\n```tool_code\nprint(default_api.bash(command='ls'))\n```",
+    "Gemini's code without a block": "print(default_api.bash(command='ls'))",
+    "FunctionGemma": "<start_function_call>call:bash{command:<escape>ls<escape>}<end_function_call>",
+    "JSON with the key function": '{"function": "bash", "arguments": {"command": "ls"}}',
+    "a block of the language function_call": f"The files:\n```function_call\n{JSON_CALL}\n```",
 }
 
 
 @pytest.mark.parametrize("text", MADE.values(), ids=MADE)
 def test_a_call_in_writing_is_recognized(text: str) -> None:
     assert imitates_call(text, TOOLS)
+
+
+DIALECTS = {
+    "an element": "<{name}>\n<command>ls</command>\n</{name}>",
+    "an element after words": "I look at the files first.\n<{name}>\n<path>a.txt</path>\n</{name}>",
+    "invoke": '<invoke name="{name}">\n<parameter name="path">a.txt</parameter>\n</invoke>',
+    "DeepSeek": '<｜DSML｜invoke name="{name}">\n<｜DSML｜parameter name="path">a</｜DSML｜parameter>',  # noqa: RUF001
+    "Qwen": "<function={name}>\n<parameter=command>\nls\n</parameter>\n</function>",
+    "Hermes": '<tool_call>\n{{"name": "{name}", "arguments": {{"path": "a.txt"}}}}\n</tool_call>',
+    "JSON": '{{"name": "{name}", "arguments": {{"path": "a.txt"}}}}',
+    "JSON in a block": 'Let me look.\n```json\n{{"tool": "{name}", "parameters": {{"path": "a.txt"}}}}\n```',
+    "ReAct": 'Thought: I look.\nAction: {name}\nAction Input: {{"path": "a.txt"}}',
+    "Gemini": "```tool_code\nprint(default_api.{name}(path='a.txt'))\n```",
+    "Python": "[{name}(path='a.txt')]",
+    "Mistral": '[TOOL_CALLS]{name}{{"path": "a.txt"}}',
+    "a channel": '<|channel|>commentary to=functions.{name} <|message|>{{"path": "a.txt"}}',
+}
+NAMES = call_names({tool.name: tool for tool in BUILTIN})
+
+
+@pytest.mark.parametrize("form", DIALECTS.values(), ids=DIALECTS)
+def test_a_call_in_writing_is_recognized_by_every_name_of_every_tool(form: str) -> None:
+    assert {"execute_command", "write_to_file", "Read", "str_replace_editor"} <= {*NAMES}
+    missed = [name for name in NAMES if not imitates_call(form.format(name=name), NAMES)]
+    assert missed == []
 
 
 SHOWN = {
@@ -139,6 +183,10 @@ SHOWN = {
     "a diff": "```diff\n- bash run.sh\n+ bash run.sh --all\n```",
     "a function in prose": "glob(pattern) returns the paths, and bash(command) its output.",
     "a list": "[1] the first source\n[2] the second source",
+    "markup of a page": "<View>\n  <Text>Hello</Text>\n</View>",
+    "words that are names of tools": "Search, view and edit work; create(name) makes a task, replace(a, b) renames it.",
+    "a table of tools": "- read: reads a file\n- task: hands it over\n- search: {pattern}",
+    "a code block with calls that are shown": "Calls look like this:\n```tool_code\nprint(default_api.bash())\n```",
     "a code block of commands": "Run this:\n\n```bash\nls -la\nglob '*.py'\n```",
 }
 
@@ -146,6 +194,7 @@ SHOWN = {
 @pytest.mark.parametrize("text", SHOWN.values(), ids=SHOWN)
 def test_a_text_that_shows_or_mentions_calls_is_an_answer(text: str) -> None:
     assert not imitates_call(text, TOOLS)
+    assert not imitates_call(text, NAMES)
 
 
 @pytest.mark.parametrize("tools", [(), ("a.b", "c[")])

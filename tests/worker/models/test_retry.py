@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deputize.shared.delegation import Usage
-from deputize.shared.errors import ContextFull, ModelUnavailable
+from deputize.shared.errors import ModelUnavailable
 from deputize.shared.settings import Settings
 from deputize.worker.models import close_models
 from deputize.worker.models.anthropic import AnthropicModel
@@ -18,9 +18,7 @@ from deputize.worker.models.retry import (
     Failure,
     RetryPolicy,
     RetryState,
-    classify_error,
     error_in,
-    is_overflow,
     output_maximum,
 )
 from tests.fake_model import FakeModel, Fault, Turn, bad_json, cut, overload, refuse, reset, stall, text
@@ -213,76 +211,6 @@ async def test_an_endpoint_that_is_down_is_named() -> None:
     with pytest.raises(ModelUnavailable, match=f"after 6 tries; .*no connection to {url}"):
         await parts_of(model_at(url), "hello")
     await close_models()
-
-
-TOO_LONG = [
-    "prompt is too long: 213462 tokens > 200000 maximum",
-    "Input is too long for requested model.",
-    "Your input exceeds the context window of this model. Please adjust your input and try again.",
-    "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
-    "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
-    "Please reduce the length of the messages or completion.",
-    "This model's maximum context length is 8192 tokens. However, your messages resulted in 8545 tokens.",
-    "maximum context length is 8192 tokens: yours resulted in 9000 tokens (8000 in messages, 1000 in functions)",
-    "the request exceeds the available context size, try increasing it",
-    "tokens to keep from the initial prompt is greater than the context length",
-    "prompt token count of 135000 exceeds the limit of 128000",
-    "invalid params, context window exceeds limit",
-    "Your request exceeded model token limit: 262144 (requested: 300000)",
-    "Range of input length should be [1, 30720]",
-    "Prompt exceeds max length",
-    "Input length 70000 exceeds the maximum length 65536",
-    "Input tokens exceed the configured limit of 272000 tokens.",
-    "request too large",
-    "The conversation is too long, please start a new one",
-    "too many tokens in the prompt",
-    "The message you submitted was too long, please reload and submit something shorter",
-    "messages too long",
-]
-NOT_TOO_LONG = [
-    "max_tokens: must be at least 1",
-    "thinking.budget_tokens: Input should be greater than or equal to 1024",
-    "messages.1.content.0.tool_use.name: String should have at most 128 characters",
-    "messages.3.content.0.image.source.base64: image exceeds 5 MB maximum",
-    "400 Request Header Or Cookie Too Large",
-    "This request would exceed your organization's rate limit of 30,000 input tokens per minute",
-    "You exceeded your current quota, please check your plan",
-    "tools: Tool names must be unique",
-    "model: claude-9 does not exist",
-]
-
-
-@pytest.mark.parametrize("reason", TOO_LONG)
-@pytest.mark.parametrize("status", [400, 413, 422, 500])
-async def test_a_conversation_that_is_too_long_is_recognized_in_many_wordings(
-    fake: FakeModel, reason: str, status: int
-) -> None:
-    fake.script("", [Turn([text("x")], faults=[refuse(status, error={"message": reason})])])
-    with pytest.raises(ContextFull):
-        await parts_of(model_of(fake), "hello")
-    assert len(fake.journal) == 1
-
-
-@pytest.mark.parametrize("reason", TOO_LONG)
-async def test_it_is_also_reported_within_the_stream_and_with_status_200(fake: FakeModel, reason: str) -> None:
-    for error in ({"type": "invalid_request_error", "message": reason}, {"message": reason, "code": 400}, reason):
-        fake.script("", [Turn(raw=[{"type": "message_start", "message": {}}, {"type": "error", "error": error}])])
-        with pytest.raises(ContextFull):
-            await parts_of(model_of(fake), "hello")
-    fake.script("", [Turn([text("x")], faults=[refuse(200, error={"message": reason})])])
-    with pytest.raises(ContextFull):
-        await parts_of(model_of(fake), "hello")
-
-
-@pytest.mark.parametrize("reason", NOT_TOO_LONG)
-def test_other_reasons_are_not_taken_for_that(reason: str) -> None:
-    assert not is_overflow({"message": reason})
-
-
-def test_a_rate_limit_is_never_taken_for_that() -> None:
-    error = {"type": "rate_limit_error", "message": "too many tokens, prompt is too long for now"}
-    failure = classify_error({"error": error}, "inside the stream", unknown_passes=True)
-    assert (failure.too_long, failure.retryable) == (False, True)
 
 
 MAXIMA = [

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deputize.shared.delegation import Usage
+from deputize.shared.errors import ModelUnavailable
 from deputize.worker.models.base import Reply, ReplyStarted, TextPart, ThinkingPart
 from deputize.worker.models.stream import MAX_EVENT_BYTES, BrokenStream, EventDecoder, ReplyAssembler
 from tests.fake_model import FakeModel, Turn, cut, reset, text
@@ -70,6 +71,33 @@ def test_a_character_cut_in_two_is_read_whole() -> None:
         assert decoded([raw[:at], raw[at:]]) == [{"text": "häß 漢 🙂"}]
 
 
+@given(EVENTS.filter(len), st.sampled_from(["event: a\ndata: {}", "data: {}", "data:{}"]), ENDS, st.data())
+def test_the_empty_lines_between_events_and_the_last_line_end_may_be_missing(
+    events: list[dict[str, Any]], form: str, end: str, data: st.DataObject
+) -> None:
+    blank = data.draw(st.integers(0, 1)) + 1
+    written = [form.replace("{}", json.dumps(event)).replace("\n", end) for event in events]
+    raw = (end * blank).join(written).encode() + (end * data.draw(st.integers(0, 1))).encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=20)))
+    decoder = EventDecoder()
+    chunks = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+    found = [event for chunk in chunks for event in decoder.feed(chunk)]
+    assert [*found, *decoder.end()] == events
+    assert [*decoder.end()] == []
+
+
+@pytest.mark.parametrize("form", ["event: a\ndata: {}", "data: {}"])
+def test_an_event_without_an_empty_line_is_there_when_the_next_one_begins(form: str) -> None:
+    decoder, lines = EventDecoder(), [form.replace("{}", json.dumps({"n": number})) for number in range(3)]
+    assert [*decoder.feed("\n".join(lines).encode())] == [{"n": 0}, {"n": 1}]
+
+
+@pytest.mark.parametrize("rest", ['data: {"b": ', 'event: x\ndata: {"b', "event: x"])
+def test_an_event_that_is_cut_at_the_end_is_left_out(rest: str) -> None:
+    decoder = EventDecoder()
+    assert [*decoder.feed(f'data: {{"a": 1}}\n{rest}'.encode()), *decoder.end()] == [{"a": 1}]
+
+
 FORMS = {
     "line separators inside of a text": ('data: {"text": "a\u2028b\u0085c"}\n\n', [{"text": "a\u2028b\u0085c"}]),
     "several lines of data": ('event: x\ndata: {"a":\ndata: 1}\n\n', [{"a": 1}]),
@@ -121,6 +149,42 @@ def test_arguments_that_come_whole_are_checked_like_those_in_pieces() -> None:
         {},
         "the arguments are not valid JSON (it is nested more than 64 deep): ",
     )
+
+
+OTHER_APIS = {
+    "Chat Completions": [{"id": "c1", "object": "chat.completion.chunk", "choices": [{"delta": {"content": "Hi"}}]}],
+    "Responses": [{"type": "response.created", "response": {"id": "r1"}}],
+    "Gemini": [{"candidates": [{"content": {"parts": [{"text": "Hi"}]}}]}],
+    "Bedrock": [{"messageStart": {"role": "assistant"}}],
+    "Cohere": [{"type": "message-start", "delta": {}}],
+    "Ollama": [{"model": "m", "message": {"role": "assistant", "content": "Hi"}, "done": False}],
+    "another API": [{"text": "Hi"}, {"text": "there"}],
+}
+
+
+@pytest.mark.parametrize(("name", "events"), OTHER_APIS.items(), ids=OTHER_APIS)
+async def test_a_stream_of_another_api_is_named_at_once_with_the_setting(
+    fake: FakeModel, name: str, events: Events
+) -> None:
+    fake.script("", [Turn(raw=[{"type": None, **event} for event in events])])
+    with pytest.raises(ModelUnavailable, match=r"instead of the Messages API\. Check ANTHROPIC_BASE_URL") as error:
+        await reply_of(model_of(fake), "hello")
+    assert name in str(error.value)
+    assert (len(fake.journal), error.value.may_pass) == (1, False)
+
+
+async def test_a_stream_of_nothing_but_pings_is_no_other_api(fake: FakeModel) -> None:
+    fake.script("", [Turn(raw=[{"type": "ping"}, {"type": "an_event_of_the_future"}])])
+    with pytest.raises(ModelUnavailable, match="after 6 tries"):
+        await reply_of(model_of(fake), "hello")
+
+
+async def test_an_error_after_the_stop_reason_is_no_part_of_the_reply(fake: FakeModel) -> None:
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    fake.script("", [Turn(raw=[*start(), *block("text", said("Done.")), end()[0], error])])
+    parts = await parts_of(model_of(fake), "hello")
+    assert isinstance(parts[-1], Reply)
+    assert (parts[-1].text, parts[-1].stop_reason, retries(parts)) == ("Done.", "end_turn", [])
 
 
 Events = Sequence[Mapping[str, Any]]
