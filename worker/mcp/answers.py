@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from anyio.abc import ObjectReceiveStream
@@ -40,8 +41,49 @@ _HEAD = re.compile(
 _ID = re.compile(rb'"id"\s*:\s*("[^"\\]{1,100}"|\d{1,15})')
 _TAIL = re.compile(rb'"id"\s*:\s*("[^"\\]{1,100}"|\d{1,15})(?:\.0)?\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 _NOTIFICATION = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"method"\s*:\s*"notifications/')
+_BEGIN = re.compile(r'(?:\[\s*)?\{\s*"(?:jsonrpc|id|method|result|error|params)"\s*:')
+_NAMED = re.compile(r'(?:\[\s*)?\{\s*"jsonrpc"\s*:')
+_OPENING = re.compile(r"[\[{\s]*[\[{]\s*")
+"""A line of a message over several lines that opens it, and does not show yet that it is one."""
+_BLANKS = " \t\r\n\ufeff\0"
+_DECODER = json.JSONDecoder(strict=False)
 _LOOKED_AT = 1000
 _MAX_LEFT_OUT = 500
+
+
+def messages_in(data: bytes) -> tuple[list[JSONRPCMessage], bytes]:
+    """Returns the messages in one or more lines, and the beginning of one whose end has not come yet.
+
+    Blanks, a byte order mark and other words may precede them, several may stand on a line, and they may be a batch.
+    An error takes the place of an answer that cannot be read.
+    """
+    if message := _valid(data):
+        return [message], b""
+    text, found, at = data.decode("utf-8", "replace"), list[JSONRPCMessage](), 0
+    if _OPENING.fullmatch(text.strip(_BLANKS)):
+        return [], data
+    begins = _BEGIN
+    while begin := begins.search(text, at):
+        # After other words, or an answer that is broken, only what names the protocol is a message.
+        is_first = not text[at : begin.start()].strip(_BLANKS)
+        begins, at = _NAMED, begin.end()
+        try:
+            value, at = _DECODER.raw_decode(text, begin.start())
+        except json.JSONDecodeError as error:
+            if error.msg.startswith("Unterminated") or error.pos >= len(text.rstrip()):
+                return found, text[begin.start() :].encode()
+            following = _NAMED.search(text, at)
+            broken = text[begin.start() : following.start() if following else len(text)]
+            found += filter(None, [unreadable(broken.encode(), error.msg)])
+        except (ValueError, RecursionError):
+            found += filter(None, [unreadable(text[begin.start() :].encode(), "it has too many levels or digits")])
+            break
+        else:
+            whole = text[begin.start() : at]
+            if is_first or _NAMED.match(whole):
+                parts = [json.dumps(each) for each in value] if isinstance(value, list) else [whole]
+                found += filter(None, [read(part.encode()) for part in parts])
+    return found, b""
 
 
 def read(data: bytes) -> JSONRPCMessage | None:
@@ -53,7 +95,29 @@ def read(data: bytes) -> JSONRPCMessage | None:
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             why = first["msg"] if first["type"] == "json_invalid" else "it is not a response of JSON-RPC 2.0"
-    return unreadable(data, why)
+    return _of_other_version(data) or unreadable(data, why)
+
+
+def _valid(data: bytes) -> JSONRPCMessage | None:
+    """Returns the message of a line that is nothing else."""
+    with suppress(ValidationError):
+        return jsonrpc_message_adapter.validate_json(data, by_name=False)
+    return None
+
+
+def _of_other_version(data: bytes) -> JSONRPCMessage | None:
+    """Returns an answer that names another version of JSON-RPC or none, and may have null as its error."""
+    with suppress(ValueError, RecursionError):
+        value = json.loads(valid_json_unicode(data))
+        if isinstance(value, dict) and "method" not in value:
+            kept = {key: each for key, each in value.items() if key not in ("result", "error") or each is not None}
+            return jsonrpc_message_adapter.validate_python(kept | {"jsonrpc": "2.0"}, by_name=False)
+    return None
+
+
+def unattributed(data: bytes) -> bool:
+    """Returns whether this is an answer without the id of its call."""
+    return b'"jsonrpc"' in data and (b'"result"' in data or b'"error"' in data) and b'"method"' not in data
 
 
 def unreadable(data: bytes, why: str) -> JSONRPCError | None:
@@ -71,6 +135,9 @@ def unreadable(data: bytes, why: str) -> JSONRPCError | None:
 def readable(data: bytes) -> bytes | None:
     """Returns a message of a stream that the SDK reads, so that it can; None for a notification that it cannot read."""
     mended = valid_json_unicode(data)
+    if data.lstrip(_BLANKS.encode())[:1] == b"[":
+        answers = [each for each in messages_in(mended)[0] if isinstance(each, JSONRPCResponse | JSONRPCError)]
+        return answers[0].model_dump_json(by_alias=True, exclude_unset=True).encode() if answers else mended
     message = read(mended)
     # One that only lacks its end may go on in the next line.
     if isinstance(message, JSONRPCError) and "EOF while parsing" not in message.error.message:
@@ -92,6 +159,14 @@ class Lines:
         self._size = 0
         self._skips = False
         """Whether the rest of a line that was too long comes."""
+
+    @property
+    def rest(self) -> bytes:
+        """The beginning of the line whose end has not come."""
+        return b"".join(self._rest)
+
+    def drop_rest(self) -> None:
+        self._rest, self._size = [], 0
 
     def feed(self, part: bytes) -> list[bytes]:
         """Returns the lines that are complete, and the one that has become too long."""

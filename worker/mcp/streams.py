@@ -10,7 +10,7 @@ import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -20,12 +20,31 @@ from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import INVALID_REQUEST, JSONRPCMessage, JSONRPCNotification
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
 
 from ..linux.program import Program
 from ..web.dial import GuardedTransport, Network
 from ..web.targets import target
-from .answers import MAX_MESSAGE, TOO_LONG, EventLines, Lines, is_excessive, read, readable, unreadable
+from .answers import (
+    MAX_MESSAGE,
+    TOO_LONG,
+    EventLines,
+    Lines,
+    is_excessive,
+    messages_in,
+    readable,
+    unattributed,
+    unreadable,
+)
 from .config import Server
 
 BURST_BYTES, BYTES_A_SECOND = 10 * 1024 * 1024, 1024 * 1024
@@ -41,6 +60,8 @@ _AT_ONCE = 50
 """Lines that are parsed per iteration of the event loop."""
 _HEARD = ("notifications/progress", "notifications/cancelled")
 """Notifications that are used. The SDK would start a task for each of the others."""
+SILENCE = 0.5
+"""Seconds after which a message without a line end is read, and one without its end is given up."""
 _MAX_NOISE = 100
 """Lines of one chunk that are not messages but are kept: they may explain a failure."""
 
@@ -85,9 +106,18 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
         self.broken: str | None = None
         """The protocol violation that ended it."""
         self.pause: Callable[[float], None] = lambda seconds: None
+        self.asked: set[str | int] = set()
+        """The ids of the requests that have no answer yet."""
         self._noise = noise
         self._lines = Lines(MAX_MESSAGE)
         self._unread: deque[bytes] = deque()
+        self._ready: deque[JSONRPCMessage] = deque()
+        self._begun: list[bytes] = []
+        """The lines of a message whose end has not come."""
+        self._levels = 0
+        """How many braces and brackets the last lines have left open, about: those in texts count, too."""
+        self._is_stale = False
+        """Whether the rest was looked at since the last bytes came."""
         self._news = asyncio.Event()
         self._ended = False
         self._parsed = 0
@@ -100,12 +130,14 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
             return
         noise: list[bytes] = []
         for line in self._lines.feed(data):
-            if line[:1] == b"{" or len(line) > MAX_MESSAGE:
+            if self._levels > 0 or b"{" in line or line.lstrip()[:1] == b"[":
                 self._unread.append(line)
+                self._levels += _opened(line)
             elif len(noise) < _MAX_NOISE:
                 noise.append(line[:1000])
         if noise:
             self._noise(b"\n".join([*noise, b""]))
+        self._is_stale = False
         self._news.set()
         pause = self._pace.pause(len(data), data.count(b"\n"))
         if self._pace.exhausted:
@@ -122,42 +154,95 @@ class Incoming(ObjectReceiveStream[SessionMessage | Exception]):
 
     async def receive(self) -> SessionMessage | Exception:
         while True:
+            if self._ready:
+                message = self._ready.popleft()
+                if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+                    self.asked.discard(message.id)
+                return SessionMessage(message)
             if self._unread:
                 self._parsed += 1
                 if self._parsed % _AT_ONCE == 0:
                     await asyncio.sleep(0)
-                if message := self._next():
-                    return SessionMessage(message)
-            elif self._ended:
+                self._read(self._unread.popleft())
+            elif self._ended and self._is_stale:
                 self.over.set()
                 raise anyio.EndOfStream
+            elif self._ended:
+                self._give_up()
             else:
                 self._news.clear()
-                await self._news.wait()
+                waits = SILENCE if not self._is_stale and (self._begun or self._lines.rest) else None
+                with anyio.move_on_after(waits) as scope:
+                    await self._news.wait()
+                if scope.cancelled_caught:
+                    self._give_up()
 
     async def aclose(self) -> None:
         self.end()
 
-    def _next(self) -> JSONRPCMessage | None:
-        """Returns the message of the next line; None if it is not one, or of no use."""
-        line = self._unread.popleft()
+    def _read(self, line: bytes) -> None:
+        """Reads the messages that a line holds or ends."""
+        if self._begun:
+            self._begun.append(line)
+            if sum(map(_opened, self._begun)) > 0 and b'"jsonrpc"' not in line:
+                return
+            line, self._begun = b"\n".join(self._begun), []
         if is_excessive(line):
-            return None
-        is_too_long = len(line) > MAX_MESSAGE
-        message = unreadable(line, TOO_LONG) if is_too_long else read(line)
-        if message is None and is_too_long:
-            self._fail(TOO_LONG)
-        elif message is None:
-            self._noise(line[:1000] + b"\n")
-            self._nonsense += 1
-            if self._nonsense > MAX_NONSENSE:
-                self._fail("its messages are not valid JSON-RPC")
-        return None if isinstance(message, JSONRPCNotification) and message.method not in _HEARD else message
+            return
+        if len(line) > MAX_MESSAGE:
+            message = unreadable(line, TOO_LONG)
+            if message is None:
+                self._fail(TOO_LONG)
+            self._take(filter(None, [message]))
+            return
+        messages, rest = messages_in(line)
+        self._begun = [rest] if rest else []
+        if not self._take(messages) and not rest:
+            self._note_nonsense(line)
+        if not (self._begun or self._unread):
+            self._levels = 0
+
+    def _take(self, messages: Iterable[JSONRPCMessage]) -> bool:
+        """Lets messages be received, but for notifications that are not used. Returns whether there are any."""
+        taken = [*messages]
+        is_used = [not isinstance(each, JSONRPCNotification) or each.method in _HEARD for each in taken]
+        for each, used in zip(taken, is_used, strict=True):
+            if isinstance(each, JSONRPCError) and each.id is None and len(self.asked) == 1:
+                self._ready.append(each.model_copy(update={"id": next(iter(self.asked))}))
+            elif used:
+                self._ready.append(each)
+        return bool(taken)
+
+    def _give_up(self) -> None:
+        """Reads what has no end: all of a message without a line end, or an error in place of one that is cut."""
+        self._is_stale = True
+        begun, self._begun = b"\n".join(self._begun), []
+        messages, rest = messages_in(begun + self._lines.rest)
+        if messages and not rest:
+            self._lines.drop_rest()
+            self._take(messages)
+        elif begun:
+            self._take(filter(None, [unreadable(begun, "it has no end")]))
+            self._note_nonsense(begun)
+        self._levels = 0
+
+    def _note_nonsense(self, line: bytes) -> None:
+        self._noise(line[:1000] + b"\n")
+        if unattributed(line) and len(self.asked) == 1:
+            detail = ErrorData(code=PARSE_ERROR, message="its answer cannot be read: it does not name its call")
+            self._ready.append(JSONRPCError(jsonrpc="2.0", id=next(iter(self.asked)), error=detail))
+        self._nonsense += line.lstrip()[:1] == b"{"
+        if self._nonsense > MAX_NONSENSE:
+            self._fail("its messages are not valid JSON-RPC")
 
     def _fail(self, why: str) -> None:
         self.broken = self.broken or why
         self._unread.clear()
         self.end()
+
+
+def _opened(line: bytes) -> int:
+    return line.count(b"{") + line.count(b"[") - line.count(b"}") - line.count(b"]")
 
 
 class Outgoing(ObjectSendStream[SessionMessage]):
@@ -171,6 +256,8 @@ class Outgoing(ObjectSendStream[SessionMessage]):
         """Sends a message. Raises ``BrokenResourceError`` if the server cannot read it any more."""
         if self._program.ended.done() or self._incoming.broken:
             raise anyio.BrokenResourceError
+        if isinstance(item.message, JSONRPCRequest):
+            self._incoming.asked.add(item.message.id)
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         self._program.write(line.encode("utf-8", "replace") + b"\n")
 
