@@ -58,9 +58,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
-CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 60.0
-DELIVERY_SECONDS = 300.0
+CONNECT_SECONDS, ANSWER_SECONDS, DELIVERY_SECONDS = 5.0, 60.0, 300.0
 SILENCE_SECONDS = 45.0
 """Seconds without data, three missed keepalives, after which a stream's connection counts as dead."""
 REMEDY = "start one with `deputize up` or set DEPUTIZE_URL"
@@ -95,6 +93,8 @@ class Client(Service):
         scheme, host = scheme_and_host(url)
         self.url = url.rstrip("/")
         self._patience = patience
+        self.on_connection: Callable[[Unavailable | None], None] = lambda _: None
+        """Called with the reason whenever a broken stream finds no service again, and with None at each event."""
         try:
             headers = {b"Authorization": b"Bearer " + token.encode()} if token else None
         except UnicodeEncodeError:
@@ -313,6 +313,7 @@ class Client(Service):
                     async for envelope in envelopes:
                         backoff.reset()
                         broken_since = None
+                        self.on_connection(None)
                         if envelope.seq is not None and envelope.seq <= after:
                             continue
                         after = envelope.seq or after
@@ -322,8 +323,10 @@ class Client(Service):
             except _NothingFollows:
                 return
             except (httpx2.HTTPError, httpx2.SSEError, Unavailable) as error:
-                broken_since = broken_since or time.monotonic()
                 cause = self._unreachable(error)
+                if broken_since is not None:  # the first time, it may have been this stream alone
+                    self.on_connection(cause)
+                broken_since = broken_since or time.monotonic()
                 patience = min(self._patience, FULL_SECONDS) if isinstance(cause, OutOfSpace) else self._patience
                 if time.monotonic() + backoff.delay - broken_since > patience:
                     raise cause from None
@@ -417,10 +420,8 @@ class Client(Service):
         # There is no public way to ask.
         used = self._http._transport_for_url(httpx2.URL(self.url))  # pyright: ignore[reportPrivateUsage]
         is_proxy = used is not self._http._transport  # pyright: ignore[reportPrivateUsage]
-        through = f" through the proxy of {_proxies()}" if is_proxy else ""
-        return Unavailable(
-            f"no service answers at {self.url}{through} ({str(error) or type(error).__name__}); {REMEDY}"
-        )
+        via = f" through the proxy of {_proxies()}" if is_proxy else ""
+        return Unavailable(f"no service answers at {self.url}{via} ({str(error) or type(error).__name__}); {REMEDY}")
 
 
 def _each(convert: Callable[[Any], T], items: object) -> list[T]:

@@ -31,6 +31,8 @@ class RunState:
     cost: float | None = 0.0
     started: float | None = None
     """Start on the monotonic clock: the service's clock may differ from ours."""
+    stopped: float | None = None
+    """When the connection was lost, while it is."""
 
     @classmethod
     def of(cls, delegation: Delegation) -> RunState:
@@ -48,7 +50,7 @@ class RunState:
         return state
 
     def elapsed(self) -> float:
-        return time.monotonic() - self.started if self.started is not None else 0.0
+        return (self.stopped or time.monotonic()) - self.started if self.started is not None else 0.0
 
     def take(self, event: AnyEvent) -> None:
         match event.type:
@@ -107,6 +109,8 @@ class RunStates:
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
+        self.stopped = False
+        """Whether the connection is lost, so that nothing is known of what goes on."""
         self.open: dict[str, RunState] = {}
         self.ended: Counter[str] = Counter()
         self._cost = 0.0
@@ -124,6 +128,11 @@ class RunStates:
         if delegation.id not in self._seen:
             self._seen.add(delegation.id)
             self.open[delegation.id] = RunState.of(delegation)
+
+    def stop_clocks(self, *, stopped: bool) -> None:
+        self.stopped = stopped
+        for state in self.open.values():
+            state.stopped = time.monotonic() if stopped else None
 
     def take(self, envelope: Envelope) -> RunState | None:
         """Returns the delegation's state after the event; None for an event after the last one."""

@@ -15,7 +15,7 @@ from ...shared.errors import Invalid
 from ...shared.text import count
 from ...shared.wording import put_back, where
 from ..apply import PLAINLY, How, left_behind, take_over
-from . import output
+from . import completion, output
 from .connect import NEWEST, connect, full_id, load_settings
 from .errors import Exit
 from .values import DIRECTORY
@@ -36,7 +36,7 @@ LIMIT_OPTIONS = {
 
 
 @click.command()
-@click.argument("id", default=NEWEST)
+@click.argument("id", default=NEWEST, shell_complete=completion.delegations)
 @click.option(
     "--into",
     type=DIRECTORY,

@@ -34,11 +34,34 @@ if TYPE_CHECKING:
     from ..client import Client
 
 
+BATCH = "batch"
+"""The label with the id of a batch."""
+
+
+def new_batch() -> str:
+    return f"b{secrets.token_hex(6)}"
+
+
+def labelled(lines: Sequence[RequestLine], batch: str) -> list[RequestLine]:
+    """Returns the requests with the batch's id as a label, unless they have one of that name, or too many."""
+    from ...shared.request import MAX_ENTRIES
+
+    if batch.startswith("batch-"):  # that of an earlier version: its requests were sent without
+        return [*lines]
+    return [
+        line
+        if BATCH in (labels := line.request.labels) or len(labels) >= MAX_ENTRIES
+        else replace(line, request=line.request.model_copy(update={"labels": {**labels, BATCH: batch}}))
+        for line in lines
+    ]
+
+
 class Results:
     """The results so far, by the numbers of their lines."""
 
     def __init__(self) -> None:
         self.done: dict[int, ToolAgentResult] = {}
+        self.batch = new_batch()
 
     def keyed(self, lines: list[RequestLine]) -> list[RequestLine]:
         """Returns the requests as they are to be submitted."""
@@ -80,6 +103,7 @@ class ResultsFile(Results):
         """
         self._fresh = not self._state.exists() and not self.done
         name, known = self._read_state()
+        self.batch = name
         for line in lines:
             if known.get(line.number, digest := _digest(line)) != digest:
                 raise Invalid(
@@ -119,7 +143,7 @@ class ResultsFile(Results):
             name, *rows = self._state.read_text("utf-8").split("\n")
             return name, {int(number): digest for number, digest in (row.split() for row in rows if row)}
         except FileNotFoundError:
-            return f"batch-{secrets.token_hex(8)}", {}
+            return self.batch, {}
         except ValueError:
             raise Misconfigured(f"{self._state} is damaged; without it, it is unknown what was handed over") from None
 
@@ -240,7 +264,7 @@ def batch(
 
 
 async def _run(settings: Settings, source: BatchInput, lines: list[RequestLine], results: Results, **how: Any) -> Exit:
-    lines = results.keyed(lines)
+    lines = labelled(results.keyed(lines), results.batch)
     left = [line for line in lines if line.number not in results.done]
     if results.done:
         output.note(f"{len(results.done)} done before, {count(len(left), 'request')} left")
@@ -281,10 +305,12 @@ async def _run_lines(
                     with shown.aside():
                         _print(by_id[result.delegation_id], result, number, as_json)
 
-            shown.note(f"{count(len(lines), 'delegation')} accepted")
+            group = f"--label {BATCH}:{results.batch}"
+            accepted = f"{count(len(lines), 'delegation')} accepted as batch {results.batch}"
+            shown.note(f"{accepted}; `deputize cancel {group}` stops it")
             if not service.own:
                 await note_if_queued(service.client, shown.note)
-            watcher = Watcher(service, shown, wait, on_result=on_result)
+            watcher = Watcher(service, shown, wait, on_result=on_result, group=group)
             await watcher.all([*by_id.values()])
     return watcher.cut
 

@@ -242,12 +242,12 @@ async def listed(
         size = 500
 
 
-async def unfinished(client: Client) -> AsyncGenerator[Delegation]:
-    """Yields every delegation that has no result yet."""
+async def unfinished(client: Client, **filters: Any) -> AsyncGenerator[Delegation]:
+    """Yields every delegation that has no result yet and passes the filters of a list."""
     from ...shared.delegation import Status
 
     for status in (Status.RUNNING, Status.WAITING, Status.QUEUED):
-        async for delegation in listed(client, status=status):
+        async for delegation in listed(client, status=status, **filters):
             yield delegation
 
 

@@ -26,7 +26,7 @@ import click
 
 from ...shared.errors import Misconfigured, ScopeMissing, Unauthorized
 from ...shared.promises import PROMISES, Finding
-from . import output
+from . import completion, output
 from .connect import load_settings, stack_here
 from .errors import Exit
 
@@ -58,7 +58,12 @@ _SENTENCES = {promise.name: promise.sentence for promise in PROMISES}
 )
 @click.option("--agent", metavar="NAME", help="With --workspace: in the sandbox of this agent.")
 @click.option("--profile", metavar="NAME", help="With --workspace: in this profile of the sandbox.")
-@click.option("--model", metavar="NAME", help="Only what the endpoint of this model is able to do, in ten calls.")
+@click.option(
+    "--model",
+    metavar="NAME",
+    shell_complete=completion.models,
+    help="Only what the endpoint of this model is able to do, in ten calls.",
+)
 def doctor(as_json: bool, workspace: Path | None, agent: str | None, profile: str | None, model: str | None) -> Exit:
     """Check this machine and the service, with a remedy for each problem.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +12,17 @@ from ...shared.request_options import OPTIONS
 from ...shared.request_options import TEXT as TEXT_SHOWN
 from ...shared.text import count
 from ...shared.wording import put_back
-from . import output
-from .connect import Service, ask, asynchronous, connect, full_id, load_settings, unfinished
+from . import completion, output
+from .connect import Service, ask, asynchronous, connect, full_id, load_settings
 from .errors import Exit
 from .request_options import given_fields, options_of
 from .run import follow_to_end
+from .selection import by_label_and_session, check_one_way, chosen_ids, filters, shown
 from .values import TEXT, Duration, Size, StrictCommand, denied_option, wait_option
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation
     from ...shared.settings import Settings
-    from ..client import Client
 
 
 _LIMITS = [pointer for pointer in OPTIONS if pointer.startswith("limits/")]
@@ -30,7 +30,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="The result as one 
 
 
 @click.command("continue", cls=StrictCommand)
-@click.argument("id")
+@click.argument("id", shell_complete=completion.delegations)
 @click.argument("text", type=TEXT, metavar="TEXT|@FILE|-")
 @options_of(*_LIMITS, "idempotencyKey")
 @wait_option
@@ -63,7 +63,7 @@ async def continue_(
 
 
 @click.command(cls=StrictCommand)
-@click.argument("id")
+@click.argument("id", shell_complete=completion.delegations)
 @click.option("--from-turn", type=click.IntRange(1), metavar="N", help="Begin with this turn of its run.")
 @options_of("idempotencyKey")
 @wait_option
@@ -96,22 +96,30 @@ def _connect_with_worker(settings: Settings) -> AbstractAsyncContextManager[Serv
 
 
 @click.command()
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=completion.delegations)
 @click.option("--all", "every", is_flag=True, help="Everything that is paused.")
+@by_label_and_session
 @wait_option
 @denied_option
 @click.option("--json", "as_json", is_flag=True, help="Each result as one JSON object a line.")
 @asynchronous
-async def resume(ids: tuple[str, ...], every: bool, wait: float | None, as_json: bool) -> Exit:
-    """Go on with delegations that an interrupted command left, and wait for their results.
+async def resume(
+    ids: tuple[str, ...],
+    every: bool,
+    labels: tuple[str, ...],
+    session: str | None,
+    wait: float | None,
+    as_json: bool,
+) -> Exit:
+    """Resume interrupted work, and wait for its results.
 
     An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
     """
-    if bool(ids) == every:
-        raise click.UsageError("give the ids of delegations, or --all")
+    chosen = filters(labels, session)
+    check_one_way(ids, chosen, every=every)
     settings = load_settings()
     async with _connect_with_worker(settings) as service:
-        paused = await _ids(service.client, ids, lambda delegation: delegation.paused)
+        paused = await chosen_ids(service.client, ids, chosen, lambda delegation: delegation.paused)
         if not paused:
             output.note("nothing is paused")
             return Exit.SUCCEEDED
@@ -119,15 +127,8 @@ async def resume(ids: tuple[str, ...], every: bool, wait: float | None, as_json:
         return await follow_to_end(settings, service, delegations, wait, as_json)
 
 
-async def _ids(client: Client, given: Sequence[str], chosen: Callable[[Delegation], bool]) -> list[str]:
-    """Returns the ids that were given; if none was, those of the chosen unfinished delegations."""
-    if given:
-        return [await full_id(client, id) for id in given]
-    return [delegation.id async for delegation in unfinished(client) if chosen(delegation)]
-
-
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=completion.delegations)
 @click.option("--branch", "deliver", metavar="BRANCH", help="Its name; {id} is filled in. Default: deputize/{id}.")
 @click.option("--message", "deliver_message", type=TEXT, metavar=TEXT_SHOWN, help="The message of the commit.")
 @click.option(
@@ -164,7 +165,7 @@ async def deliver(id: str, as_json: bool, **given: Any) -> Exit:
 
 
 @click.command(cls=StrictCommand)
-@click.argument("id")
+@click.argument("id", shell_complete=completion.delegations)
 @click.argument("text", type=TEXT, metavar=TEXT_SHOWN)
 @click.option("--json", "as_json", is_flag=True, help="The message's id as one JSON object.")
 @asynchronous
@@ -176,54 +177,77 @@ async def send(id: str, text: str, as_json: bool) -> None:
     """
     if not text.strip():
         raise click.UsageError("the message is empty")
-    await _send(id, text, as_json, "steer")
+    await _send([id], {}, text, as_json, "steer")
 
 
 @click.command("wrap-up", cls=StrictCommand)
-@click.argument("id")
+@click.argument("id", required=False, metavar="[ID]", shell_complete=completion.delegations)
 @click.argument("text", type=TEXT, metavar=f"[{TEXT_SHOWN}]", default="")
-@click.option("--json", "as_json", is_flag=True, help="The message's id as one JSON object.")
+@by_label_and_session
+@click.option("--json", "as_json", is_flag=True, help="The id of each message as a JSON object a line.")
 @asynchronous
-async def wrap_up(id: str, text: str, as_json: bool) -> None:
+async def wrap_up(id: str | None, text: str, labels: tuple[str, ...], session: str | None, as_json: bool) -> None:
     """Let a delegation end with a report: no further tool calls, one last turn, and its changes of files are kept.
 
     A reply or a call under way has 10 seconds to end. Its model reads TEXT for the report. One that never ran ends at
-    once. An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    once. An ID may be shortened to its beginning or its end; @last is the newest one without a parent. With --label or
+    --session, and without an ID, it is for all of those that are not finished.
     """
-    await _send(id, text, as_json, "wrapUp")
+    chosen = filters(labels, session)
+    if chosen and id is not None and text:
+        raise click.UsageError("give an ID, or --label and --session")
+    ids, text = ((), TEXT.convert(id or "", None, None)) if chosen else ((id,) if id else (), text)
+    check_one_way(ids, chosen)
+    await _send(ids, chosen, text, as_json, "wrapUp")
 
 
-async def _send(id: str, text: str, as_json: bool, mode: str) -> None:
+async def _send(ids: Sequence[str], chosen: Mapping[str, Any], text: str, as_json: bool, mode: str) -> None:
     from ...shared.message import MessageMode
 
     async with connect(load_settings()) as service:
-        sent = await service.client.send(await full_id(service.client, id), text, MessageMode(mode))
-    if as_json:
-        output.json_line(sent.to_json())
+        wanted = await chosen_ids(service.client, ids, chosen)
+        sent = [await service.client.send(id, text, MessageMode(mode)) for id in wanted]
+    if not sent:
+        output.note(f"nothing is unfinished with {shown(chosen)}")
+    elif as_json:
+        output.json_lines(sent)
     else:
-        output.line(sent.message_id)
+        output.lines(each.message_id for each in sent)
 
 
 @click.command()
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=completion.delegations)
 @click.option("--all", "every", is_flag=True, help="Everything that is not finished.")
+@by_label_and_session
 @click.option("--json", "as_json", is_flag=True, help="Each delegation as one JSON object a line.")
 @asynchronous
-async def cancel(ids: tuple[str, ...], every: bool, as_json: bool) -> None:
+async def cancel(
+    ids: tuple[str, ...], every: bool, labels: tuple[str, ...], session: str | None, as_json: bool
+) -> None:
     """Stop delegations. What they did so far stays in their results; what is finished stays as it is.
 
-    An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    An ID may be shortened to its beginning or its end; @last is the newest one without a parent. --label and --session
+    choose among those that are not finished: `cancel --label batch:ID` stops one batch.
     """
-    if bool(ids) == every:
-        raise click.UsageError("give the ids of delegations, or --all")
+    chosen = filters(labels, session)
+    check_one_way(ids, chosen, every=every)
     async with connect(load_settings()) as service:
-        wanted = await _ids(service.client, ids, lambda _: True)
+        wanted = await chosen_ids(service.client, ids, chosen)
         cancelled = [await service.client.cancel(id) for id in wanted]
+    if not cancelled:
+        output.note(f"nothing is unfinished{f' with {shown(chosen)}' if chosen else ''}")
     if as_json:
         output.json_lines(cancelled)
         return
-    # A running one is only requested to stop; its worker reports the end.
-    output.lines(f"{each.id}  {each.status if each.status.finished else 'stopping'}" for each in cancelled)
+    output.lines(f"{each.id}  {_becomes(each)}" for each in cancelled)
+
+
+def _becomes(cancelled: Delegation) -> str:
+    """Returns what becomes of a delegation: only a worker can report what one that had begun did so far."""
+    if cancelled.status.finished:
+        return cancelled.status
+    waits = cancelled.status == "queued" and cancelled.attempt > 0
+    return "stopping, as soon as a worker takes it and reports what it did" if waits else "stopping"
 
 
 @click.command()

@@ -17,6 +17,7 @@ from . import output
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, Step
+    from ...shared.errors import Unavailable
     from ...shared.events import AnyEvent, Envelope
 
 TICK_SECONDS = 0.25
@@ -206,6 +207,10 @@ class Display:
     def event(self, envelope: Envelope) -> None:
         """Shows an event."""
 
+    def connection(self, lost: Unavailable | None) -> None:
+        """Takes that the connection to the service was lost, and why, or that it is there again."""
+        self.note(f"{lost}; trying again …" if lost else "connected again")
+
     def note(self, text: str) -> None:
         """Prints a line that is not an event, without breaking the table."""
         output.note(text)
@@ -253,6 +258,11 @@ class Live(Display, ABC):
     def add(self, delegation: Delegation) -> None:
         self._states.add(delegation)
 
+    def connection(self, lost: Unavailable | None) -> None:
+        # What goes on there is not known: a clock that goes on would state that something does.
+        self._states.stop_clocks(stopped=lost is not None)
+        super().connection(lost)
+
 
 class Lines(Live):
     """A line per event, for files, pipes and plain terminals; a line of the state where nothing happens for long."""
@@ -265,7 +275,7 @@ class Lines(Live):
         """What was the last line of the state."""
 
     def _refresh(self) -> None:
-        if self._loop.time() >= self._printed + self._quiet_seconds:
+        if not self._states.stopped and self._loop.time() >= self._printed + self._quiet_seconds:
             self._printed = self._loop.time()
             before, self._state = self._state, self._states.line()
             if self._state and (self._state != before or self._states.is_running):

@@ -11,7 +11,7 @@ import click
 from ...shared.text import count
 from ...shared.wording import put_back
 from ..apply import How
-from . import output
+from . import completion, output
 from .apply import target_directory
 from .connect import asynchronous, connect, full_id, load_settings
 from .errors import Exit
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=StrictCommand)
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...", shell_complete=completion.delegations)
 @click.option("--into", type=DIRECTORY, metavar="DIR", help="Take the changes over into DIR, if it succeeds.")
 @options_of("verify", "protect", "require", "limits/timeoutSeconds", "idempotencyKey")
 @click.option("--with-protected", is_flag=True, help="Merge protected files, too, that the checks put back.")

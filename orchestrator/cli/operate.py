@@ -17,7 +17,7 @@ import click
 
 from ...shared.errors import Conflict, Invalid, NotFound, Unavailable
 from ...shared.text import count
-from . import output
+from . import completion, output
 from .connect import asynchronous, client_at, client_at_url, lasting_stack, load_settings, own_token, stack_here
 from .errors import Exit
 from .stack import page_link
@@ -118,7 +118,7 @@ async def version() -> None:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.workers)
 @asynchronous
 async def drain(names: tuple[str, ...]) -> None:
     """Let workers take nothing more and hand over what they run, for a rolling upgrade; wait until they have.

@@ -6,7 +6,6 @@ import asyncio
 import codecs
 import json
 import os
-import shutil
 import sys
 import termios
 import tty
@@ -18,7 +17,7 @@ import click
 
 from ...shared.errors import DeputizeError, Invalid, NotFound
 from ...shared.wording import MAX_TITLE, SHORT_PERMISSION_ID, cut, line_of, question_of, seconds, short_id
-from . import output
+from . import completion, output
 from .connect import NEWEST, asynchronous, connect, full_id, is_short_for, load_settings, unfinished
 from .values import Parsed
 
@@ -50,8 +49,13 @@ ARGUMENTS = Parsed("json", _read_arguments)
 
 
 @click.command()
-@click.argument("id", required=False, metavar="[ID]")
-@click.option("--delegation", metavar="ID", help="Only those of this delegation and of its children.")
+@click.argument("id", required=False, metavar="[ID]", shell_complete=completion.permissions)
+@click.option(
+    "--delegation",
+    metavar="ID",
+    shell_complete=completion.delegations,
+    help="Only those of this delegation and of its children.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Each request as one JSON object a line.")
 @asynchronous
 async def permissions(id: str | None, delegation: str | None, as_json: bool) -> None:
@@ -79,22 +83,19 @@ async def permissions(id: str | None, delegation: str | None, as_json: bool) -> 
 
 
 def _table(found: list[PermissionRequest], titles: dict[str, str]) -> list[str]:
-    """Returns a line for each, the call first; one that is longer than there is room for is not cut."""
+    """Returns the rows of a table; the call is last, as it is not cut: people decide by it."""
     from ...shared.wire import now
 
-    rows, calls = [("expires", "delegation", "id")], ["call"]
+    rows = [("id", "expires", "delegation", "call")]
     for short, request in zip(short_ids([each.permission_id for each in found]), found, strict=True):
         left = max(0.0, (request.expires_at - now()).total_seconds())
-        calls.append(in_task(request, titles[request.delegation_id]))
-        rows.append((seconds(left), short_id(request.delegation_id), short))
-    lines = output.columns(rows, left=(1, 2))
-    room = shutil.get_terminal_size().columns - max(map(len, lines)) - 2
-    width = max(len(call) for call in calls if len(call) <= max(room, len(calls[0])))
-    return [f"{call:{width}}  {line}" for call, line in zip(calls, lines, strict=True)]
+        call = in_task(request, titles[request.delegation_id])
+        rows.append((short, seconds(left), short_id(request.delegation_id), call))
+    return output.columns(rows, left=(0, 2, 3))
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=completion.permissions)
 @click.option("--always", "remember", flag_value="always", help="Also similar calls of this run and of its children.")
 @click.option("--tool", "remember", flag_value="tool", help="Also every other call of this tool, there.")
 @click.option("--server", "remember", flag_value="server", help="Also every other call of this MCP server, there.")
@@ -112,7 +113,7 @@ def approve(id: str, remember: str | None, arguments: dict[str, Any] | None) -> 
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=completion.permissions)
 @click.option("--reason", metavar="TEXT", help="For the model, which goes on without the call.")
 def deny(id: str, reason: str | None) -> None:
     """Refuse a call that waits; its run goes on.

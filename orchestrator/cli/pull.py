@@ -15,7 +15,7 @@ import click
 
 from ...shared.errors import NotFound
 from ...shared.text import count, did_you_mean
-from . import output
+from . import completion, output
 from .connect import asynchronous, connect, full_id, load_settings
 from .errors import Exit
 from .values import DIRECTORY
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=completion.delegations)
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--into", type=DIRECTORY, metavar="DIR", help="Where to put them; it is made if it is missing.")
 @click.option("--overwrite", is_flag=True, help="Replace files that have another content here.")

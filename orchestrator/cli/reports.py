@@ -11,7 +11,7 @@ import click
 
 from ...shared.text import count
 from ...shared.wording import cut, dollars, seconds, share, short_id, tokens
-from . import output
+from . import completion, output
 from .connect import ask, asynchronous, connect, full_id, load_settings
 from .values import Parsed
 
@@ -152,7 +152,7 @@ def _notification(item: Notification) -> tuple[str, ...]:
 
 
 @webhooks.command()
-@click.argument("id")
+@click.argument("id", shell_complete=completion.delegations)
 @asynchronous
 async def redeliver(id: str) -> None:
     """Send all notifications of a delegation again, under the same ids, by which receivers recognize them.

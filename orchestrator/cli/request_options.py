@@ -13,7 +13,7 @@ import click
 
 from ...shared.errors import Invalid, Refused
 from ...shared.request_options import OPTIONS, Option
-from . import output
+from . import completion, output
 from .errors import message, refusal
 from .values import AFTER, DIRECTORY, LABEL, NAMES, RETRY, TEXT, Finite, Parsed, read_text
 
@@ -76,7 +76,10 @@ def options_of(*pointers: str) -> Callable[[Command], Command]:
             how, shown, many = _type(option), option.placeholder, option.kind in _REPEATABLE
             if option.kind == "checks":
                 command = _VERIFY_FILE(command)
-            command = click.option(option.flag, type=how, multiple=many, metavar=shown, help=option.help)(command)
+            complete = completion.OF_FIELDS.get(option.flag)
+            command = click.option(
+                option.flag, type=how, multiple=many, metavar=shown, help=option.help, shell_complete=complete
+            )(command)
         return command
 
     return add

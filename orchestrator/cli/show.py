@@ -28,9 +28,9 @@ from ...shared.wording import (
     waits_for,
     where,
 )
-from . import output
+from . import completion, output
 from .connect import NEWEST, asynchronous, connect, full_id, listed, load_settings
-from .values import LABEL
+from .selection import by_label_and_session, filters
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, Step, Usage
@@ -167,7 +167,7 @@ STATUSES = ("queued", "running", "waiting", "succeeded", "failed", "cancelled")
 
 
 @click.command()
-@click.argument("id", default=NEWEST)
+@click.argument("id", default=NEWEST, shell_complete=completion.delegations)
 @click.option("--transcript", is_flag=True, help="The whole conversation: replies, calls and their results.")
 @click.option("--events", is_flag=True, help="Every event that was kept.")
 @click.option("--steps", is_flag=True, help="The tool calls and what came of them.")
@@ -344,27 +344,27 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
 
 @click.command("list")
 @click.option("--status", type=click.Choice(STATUSES), help="Only these.")
-@click.option("--session", metavar="ID", help="Only those of this session of the parent.")
-@click.option("--parent", metavar="ID", help="Only those that belong to this delegation.")
+@by_label_and_session
 @click.option(
-    "--label", "labels", type=LABEL, multiple=True, metavar="KEY:VALUE", help="Only those with it; all must match."
+    "--parent", metavar="ID", shell_complete=completion.delegations, help="Only those that belong to this delegation."
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", default=20, show_default=True, help="How many, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
 @asynchronous
-async def list_(limit: int, parent: str | None, status: str | None, as_json: bool, **filters: Any) -> None:
+async def list_(
+    limit: int, parent: str | None, status: str | None, labels: tuple[str, ...], session: str | None, as_json: bool
+) -> None:
     """List delegations, newest first, and what the files of finished ones take on disk."""
     from ...shared.delegation import Status
 
     async with connect(load_settings()) as service:
-        filters |= {"status": Status(status) if status else None}
-        filters |= {"labels": dict(label.split(":", 1) for label in filters["labels"])}
-        filters |= {"parent": await full_id(service.client, parent) if parent else None}
-        found = [delegation async for delegation in listed(service.client, limit + 1, **filters)]
+        chosen: dict[str, Any] = filters(labels, session) | {"status": Status(status) if status else None}
+        chosen |= {"parent": await full_id(service.client, parent) if parent else None}
+        found = [delegation async for delegation in listed(service.client, limit + 1, **chosen)]
         disk = await service.client.disk()
     if found[limit:]:
         del found[limit:]
-        output.note(f"the newest {limit}; there are more, which --limit N shows")
+        output.note(f"the newest {limit}; see more with --limit N")
     if as_json:
         output.json_lines(found)
         return

@@ -14,11 +14,13 @@ import click
 
 from ...shared.errors import Conflict, Unavailable
 from ...shared.text import count
-from . import output
+from . import completion, output
 from .connect import Service, asynchronous, connect, full_id, load_settings, unfinished
 from .errors import Exit, exit_code_of_results
 from .live import Display, JsonLines, Lines
 from .permissions import Questions
+from .selection import by_label_and_session, check_one_way, chosen_ids, filters
+from .selection import shown as shown_options
 from .values import Finite, denied_option, stream_option
 
 if TYPE_CHECKING:
@@ -49,9 +51,13 @@ class Watcher:
     """Whether the command prints the results itself, so that failure reasons are not repeated as events."""
     results: dict[str, ToolAgentResult] = field(default_factory=dict[str, "ToolAgentResult"])
     """The result of each finished delegation."""
+    group: str = ""
+    """The options of commands that name all of them, where there are many: `--label batch:b01`."""
     cut: Exit | None = None
     """Why watching ended before all were finished."""
     _noted_script: bool = False
+    _is_lost: bool = False
+    """Whether the connection to the service is lost."""
 
     @property
     def code(self) -> Exit:
@@ -70,6 +76,7 @@ class Watcher:
         await self._until_end(self._follow_everything(questions), questions, [])
 
     async def _until_end(self, work: Coroutine[Any, Any, None], questions: Questions, ids: Sequence[str]) -> None:
+        self.service.client.on_connection = self._connection
         async with interrupts() as presses:
             following = asyncio.create_task(work)
             pressed = asyncio.create_task(presses.get())
@@ -88,6 +95,11 @@ class Watcher:
                 pressed.cancel()
                 await asyncio.gather(following, pressed, return_exceptions=True)
                 await questions.end()
+
+    def _connection(self, lost: Unavailable | None) -> None:
+        if self._is_lost != (lost is not None):
+            self._is_lost = not self._is_lost
+            self.display.connection(lost)
 
     async def _follow_everything(self, questions: Questions) -> None:
         client = self.service.client
@@ -183,7 +195,7 @@ class Watcher:
     def _what_now(self, open: Sequence[str]) -> str:
         one, few = len(open) == 1, len(open) <= NAMED
         names = ", ".join(open) if few else count(len(open), "delegation")
-        ids = " ".join(open) if few else ""
+        ids = " ".join(open) if few else self.group
         cancel = f"`deputize cancel {ids or 'ID…'}`"
         if self.service.stays:
             watch = f"`deputize watch{f' {ids}' if ids else ''}`"
@@ -253,33 +265,57 @@ def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool)
 
 
 @click.command()
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=completion.delegations)
+@by_label_and_session
 @click.option("--wait", type=Finite(0), metavar="S", help="Watch for so many seconds, at most.")
 @denied_option
 @stream_option
 @click.option("--json", "as_json", is_flag=True, help="Each event as one JSON object a line.")
 @asynchronous
-async def watch(ids: tuple[str, ...], wait: float | None, stream: bool, as_json: bool) -> Exit:
+async def watch(
+    ids: tuple[str, ...],
+    labels: tuple[str, ...],
+    session: str | None,
+    wait: float | None,
+    stream: bool,
+    as_json: bool,
+) -> Exit:
     """Follow delegations until they are finished; without an ID everything that happens, until Ctrl-C.
 
-    An ID may be shortened to its beginning or its end; @last is the newest one without a parent.
+    An ID may be shortened to its beginning or its end; @last is the newest one without a parent. --label and --session
+    choose among those that are not finished.
     """
     if stream and as_json:
         raise click.UsageError("--stream has no meaning with --json, which shows every event")
+    chosen = filters(labels, session)
+    if ids or chosen:
+        check_one_way(ids, chosen)
     async with connect(load_settings()) as service:
         client = service.client
+        if chosen:
+            ids = tuple(await chosen_ids(client, (), chosen))
+            if not ids:
+                output.note(f"nothing is unfinished with {shown_options(chosen)}")
+                return Exit.SUCCEEDED
         delegations = [await client.get(await full_id(client, id)) for id in ids]
         if not service.has_workers:
-            known = delegations if ids else [each async for each in unfinished(client)]
-            paused = [each.id for each in known if not each.status.finished]
-            if paused or not ids:
-                paused_ids = f"paused: {output.some(paused)}, which `deputize resume` goes on with"
-                what = paused_ids if paused else "start one with `deputize up`"
-                raise Unavailable(f"no service runs on this machine, so nothing goes on; {what}")
+            await _refuse_standstill(client, delegations if ids else None)
         with JsonLines() if as_json else display(stream=stream) as shown:
             watcher = Watcher(service, shown, wait, may_act=False, prints_results=bool(ids) and not as_json)
+            if not ids:
+                shown.note("following everything, until Ctrl-C")
             await (watcher.all(delegations) if ids else watcher.everything())
     for delegation in () if as_json else delegations:
         if (result := watcher.results.get(delegation.id)) is not None:
             print_result(delegation, result, json=False)
     return watcher.code
+
+
+async def _refuse_standstill(client: Client, known: Sequence[Delegation] | None) -> None:
+    """Raises Unavailable unless all that is watched has ended; None is all that there is, and what comes."""
+    found = [each async for each in unfinished(client)] if known is None else known
+    paused = [each.id for each in found if not each.status.finished]
+    if paused or known is None:
+        paused_ids = f"paused: {output.some(paused)}, which `deputize resume` goes on with"
+        what = paused_ids if paused else "start one with `deputize up`"
+        raise Unavailable(f"no service runs on this machine, so nothing goes on; {what}")

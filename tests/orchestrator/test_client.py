@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
@@ -341,6 +341,28 @@ async def test_a_full_disk_is_reported_at_once_and_a_follower_waits_only_a_momen
             await client.get(one.id)
         with pytest.raises(OutOfSpace):
             await collected(client, one.id, [])
+
+
+async def test_a_lost_connection_is_reported_while_it_is_sought_and_once_it_is_back(service: FakeService) -> None:
+    heard: list[str] = []
+
+    def hear(lost: Unavailable | None) -> None:
+        heard.append("lost" if lost else "there")
+
+    async with AsyncExitStack() as outside:
+        async with served(service) as url:
+            client = await outside.enter_async_context(Client(url, patience=60))
+            client.on_connection = hear
+            id = (await client.create(TASK)).delegation.id
+            following = asyncio.create_task(collected(client, id, []))
+            await until(lambda: heard)
+            assert {*heard} == {"there"}
+        await until(lambda: "lost" in heard, 30)
+        heard.clear()
+        async with served(service, port=int(url.rpartition(":")[2])):
+            service.finish(id)
+            await until(lambda: "there" in heard, 30)
+            await following
 
 
 def test_only_tls_loads_the_certificate_authorities() -> None:

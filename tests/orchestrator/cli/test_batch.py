@@ -344,7 +344,9 @@ async def test_the_command_reads_a_table_and_plain_lines(url: str, service: Fake
     await deputize("batch", "t.csv", "--task", "Check {{path}}", *more, cwd=tmp_path, DEPUTIZE_URL=url)
     await deputize("batch", "-", "--format", "text", "--wait", "0", stdin="one\ntwo\n", DEPUTIZE_URL=url)
     first, *rest = [each.request for each in service.runs.values()]
-    assert (first.task, first.context, first.labels) == ("Check a.py", "slow", {"run": "7"})
+    assert (first.task, first.context, first.labels["run"]) == ("Check a.py", "slow", "7")
+    assert len({each.labels["batch"] for each in rest}) == 1
+    assert first.labels["batch"] not in {each.labels["batch"] for each in rest}
     assert first.limits.max_tokens == 9
     assert [each.task for each in rest] == ["one", "two"]
     done = await deputize("batch", "-", "--context", "-", stdin=json.dumps({"task": "x"}), DEPUTIZE_URL=url)

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.cli.live import EventLines
+from deputize.orchestrator.cli.live import EventLines, Lines
 from deputize.orchestrator.cli.output import wrapped
 from deputize.orchestrator.run_states import RunStates
 from deputize.shared.delegation import Progress, Status, Step, StepStatus, TerminationReason, ToolAgentResult, Usage
+from deputize.shared.errors import Unavailable
 from deputize.shared.events import (
     AnyEvent,
     Envelope,
@@ -93,6 +94,32 @@ def totals(*ends: dict[str, Any]) -> str:
     return states.totals()
 
 
+async def test_a_clock_stops_with_the_connection(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = await accepted(service, 2)
+    said: list[str] = []
+
+    def states() -> list[str]:
+        said.extend(capsys.readouterr().err.splitlines())
+        return [each for each in said if each.startswith("… ")]
+
+    with Lines(quiet_seconds=0.02) as shown, Lines(quiet_seconds=0.02) as other:
+        for display, id in ((shown, ids[0]), (other, ids[1])):
+            service.begin(id)
+            display.add(service.runs[id])
+        shown.connection(Unavailable("no service answers"))
+        states(), said.clear()
+        (run,), (running,) = ([*each._states.open.values()] for each in (shown, other))
+        elapsed, before = run.elapsed(), running.elapsed()
+        await until(lambda: len(states()) > 3)
+        assert (run.elapsed(), running.elapsed() > before) == (elapsed, True)
+        said.clear()
+        other.connection(Unavailable("no service answers"))
+        shown.connection(None)
+        await until(lambda: len(states()) > 3)
+        assert run.elapsed() > elapsed
+    assert {"no service answers; trying again …", "connected again"} <= {*said}
+
+
 @pytest.mark.parametrize(
     ("costs", "said"),
     [([0.01, 0.02], "$0.0300"), ([None, 0.02], "at least $0.0200"), ([None, None], "cost unknown")],
@@ -142,8 +169,11 @@ async def test_a_second_ctrl_c_counts_what_it_cancels(url: str, service: FakeSer
         terminal.send(signal.SIGINT)
         assert await terminal.ended() == 130
     assert "cancelled: 12 delegations" in terminal.history()
-    said = "detached; 12 delegations go on. Come back with `deputize watch`, or stop with `deputize cancel ID…`."
-    assert said in " ".join(" ".join(terminal.history()).split())
+    said = " ".join(" ".join(terminal.history()).split())
+    (batch,) = re.findall(r"12 delegations accepted as batch (b\w+); `deputize cancel --label batch:\1` stops it", said)
+    group = f"--label batch:{batch}"
+    again = f"Come back with `deputize watch {group}`, or stop with `deputize cancel {group}`."
+    assert f"detached; 12 delegations go on. {again}" in said
     assert terminal.last_line() == "12/12 finished, 12 cancelled, $0.0000"
 
 
@@ -306,9 +336,7 @@ async def test_a_result_begins_with_its_task_and_its_summary_is_broken_between_w
     assert any(line == "verdict    verified" for line in shown)
 
 
-async def test_what_waits_is_a_line_that_begins_with_the_call_and_a_long_call_is_whole(
-    url: str, service: FakeService
-) -> None:
+async def test_what_waits_is_a_table_and_a_long_call_is_whole(url: str, service: FakeService) -> None:
     short, long = await accepted(service, 2)
     command = "$ rm -rf build && git push --force origin main" + " && echo word" * 5
     service.ask(short, asked(FIRST, short))
@@ -316,10 +344,11 @@ async def test_what_waits_is_a_line_that_begins_with_the_call_and_a_long_call_is
     async with on_terminal("permissions", columns=80, DEPUTIZE_URL=url) as terminal:
         assert await terminal.ended() == 0
     head, one, *more = terminal.history()
-    assert head.split() == ["call", "expires", "delegation", "id"]
-    assert re.fullmatch(rf'\$ git push in "task 00" +0.0 s  …{short[-6:]} +0000aaaa', one)
+    assert head.split() == ["id", "expires", "delegation", "call"]
+    assert one == f'0000aaaa    0.0 s  …{short[-6:]}     $ git push in "task 00"'
+    assert {line.index(word) for line, word in ((head, "call"), (one, "$ git"), (more[0], "$ rm"))} == {31}
     other = " ".join(" ".join(more).split())
-    assert other == f'{command} in "task 01" 0.0 s …{long[-6:]} 0000bbbb'
+    assert other == f'0000bbbb 0.0 s …{long[-6:]} {command} in "task 01"'
 
 
 async def test_only_a_diff_has_the_colours_of_one(url: str, service: FakeService) -> None:

@@ -148,7 +148,7 @@ async def test_list_is_newest_first_and_filtered(url: str, service: FakeService)
     assert (await called(url, "list", "--limit", "2")).stderr == ""
     done = await called(url, "list", "--limit", "1", "--json")
     assert done.stdout == service.runs[new].to_json() + "\n"
-    assert done.stderr == "the newest 1; there are more, which --limit N shows\n"
+    assert done.stderr == "the newest 1; see more with --limit N\n"
 
 
 async def test_list_goes_on_over_pages(url: str, service: FakeService) -> None:
@@ -256,7 +256,11 @@ async def test_watching_everything_shows_what_happens_to_anybody(url: str, servi
         command.interrupt()
         done = await command.done()
     assert (done.code, done.out) == (130, "")
-    assert done.err.splitlines()[:2] == ["[new] queued: new", "[old] still here"]
+    following, *events = done.err.splitlines()
+    assert (following, events[:2]) == (
+        "following everything, until Ctrl-C",
+        ["[new] queued: new", "[old] still here"],
+    )
     assert not service.runs[old].status.finished
 
 
@@ -333,7 +337,7 @@ async def test_list_has_the_total_and_show_the_size(url: str, service: FakeServi
     said = await deputize("list", "--limit", "1", DEPUTIZE_URL=url)
     assert len(said.out.splitlines()) == 1
     assert said.err == (
-        "the newest 1; there are more, which --limit N shows\n"
+        "the newest 1; see more with --limit N\n"
         "2 finished delegations keep 1.6 GB on disk (at most 32 GiB); `deputize prune --keep-bytes SIZE` removes the "
         "oldest\n"
     )

@@ -46,9 +46,9 @@ async def test_what_waits_is_listed_and_shown_with_all_details(url: str, id: str
     assert (code, [line.split() for line in out.splitlines()]) == (
         0,
         [
-            ["call", "expires", "delegation", "id"],
-            ["$", "git", "push", "in", '"x"', "0.0", "s", f"…{id[-6:]}", "0000aaaa"],
-            ["$", "git", "push", "in", '"x"', "0.0", "s", f"…{id[-6:]}", "0000bbbb"],
+            ["id", "expires", "delegation", "call"],
+            ["0000aaaa", "0.0", "s", f"…{id[-6:]}", "$", "git", "push", "in", '"x"'],
+            ["0000bbbb", "0.0", "s", f"…{id[-6:]}", "$", "git", "push", "in", '"x"'],
         ],
     )
     assert (await called(url, "permissions", "aaaa"))[1].splitlines() == [
@@ -131,8 +131,8 @@ async def test_no_two_that_wait_have_the_same_short_id(url: str, service: FakeSe
         run = (await service.create(DelegationRequest(task=f"task {name}"))).delegation.id
         service.ask(run, asked(f"prm_{run.removeprefix('dlg_')}_0000aaaa", run))
     rows = [line.split() for line in (await called(url, "permissions"))[1].splitlines()[1:]]
-    assert [row[5] for row in rows] == ['one"', 'two"']
-    assert (await called(url, "approve", rows[1][-1]))[0] == 0
+    assert [row[-1] for row in rows] == ['one"', 'two"']
+    assert (await called(url, "approve", rows[1][0]))[0] == 0
     assert [id.removeprefix("prm_")[:26] for id in service.given_answers] == [[*service.runs][1].removeprefix("dlg_")]
 
 
