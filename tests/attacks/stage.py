@@ -42,6 +42,7 @@ LIMITS = {"memory_bytes": 400 << 20, "disk_bytes": 40 << 20, "tmp_bytes": 16 << 
 LIMITS |= {"processes": 64}
 """Small ones, so that what exhausts them is quick."""
 RULES = '[[rule]]\nname = "locked"\ndecision = "deny"\nreason = "locked is for people"\npath = "locked/**"\n'
+RULES += '[[rule]]\nname = "no-scp"\ndecision = "deny"\nreason = "Only people copy"\ncommand_prefix = "scp"\n'
 SKILL = "---\nname: good\ndescription: A good one.\n---\nDo good.\n"
 KEPT_BY = ("files", "home", "redis", "scripts")
 

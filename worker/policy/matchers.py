@@ -25,6 +25,7 @@ from ..tools.base import AnyTool, Effect
 from .base import PolicyCall, PolicyContext
 from .shell import SubCommand
 from .shell.forbidden import Words, name_of
+from .shell.programs import GIT_OPTIONS
 
 Matches = Callable[[PolicyCall, PolicyContext], bool]
 
@@ -42,6 +43,7 @@ _COMPARED: Mapping[str | None, Callable[[int, int], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_MOST_OPTIONS = 64
 _NOT_PLAIN = re.compile(r"[;&|<>()`$\n\r\0]")
 """What is not part of the words of one command."""
 
@@ -144,7 +146,7 @@ def of_command_prefix(prefixes: Sequence[str], allows: bool) -> Matches:
         if not line.commands:  # it is not plain: the program of a prefix counts wherever it stands
             words = Words.of(line.text)
             return any(words.hold(name_of(prefix[0])) for prefix in wanted)
-        return any(_begins(words, wanted) for command in line.commands for words in _spelled(command, wanted))
+        return any(_may_begin(command, wanted) for command in line.commands)
 
     return matches
 
@@ -166,6 +168,21 @@ def _begins(words: Sequence[str], prefixes: Sequence[Sequence[str]]) -> bool:
     return any(tuple(words[: len(prefix)]) == tuple(prefix) for prefix in prefixes)
 
 
+def _may_begin(command: SubCommand, prefixes: Sequence[Sequence[str]]) -> bool:
+    """Whether a command may be, or start, one that begins so: in doubt it may."""
+    if command.is_hidden:
+        return True
+    if command.text:
+        words = Words.of(command.text)
+        if any(words.hold(name_of(prefix[0])) for prefix in prefixes):
+            return True
+    for words in _spelled(command, prefixes):
+        cut = [prefix[: len(words)] for prefix in prefixes] if command.adds_input else prefixes
+        if _begins(words, cut):
+            return True
+    return False
+
+
 def _spelled(command: SubCommand, prefixes: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
     """Yields the words of a command, and of those that it may start, as they are compared with prefixes.
 
@@ -175,15 +192,17 @@ def _spelled(command: SubCommand, prefixes: Sequence[Sequence[str]]) -> Iterator
     for words, at in ((command.words, 0), *((command.may_start, at) for at in range(len(command.may_start)))):
         for name in {words[at], name_of(words[at])} & programs:
             yield (spelled := [name, *words[at + 1 :]])
-            yield _without_options(spelled)
+            yield from _without_options(spelled)
 
 
-def _without_options(words: Sequence[str]) -> Sequence[str]:
-    """Returns a command without the options before its subcommand: git's may have values."""
-    at = 1
-    while at < len(words) and words[at].startswith("-"):
-        at += 2 if words[at] in ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path") else 1
-    return [words[0], *words[at:]]
+def _without_options(words: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yields a command without the options before its subcommand, which may have values of their own."""
+    begins = {1}
+    for at in range(1, min(len(words), _MOST_OPTIONS)):
+        if at in begins and words[at].startswith("-"):
+            begins |= {at + 1, *([at + 2] * (words[at] not in GIT_OPTIONS and "=" not in words[at]))}
+        elif at in begins:
+            yield [words[0], *words[at:]]
 
 
 def of_path(patterns: Sequence[str], allows: bool) -> Matches:

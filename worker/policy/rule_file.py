@@ -165,6 +165,9 @@ class FileRule:
         reason = fields.reason.strip().rstrip(".") or f"the policy's rule {fields.name} decides it"
         if fields.decision is Decision.DENY and fields.command_prefix and call.line and call.line.why:
             reason = f"{reason}. The line {call.line.why}: {PLAINLY}"
+        elif fields.decision is Decision.DENY and fields.command_prefix and call.line:
+            hidden = next((each.words[0] for each in call.line.commands if each.is_hidden), None)
+            reason += f". What is piped into {hidden} cannot be read: write the commands themselves" if hidden else ""
         return Verdict(fields.decision, reason, fields.name, remedy=call.remedy, place=self.place)
 
 

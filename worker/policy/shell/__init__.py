@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
+from .executed_text import Input, executed_by, printed_by
 from .forbidden import name_of, removes_root, why_forbidden, words_why_forbidden, written_device
 from .plain_line import Argv, NotPlain, Simple, commands_of
 from .programs import (
@@ -19,7 +20,6 @@ from .programs import (
     NAMES_ONLY,
     PATTERN_OPTIONS,
     PROGRAMS,
-    READ_COMMANDS,
     SHELLS,
     Arguments,
     Program,
@@ -65,6 +65,12 @@ class SubCommand:
     not remembered."""
     may_start: tuple[str, ...] = ()
     """Words behind which another command may stand, where it is not known what its arguments are."""
+    text: str = ""
+    """What it executes as a program, as far as that stands in the line: each word of it may be a command."""
+    is_hidden: bool = False
+    """Whether it executes what does not stand in the line."""
+    adds_input: bool = False
+    """Whether arguments may follow that do not stand in the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +139,11 @@ _cached = lru_cache(maxsize=1000)(_classify)
 def _commands(commands: Sequence[Simple]) -> list[SubCommand]:
     """Returns the commands with their classes, and those that they start."""
     found: list[SubCommand] = []
-    printed: list[str] = []
+    given: Input | None = None
     for each in commands:
-        reads = name_of(each.words[0].text) in READ_COMMANDS
-        printed = printed if each.piped else []
-        found += _with_started(each, "\n".join(printed) if reads else "")
-        if each.words[0].text in ("echo", "printf", "base64"):
-            printed.append(" ".join(word.text for word in each.words).replace("\\n", "\n"))
-        elif reads:
-            printed = []  # it was judged here; what this command prints in turn is not known
+        given = given if each.piped else None
+        found += _with_started(each, given)
+        given = printed_by(_texts(each.words), given)
     return found
 
 
@@ -165,8 +167,8 @@ def _control_character(line: str) -> str | None:
     return next((char for char in line if char not in "\n\t" and unicodedata.category(char) in ("Cc", "Cs")), None)
 
 
-def _with_started(command: Simple, read: str) -> Iterator[SubCommand]:
-    """Yields a command, and what it starts; ``read`` is its input. Raises NotPlain for one that runs a text."""
+def _with_started(command: Simple, given: Input | None) -> Iterator[SubCommand]:
+    """Yields a command, and what it starts, with what is piped into it. Raises NotPlain for one that runs a text."""
     argv, started_by = command.words, 0
     while argv:
         if (started_by := started_by + 1) > _LAUNCHERS:
@@ -176,11 +178,11 @@ def _with_started(command: Simple, read: str) -> Iterator[SubCommand]:
         if runs_text or name in ("eval", "trap", "alias"):
             raise NotPlain(f"has {name}, which runs a text")
         started = _started_by(name, argv)
-        yield _class_of(name, argv, command, read, is_launcher=started is not None)
+        yield _class_of(name, argv, command, given, is_launcher=started is not None)
         argv = started or ()
 
 
-def _class_of(name: str, argv: Argv, command: Simple, read: str, *, is_launcher: bool) -> SubCommand:
+def _class_of(name: str, argv: Argv, command: Simple, given: Input | None, *, is_launcher: bool) -> SubCommand:
     words = _texts(argv)
     if why := why_forbidden(words):
         return SubCommand(words, Decision.DENY, f"{name_of(words[0])} {why}")
@@ -189,12 +191,15 @@ def _class_of(name: str, argv: Argv, command: Simple, read: str, *, is_launcher:
     found = _in_table(name, argv)
     if found:
         return found
-    if not NAMES_ONLY.fullmatch(name) and (why := words_why_forbidden(f"{command.source}\n{read}")):
+    executed = executed_by(words, given)
+    takes_names_only = NAMES_ONLY.fullmatch(name) is not None
+    if not takes_names_only and (why := words_why_forbidden(f"{command.source}\n{executed.text}")):
         return SubCommand(words, Decision.DENY, f"{why[0]} {why[1]}")
     # Only the same words are remembered, unless they are not all that it works on.
     is_whole = not command.piped and not any(word.globs for word in argv)
     asks = _changing(argv, f"{name} is not known to only read with these arguments", words * is_whole)
-    return asks if NAMES_ONLY.fullmatch(name) else replace(asks, may_start=tuple(_BETWEEN.split(" ".join(words))))
+    asks = replace(asks, text=executed.text, is_hidden=executed.is_hidden, adds_input=executed.adds_input)
+    return asks if takes_names_only else replace(asks, may_start=tuple(_BETWEEN.split(" ".join(words))))
 
 
 def _changing(argv: Argv, reason: str, pattern: Sequence[str]) -> SubCommand:
@@ -222,8 +227,10 @@ def _in_table(name: str, argv: Argv) -> SubCommand | None:
         arguments.paths += [word.text for word in arguments.operands[texts:]]
         if program.reads and program.changing.keys().isdisjoint(arguments.seen):
             return _reading(" ".join(names), argv, arguments.paths)
-        pattern = (*names, *sorted({*arguments.seen}), "*")
-        if program.exact or elsewhere(arguments.paths):
+        kept = [word.text for word in arguments.operands[: program.kept]]
+        pattern = (*names, *sorted({*arguments.seen}), *kept, "*")
+        writes = any(program.changing.get(each) == "=" for each in arguments.seen)
+        if program.exact or writes or elsewhere(arguments.paths):
             pattern = _texts(argv)
         return _changing(argv, f"{' '.join(names)} may change something", pattern)
     return None

@@ -52,7 +52,7 @@ _ROOT = re.compile(
 _EVERYTHING = frozenset({"*", ".", "./", "./*", ".*", "$PWD"})
 _CODES = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3}))")
 _EXPANSION = re.compile(r"\$(?:\w+|[@*#?$!-])|\$\{[^{}]*\}")
-_DEFAULTS = re.compile(r"\$\{\w+:?[-+=?]")
+_DEFAULTS = re.compile(r"\$\{!?\w+(?:\[[^\]\s]{0,64}\])?:?[-+=?]")
 _HOMES = re.compile(r"\$HOME\b|\$\{HOME\}|(?<![^\s\"'=:;&|(])~(?=[/\s;&|)\"']|\Z)")
 _QUOTES = re.compile(r"[\"'\\]")
 _BETWEEN = re.compile(r"([;&|\n(){}`<>$=,!\"'\\]+)")
@@ -198,13 +198,17 @@ def _arguments_why_forbidden(text: str) -> tuple[str, str] | None:
 
 
 def _decoded_why_forbidden(text: str) -> tuple[str, str] | None:
-    if "base64" not in text:
-        return None
+    decoded = decoded_in(text) if "base64" in text else ""
+    return words_why_forbidden(decoded.replace("base64", "")) if decoded else None
+
+
+def decoded_in(text: str) -> str:
+    """Returns what the parts of a text mean that may be base64."""
     decoded: list[str] = []
     for found in _BASE64.findall(text):
         with suppress(ValueError):
             decoded.append(base64.b64decode(found, validate=True).decode())
-    return words_why_forbidden("\n".join(decoded).replace("base64", "")) if decoded else None
+    return "\n".join(decoded)
 
 
 def _spellings(text: str) -> Iterator[str]:

@@ -37,6 +37,9 @@ _OPERANDS = {
     "FILES": r"(?:(?!(?:[^\0]*/)?\.git(?:[/\0]|$))[\w.@%,][^\0]*(?:\0|$))*",
     "PACKAGES": r"(?:(?:@[\w-]+/)?\w(?:(?!\.[twz])[\w.-])*(?:\[[\w,]+\])?(?:(?:@|[=<>~!]=)[\w.*^~-]+)?(?:\0|$))*",
     "BRANCHES": r"(?:[\w-]+(?:\0\w[\w./-]*)*)?",
+    "REMOTE": r"(?:[\w-]+(?:\0\w[\w./-]*)*)?",
+    "ARCHIVE": r"(?!.*:)[^\0]*",  # with a colon it lies on another machine
+    "PLAIN": r"(?:(?!@)[^\0]*(?:\0|$))*",  # a name behind @ is a file with further arguments
     "REFS": r"(?:\w[\w./-]*(?:\0|$))*",
 }
 _TABLE = """
@@ -67,9 +70,11 @@ pwd: NONE -LP
 cd: FOLDER -LP
 basename: TEXTS -az -s~ --multiple --suffix~
 dirname|which|type|id|groups: TEXTS -azugGnrfptP --all
-stat|du|df|realpath|readlink|tac|rev|fold|fmt|paste|join|comm|expand|unexpand|od|hexdump|cksum|cmp|strings|nl|base64|cut:
+stat|du|df|realpath|readlink|tac|rev|fold|fmt|paste|join|comm|expand|unexpand|od|cksum|cmp|nl|base64|cut:
     -abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ123? --all --format~ --printf~ --apparent-size --total --decode
     --human-readable --max-depth~ --summarize --exclude~ --delimiter~ --fields~ --complement --inodes --canonicalize
+hexdump: -bcCdovx -nse~
+strings: PLAIN -afwo -#nte~ --all --bytes~ --radix~
 tr: TEXTS -cCdst --delete --squeeze-repeats
 xxd: ONE -abeEuip -clsog~
 diff: -aBbdEiNqrstTuwyZpc -# -UCIWxL~ --brief --unified? --recursive --ignore-all-space --ignore-space-change
@@ -85,7 +90,7 @@ xargs: NONE -0rt -ndP~
 printf: TEXTS FORMAT
 sed: TEXT SED -nErsuz --quiet --silent --regexp-extended
 awk|gawk|mawk|nawk: TEXT AWK -F~ --field-separator~
-tar tf|tar tvf|tar tzf|tar -tf|tar -tvf|tar -tzf: ONE
+tar tf|tar tvf|tar tzf|tar -tf|tar -tvf|tar -tzf: ARCHIVE
 command: NONE
 command -v|command -V: TEXTS
 exit|return|break|continue: NUMBER
@@ -143,14 +148,14 @@ git config --list|git config -l|git stash list|git worktree list|git notes list:
 git remote get-url: ONE
 git add: CHANGES FILES -Auvn --all --update --verbose --dry-run
 git commit: CHANGES FILES -aqvs -m~ --message~ --all --allow-empty --signoff --quiet
-git push|git pull|git fetch: CHANGES BRANCHES -uqvp --set-upstream --quiet --verbose --tags --ff-only --prune --depth~
+git push|git pull|git fetch: CHANGES REMOTE -uqvp --set-upstream --quiet --verbose --tags --ff-only --prune --depth~
 git switch: CHANGES REFS -q -bc~ --quiet --create~
 git merge|git rebase: CHANGES REFS -q -m~ --no-ff --ff-only --no-edit --squash --abort --continue --skip --quiet
 git branch NAME|git tag NAME: CHANGES REFS
 """
 """A line per program, or subcommand: options as ``options`` reads them. TEXT: the first operand is not a path; TEXTS:
-none is; CHANGES: it never only reads; EXACT: an answer is remembered for the same words only; a name of ``_OPERANDS``:
-what all operands must be. ``@name`` inserts what another line names.
+none is; CHANGES: it never only reads; EXACT: an answer is remembered for the same words only; REMOTE: also for the
+first operand; a name of ``_OPERANDS``: what all operands must be. ``@name`` inserts what another line names.
 """
 _ELSEWHERE = re.compile(
     rf"(?!/dev/(?:null|std(?:in|out|err))\Z)/(?!{MOUNT[1:]}(?:/|\Z)).*|(?:.*/)?\.\.(?:/.*)?", re.DOTALL
@@ -198,6 +203,8 @@ class Program:
     """The pattern that all operands, joined by NUL, must match."""
     texts: int = 0
     """How many of the first operands are not paths."""
+    kept: int = 0
+    """How many of the first operands an answer is remembered for."""
 
     def read(self, argv: Argv) -> Arguments | None:
         """Returns the arguments; None where an option is not known, or one may be hidden."""
@@ -284,7 +291,8 @@ def _program(words: list[str]) -> Program:
     known, asking = options(word for word in words[:end] if word.startswith("-")), options(words[end + 1 :])
     pattern = next((_OPERANDS[word] for word in words if word in _OPERANDS), None)
     texts = 10_000 if "TEXTS" in words else int("TEXT" in words)
-    return Program(known, asking, "CHANGES" not in words, "EXACT" in words, pattern, texts)
+    kept = int("REMOTE" in words)
+    return Program(known, asking, "CHANGES" not in words, "EXACT" in words, pattern, texts, kept)
 
 
 PROGRAMS: Mapping[str, Program] = {name: _program(words) for names, words in _rows() for name in names.split("|")}
@@ -292,8 +300,6 @@ PROGRAMS: Mapping[str, Program] = {name: _program(words) for names, words in _ro
 NAMES_ONLY = re.compile(r"python[23]?|node|deno|bun|ruby|php|gh|rm|mv|ln|rmdir|chmod|chown")
 """Programs whose arguments are never commands for a shell, so that these may hold any word."""
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish", "yash", "posh"))
-READ_COMMANDS = SHELLS | {"xargs", "parallel", "busybox", "source", "."}
-"""Programs that execute what they read."""
 LAUNCHERS = {
     "timeout": (Program(options(["-v", "-ks~", "--preserve-status", "--foreground", "--signal~", "--kill-after~"])), 1),
     "nice": (Program(options(["-n~", "--adjustment~"])), 0),
