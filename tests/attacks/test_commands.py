@@ -16,7 +16,7 @@ from deputize.worker.sandbox.trials import asked_of_commands
 from tests.architecture.sources import ROOT
 from tests.attacks.stage import DOORS, Stage
 from tests.runs.bench import call
-from tests.worker.policy.test_executed_text import WAYS
+from tests.worker.policy.executing import WAYS
 
 pytestmark = pytest.mark.system
 each_door = pytest.mark.parametrize("door", DOORS)

@@ -18,7 +18,7 @@ from deputize.worker import strict_json
 from deputize.worker.mcp import answers
 from deputize.worker.models import endings, retry, stream
 from deputize.worker.policy import matchers
-from deputize.worker.policy.shell import classify_line, executed_text, forbidden, plain_line
+from deputize.worker.policy.shell import classify_line, forbidden, plain_line
 from deputize.worker.schemas import arguments
 from deputize.worker.search import glob_pattern, grep, ripgrep
 from deputize.worker.text import (
@@ -171,10 +171,6 @@ READS: Mapping[str, Reader] = {
     "worker/mcp/answers.py:EventLines.readable": lambda text: answers.EventLines(1 << 20).readable(_raw(text)),
     "worker/policy/matchers.py:real_path": lambda text: matchers.real_path(text[:PATH], Path("/tmp")),
     "worker/policy/shell/__init__.py:classify_line": classify_line,
-    "worker/policy/shell/executed_text.py:executed_by": lambda text: executed_text.executed_by(
-        ("foo", *text.split(" ")), executed_text.Input(text, True)
-    ),
-    "worker/policy/shell/executed_text.py:printed_by": lambda text: executed_text.printed_by(("printf", text), None),
     "worker/policy/shell/forbidden.py:decoded_in": forbidden.decoded_in,
     "worker/policy/shell/forbidden.py:Words.hold": lambda text: forbidden.Words.of(text).hold("git"),
     "worker/policy/shell/forbidden.py:Words.of": forbidden.Words.of,

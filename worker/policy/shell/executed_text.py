@@ -22,7 +22,7 @@ _CODE = re.compile(r"-(?!-)[A-Za-z0-9]*[cerEpx].*|--(?:eval|print|exec|command|r
 """Words behind which code may stand."""
 _HAS_CODE = re.compile(r"-(?!-)[A-Za-z]*[eE].*|--eval\b.*|eval", re.DOTALL)
 _PYTHON_HAS_CODE = re.compile(r"-(?!-)[A-Za-z]*[cm].*", re.DOTALL)
-"""Words with which the input is no code."""
+"""Words with which the code stands in the arguments, so that the input is data."""
 _FLAGS = {
     "shell": re.compile(r"[-+][abefhiklmnprtuvxBCEHPT]+"),
     "python": re.compile(r"-[uBEsSIOvqdbi]+"),
