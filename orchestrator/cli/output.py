@@ -307,6 +307,8 @@ def verdict(found: Verification) -> list[str]:
         states = ", ".join(f"{on} {state}" for on in GROUNDS if (state := getattr(check, on)))
         what = check.item.get("run") or check.item.get("path") or ", ".join(check.item.get("paths", ()))
         lines.append(f"check      {check.outcome.replace('_', ' ')}: {cut(what, MAX_CHECK)} ({states}): {check.why}")
+    if found.released:
+        lines.append(f"released   to the checks, as the tests are as they were: {some(found.released)}")
     return lines + ([f"restored   for the checks: {some(found.restored)}"] if found.restored else [])
 
 

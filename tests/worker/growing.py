@@ -13,7 +13,6 @@ from pathlib import Path
 
 from deputize.shared import json_schema, markup, masking, patch_format
 from deputize.shared import text as shared_text
-from deputize.shared.facts import Check, CommandCheck, Verification
 from deputize.worker import strict_json
 from deputize.worker.mcp import answers
 from deputize.worker.models import endings, retry, stream
@@ -37,26 +36,10 @@ from deputize.worker.text import (
 )
 from deputize.worker.text.textfile import TextFile
 from deputize.worker.tools import params
-from deputize.worker.verification import (
-    broken_functions,
-    broken_scripts,
-    broken_sources,
-    command_words,
-    file_texts,
-    functions_before,
-    named_files,
-    protected,
-    python_suspicions,
-    report_files,
-    reports,
-    rounds,
-    runners,
-    summary_claims,
-    suspicions,
-)
 from deputize.worker.web import fetch, targets
 from deputize.worker.xml_calls import instruction, parser
 from tests.architecture.sources import ROOT
+from tests.worker.growing_checks import PATH, READS_OF_CHECKS, half, raw
 
 ROOMS = (
     *("worker/policy", "worker/text", "worker/tools", "worker/xml_calls", "worker/search", "worker/web"),
@@ -65,8 +48,6 @@ ROOMS = (
     *("shared/markup.py", "shared/masking.py", "shared/json_schema.py", "shared/patch_format.py", "shared/text.py"),
 )
 MOST = 100_000
-PATH = 4096
-"""Characters of a path, or of a pattern of paths: the kernel accepts no more."""
 Shape = Callable[[int], str]
 Reader = Callable[[str], object]
 
@@ -120,22 +101,13 @@ SHAPES: Mapping[str, Shape] = {
     "open quotes": lambda size: "a '" + "b" * (size - 3),
 }
 _MASK = masking.SecretMask(["hunter22hunter22", "ababababababababab"])
-_WORK = summary_claims.Work([], None, Verification())
 _PARSER = parser.XMLToolCallParser()
 _TOOLS = ["read_file", "write_file", "edit_file"]
 
 
-def _raw(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _half(text: str) -> str:
-    return text[: len(text) // 2]
-
-
 def _edited(text: str) -> object:
     """Tries all tolerances, as the old text is nowhere literally."""
-    return edit.apply_edit(TextFile(_half(text) + "z"), "edit_file", _half(text) + " ", "n", every=False)
+    return edit.apply_edit(TextFile(half(text) + "z"), "edit_file", half(text) + " ", "n", every=False)
 
 
 READS: Mapping[str, Reader] = {
@@ -148,7 +120,7 @@ READS: Mapping[str, Reader] = {
     "shared/masking.py:without_shapes": lambda text: masking.without_shapes(text, "*"),
     "shared/patch_format.py:parse_patch": patch_format.parse_patch,
     "shared/patch_format.py:without": lambda text: patch_format.without(f"diff --git a/a b/a\n{text}", ["a"]),
-    "shared/patch_format.py:split_lines": lambda text: patch_format.split_lines(_raw(text)),
+    "shared/patch_format.py:split_lines": lambda text: patch_format.split_lines(raw(text)),
     "shared/patch_format.py:check_path": lambda text: patch_format.check_path(text[:PATH]),
     "shared/patch_format.py:is_safe": lambda text: patch_format.is_safe(text[:PATH]),
     "shared/patch_format.py:printable_path": lambda text: patch_format.printable_path(text[:PATH]),
@@ -158,17 +130,17 @@ READS: Mapping[str, Reader] = {
     "shared/text.py:shortened": lambda text: shared_text.shortened(text, 2000),
     "shared/text.py:terminal_text": shared_text.terminal_text,
     "shared/text.py:valid": shared_text.valid,
-    "shared/text.py:valid_json_unicode": lambda text: shared_text.valid_json_unicode(_raw(text)),
+    "shared/text.py:valid_json_unicode": lambda text: shared_text.valid_json_unicode(raw(text)),
     "shared/text.py:visible": shared_text.visible,
     "shared/text.py:visible_block": shared_text.visible_block,
     "shared/text.py:visible_json": shared_text.visible_json,
-    "worker/mcp/answers.py:is_excessive": lambda text: answers.is_excessive(_raw(text)),
-    "worker/mcp/answers.py:read": lambda text: answers.read(_raw(text)),
-    "worker/mcp/answers.py:readable": lambda text: answers.readable(_raw(text)),
+    "worker/mcp/answers.py:is_excessive": lambda text: answers.is_excessive(raw(text)),
+    "worker/mcp/answers.py:read": lambda text: answers.read(raw(text)),
+    "worker/mcp/answers.py:readable": lambda text: answers.readable(raw(text)),
     "worker/models/endings.py:imitates_call": lambda text: endings.imitates_call(text, _TOOLS),
-    "worker/models/retry.py:error_in": lambda text: retry.error_in(_raw(text)),
-    "worker/models/stream.py:EventDecoder.feed": lambda text: [*stream.EventDecoder().feed(_raw(text))],
-    "worker/mcp/answers.py:EventLines.readable": lambda text: answers.EventLines(1 << 20).readable(_raw(text)),
+    "worker/models/retry.py:error_in": lambda text: retry.error_in(raw(text)),
+    "worker/models/stream.py:EventDecoder.feed": lambda text: [*stream.EventDecoder().feed(raw(text))],
+    "worker/mcp/answers.py:EventLines.readable": lambda text: answers.EventLines(1 << 20).readable(raw(text)),
     "worker/policy/matchers.py:real_path": lambda text: matchers.real_path(text[:PATH], Path("/tmp")),
     "worker/policy/shell/__init__.py:classify_line": classify_line,
     "worker/policy/shell/forbidden.py:decoded_in": forbidden.decoded_in,
@@ -196,31 +168,31 @@ READS: Mapping[str, Reader] = {
         glob_pattern.GlobPattern("*a*/*").at().inside(text[:PATH])
     ),
     "worker/search/glob_pattern.py:expand": glob_pattern.expand,
-    "worker/search/ripgrep.py:binary_matches": lambda text: ripgrep.binary_matches(_raw(text), "."),
+    "worker/search/ripgrep.py:binary_matches": lambda text: ripgrep.binary_matches(raw(text), "."),
     "worker/search/grep.py:excerpt": lambda text: grep.excerpt(text, len(text) // 2),
-    "worker/search/grep.py:parse_hits": lambda text: grep.parse_hits(_raw(text)),
+    "worker/search/grep.py:parse_hits": lambda text: grep.parse_hits(raw(text)),
     "worker/strict_json.py:loads": strict_json.loads,
     "worker/strict_json.py:replace_lone_surrogates": lambda text: strict_json.replace_lone_surrogates(text, text),
     "worker/text/diff.py:compare": lambda text: [*diff.compare(text, text[::-1])],
     "worker/text/diff.py:preserve_format": lambda text: diff.preserve_format(TextFile(text), text[::-1]),
-    "worker/text/diff.py:unified_diff": lambda text: diff.unified_diff(_half(text), _half(text[::-1]), "a"),
+    "worker/text/diff.py:unified_diff": lambda text: diff.unified_diff(half(text), half(text[::-1]), "a"),
     "worker/text/edit.py:apply_edit": _edited,
     "worker/text/edit.py:find_placeholder": edit.find_placeholder,
     "worker/text/edit.py:not_found_error": lambda text: edit.not_found_error(TextFile(text), "a", text[1:], "n"),
     "worker/text/edit.py:refuse_placeholder": lambda text: edit.refuse_placeholder("edit_file", text),
-    "worker/text/east_asia.py:likely_encoding": lambda text: east_asia.likely_encoding(_raw(text)),
-    "worker/text/encodings.py:controls_in": lambda text: encodings.controls_in(_raw(text)),
-    "worker/text/encodings.py:encoding_of": lambda text: encodings.encoding_of(_raw(text)),
-    "worker/text/encodings.py:kind_of": lambda text: encodings.kind_of(_raw(text)),
-    "worker/text/encodings.py:other_encoding": lambda text: encodings.other_encoding(_raw(text)),
-    "worker/text/printed.py:shown_text": lambda text: printed.shown_text(_raw(text)),
+    "worker/text/east_asia.py:likely_encoding": lambda text: east_asia.likely_encoding(raw(text)),
+    "worker/text/encodings.py:controls_in": lambda text: encodings.controls_in(raw(text)),
+    "worker/text/encodings.py:encoding_of": lambda text: encodings.encoding_of(raw(text)),
+    "worker/text/encodings.py:kind_of": lambda text: encodings.kind_of(raw(text)),
+    "worker/text/encodings.py:other_encoding": lambda text: encodings.other_encoding(raw(text)),
+    "worker/text/printed.py:shown_text": lambda text: printed.shown_text(raw(text)),
     "worker/text/fuzzy.py:is_short": lambda text: fuzzy.is_short(text.split()),
-    "worker/text/fuzzy.py:replace_fuzzy": lambda text: fuzzy.replace_fuzzy(TextFile(text), _half(text) + "z", "n"),
+    "worker/text/fuzzy.py:replace_fuzzy": lambda text: fuzzy.replace_fuzzy(TextFile(text), half(text) + "z", "n"),
     "worker/text/fuzzy.py:significant_tokens": fuzzy.significant_tokens,
     "worker/text/merge.py:bracket_balance": merge.bracket_balance,
     "worker/text/merge.py:changes": lambda text: merge.changes(text[:2000], text[1:2000]),
-    "worker/text/merge.py:loses_file_text": lambda text: merge.loses_file_text(_half(text), text[1:], text[:-9]),
-    "worker/text/merge.py:merge_line": lambda text: merge.merge_line(_half(text), text[1:], text[:-9]),
+    "worker/text/merge.py:loses_file_text": lambda text: merge.loses_file_text(half(text), text[1:], text[:-9]),
+    "worker/text/merge.py:merge_line": lambda text: merge.merge_line(half(text), text[1:], text[:-9]),
     "worker/text/merge.py:split_source": merge.split_source,
     "worker/text/merge.py:split_tokens": merge.split_tokens,
     "worker/text/normalization.py:NormalizedText.__init__": lambda text: normalization.NormalizedText(
@@ -230,76 +202,20 @@ READS: Mapping[str, Reader] = {
     "worker/text/output.py:one_line": output.one_line,
     "worker/text/output.py:shorten": lambda text: output.shorten(text, output.OutputLimit()),
     "worker/text/output.py:word_start": lambda text: output.word_start(text, len(text) // 2),
-    "worker/text/replacement.py:find_lines": lambda text: replacement.find_lines(TextFile(text), _half(text)),
+    "worker/text/replacement.py:find_lines": lambda text: replacement.find_lines(TextFile(text), half(text)),
     "worker/text/replacement.py:replace": lambda text: replacement.replace(TextFile(text), text[:3], "n", every=True),
     "worker/text/rewrite.py:line_start": lambda text: rewrite.line_start(text, len(text) // 2),
     "worker/text/rewrite.py:line_stop": lambda text: rewrite.line_stop(text, len(text) // 2),
     "worker/text/rewrite.py:with_line_ends": lambda text: rewrite.with_line_ends(text, "\r\n"),
     "worker/text/textfile.py:TextFile.to_bytes": lambda text: TextFile("").to_bytes(text),
-    "worker/text/textfile.py:decode": lambda text: textfile.decode(_raw(text), "a"),
-    "worker/text/textfile.py:fingerprint": lambda text: textfile.fingerprint(_raw(text)),
+    "worker/text/textfile.py:decode": lambda text: textfile.decode(raw(text), "a"),
+    "worker/text/textfile.py:fingerprint": lambda text: textfile.fingerprint(raw(text)),
     "worker/text/textfile.py:number_lines": lambda text: textfile.number_lines(text.split("\n"), 1),
     "worker/text/textfile.py:strip_line_numbers": textfile.strip_line_numbers,
     "worker/tools/params.py:refuse_home": params.refuse_home,
-    "worker/verification/broken_sources.py:broken_content": lambda text: [
-        broken_sources.broken_content(path, b"", _raw(text)) for path in ("a.py", "a.js", "a.go", "a.rs")
-    ],
-    "worker/verification/broken_sources.py:changed_lines": lambda text: broken_sources.changed_lines(_half(text), text),
-    "worker/verification/broken_sources.py:only_reads": broken_sources.only_reads,
-    "worker/verification/broken_sources.py:reads_text": broken_sources.reads_text,
-    "worker/verification/command_words.py:commands_of": command_words.commands_of,
-    "worker/verification/command_words.py:path_in": lambda text: command_words.path_in("a", text[:PATH]),
-    "worker/verification/named_files.py:commands_for": lambda text: named_files.commands_for(text, ["test"]),
-    "worker/verification/named_files.py:named_by": lambda text: named_files.named_by([text], text, lambda _: None),
-    "worker/verification/named_files.py:with_targets": lambda text: named_files.with_targets(
-        text, lambda _: _raw(text)
-    ),
-    "worker/verification/named_files.py:package_scripts": lambda text: named_files.package_scripts(_raw(text)),
-    "worker/verification/report_files.py:of_junit": report_files.of_junit,
-    "worker/verification/report_files.py:of_tap": report_files.of_tap,
-    "worker/verification/report_files.py:of_text": report_files.of_text,
-    "worker/verification/protected.py:Globs.match": lambda text: protected.Globs(protected.DEFAULT).match(text[:200]),
-    "worker/verification/protected.py:Protection.holds": lambda text: [
-        protected.Protection(None).holds(path, lambda: (b"", _raw(f"[tool]\n{text}")))
-        for path in ("pyproject.toml", "setup.cfg", "package.json")
-    ],
-    "worker/verification/python_suspicions.py:of_python": lambda text: [*python_suspicions.of_python(text)],
-    "worker/verification/suspicions.py:suspicions": lambda text: suspicions.suspicions(
-        [file_texts.FileText(f"a.{end}", _half(text), text) for end in ("py", "js", "rs", "toml")],
-        [text],
-        [text[:PATH]],
-    ),
-    "worker/verification/suspicions.py:in_own_tests": lambda text: suspicions.in_own_tests("a.py", _half(text), text),
-    "worker/verification/functions_before.py:functions_in": functions_before.functions_in,
-    "worker/verification/functions_before.py:source_of": lambda text: functions_before.source_of(text, {"f": ["g"]}),
-    "worker/verification/functions_before.py:with_functions_before": lambda text: (
-        functions_before.with_functions_before(_half(text), text)
-    ),
-    "worker/verification/broken_sources.py:broken_functions": lambda text: [
-        broken_sources.broken_functions(f"a.{end}", _raw(_half(text)), _raw(text))
-        for end in ("js", "go", "rs", "c", "rb")
-    ],
-    "worker/verification/broken_scripts.py:broken_script": lambda text: broken_scripts.broken_script(
-        f"test('a', () => expect(1).toBe({text}", broken_functions.Shape(breaks=True), is_typed=False
-    ),
-    "worker/verification/broken_scripts.py:reversed_script": lambda text: broken_scripts.reversed_script(
-        f"it('', {text}"
-    ),
-    "worker/verification/rounds.py:failing_names": lambda text: rounds.failing_names(
-        CommandCheck(kind="command", run="true", files={"a": text}),
-        Check(item={}, outcome="refuted", tests={"failed": [text]}),
-        [text],
-    ),
-    "worker/verification/reports.py:of_cargo": lambda text: reports.of_cargo([f"test {text}", f"Running {text}"]),
-    "worker/verification/reports.py:of_go": lambda text: reports.of_go(text.splitlines()),
-    "worker/verification/reports.py:of_jest": reports.of_jest,
-    "worker/verification/reports.py:of_lines": lambda text: reports.of_lines(text.splitlines()),
-    "worker/verification/reports.py:qualified": lambda text: reports.qualified(text, "a.py"),
-    "worker/verification/reports.py:steady": reports.steady,
-    "worker/verification/runners.py:unreported": lambda text: runners.unreported("pytest", text),
-    "worker/verification/summary_claims.py:summary_claims": lambda text: summary_claims.summary_claims(text, _WORK),
-    "worker/web/fetch.py:decode_body": lambda text: fetch.decode_body(_raw(text), None, markup=True),
-    "worker/web/fetch.py:is_utf8": lambda text: fetch.is_utf8(_raw(text), cut=True),
+    **READS_OF_CHECKS,
+    "worker/web/fetch.py:decode_body": lambda text: fetch.decode_body(raw(text), None, markup=True),
+    "worker/web/fetch.py:is_utf8": lambda text: fetch.is_utf8(raw(text), cut=True),
     "worker/web/targets.py:target": lambda text: targets.target(f"http://{text}"),
     "worker/xml_calls/instruction.py:cdata": instruction.cdata,
     "worker/xml_calls/parser.py:XMLToolCallParser.parse_reply": _PARSER.parse_reply,
@@ -379,6 +295,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
     ),
     "a part of what a function above reads, which measures it, too": (
         *("worker/verification/own_tests.py:suspected", "worker/verification/own_tests.py:CodeBefore.holds"),
+        "worker/verification/protected.py:of_ini",
         *("worker/text/merge.py:Merge.__init__", "worker/text/replacement.py:Tolerance.matches"),
         *("worker/text/replacement.py:trim_repeated", "worker/text/rewrite.py:Replacement.report"),
         *("worker/text/rewrite.py:" + name for name in ("differences", "show_lines", "rewrite", "is_shallow")),

@@ -19,6 +19,7 @@ from .commands import CommandRunner, Observed
 from .confirmation import Confirmation, beside
 from .files import checked_files
 from .ground import Candidate, Grounds, protection_of
+from .kept_tests import break_functions, kept_tests
 from .own_tests import CodeBefore, judged_by_own, lay_functions_before, own_tests, suspected
 from .protected import Protection
 from .reports import Report
@@ -79,10 +80,9 @@ class CheckExecution:
         self._progress("on the result")
         how, base = on_base.how, on_base.first
         self.report("base", base)
-        now, left = await beside(self._now(item, how, base), self._left(item, how))
+        now, self.left = await beside(self._now(item, how, base), self._left(item, how))
         assert now is not None
         self.report("candidate", now)
-        self.left = left
         observed = Observations(
             base,
             now,
@@ -102,7 +102,7 @@ class CheckExecution:
             observed = replace(observed, candidate_again=await self._on("candidate", item, how))
             judgement = observed.judge()
         await run_in_thread(self._explain, judgement, base, now)
-        judgement = with_as_left(judgement, now, left)
+        judgement = with_as_left(judgement, now, self.left)
         if (
             judgement.outcome in (*GOOD, "improved")
             or (judgement.outcome == "preexisting" and now.report)
@@ -110,9 +110,59 @@ class CheckExecution:
         ):
             self._progress("on the result again, and where something is broken that it must notice")
             judgement = await Confirmation(self, item, how.quiet(), observed).of(judgement)
-        if judgement.is_open and (left or now).ok:
+        if self.left and self.left.ok and judgement.outcome not in GOOD:
+            judgement = await self._with_kept_tests(judgement, item, how, observed, self.left)
+        if judgement.is_open and (self.left or now).ok:
             judgement = await self._by_own_tests(judgement, item, how, observed)
         return judgement
+
+    async def _with_kept_tests(
+        self, judgement: Judgement, item: CommandCheck, how: Instrumented, observed: Observations, left: Observed
+    ) -> Judgement:
+        """Returns the judgement on all that the run left, where its changes of tests and settings take nothing away."""
+        whole = await run_in_thread(Candidate, self.candidate.changed, Protection([]))
+        kept = await run_in_thread(kept_tests, self.candidate, whole)
+        was_green = observed.base.ok
+        if kept is None or (kept.adds_tests and not self._adds_only(observed, left)):
+            return judgement
+        base_again = observed.base_again and kept.on_base(observed.base_again)
+        observed = replace(
+            observed,
+            base=kept.on_base(observed.base),
+            candidate=left,
+            base_again=base_again,
+            candidate_again=None,
+            changed={*await run_in_thread(self.candidate.with_tests), *kept.added},
+        )
+        found = observed.judge()
+        if found.outcome not in GOOD or not found.tests:
+            return judgement
+        self._progress("on all that was left, and where something is broken that it must notice")
+        seen, self.candidate = self.candidate, whole
+        found = await Confirmation(self, item, how.quiet(), observed).of(found)
+        if found.outcome in GOOD and (was_green or await self._depends_on_code(item, how, observed)):
+            shown = f"{', '.join(kept.paths[:3])}{' and more' * (len(kept.paths) > 3)}"
+            why = f"it succeeds with the run's changes of {shown}, which leave the tests as they were"
+            return replace(found, outcome="no_regression", why=why, is_open=was_green)
+        self.candidate = seen
+        return found if found.outcome == "tampered" else judgement
+
+    def _adds_only(self, observed: Observations, left: Observed) -> bool:
+        """Whether tests that were added help no other test, nor are all that speaks for changes of the code."""
+        failed = (observed.candidate.report or Report()).of("failed")
+        helped = failed & (left.report or Report()).of("passed")
+        return not helped and (observed.base.ok or not self.candidate.seen)
+
+    async def _depends_on_code(self, item: CommandCheck, how: Instrumented, observed: Observations) -> bool:
+        """Whether a test that passes now and did not before fails where every function of the code is broken."""
+        base = self.candidate.changed.base
+        request = self.run.claim.request.model_copy(update={"protect": None})
+        tests = await run_in_thread(protection_of, request, base)
+        ground = await run_in_thread(self.grounds.make, "canary", base, self.candidate, item.files, Event())
+        if not await run_in_thread(break_functions, ground, tests):
+            return False
+        seen = await self.runner.run(ground, item, how.quiet())
+        return bool(observed.new_passes - (seen.report or Report()).of("passed"))
 
     async def _by_own_tests(
         self, judgement: Judgement, item: CommandCheck, how: Instrumented, observed: Observations

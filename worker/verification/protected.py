@@ -158,7 +158,7 @@ def _describes_only(path: str, contents: Callable[[], tuple[bytes, bytes]]) -> b
         return False
     before, after = contents()
     try:
-        return bool(before and after) and _of_ini(before, b"", ["*"], ()) == _of_ini(after, b"", ["*"], ())
+        return bool(before and after) and of_ini(before, b"", ["*"], ()) == of_ini(after, b"", ["*"], ())
     except (ValueError, ConfigError):
         return False
 
@@ -200,7 +200,7 @@ def _of_toml(data: bytes, _: bytes, parts: Sequence[str], __: Iterable[str]) -> 
     return {part: _at(settings, part) for part in parts}
 
 
-def _of_ini(data: bytes, _: bytes, parts: Sequence[str], __: Iterable[str]) -> Any:
+def of_ini(data: bytes, _: bytes, parts: Sequence[str], __: Iterable[str]) -> Any:
     parser = ConfigParser(interpolation=None, strict=False)
     text = data.decode()
     if any(len(line) > _LONGEST_LINE for line in text.split("\n")):
@@ -229,7 +229,7 @@ def _of_json(data: bytes, _: bytes, parts: Sequence[str], __: Iterable[str]) -> 
 _READERS = {
     "pyproject.toml": _of_toml,
     "Cargo.toml": _of_toml,
-    "setup.cfg": _of_ini,
+    "setup.cfg": of_ini,
     "package.json": _of_package,
     "composer.json": _of_json,
 }

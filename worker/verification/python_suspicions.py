@@ -71,7 +71,7 @@ def of_python(text: str) -> Iterator[tuple[int, str, str]]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    visitor = _Visitor(writes=_writes(tree))
+    visitor = _Visitor(writes=writes_files(tree))
     try:
         visitor.visit(tree)
     except RecursionError:
@@ -79,7 +79,7 @@ def of_python(text: str) -> Iterator[tuple[int, str, str]]:
     yield from sorted(visitor.found)
 
 
-def _writes(tree: ast.AST) -> bool:
+def writes_files(tree: ast.AST) -> bool:
     """Whether the file writes, moves or deletes files."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):

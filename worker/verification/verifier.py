@@ -10,7 +10,7 @@ from threading import Event
 from typing import Self
 
 from ...shared.events import ProgressMade
-from ...shared.facts import CommandCheck, Verification
+from ...shared.facts import SUFFICIENT, CommandCheck, Verification
 from ...shared.metrics import SANDBOX_FAILURES
 from ...shared.request import GitWorkspace
 from ...shared.text import clip
@@ -153,19 +153,23 @@ class Verifier:
             runner = await self.runner(grounds)
             roots = [self.project.alias] if self.project.alias else []
             shared = (self.run, self.workspace, roots, self.on_base, grounds, candidate, runner)
-            checks = [
-                await CheckExecution(*shared, number, item).check() for number, item in enumerate(claim.request.verify)
-            ]
+            executions = [CheckExecution(*shared, number, item) for number, item in enumerate(claim.request.verify)]
+            checks = [await each.check() for each in executions]
+            verdict, why = verdict_of(checks)
+            restored = {*candidate.restored}
+            if verdict in SUFFICIENT["passed"]:
+                candidate = next((each.candidate for each in executions if each.candidate is not candidate), candidate)
             suspicions = await run_in_thread(suspicions_of, candidate, claim.request)
         except (GroundError, OSError) as error:
             return Verification(verdict="inconclusive", why=f"the files cannot be laid out for the checks: {error}")
         finally:
             await run_in_thread(grounds.close)
-        verdict, why = demoted(*verdict_of(checks), suspicions, claim.request.accept)
+        verdict, why = demoted(verdict, why, suspicions, claim.request.accept)
         return Verification(
             verdict=verdict,
             checks=checks,
-            restored=sorted(set(candidate.restored)),
+            restored=sorted({*candidate.restored}),
+            released=sorted(restored - {*candidate.restored}),
             tampered=any(check.outcome == "tampered" for check in checks),
             why=self.run.emit.mask.text(why),
             suspicions=suspicions,

@@ -1,0 +1,105 @@
+"""The functions of verification that read a text of a model, a tool or a stranger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from deputize.shared.facts import Check, CommandCheck, Verification
+from deputize.worker.verification import (
+    broken_functions,
+    broken_scripts,
+    broken_sources,
+    command_words,
+    file_texts,
+    functions_before,
+    kept_python,
+    kept_tests,
+    named_files,
+    protected,
+    python_suspicions,
+    report_files,
+    reports,
+    rounds,
+    runners,
+    summary_claims,
+    suspicions,
+)
+
+PATH = 4096
+"""Characters of a path, or of a pattern of paths: the kernel accepts no more."""
+_WORK = summary_claims.Work([], None, Verification())
+
+
+def half(text: str) -> str:
+    return text[: len(text) // 2]
+
+
+def raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
+    "worker/verification/broken_sources.py:broken_content": lambda text: [
+        broken_sources.broken_content(path, b"", raw(text)) for path in ("a.py", "a.js", "a.go", "a.rs")
+    ],
+    "worker/verification/broken_sources.py:changed_lines": lambda text: broken_sources.changed_lines(half(text), text),
+    "worker/verification/broken_sources.py:only_reads": broken_sources.only_reads,
+    "worker/verification/broken_sources.py:reads_text": broken_sources.reads_text,
+    "worker/verification/command_words.py:commands_of": command_words.commands_of,
+    "worker/verification/command_words.py:path_in": lambda text: command_words.path_in("a", text[:PATH]),
+    "worker/verification/named_files.py:commands_for": lambda text: named_files.commands_for(text, ["test"]),
+    "worker/verification/named_files.py:named_by": lambda text: named_files.named_by([text], text, lambda _: None),
+    "worker/verification/kept_python.py:fixtures_of": kept_python.fixtures_of,
+    "worker/verification/kept_python.py:kept_python": lambda text: kept_python.kept_python(
+        "test_a.py", half(text), text, ()
+    ),
+    "worker/verification/kept_tests.py:finds_only": lambda text: [
+        kept_tests.finds_only(path, "[pytest]", f"[pytest]\n{text}", lambda _: ())
+        for path in ("pytest.ini", ".proverc")
+    ],
+    "worker/verification/kept_tests.py:same_script": lambda text: kept_tests.same_script(half(text), text),
+    "worker/verification/named_files.py:with_targets": lambda text: named_files.with_targets(text, lambda _: raw(text)),
+    "worker/verification/named_files.py:package_scripts": lambda text: named_files.package_scripts(raw(text)),
+    "worker/verification/report_files.py:of_junit": report_files.of_junit,
+    "worker/verification/report_files.py:of_tap": report_files.of_tap,
+    "worker/verification/report_files.py:of_text": report_files.of_text,
+    "worker/verification/protected.py:Globs.match": lambda text: protected.Globs(protected.DEFAULT).match(text[:200]),
+    "worker/verification/protected.py:Protection.holds": lambda text: [
+        protected.Protection(None).holds(path, lambda: (b"", raw(f"[tool]\n{text}")))
+        for path in ("pyproject.toml", "setup.cfg", "package.json")
+    ],
+    "worker/verification/python_suspicions.py:of_python": lambda text: [*python_suspicions.of_python(text)],
+    "worker/verification/suspicions.py:suspicions": lambda text: suspicions.suspicions(
+        [file_texts.FileText(f"a.{end}", half(text), text) for end in ("py", "js", "rs", "toml")],
+        [text],
+        [text[:PATH]],
+    ),
+    "worker/verification/suspicions.py:in_own_tests": lambda text: suspicions.in_own_tests("a.py", half(text), text),
+    "worker/verification/functions_before.py:functions_in": functions_before.functions_in,
+    "worker/verification/functions_before.py:source_of": lambda text: functions_before.source_of(text, {"f": ["g"]}),
+    "worker/verification/functions_before.py:with_functions_before": lambda text: (
+        functions_before.with_functions_before(half(text), text)
+    ),
+    "worker/verification/broken_sources.py:broken_functions": lambda text: [
+        broken_sources.broken_functions(f"a.{end}", raw(half(text)), raw(text)) for end in ("js", "go", "rs", "c", "rb")
+    ],
+    "worker/verification/broken_scripts.py:broken_script": lambda text: broken_scripts.broken_script(
+        f"test('a', () => expect(1).toBe({text}", broken_functions.Shape(breaks=True), is_typed=False
+    ),
+    "worker/verification/broken_scripts.py:reversed_script": lambda text: broken_scripts.reversed_script(
+        f"it('', {text}"
+    ),
+    "worker/verification/rounds.py:failing_names": lambda text: rounds.failing_names(
+        CommandCheck(kind="command", run="true", files={"a": text}),
+        Check(item={}, outcome="refuted", tests={"failed": [text]}),
+        [text],
+    ),
+    "worker/verification/reports.py:of_cargo": lambda text: reports.of_cargo([f"test {text}", f"Running {text}"]),
+    "worker/verification/reports.py:of_go": lambda text: reports.of_go(text.splitlines()),
+    "worker/verification/reports.py:of_jest": reports.of_jest,
+    "worker/verification/reports.py:of_lines": lambda text: reports.of_lines(text.splitlines()),
+    "worker/verification/reports.py:qualified": lambda text: reports.qualified(text, "a.py"),
+    "worker/verification/reports.py:steady": reports.steady,
+    "worker/verification/runners.py:unreported": lambda text: runners.unreported("pytest", text),
+    "worker/verification/summary_claims.py:summary_claims": lambda text: summary_claims.summary_claims(text, _WORK),
+}
