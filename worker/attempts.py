@@ -18,7 +18,7 @@ from ..shared.facts import Trust
 from ..shared.log import log
 from ..shared.markup import HarmlessText, harmless
 from ..shared.request import GitWorkspace
-from ..shared.runs.record import TRUST, Claim, fields_of, first_files, nothing_to_continue, trust_of
+from ..shared.runs.record import TOOLS, TRUST, UPSTREAMS, Claim, fields_of, first_files, nothing_to_continue, trust_of
 from ..shared.runs.spend import caps_of
 from ..shared.settings import ModelSettings
 from ..shared.workspaces import delete
@@ -106,22 +106,22 @@ async def collect_outputs(
         await asyncio.wait({hurry})
 
 
-async def with_continued(services: Services, claim: Claim) -> Claim:
-    """Returns the claim with the conversation and the kit of the delegation that it continues or repeats in part.
+async def with_continued(services: Services, claim: Claim) -> tuple[Claim, tuple[bytes, ...]]:
+    """Returns the claim with the kit, and the conversation, of the delegation that it continues or repeats in part.
 
     Raises ``Conflict`` where these are gone.
     """
     request, store = claim.request, services.store
-    earlier, files = request.builds_on, await first_files(store.redis, request, store.get)
+    earlier = request.builds_on
     if earlier is None or claim.history:
-        return replace(claim, files_of=files)
+        return claim, ()
     entries, tools = await store.conversation(earlier)
     if not entries:
         raise Conflict(nothing_to_continue(earlier))
     if request.from_turn:
         entries = entries_before(entries, await store.events(earlier), request.from_turn)
     continued = tuple(current_entries([entry.encode() for entry in entries]))
-    return replace(claim, continued=continued, tools=claim.tools or tools, files_of=files)
+    return replace(claim, kept={**({TOOLS: tools} if tools else {}), **claim.kept}), continued
 
 
 def entries_before(entries: Sequence[str], events: Sequence[Envelope], turn: int) -> Sequence[str]:
@@ -159,7 +159,7 @@ async def discard_files(services: Services, claim: Claim, check_fence: Callable[
     for an attempt that comes too late.
     """
     folder = services.settings.workspaces / claim.id
-    again = claim.retries or (claim.request.merges and not claim.is_first)
+    again = claim.past.retries or (claim.request.merges and not claim.is_first)
     if not again or claim.history or not await run_in_thread(folder.exists):
         return
     await check_fence()
@@ -175,7 +175,7 @@ class Attempt:
         self.services = services
         self.stop = stop
         self.inbox = Inbox(claim, emit.emit, emit.set)
-        self.reading = ReadSources(lambda trust: emit.set({TRUST: trust}), claim.trust or Trust())
+        self.reading = ReadSources(lambda trust: emit.set({TRUST: trust}), claim.kept.get(TRUST, Trust()))
         self.context = RunContext.of(
             claim,
             emit,
@@ -196,6 +196,8 @@ class Attempt:
         self._offer: RunOffer | None = None
         self._workspace: Workspace | None = None
         self._project = NO_TOOLS
+        self._continued: tuple[bytes, ...] = ()
+        """The conversation that it goes on with, until it has a history of its own."""
 
     @property
     def offer(self) -> RunOffer:
@@ -215,7 +217,7 @@ class Attempt:
 
     async def prepare(self) -> None:
         await discard_files(self.services, self.context.claim, self.children.check_fence)
-        self.context.claim = await with_continued(self.services, self.context.claim)
+        self.context.claim, self._continued = await with_continued(self.services, self.context.claim)
 
     async def events(self) -> Sequence[Envelope]:
         # The lease will lapse, and the next attempt begins where this one did.
@@ -240,7 +242,8 @@ class Attempt:
     async def open_files(self) -> None:
         self._offer = await self.services.offer(self.context.claim)
         most = self._offer.profile.disk_bytes
-        self._workspace = await self.services.workspace(self.context.claim, most, self.report_progress)
+        earlier = await first_files(self.services.store.redis, self.context.claim.request, self.services.store.get)
+        self._workspace = await self.services.workspace(self.context.claim, earlier, most, self.report_progress)
         self._workspace.snapshots.turn = lambda: self.context.meter.turns
 
     async def set_up(self) -> None:
@@ -313,10 +316,10 @@ class Attempt:
     async def _inherited_trust(self) -> Trust:
         """Returns what those had read who wrote the task, and the conversation that the run continues."""
         claim, redis = self.context.claim, self.services.store.redis
-        if claim.trust is not None:
-            return claim.trust
+        if TRUST in claim.kept:
+            return claim.kept[TRUST]
         trust = Trust(neutralized=self._upstreams().places)
-        for report in json.loads(claim.upstreams or "[]"):
+        for report in json.loads(claim.kept.get(UPSTREAMS, "[]")):
             trust = trust.plus(Trust(tainted_by=report.get("taintedBy", [])).read_from(report["delegationId"]))
         if parent := claim.request.parent_id:
             trust = (await retried(partial(trust_of, redis, parent))).handed_on()
@@ -328,7 +331,7 @@ class Attempt:
         """Returns the reports on the delegations that this one waited for, as the model reads them."""
         claim = self.context.claim
         tags = [tool.name for tool in self.offer.tools] if claim.request.tool_call_style == "xml" else []
-        return harmless(claim.upstreams, tags)
+        return harmless(claim.kept.get(UPSTREAMS, ""), tags)
 
     def _conversation(self, model: Model) -> tuple[Conversation, Model]:
         """Returns the conversation, and the model in the tool-call style of the request."""
@@ -340,18 +343,18 @@ class Attempt:
             translate = model.translate
         task = first_message(claim.request, self._upstreams().noted)
         conversation = Conversation(
-            claim.history or claim.continued,
+            claim.history or self._continued,
             store,
             task=task,
             window=self._table.context_window or self.services.settings.context_tokens or model.window(),
             billed=claim.checkpoint.get("window", (0, 0)),
             translate=translate,
-            retries=claim.retries,
+            retries=claim.past.retries,
             model=model.name,
         )
-        for entry in claim.continued:  # now this run's own; with the new task it is one write, as nothing is awaited
+        for entry in self._continued:  # now this run's own; with the new task it is one write, as nothing is awaited
             store(entry)
-        if claim.continued and not claim.request.from_turn:
+        if self._continued and not claim.request.from_turn:
             if calls := conversation.unanswered(0):
                 results = [not_executed("the delegation ended before") for _ in calls]
                 conversation.answer(zip(calls, results, strict=True), "\n\n".join(task))
@@ -401,8 +404,8 @@ class Attempt:
                 run.emit,
                 run.claim.ledger,
                 interrupted_because(run.claim),
-                again=run.claim.lost + run.claim.stalls > 0,
-                stalled=run.claim.stalled and bool(conversation.unanswered(0)),
+                again=run.claim.past.lost + run.claim.past.stalls > 0,
+                stalled=run.claim.past.stalled and bool(conversation.unanswered(0)),
             ),
             before_effects=self.workspace.keep_start,
             after_effects=partial(self._after_effects, tools.sandbox),

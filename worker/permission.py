@@ -114,7 +114,7 @@ class PermissionRequests:
                 self.run.emit.ask_again(kept.id, kept.request.to_json())
                 found.append(replace(kept, subject=question.subject))
                 continue
-            id = permission_id(claim.id, claim.retries, turn, question.step.id)
+            id = permission_id(claim.id, claim.past.retries, turn, question.step.id)
             found.append(KeptRequest(self._publish(id, question, created), question.subject))
             self._open[id] = found[-1]
         await self.run.emit.settled()

@@ -23,7 +23,7 @@ from ..shared.queue import Ticket
 from ..shared.request import DirectoryWorkspace, GitWorkspace
 from ..shared.request_rules import foreign_script
 from ..shared.runs.keys import LEASES, record_key
-from ..shared.runs.record import Claim
+from ..shared.runs.record import Claim, FilesOf
 from ..shared.runs.store import RELEASE, RENEW, WRITING, RunStore
 from ..shared.settings import Settings
 from .celery_pool.process import ProgressEvents
@@ -171,10 +171,12 @@ class Services:
             raise Invalid("a delegation that this one is nested in is gone, and so is what its sandbox may be", [])
         return self.offers.of([*(each.request.agent for each in above), claim.request.agent])
 
-    async def workspace(self, claim: Claim, most: int, report: Callable[[str], None]) -> Workspace:
+    async def workspace(
+        self, claim: Claim, earlier: FilesOf | None, most: int, report: Callable[[str], None]
+    ) -> Workspace:
         """Opens the run's own files; for a later attempt a copy of the previous attempt's. A long copy is reported.
 
-        ``most`` are the bytes that may be copied.
+        ``earlier`` are the files of another delegation that it begins with; ``most`` are the bytes that may be copied.
 
         Raises ``WorkspaceLost`` where calls have results and their files are on another machine.
         """
@@ -194,7 +196,7 @@ class Services:
         sources = self.settings.workspace_sources
         if sources is None and not self.settings.local:
             sources = []
-        earlier, tally, few = claim.files_of, CopyTally(), nullcontext()
+        tally, few = CopyTally(), nullcontext()
         filled = partial(restore, root, earlier, tally=tally) if earlier else None
         if isinstance(spec, GitWorkspace) and filled is None:
             from .workspace.cloned import GitSource  # most runs need none of it

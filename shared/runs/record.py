@@ -7,7 +7,7 @@ import re
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any, Self
@@ -37,7 +37,11 @@ READ = "read"
 CLOSED = "closed"
 TRACE = "trace"
 ATTEMPT_SPAN = "attempt_span"
+MESSAGES = "messages"
+TOOLS = "tools"
 """Fields of the record."""
+COUNTS = ("lost", "stalls", "starts", "retries", "retried_after")
+"""Those that count earlier attempts."""
 PROGRESS = {"lost": "0", "tried": "1"}
 """What a run sets when it has come further: attempts that were lost before do not count any more."""
 Get = Callable[[str], Awaitable[Delegation]]
@@ -190,6 +194,41 @@ LISTED_CHARACTERS = 2000
 """Characters of each text of a request that a list contains; the delegation itself has all of it."""
 
 
+KEPT: Mapping[str, Callable[[str], Any]] = {
+    FILE_TURNS: FileTurns.from_json,
+    TRUST: Trust.model_validate_json,
+    OUTPUT: str,
+    WEBHOOK: Webhook.model_validate_json,
+    UPSTREAMS: str,
+    MESSAGES: int,
+    ANNOUNCED: int,
+    READ: int,
+    TRACE: str,
+    ATTEMPT_SPAN: str,
+}
+"""The fields of the record that a claim passes on to the capabilities that store them, and how they are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What became of the attempts before this one."""
+
+    lost: int = 0
+    """How many workers were lost in a row, without a turn completed in between."""
+    handed_over: bool = False
+    """Whether the previous attempt was handed back by a worker that was stopped, and not lost."""
+    stalled: bool = False
+    """Whether the previous attempt ended because its worker's event loop stalled (``worker/standby``)."""
+    stalls: int = 0
+    """How often a worker stood still while it had the run, in all of its attempts."""
+    starts: int = 0
+    """How many processes of its own were started for it in a row, and have not claimed it."""
+    retries: int = 0
+    """How often the run was retried: done again from the start after a failure."""
+    retried_after: int = 0
+    """The last attempt before that; 0 where there was none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A claimed run: its request, and the progress of earlier attempts."""
@@ -210,80 +249,36 @@ class Claim:
     """The nesting depth: the number of delegations this one is nested in."""
     path: tuple[str, ...] = ()
     """The ids from the root of the run tree to this run."""
-    lost: int = 0
-    """How many workers were lost in a row, without a turn completed in between."""
-    handed_over: bool = False
-    """Whether the previous attempt was handed back by a worker that was stopped, and not lost."""
     cancelled: bool = False
     """Whether its cancellation was requested while it waited for this attempt."""
-    tools: str | None = None
-    """The kit that the first attempt stored (``worker/toolkit/run_tools.py``); None if it stored none."""
-    stalled: bool = False
-    """Whether the previous attempt ended because its worker's event loop stalled (``worker/standby``)."""
+    past: Past = Past()
+    kept: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What single capabilities have stored, by the field of the record: of ``KEPT`` what is set, and the kit of tools.
 
-    stalls: int = 0
-    """How often a worker stood still while it had the run; turns that complete take them back (``standstills.lua``)."""
-
-    starts: int = 0
-    """How many processes of its own ended in a row before they claimed the run."""
-
-    retries: int = 0
-    """How often the run was retried: done again from the start after a failure."""
-
-    retried_after: int = 0
-    """The last attempt before that; 0 where there was none."""
-
-    continued: tuple[bytes, ...] = ()
-    """The conversation of the delegation that it continues or repeats in part, until it has a history of its own."""
-
-    files_of: FilesOf | None = None
-    """The files of another delegation that it begins with."""
-
-    file_turns: FileTurns = FileTurns()
-    """The turns of earlier attempts of this try in which files changed."""
-
-    trust: Trust | None = None
-    """What the conversation had read in earlier attempts of this try; None where it had not begun."""
-
-    webhook: Webhook | None = None
-    """What is notified of the run's events."""
-
-    output: str | None = None
-    """The output that an earlier attempt of this try handed in, as JSON."""
-
-    upstreams: str = ""
-    """The reports on the delegations that it waited for (``upstreams.py``), as JSON; "" where it waited for none."""
-
-    messages: int = 0
-    """How many messages were sent to the run."""
-
-    announced: int = 0
-    """How many of them its events have reported."""
-
-    read: int = 0
-    """How many of them the conversation of this try has."""
-
-    trace: str = ""
-    """The ``traceparent`` of who submitted it, else of the first attempt's span; "" where there is neither."""
-
-    attempt_span: str = ""
-    """That of the span of the attempt before; "" where that had none."""
+    All of it is read with the claim: what another version wrote, and this one cannot read, is left to a newer worker.
+    """
 
     @property
     def is_first(self) -> bool:
         """Returns whether no attempt of the same try precedes this one."""
-        return self.attempt == self.retried_after + 1
+        return self.attempt == self.past.retried_after + 1
 
     @property
     def touched_files(self) -> bool:
         """Returns whether an earlier attempt answered calls, so that its files are needed."""
         return len(self.history) > 2
 
+    @property
+    def file_turns(self) -> FileTurns:
+        """The turns of earlier attempts of this try in which files changed."""
+        return self.kept.get(FILE_TURNS, FileTurns())
+
     @classmethod
     def of(cls, id: str, fields: Mapping[str, Any], kept: KeptRun) -> Claim:
         """Builds a claim from the claim script's ``fields`` and what earlier attempts ``kept``."""
         history, ledger, tools, stalled = kept
         attempt = int(fields["attempt"])
+        own = {name: read(fields[name]) for name, read in KEPT.items() if fields.get(name)}
         return cls(
             id=id,
             fence=fields["fence"],
@@ -297,25 +292,13 @@ class Claim:
             elapsed=int(fields.get("elapsed_ms") or 0) / 1000,
             depth=int(fields.get("depth") or 0),
             path=(*(fields.get("path") or "").split(), id),
-            lost=int(fields.get("lost") or 0),
-            handed_over=fields.get("ended") == "handed_over",
             cancelled=bool(fields.get("cancel")),
-            tools=tools,
-            file_turns=FileTurns.from_json(fields.get(FILE_TURNS)) or FileTurns(),
-            trust=Trust.model_validate_json(fields[TRUST]) if fields.get(TRUST) else None,
-            output=fields.get(OUTPUT) or None,
-            webhook=Webhook.model_validate_json(fields[WEBHOOK]) if fields.get(WEBHOOK) else None,
-            upstreams=fields.get(UPSTREAMS) or "",
-            messages=int(fields.get("messages") or 0),
-            announced=int(fields.get(ANNOUNCED) or 0),
-            read=int(fields.get(READ) or 0),
-            trace=fields.get(TRACE) or "",
-            attempt_span=fields.get(ATTEMPT_SPAN) or "",
-            stalls=int(fields.get("stalls") or 0),
-            starts=int(fields.get("starts") or 0),
-            retries=int(fields.get("retries") or 0),
-            retried_after=int(fields.get("retried_after") or 0),
-            stalled=stalled is not None and int(stalled) == attempt - 1,
+            past=Past(
+                handed_over=fields.get("ended") == "handed_over",
+                stalled=stalled is not None and int(stalled) == attempt - 1,
+                **{name: int(fields.get(name) or 0) for name in COUNTS},
+            ),
+            kept=own if tools is None else {**own, TOOLS: tools},
         )
 
 

@@ -18,28 +18,28 @@ MAX_DELAY_SECONDS = 60.0
 
 def interrupted_because(claim: Claim) -> str:
     """Returns why a call of the previous attempt has no result, for the model."""
-    return "the run was handed over to another worker" if claim.handed_over else "the worker was lost"
+    return "the run was handed over to another worker" if claim.past.handed_over else "the worker was lost"
 
 
 def given_up_because(claim: Claim, most_lost: int) -> str:
     """Returns why the run is not gone on with after what became of its workers; "" where it is."""
-    if claim.lost >= most_lost:
-        return f"{claim.lost} workers in a row were lost while they carried this out; it is given up"
-    if claim.starts >= MOST_STARTS:
+    if claim.past.lost >= most_lost:
+        return f"{claim.past.lost} workers in a row were lost while they carried this out; it is given up"
+    if claim.past.starts >= MOST_STARTS:
         return (
-            f"workers stood still while they carried this out, and {claim.starts} processes of its own ended before "
-            "they began with it: the workers' logs have the reason; it is given up"
+            f"workers stood still while they carried this out, and {claim.past.starts} processes of its own ended "
+            "before they began with it: the workers' logs have the reason; it is given up"
         )
-    if claim.stalls <= ALONE_AFTER:
+    if claim.past.stalls <= ALONE_AFTER:
         return ""
     names = [block["name"] for block in (calls_in(claim.history[-1]) if claim.history else ())]
     during = f", the last time in the call of {' and '.join(dict.fromkeys(names))}" if names else ""
-    return f"workers stood still {claim.stalls} times while they carried this out{during}; it is given up"
+    return f"workers stood still {claim.past.stalls} times while they carried this out{during}; it is given up"
 
 
 def recall_steps(steps: StepLog, claim: Claim, events: Iterable[Envelope]) -> list[Step]:
     """Restores the started and the ended steps of earlier attempts; returns those that never ended."""
-    kept = [envelope.event for envelope in events if envelope.attempt > claim.retried_after]
+    kept = [envelope.event for envelope in events if envelope.attempt > claim.past.retried_after]
     started = [event.step for event in kept if isinstance(event, StepStarted)]
     steps.ended = [event.step for event in kept if isinstance(event, StepCompleted)]
     steps.announced |= {step.id for step in started}
@@ -50,14 +50,14 @@ def recall_steps(steps: StepLog, claim: Claim, events: Iterable[Envelope]) -> li
 def next_try(claim: Claim, outcome: RunOutcome, meter: Meter, first_delay: float) -> RunRetried | None:
     """Returns the event of another try, or None where the run has ended for good."""
     asked = claim.request.retry
-    if asked is None or claim.retries >= asked.attempts or outcome.reason.value not in asked.on:
+    if asked is None or claim.past.retries >= asked.attempts or outcome.reason.value not in asked.on:
         return None
     if not outcome.may_pass or meter.is_spent or meter.wraps_up:
         return None
     return RunRetried(
         reason=outcome.reason,
         error=outcome.summary,
-        retry=claim.retries + 1,
+        retry=claim.past.retries + 1,
         of=asked.attempts,
-        delay_seconds=min(first_delay * 2**claim.retries, MAX_DELAY_SECONDS),
+        delay_seconds=min(first_delay * 2**claim.past.retries, MAX_DELAY_SECONDS),
     )

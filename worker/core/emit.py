@@ -18,8 +18,9 @@ from ...shared.events import Envelope, Event, PermissionAnswered, PermissionRequ
 from ...shared.masking import SecretMask
 from ...shared.metrics import OTHER, counted
 from ...shared.runs.permissions import withdrawn_mark
-from ...shared.runs.record import Claim, compressed, place_of, reference
+from ...shared.runs.record import WEBHOOK, Claim, compressed, place_of, reference
 from ...shared.runs.webhooks import queued
+from ...shared.webhooks import Webhook
 from ...shared.wire import now
 
 
@@ -95,6 +96,7 @@ class Emitter:
     def __init__(self, record: Record, claim: Claim, secrets: Sequence[str], on_fenced: Callable[[], None]) -> None:
         self._record = record
         self._claim = claim
+        self._webhook: Webhook | None = claim.kept.get(WEBHOOK)
         self.mask = SecretMask(secrets)
         """Masks every known secret value in what leaves the run."""
         self._on_fenced = on_fenced
@@ -123,7 +125,7 @@ class Emitter:
             encoded = self._encode(event, self._seq)
             self._update.events.append((self._seq, encoded))
             self._update.stored[self._seq] = compressed(encoded)
-            self._update.notifications += queued(self._claim.id, self._claim.webhook, self._seq, event)
+            self._update.notifications += queued(self._claim.id, self._webhook, self._seq, event)
             self._references |= reference(self._seq, encoded, text)
             self.count(counted(event))
             if self._counts:

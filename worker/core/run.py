@@ -206,7 +206,7 @@ class Run:
     def _begin(self, model: str, tools: Iterable[str] = (), further: Iterable[ToolTraits] = ()) -> None:
         """Publishes that this attempt begins."""
         claim, worker = self.claim, self.resources.worker
-        ending = "was handed over: its worker was stopped" if claim.handed_over else "lost its worker"
+        ending = "was handed over: its worker was stopped" if claim.past.handed_over else "lost its worker"
         started = RunStarted(worker=worker, model=model, tools=[*tools], limits=claim.limits, further_tools=[*further])
         resumed = RunResumed(worker=worker, from_turn=self.context.meter.turns, reason=f"the attempt before {ending}")
         self.context.emit.emit(started if claim.is_first else resumed)

@@ -252,14 +252,14 @@ class RunContext:
             reading=reading,
             file_turns=claim.file_turns,
             free_slot=free_slot,
-            output=claim.output,
+            output=claim.kept.get(OUTPUT),
             verify_rounds=claim.checkpoint.get("verifyRounds", 0),
             ended=claim.checkpoint.get("ended", False),
         )
 
     def join_trace(self, spans: Trace | None) -> None:
         """Lets what this attempt publishes become spans, and its log lines name their trace."""
-        trace = self.claim.trace
+        trace = self.claim.kept.get(TRACE, "")
         if spans:
             self.trace = self.emit.listener = spans
             self.emit.set(stored := spans.stored)
@@ -268,7 +268,7 @@ class RunContext:
 
     def trace_of(self, step: str) -> str:
         """Returns the ``traceparent`` of what a step submits; "" where the run is part of no trace."""
-        return self.trace.traceparent_of(step) if self.trace else self.claim.trace
+        return self.trace.traceparent_of(step) if self.trace else self.claim.kept.get(TRACE, "")
 
     def note_model(self, name: str, platform: str) -> None:
         """Stores the model's name, for reports of cost, and names the spans of its calls by it and its platform."""

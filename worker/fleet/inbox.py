@@ -18,7 +18,7 @@ from ...shared.events import Event, MessageRead
 from ...shared.markup import harmless
 from ...shared.message import Message, MessageMode
 from ...shared.runs.messages import messages_of, received
-from ...shared.runs.record import ANNOUNCED, READ, Claim
+from ...shared.runs.record import ANNOUNCED, MESSAGES, READ, Claim
 
 WRAP_UP_SECONDS = 10.0
 """Seconds in which the reply and the calls under way may end when the run is to wrap up."""
@@ -44,8 +44,9 @@ class Inbox:
         self._id = claim.id
         self._emit, self._store = emit, store
         self._on_wrap_up: Callable[[], None] = lambda: None
-        self._announced, self._read = claim.announced, claim.read
-        self._stored = claim.messages
+        self._announced, self._read = claim.kept.get(ANNOUNCED, 0), claim.kept.get(READ, 0)
+        """How many messages events have reported, and how many the conversation of this try has."""
+        self._stored = claim.kept.get(MESSAGES, 0)
         """How many messages there are, as far as the run has noticed."""
         self._noticed = 0
         self._known: list[Message] = []

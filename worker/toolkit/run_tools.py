@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 from ...shared.errors import ErrorType, ToolError
 from ...shared.fleet import MCP
 from ...shared.request import ApprovalMode
-from ...shared.runs.record import Claim
+from ...shared.runs.record import TOOLS, Claim
 from ..models.base import ToolSpec
 from ..sandbox.bubblewrap import Sandbox
 from ..sandbox.environment import owner
@@ -68,7 +68,7 @@ async def open_tools(
         read_only = claim.request.approval_mode is ApprovalMode.READ_ONLY
         opening = offer.sandbox(workspace, project, read_only=read_only, report=report)
         opened.push_async_callback((sandbox := await opened.enter_async_context(opening)).shells.end)
-        pinned = None if claim.tools is None else [PinnedTool(**fields) for fields in json.loads(claim.tools)]
+        pinned = [PinnedTool(**fields) for fields in json.loads(claim.kept[TOOLS])] if TOOLS in claim.kept else None
         patterns = claim.request.tools if pinned is None else [each.name for each in pinned]
         place = ToolSourceContext(claim.id, patterns, workspace.files, sandbox, warn, hide, read_only=read_only)
         registry = Registry(offer.tools)
@@ -85,7 +85,7 @@ async def open_tools(
         caller = claim.request.session_id, claim.request.message_id
         context = ToolContext(claim.id, "", workspace.files, sandbox, *caller, shown=shown)
         further = [PinnedTool.from_tool(tool) for tool in further_tools(kit)]
-        kept = {"tools": json.dumps([asdict(each) for each in further])} if pinned is None else {}
+        kept = {TOOLS: json.dumps([asdict(each) for each in further])} if pinned is None else {}
         yield RunTools(kit, _specs_of(kit, pinned or further), context, sandbox, kept)
 
 

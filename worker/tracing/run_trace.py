@@ -99,7 +99,7 @@ class RunTrace:
 
     def _begin(self, tracer: Tracer) -> Span:
         claim, agent = self._claim, self._claim.request.agent
-        before = _span_of(claim.attempt_span)
+        before = _span_of(claim.kept.get(ATTEMPT_SPAN, ""))
         attributes: dict[str, str | int | float] = {
             names.OPERATION: names.INVOKE_AGENT,
             names.CONVERSATION: claim.id,
@@ -112,7 +112,7 @@ class RunTrace:
             attributes[names.QUEUED] = max(0.0, time.time() - moment_of(claim.id))
         return tracer.start_span(
             f"{names.INVOKE_AGENT} {agent}" if agent else names.INVOKE_AGENT,
-            context=_context_of(_span_of(claim.trace)),
+            context=_context_of(_span_of(claim.kept.get(TRACE, ""))),
             attributes=attributes,
             links=[Link(before.get_span_context())] if before else [],
         )
@@ -121,7 +121,7 @@ class RunTrace:
     def stored(self) -> Mapping[str, str]:
         """Returns fields of the record, by which the next attempt is in the same trace and refers to this one."""
         own = self._written(self._context.span_id)
-        return {ATTEMPT_SPAN: own} if self._claim.trace else {ATTEMPT_SPAN: own, TRACE: own}
+        return {ATTEMPT_SPAN: own} if TRACE in self._claim.kept else {ATTEMPT_SPAN: own, TRACE: own}
 
     def name_model(self, name: str, platform: str) -> None:
         """Takes the name of the model whose calls follow, and the platform of its endpoint."""

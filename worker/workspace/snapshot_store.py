@@ -142,7 +142,7 @@ class StoredRun:
     def restore_of(self, claim: Claim) -> Callable[[Path, Event], None]:
         """Returns what fills a new workspace with the files of a run whose earlier attempts were elsewhere."""
         began = [call for call, state in claim.ledger.items() if json.loads(state)["state"] == "started"]
-        return partial(self.fill, since=claim.retried_after, count=claim.file_turns.count, calls=began)
+        return partial(self.fill, since=claim.past.retried_after, count=claim.file_turns.count, calls=began)
 
     def fill(self, folder: Path, stop: Event, *, since: int, count: int, calls: Collection[str]) -> None:
         """Fills the folder of a new workspace with the run's files as they were after its last snapshot.

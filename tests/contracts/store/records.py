@@ -41,7 +41,7 @@ def ending(claim: Claim, seq: int, **fields: Any) -> RunUpdate:
     result = ToolAgentResult.model_validate({"delegation_id": claim.id} | succeeded | fields)
     event = Envelope(delegation_id=claim.id, seq=seq, at=now(), attempt=claim.attempt, event=RunFinished(result=result))
     fields = {"status": result.status.value, "result": result.to_json(), "finished": now().isoformat()}
-    notifications = queued(claim.id, claim.webhook, seq, event.event)
+    notifications = queued(claim.id, claim.kept.get("webhook"), seq, event.event)
     return RunUpdate(events=[(seq, event.to_json())], fields=fields, retention=60, notifications=notifications)
 
 

@@ -137,7 +137,7 @@ async def test_a_lapsed_lease_counts_as_a_lost_worker_and_a_hand_over_does_not(s
             )
         again = await store.claim(claim.id, f"after {len(found)}", "worker-1", LEASE)
         assert again is not None
-        found.append((again.attempt, again.lost, again.handed_over))
+        found.append((again.attempt, again.past.lost, again.past.handed_over))
         claim = again
     assert found == [(2, 0, True), (3, 1, False), (4, 1, True), (5, 2, False)]
 

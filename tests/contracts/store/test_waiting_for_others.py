@@ -48,7 +48,7 @@ async def test_it_is_queued_without_a_ticket_until_its_upstream_has_ended(store:
     assert (await store.get(waits)).waits_for == []
     claim = await store.claim(waits, "token", "worker-1", LEASE)
     assert claim is not None
-    assert upstream.id in claim.upstreams
+    assert upstream.id in claim.kept["upstreams"]
     assert await look(store) == []
 
 

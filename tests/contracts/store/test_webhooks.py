@@ -208,6 +208,5 @@ async def test_the_webhook_of_the_settings_is_for_requests_without_one(store: Ru
     for (id, request, _), url in zip(new, (default.url, HOOK["url"]), strict=True):
         claim = await store.claim(id, "token", "worker-1", LEASE)
         assert claim is not None
-        assert claim.webhook
-        assert claim.webhook.url == url
+        assert claim.kept["webhook"].url == url
         assert claim.request == request  # what was asked stays what it was

@@ -269,7 +269,7 @@ async def test_after_two_standstills_a_run_is_claimed_by_a_process_of_its_own_an
                 await store.claim(id, "token", "worker-1", SECONDS, start_seconds=30)
         claim = await store.claim(id, "token", "worker-1", SECONDS, start_seconds=None if stalls == 2 else 30)
         assert claim is not None
-        assert (claim.attempt, claim.stalls, claim.lost, claim.stalled) == (stalls + 1, stalls, 0, True)
+        assert (claim.attempt, claim.past.stalls, claim.past.lost, claim.past.stalled) == (stalls + 1, stalls, 0, True)
 
 
 async def test_a_standstill_of_a_worker_of_an_earlier_version_counts_as_a_loss(store: RunStore) -> None:
@@ -322,7 +322,7 @@ async def test_tickets_that_come_while_a_run_gets_its_process_start_no_other_one
     assert await store.redis.hget(record_key(id), "starts") == "1"
     claim = await store.claim(id, "token", "worker-1", SECONDS)
     assert claim is not None
-    assert claim.starts == 0
+    assert claim.past.starts == 0
     assert await store.redis.hget(record_key(id), "starts") is None
 
 
@@ -334,7 +334,7 @@ async def test_a_run_whose_processes_end_before_they_claim_it_is_claimed_by_a_wo
     assert [each.id for each in await store.reap(30)] == [id]
     claim = await store.claim(id, "token", "worker-1", SECONDS, start_seconds=30)
     assert claim is not None
-    assert (claim.starts, claim.stalls, claim.lost) == (MOST_STARTS, 2, 0)
+    assert (claim.past.starts, claim.past.stalls, claim.past.lost) == (MOST_STARTS, 2, 0)
     again = RunUpdate(events=[(2, "{}")], fields={}, retry_ms=0)
     async with Pipe(store.redis, WRITING) as pipe:
         assert await pipe.script(RECORD, *script_call(again, claim.id, claim.fence)) == "written"
@@ -352,7 +352,7 @@ async def test_ten_completed_turns_take_one_standstill_back(store: RunStore, tur
     await store.redis.hset(key, "checkpoint", f'{{"turns": {turns}}}')
     found = await store.claim(id, "token", "worker-1", SECONDS)
     assert found is not None
-    assert found.stalls == stalls
+    assert found.past.stalls == stalls
     await STALLED.run(store.redis, [key, LEASES], ended | {"fence": found.fence})
     assert await store.redis.hmget(key, ["stalls", "stalled_turn"]) == [str(stalls + 1), str(turns)]
 
@@ -375,7 +375,7 @@ async def test_a_run_that_is_done_again_keeps_nothing_of_its_failed_try_but_its_
     assert await due_in(store, claim.id) == pytest.approx(5000, abs=60)
     next_try = await store.claim(claim.id, "token", "worker-2", SECONDS)
     assert next_try is not None
-    assert (next_try.retries, next_try.is_first, next_try.history, next_try.tools) == (1, True, [], None)
+    assert (next_try.past.retries, next_try.is_first, next_try.history, next_try.kept) == (1, True, [], {})
     await store.cancel(claim.id)
     async with Pipe(clients[2], WRITING) as pipe:
         assert await pipe.script(RECORD, *script_call(again, claim.id, next_try.fence)) == "written"
