@@ -13,6 +13,8 @@ TEST_LIBRARIES = frozenset(
 )
 """Libraries of tests: code of a product neither imports nor replaces them."""
 _RUNNERS = frozenset(("unittest", "pytest", "_pytest", "pluggy", "nose", "nose2", "unittest2", "mock", "doctest"))
+_FOLDERS_OF_TESTS = re.compile(r"(?:.*/)?pytest-(?:of-\w*|\d+|)/?|/?pytest_cache")
+"""Folders that exist only where tests run, as code compares them with a path that it got."""
 _NAMES_OF_RUNNERS = re.compile(r"(?:unittest|pytest|_pytest|pluggy|nose2?)(?:\.[\w.]+)?")
 _COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__"))
 _ANSWERS = frozenset(
@@ -299,7 +301,7 @@ class _Visitor(ast.NodeVisitor):
     def visit_Constant(self, node: ast.Constant) -> None:
         if not isinstance(node.value, str):
             return
-        if _TESTED.fullmatch(node.value):
+        if _TESTED.fullmatch(node.value) or _FOLDERS_OF_TESTS.fullmatch(node.value):
             self._note(node, "tested")
         if _PROC.search(node.value):
             self._note(node, "caller")

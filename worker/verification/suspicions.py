@@ -213,10 +213,12 @@ def _asserting(text: str) -> int:
 
 
 def _of_name(path: str, known: set[str]) -> Iterator[Found]:
-    """Yields a new file whose name takes the place of a library, or of a module beside it."""
+    """Yields a new file whose name takes the place of a library, of a module beside it, or of a program."""
     parts = path.split("/")
     if path.endswith((".dist-info/entry_points.txt", ".egg-info/entry_points.txt")):
         yield Found(path, 0, "runner")
+    if parts[-1] in _DATA["programs"]["names"]:
+        yield Found(path, 0, "shadow")
     if not path.endswith(".py"):
         return
     if parts[0] in ("src", "lib", "python"):
