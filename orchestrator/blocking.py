@@ -51,9 +51,10 @@ def _iterating(
 
     @wraps(operation)
     def iterate(self: SyncOrchestrator, /, *args: P.args, **fields: P.kwargs) -> Generator[T]:
-        self.open()
-        items = operation(self._orchestrator, *args, **fields)  # pyright: ignore[reportPrivateUsage]
-        return self._each(items)  # pyright: ignore[reportPrivateUsage]
+        async def begin() -> AsyncGenerator[T]:
+            return operation(self._orchestrator, *args, **fields)  # pyright: ignore[reportPrivateUsage]
+
+        return self._each(self._run(begin))  # pyright: ignore[reportPrivateUsage]
 
     return iterate
 
@@ -82,7 +83,12 @@ class SyncOrchestrator:
         self._process = os.getpid()
 
     def open(self) -> None:
-        """Opens it, unless it is open. Every operation does so. Raises RuntimeError after ``close``."""
+        """Opens it, unless it is open. Every operation does so.
+
+        Raises RuntimeError after ``close``, and where it was open when this process was forked: its thread is not here.
+        """
+        if self._portal is not None and os.getpid() != self._process:
+            raise RuntimeError("it was opened before this process was forked; make another SyncOrchestrator here")
         with self._changing:
             if self._closed:
                 raise RuntimeError("it is closed; make another SyncOrchestrator, or enter this one by `with`")
@@ -91,22 +97,21 @@ class SyncOrchestrator:
                 work = self._serve(opened, self._ended)
                 self._thread = threading.Thread(target=asyncio.run, args=(work,), name="deputize", daemon=True)
                 self._thread.start()
-                self._portal = opened.result()
-                atexit.register(self._close_at_exit)
+                self._portal, self._process = opened.result(), os.getpid()
+                atexit.register(self.close)
 
     def close(self) -> None:
         """Ends its thread, its connections, and a stack that it started: unfinished delegations of that are paused."""
+        if os.getpid() != self._process:
+            self._closed = True  # a fork has the object, and neither its thread nor the holder of its lock
+            return
         with self._changing:
             self._closed, portal, self._portal = True, self._portal, None
             if portal is not None:
-                atexit.unregister(self._close_at_exit)
+                atexit.unregister(self.close)
                 portal.start_task_soon(portal.stop)
                 self._thread.join()
                 self._ended.result()
-
-    def _close_at_exit(self) -> None:
-        if os.getpid() == self._process:  # a fork has the object, and not its thread
-            self.close()
 
     async def _serve(self, opened: Future[BlockingPortal], ended: Future[None]) -> None:
         """Sets ``opened`` to what runs work in this loop, or to why it does not open, and at the end ``ended``."""

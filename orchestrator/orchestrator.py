@@ -94,9 +94,10 @@ class Orchestrator:
         self._workers = workers
         self._exit = AsyncExitStack()
         self._service: Service | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
-        settings = self._settings
+        settings, self._loop = self._settings, asyncio.get_running_loop()
         if settings.url:
             token = settings.token.get_secret_value() if settings.token else None
             self._service = await self._exit.enter_async_context(Client(settings.url, token))
@@ -123,6 +124,8 @@ class Orchestrator:
         """All operations of the service; with ``DEPUTIZE_URL`` those of its client."""
         if self._service is None:
             raise RuntimeError("it is not open; use it inside `async with Orchestrator() as orchestrator:`")
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError("it was opened in another event loop; open one in each loop, or use SyncOrchestrator")
         return self._service
 
     async def upload(self, path: str | Path, *, ignored: bool = False, exclude: Sequence[str] = ()) -> str:
@@ -178,6 +181,8 @@ class Orchestrator:
 
         An error of the wait has those that are there as ``results``.
         """
+        if not requests:
+            return []
         with _in_trace(fields):
             accepted = await self.service.create_many([request_of(request, fields) for request in requests])
         return await _in_order(self.result(delegation.id, on_event) for delegation in accepted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from asyncio.subprocess import PIPE
@@ -19,6 +20,7 @@ from deputize import (
     Invalid,
     Limits,
     NotFound,
+    Orchestrator,
     SyncOrchestrator,
     TerminationReason,
     Unavailable,
@@ -249,3 +251,77 @@ async def test_a_finished_one_is_continued_with_limits_of_its_own(url: str, serv
             assert new.request.idempotency_key == "k"
 
     await asyncio.to_thread(script)
+
+
+def in_a_child(work: Callable[[], object]) -> str:
+    """Forks; returns what the work returned in the child, or the error that it raised there."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            answer = str(work())
+        except BaseException as error:  # noqa: BLE001 - the parent asserts it
+            answer = f"{type(error).__name__}: {error}"
+        os.write(writing, answer.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answers:
+        answer = answers.read()
+    os.waitpid(child, 0)
+    return answer
+
+
+@pytest.mark.parametrize("operation", ["counts", "delegate", "follow", "close"])
+async def test_one_that_was_open_before_a_fork_raises_at_once_in_the_child(
+    url: str, service: FakeService, operation: str
+) -> None:
+    def script() -> str:
+        with SyncOrchestrator(url=url) as orchestrator:
+            orchestrator.start("one")
+            work = {
+                "counts": orchestrator.counts,
+                "delegate": lambda: orchestrator.delegate("x", on_event=print),
+                "follow": lambda: [*orchestrator.follow("dlg_x")],
+                "close": orchestrator.close,
+            }
+            answer = in_a_child(work[operation])
+            orchestrator.start("two")
+        return answer
+
+    answer = await asyncio.to_thread(script)
+    expected = "RuntimeError: it was opened before this process was forked; make another SyncOrchestrator here"
+    assert answer == ("None" if operation == "close" else expected)
+    assert len(service.runs) == 2
+
+
+async def test_one_that_was_made_and_not_opened_before_a_fork_works_in_the_child(
+    url: str, service: FakeService
+) -> None:
+    orchestrator = SyncOrchestrator(url=url)
+    answer = await asyncio.to_thread(in_a_child, lambda: orchestrator.start("one").request.task)
+    assert (answer, len(service.runs)) == ("one", 1)
+    assert (await asyncio.to_thread(orchestrator.start, "two")).request.task == "two"
+    await asyncio.to_thread(orchestrator.close)
+
+
+async def test_nothing_to_do_is_done_at_once(url: str, service: FakeService) -> None:
+    def script() -> object:
+        with SyncOrchestrator(url=url) as orchestrator:
+            with pytest.raises(Invalid, match="ids"):
+                orchestrator.merge([])
+            return orchestrator.gather([]), orchestrator.map([]), [*orchestrator.as_completed([])]
+
+    assert await asyncio.to_thread(script) == ([], [], [])
+    assert service.runs == {}
+
+
+async def test_another_event_loop_than_its_own_is_refused_with_the_way_on(url: str, service: FakeService) -> None:
+    async def other() -> None:
+        with pytest.raises(RuntimeError, match="opened in another event loop"):
+            await orchestrator.start("x")
+        async with Orchestrator(url=url) as own:
+            await own.start("x")
+
+    async with Orchestrator(url=url) as orchestrator:
+        await asyncio.to_thread(asyncio.run, other())
+        await orchestrator.start("x")
+    assert len(service.runs) == 2

@@ -153,6 +153,10 @@ class ModelCalls:
         )
 
     async def _reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:
+        with self.run.awaiting("the model's endpoint"):
+            return await self._counted(prompt, turn, counted=counted, stream=stream)
+
+    async def _counted(self, prompt: Prompt, turn: int, *, counted: bool, stream: bool) -> Reply:
         """Returns one reply with its price; ``prompt.max_output_tokens`` is lowered to what the budget allows.
 
         ``counted``: the reply counts as a turn. ``stream``: text deltas are published.

@@ -36,6 +36,8 @@ from .run_context import in_doubt
 HEARTBEAT_SECONDS = 10.0
 NO_MODEL = "no model"
 """What a merge begins with."""
+MOST_AWAITED = 3
+"""How many of the things are named that a run waited for when its time ended."""
 CLOCK_SECONDS = 0.02
 """Seconds after which a clock that is stopped near its end is looked at again."""
 
@@ -220,9 +222,12 @@ class Run:
         except LimitReached as limit:
             return await self._summarize(loop, limit)
         except TimeoutError:
-            if error := loop.model_calls.wait.error:
-                self.context.report_error(f"its time ended while it waited for the model's endpoint: {error}", "rate")
-            return await self._summarize(loop, self.context.meter.out_of_time())
+            if awaited := " and ".join([*dict.fromkeys(self.context.awaited)][:MOST_AWAITED]):
+                awaited, error = f" while it waited for {awaited}", loop.model_calls.wait.error
+                self.context.report_error(
+                    f"its time ended{awaited}{error and f': {error}'}", "rate" if error else "limit"
+                )
+            return await self._summarize(loop, self.context.meter.out_of_time(), awaited)
         except CancelledError:
             loop.close_calls("the delegation was cancelled")
             return self._cancelled(loop.conversation.last_words)
@@ -238,7 +243,7 @@ class Run:
         if self.loop is None and not self.context.meter.turns:
             self.stop.set(StopReason.WRAPPED_UP)
 
-    async def _summarize(self, loop: Loop, limit: LimitReached) -> RunOutcome:
+    async def _summarize(self, loop: Loop, limit: LimitReached, when: str = "") -> RunOutcome:
         if limit.reason is TerminationReason.WRAPPED_UP and not self.context.meter.turns:
             return _NOT_BEGUN
         earlier, summary = loop.conversation.last_words, ""
@@ -251,7 +256,7 @@ class Run:
             return RunOutcome(limit.reason, summary or earlier)
         number = len(self.context.steps.ended)
         made = f"{count(number, 'step')} {'was' if number == 1 else 'were'} made."
-        log_of_steps = f"Stopped: {limit}. {made} {earlier}".strip()
+        log_of_steps = f"Stopped: {limit}{when}. {made} {earlier}".strip()
         return RunOutcome(limit.reason, summary or log_of_steps, is_report=bool(summary))
 
     async def _until_stopped(self, work: Coroutine[Any, Any, T], seconds_left: Callable[[], float]) -> T:

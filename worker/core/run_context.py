@@ -5,6 +5,7 @@ A step is the published state of a tool call; the log of the ended ones is what 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -224,6 +225,8 @@ class RunContext:
     """The spans of this attempt; None where no traces are sent."""
     _spent: Usage | None = None
     """What was stored last of what the run spent itself."""
+    awaited: list[str] = field(default_factory=list[str])
+    """What the run waits for, in words; what it was stopped in stays."""
     _waits: int = 0
     _freed: ExitStack = field(default_factory=ExitStack)
 
@@ -280,6 +283,20 @@ class RunContext:
     def waits(self) -> bool:
         """Whether it waits for something outside."""
         return self._waits > 0
+
+    @contextmanager
+    def awaiting(self, what: str) -> Generator[None]:
+        """Notes what the run waits for while the block runs; it stays noted if the run is stopped meanwhile."""
+        self.awaited.append(what)
+        stopped = False
+        try:
+            yield
+        except asyncio.CancelledError:
+            stopped = True
+            raise
+        finally:
+            if not stopped:
+                self.awaited.remove(what)
 
     @contextmanager
     def waiting(self, why: str) -> Generator[None]:

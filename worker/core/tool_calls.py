@@ -100,7 +100,8 @@ class ToolCalls:
         answered: Permitted | ToolResult = not_executed("the run was stopped while it waited for permission")
         waiting = partial(self.ledger.waiting, [each.key for each in self._calls if each.key not in self.results])
         try:
-            answered = await self.approval.answered(asked, self._context(asked.step), waiting)
+            with self.run.awaiting(f"permission for {asked.step.title}"):
+                answered = await self.approval.answered(asked, self._context(asked.step), waiting)
         finally:
             if isinstance(answered, ToolResult):
                 self._record(asked.step, answered, executed=False)
@@ -110,7 +111,8 @@ class ToolCalls:
     async def _execute(self, permitted: Permitted, step: Step) -> None:
         result = in_doubt("the run was stopped while this call was under way")
         try:
-            result = await self._run(permitted, self._context(step))
+            with self.run.awaiting(f"the call of {permitted.tool.name} ({step.title})"):
+                result = await self._run(permitted, self._context(step))
         finally:
             self.run.reading.note(permitted.tool, permitted.params, result)
             self._record(step, result, executed=True)

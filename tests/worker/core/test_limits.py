@@ -341,7 +341,16 @@ async def test_time_runs_out_during_a_model_call(bench: Bench, tmp_path: Path) -
     model = script(tmp_path, {"blocks": [say("never")], "delay": 1000}, summary="The model was slow.")
     result = await bench.run(model=model, limits={"timeout_seconds": 4})
     assert (result.termination_reason, result.summary) == ("timeout", "The model was slow.")
+    assert result.errors == ["its time ended while it waited for the model's endpoint"]
     assert result.execution_time_ms <= 5000
+
+
+@pytest.mark.requirement("P-07")
+async def test_the_end_of_the_time_names_the_calls_that_were_waited_for(bench: Bench, tmp_path: Path) -> None:
+    model = script(tmp_path, [call("bash", command="exec sleep 1000")], {"blocks": [], "delay": 1000})
+    result = await bench.run(model=model, limits={"timeout_seconds": 3})
+    assert result.termination_reason == "timeout"
+    assert result.errors[0].startswith("its time ended while it waited for the call of bash (")
 
 
 @pytest.mark.parametrize("limits", [{"max_tokens": 12_000}, {"max_cost_usd": 0.03}])

@@ -99,6 +99,8 @@ async def test_the_turn_without_tools_has_only_what_is_left_of_the_time(redis_ur
         result = await bench.run(limits={"timeout_seconds": 4})
         assert (result.termination_reason, len(fake.journal)) == ("timeout", 2)
         assert 4000 <= result.execution_time_ms < 6500
+        ended = "Stopped: timeoutSeconds 4 reached while it waited for the model's endpoint. 0 steps were made."
+        assert result.summary == ended
 
 
 @pytest.mark.requirement("P-07")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -134,3 +135,26 @@ async def test_a_result_states_whether_calls_were_denied_and_no_other_one_succee
             run.steps.end(started, result, executed=result is not DENIED)
         run.emit.close()
     assert run.of_result["only_denied"] is only_denied
+
+
+async def test_what_a_run_was_stopped_in_stays_known_and_nothing_else() -> None:
+    async with claimed() as (_, pipe, claim):
+        emit = Emitter(RedisRecord(pipe), claim, [], lambda: None)
+        run = context_of(claim, emit)
+
+        async def wait(what: str) -> None:
+            with run.awaiting(what):
+                begun.set()
+                await asyncio.Event().wait()
+
+        with run.awaiting("a tool"):
+            assert run.awaited == ["a tool"]
+        with pytest.raises(ValueError, match="failed"), run.awaiting("a tool that fails"):
+            raise ValueError("failed")
+        begun = asyncio.Event()
+        waiting = asyncio.create_task(wait("a child"))
+        await begun.wait()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        emit.close()
+    assert run.awaited == ["a child"]
