@@ -14,15 +14,39 @@ export function h(name, attributes = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
+/** What waits until a person has no text of a node selected: the new children, by the node. */
+const waiting = new Map();
+
+function isSelected(node) {
+  const selection = document.getSelection();
+  return Boolean(selection) && !selection.isCollapsed && selection.containsNode(node, true);
+}
+
+/** Replaces the children; while text inside is selected, only afterwards: it may be about to be copied. */
+export function replace(node, ...children) {
+  if (isSelected(node)) waiting.set(node, children);
+  else {
+    waiting.delete(node);
+    node.replaceChildren(...children);
+  }
+}
+
+/** Replaces what waited, where nothing is selected in it any more. */
+export function replaceWaiting() {
+  for (const [node, children] of [...waiting]) if (!isSelected(node)) replace(node, ...children);
+}
+
 /** Sets a text only where it differs, so that a screen reader does not read it again. */
 export function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  if (node.textContent !== text) replace(node, text);
+  else waiting.delete(node);
 }
 
 /** Replaces the children only where their text differs. */
 export function refill(node, children) {
   const fresh = h(node.localName, {}, children);
-  if (fresh.textContent !== node.textContent) node.replaceChildren(...fresh.childNodes);
+  if (fresh.textContent !== node.textContent) replace(node, ...fresh.childNodes);
+  else waiting.delete(node);
 }
 
 /**

@@ -1,7 +1,7 @@
 // The fleet's load: how much is running and queued, the workers, and what today has cost.
 
 import { get } from "./api.js";
-import { byId, h, setText } from "./dom.js";
+import { byId, h, replace, setText } from "./dom.js";
 import { age, compact, money, number, tokensIn } from "./numbers.js";
 import { count, visible } from "./text.js";
 
@@ -53,16 +53,16 @@ export class Load {
     const running = workers.reduce((sum, worker) => sum + worker.running, 0);
     const slots = workers.reduce((sum, worker) => sum + (worker.draining ? worker.running : worker.concurrency), 0);
     const { usage, unpriced } = total;
-    byId("load").replaceChildren(
+    replace(byId("load"),
       tile("Workers", number(workers.length), draining ? `${number(draining)} draining` : !slots && "none is alive"),
-      tile("Working", number(running),
-        slots > 0 && [` of ${number(slots)} places `, gauge(running / slots, `${running} of ${slots} places taken`)]),
+      tile("Places taken", number(running),
+        slots > 0 && [` of ${number(slots)} `, gauge(running / slots, `${running} of ${slots} places taken`)]),
       tile("In the queue", number(counts.queued)),
       tile("Cost today", money(usage.costUsd),
         [` ${compact(tokensIn(usage))} tokens`, unpriced && `, ${count(unpriced, "price")} unknown`]
           .filter(Boolean).join("")));
     byId("workers").hidden = workers.length === 0;
     setText(byId("workers").querySelector("summary"), count(workers.length, "worker"));
-    byId("workers").querySelector("tbody").replaceChildren(...workers.map(workerRow));
+    replace(byId("workers").querySelector("tbody"), ...workers.map(workerRow));
   }
 }

@@ -2,7 +2,7 @@
 
 import { coalesced, get, hasToken, setToken, takeTokenFromAddress } from "./api.js";
 import { Delegations, isId } from "./delegations.js";
-import { announce, byId, setText } from "./dom.js";
+import { announce, byId, replaceWaiting, setText } from "./dom.js";
 import { Fleet, fleetAddress } from "./fleet.js";
 import { handleKeys } from "./keyboard.js";
 import { Load } from "./load.js";
@@ -164,6 +164,7 @@ function route() {
     else link.removeAttribute("aria-current");
   }
   showRun(view === "run" ? name : null, params);
+  requests.arrange();
   if (view === "fleet") showFleet(before);
   else if (view === "task") showForm();
 }
@@ -179,6 +180,7 @@ function showFleet(before = undefined) {
 function showForm() {
   form ??= new TaskForm(context);
   if (!byId("task").contains(form.node)) byId("task").replaceChildren(form.node);
+  form.offer().catch(() => {}); // its fields take any text without that
   window.scrollTo(0, 0);
   byId("field-task").focus();
 }
@@ -244,6 +246,7 @@ window.addEventListener("hashchange", () => {
   } else route();
 });
 document.addEventListener("visibilitychange", visibilityChanged);
+document.addEventListener("selectionchange", replaceWaiting);
 handleKeys(context.navigate);
 setInterval(tick, 1000);
 takeTokenFromAddress();

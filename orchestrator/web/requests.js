@@ -12,6 +12,8 @@ const SETTLE_MS = 500;
 const GIST = 200;
 const NOTICE_MS = 60_000;
 const MOST_NOTICES = 5;
+/** Cards that are shown at first: what is below them stays in sight. */
+const MOST_CARDS = 5;
 
 /** An element that refers to a delegation; it is a link only if it is an id. */
 function delegationLink(id) {
@@ -19,9 +21,8 @@ function delegationLink(id) {
   return h(known ? "a" : "span", { ...(known && { href: `#${id}` }), class: "id", title: visible(id) }, shortId(id));
 }
 
-/** Whether the view that is shown is the fleet, or one of the runs that the request is of. */
-const belongsHere = ({ path }) =>
-  !byId("fleet").hidden || (!byId("run").hidden && path.some((id) => location.hash.startsWith(`#${id}`)));
+/** Whether a request is of the run that is shown, or of one below it. */
+const isOwn = ({ path }) => !byId("run").hidden && path.some((id) => location.hash.startsWith(`#${id}`));
 
 /** What a call would do, in one line beside its title. */
 function gist({ details, step, reason }) {
@@ -44,6 +45,8 @@ export class Requests {
   /** Those whose answer is on its way: what became of it is known when it has arrived. */
   #sent = new Set();
   #loaded = false;
+  #items = [];
+  #showsAll = false;
   #onChange;
   #known;
   #bulk;
@@ -54,6 +57,9 @@ export class Requests {
     this.#known = known;
     this.#bulk = this.#makeBulk();
     byId("requests-bulk").append(...this.#bulk.nodes);
+    byId("requests-more").addEventListener("click", () => {
+      this.#fold(!this.#showsAll);
+    });
   }
 
   async refresh() {
@@ -82,7 +88,28 @@ export class Requests {
     return expired;
   }
 
-  #show(items) {
+  /** Orders the cards for the view that is shown: those of its own run come first. */
+  arrange() {
+    this.#showsAll = false;
+    this.#show(this.#items);
+  }
+
+  /** What is not shown is not chosen either. */
+  #fold(showsAll = this.#showsAll) {
+    this.#showsAll = showsAll;
+    const [cards, more] = [[...byId("requests").children], byId("requests-more")];
+    for (const [at, node] of cards.entries()) {
+      node.hidden = !this.#showsAll && at >= MOST_CARDS;
+      if (node.hidden) this.#cards.get(node.dataset.key).select.checked = false;
+    }
+    more.hidden = cards.length <= MOST_CARDS;
+    setText(more, this.#showsAll ? `Show the first ${MOST_CARDS}` : `Show all ${cards.length}`);
+    this.#updateBulk();
+  }
+
+  #show(given) {
+    const items = [...given].sort((one, other) => isOwn(other) - isOwn(one));
+    this.#items = given;
     const list = byId("requests");
     const before = [...list.children].map((node) => node.dataset.key);
     const fresh = items.filter((item) => !this.#cards.has(item.permissionId));
@@ -98,7 +125,8 @@ export class Requests {
       // Never a button: who presses Enter once more must not answer the next request.
       lostFocus: (heir) => (heir?.querySelector("article") ?? byId("requests-title")).focus(),
     });
-    if (items.length === 1 && fresh.length === 1 && belongsHere(fresh[0])) this.#open(fresh[0].permissionId, true);
+    const isSeen = items.length === 1 && fresh.length === 1 && (!byId("fleet").hidden || isOwn(fresh[0]));
+    if (isSeen) this.#open(fresh[0].permissionId, true);
     this.#refuseWithoutScope();
     this.tick();
     const after = [...list.children].map((node) => node.dataset.key);
@@ -107,7 +135,7 @@ export class Requests {
     setText(byId("requests-count"), String(items.length));
     list.classList.toggle("several", items.length > 1);
     byId("requests-bulk").hidden = items.length < 2;
-    this.#updateBulk();
+    this.#fold();
     document.title = items.length ? `(${items.length}) deputize` : "deputize";
     this.#announce(fresh);
     this.#loaded = true;
@@ -194,7 +222,7 @@ export class Requests {
 
   #makeBulk() {
     const all = h("input", { type: "checkbox", id: "select-all", onchange: () => {
-      for (const { select } of this.#cards.values()) select.checked = all.checked;
+      for (const { select } of this.#shown()) select.checked = all.checked;
       this.#updateBulk();
     } });
     const button = (text, style, outcome) => h("button", { type: "button", class: style, onclick: () => {
@@ -214,11 +242,14 @@ export class Requests {
     return [...this.#cards.values()].filter(({ select }) => select.checked);
   }
 
+  #shown = () => [...this.#cards.values()].filter(({ select }) => !select.closest("li").hidden);
+
   #updateBulk() {
     const { all, approve, deny } = this.#bulk;
     const amount = this.#chosen().length;
-    all.checked = amount > 0 && amount === this.#cards.size;
-    all.indeterminate = amount > 0 && amount < this.#cards.size;
+    const shown = this.#shown().length;
+    all.checked = amount > 0 && amount === shown;
+    all.indeterminate = amount > 0 && amount < shown;
     for (const [each, word] of [[approve, "Approve"], [deny, "Deny"]]) {
       each.disabled = amount === 0;
       setText(each, amount ? `${word} ${amount}` : word);

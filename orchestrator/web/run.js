@@ -3,7 +3,7 @@
 import { Actions } from "./actions.js";
 import { get, serviceNow } from "./api.js";
 import { isFinished, titleOf } from "./delegations.js";
-import { h, refill, setText } from "./dom.js";
+import { h, refill, replace, setText } from "./dom.js";
 import { duration, money } from "./numbers.js";
 import { ahead, spanOf } from "./run/bars.js";
 import { Children } from "./run/children.js";
@@ -131,7 +131,7 @@ export class RunView {
     const { title, links, problem, act } = this.#parts;
     setText(problem, "");
     setText(title, titleOf(delegation));
-    links.replaceChildren(...crumbs(delegation));
+    replace(links, ...crumbs(delegation));
     this.#actions ??= new Actions(act, delegation, this.#context);
     this.#draw();
   }
@@ -202,7 +202,7 @@ export class RunView {
     const side = result ? "result" : [hold, ...shown.map((each) => `${each?.key}.${each?.version}`)].join();
     if (this.#side === side) return;
     this.#side = side;
-    this.#parts.now.replaceChildren(result ? div("panel result", resultView(this.#delegation, this.#explain())) :
+    replace(this.#parts.now, result ? div("panel result", resultView(this.#delegation, this.#explain())) :
       workView(this.#tree, hold));
     if (result && this.#tab !== "timeline") this.#showTab();
   }

@@ -1,6 +1,6 @@
 // The form for a new task: the fields of a request, a file to work on, and what the service finds wrong with them.
 
-import { newKey, open, parseJson, post } from "./api.js";
+import { get, newKey, open, parseJson, post } from "./api.js";
 import { h, setText } from "./dom.js";
 import { visible } from "./text.js";
 
@@ -40,13 +40,13 @@ const MAIN = [
   ["context", "Context", "Background that the work needs.", text, { rows: 2 }],
 ];
 const AGENT = [
-  ["agent", "Agent", "An agent of the service's settings.", text],
-  ["model", "Model", "Empty: the configured one.", text],
+  ["agent", "Agent", "An agent of the service's settings.", text, { list: "known-agents" }],
+  ["model", "Model", "Empty: the configured one.", text, { list: "known-models" }],
   ["approvalMode", "Approval", "Who decides about risky calls.", text, { choices: {
     "": "default (sandboxed)", sandboxed: "sandboxed: asks before effects outside of its copy",
     ask: "ask about each change", auto: "auto: asks about nothing", readOnly: "readOnly: changes nothing",
   } }],
-  ["tools", "Tools", "Names or patterns; empty: the default selection.", names],
+  ["tools", "Tools", "Names or patterns; empty: the default selection.", names, { list: "known-tools" }],
 ];
 const LIMITS = [
   ["limits/maxTurns", "Turns", "", Number, { type: "number", min: 1 }],
@@ -82,6 +82,9 @@ export class TaskForm {
   #problem = h("p", { class: "problem", role: "alert" });
   #kind;
   #workspace = h("div", { class: "fields" });
+  /** What the service knows of agents, models and tools, offered in their fields. */
+  #known = Object.fromEntries(
+    ["agents", "models", "tools"].map((each) => [each, h("datalist", { id: `known-${each}` })]));
   #submit = h("button", { type: "submit", class: "primary" }, "Delegate");
   #key = newKey();
 
@@ -98,13 +101,30 @@ export class TaskForm {
       MAIN.map((row) => this.#field(...row)),
       group("Workspace", h("div", { class: "fields" }, h("div", { class: "field wide" },
         h("label", { for: this.#kind.id }, "Works on"), this.#kind)), this.#workspace),
-      group("Agent", fields(AGENT)),
+      h("details", {}, h("summary", {}, "Agent, model and tools: the service's defaults"), fields(AGENT)),
+      Object.values(this.#known),
       h("details", {}, h("summary", {}, "Limits: the service's caps lower them"), fields(LIMITS)),
       h("details", {}, h("summary", {}, "Delivery, labels and more"), fields(MORE)),
       this.#problem,
       h("div", { class: "row" }, this.#submit, h("a", { class: "button", href: "#" }, "Back"),
         h("span", { class: "faint" }, "Ctrl + Enter delegates")));
     this.#showWorkspace();
+  }
+
+  /** Asks the service what it knows, to be offered; the fields take other names, too. */
+  async offer() {
+    const [tools, workers, { items }] = await Promise.all(
+      [get("v1/tools"), get("v1/workers"), get("v1/delegations?limit=100")]);
+    const requests = items.map(({ request }) => request);
+    const offered = {
+      agents: requests.map(({ agent }) => agent),
+      models: [...workers.map(({ model }) => model), ...requests.map(({ model }) => model)],
+      tools: tools.map(({ name }) => name),
+    };
+    for (const [what, given] of Object.entries(offered)) {
+      const sorted = [...new Set(given.filter(Boolean))].sort();
+      this.#known[what].replaceChildren(...sorted.map((value) => h("option", { value })));
+    }
   }
 
   #field(pointer, label, hint, valueOf = text, { choices, rows, wide = rows || choices, ...attributes } = {}) {

@@ -32,7 +32,7 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
             re.compile(r"2 children · 1 not finished · 1.*0,50")
         )
         await expect(page.locator("#load")).to_contain_text("In the queue1")
-        await expect(page.locator("#load")).to_contain_text("Working2 of 8 places")
+        await expect(page.locator("#load")).to_contain_text("Places taken2 of 8")
         filters = page.locator("#filters")
         await expect(filters.get_by_role("link", name="All 5")).to_have_attribute("aria-current", "true")
 
@@ -59,7 +59,7 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         await expect(rows).to_have_text(["review it all", "a new one", "later", "an old one"])
         await expect(page.locator("#workers")).to_contain_text("old@two takes no more")
         await expect(page.locator("#load")).to_contain_text("1 draining")
-        await expect(page.locator("#load")).to_contain_text("of 8 places")
+        await expect(page.locator("#load")).to_contain_text("of 8")
 
         await filters.get_by_role("link", name="failed 1").click()
         await expect(rows).to_have_text(["an old one"])

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from deputize.orchestrator.delegations import open_service
 from deputize.shared.delegation import TerminationReason
-from deputize.shared.events import PermissionAnswered
+from deputize.shared.events import Heartbeat, PermissionAnswered, TurnStarted
 from deputize.shared.permission import EditDetails, ExecuteDetails, InfoDetails
 from tests.orchestrator.access_tokens import entry, secret_of, write
 from tests.orchestrator.fake_service import FakeService
@@ -201,3 +201,53 @@ async def test_a_success_shows_no_error_of_a_step_and_every_answer_names_its_tok
         await page.goto(f"{url}/#dlg_{'0' * 26}")
         await expect(page.get_by_role("heading", name="Not available")).to_be_visible()
         await expect(page.get_by_role("tab")).to_have_count(0)
+
+
+async def test_at_most_five_are_shown_first_and_those_of_the_run_that_is_open_before_others(pages: Pages) -> None:
+    service = FakeService()
+    other, own = await delegated(service, "another task"), await delegated(service, "the task that is open")
+    for number in range(6):
+        ask(service, other, number, f"number {number}")
+    ask(service, own, 6, "its own")
+    async with served(service) as url:
+        page = await pages.open(f"{url}/#{own}", viewport={"width": 390, "height": 900})
+        shown = page.locator("#requests > li:visible")
+        await expect(shown).to_have_count(5)
+        await expect(shown.first).to_contain_text("its own")
+        for at in range(5):
+            name = "the task that is open" if at == 0 else "another task"
+            await expect(shown.nth(at).get_by_text(name)).to_be_visible()
+        assert (await page.locator("#waiting").bounding_box() or {})["height"] < 600
+        await page.get_by_label("Select all").check()
+        await expect(button(page, "Approve 5")).to_be_enabled()
+        await button(page, "Show all 7").click()
+        await expect(shown).to_have_count(7)
+        await expect(button(page, "Approve 5")).to_be_enabled()
+        await page.get_by_label("Select all").check()
+        await button(page, "Show the first 5").click()
+        await expect(button(page, "Approve 5")).to_be_enabled()
+        await page.goto(f"{url}/#")
+        await expect(shown).to_have_count(5)
+        await expect(shown.first).to_contain_text("number 0")
+        await page.goto(f"{url}/#new")
+        await expect(shown).to_have_count(5)
+
+
+async def test_a_text_that_is_selected_stays_while_events_come(pages: Pages) -> None:
+    service = FakeService()
+    id = await delegated(service, "the task\n\nwords to be copied")
+    async with served(service) as url:
+        page = await pages.open(f"{url}/#{id}")
+        words = page.get_by_text("words to be copied")
+        await expect(words.first).to_be_visible()
+        await expect(page.locator("#connection")).to_have_text("Live")
+        await until(lambda: service.following)
+        select = "node => { getSelection().selectAllChildren(node); return getSelection().toString(); }"
+        await until(lambda: words.first.evaluate(select))
+        service.happen(id, TurnStarted(turn=1))
+        service.happen(id, Heartbeat(turn=1, tool_calls=0, elapsed_ms=1))
+        service.finish(id, summary="It is done.")
+        await expect(page.get_by_text("succeeded").first).to_be_visible()
+        assert await page.evaluate("getSelection().toString()") == "words to be copied"
+        await page.evaluate("getSelection().removeAllRanges()")
+        await expect(page.get_by_text("It is done.").first).to_be_visible()

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import expect
 
 from deputize.shared.request import DelegationRequest
-from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.serving import served
 from tests.orchestrator.web.browsing import Pages, button
 from tests.waiting import until
@@ -30,6 +30,7 @@ async def test_a_task_is_written_corrected_and_delegated(pages: Pages, tmp_path:
         await task.fill("Fix <b>the</b> test\n\nand say why")
         await page.get_by_label("Works on").select_option("git")
         await page.get_by_label("URL").fill("https://example.org/r.git")
+        await page.locator("summary", has_text="Agent, model and tools").click()
         await page.get_by_label("Approval").select_option("ask")
         for summary in ("Limits", "Delivery"):
             await page.locator("summary", has_text=summary).click()
@@ -75,3 +76,24 @@ async def test_a_task_is_written_corrected_and_delegated(pages: Pages, tmp_path:
         await button(page, "Delegate").click()
         await until(lambda: len(service.runs) == 2)
         assert [*service.runs.values()][-1].request.workspace.kind == "archive"
+
+
+async def test_the_form_offers_what_the_service_knows_and_folds_what_most_leave_empty(pages: Pages) -> None:
+    service = FakeService()
+    service.fleet = [worker_card()]
+    await service.create(DelegationRequest(task="before", agent="reviewer", model="house"))
+    async with served(service) as url:
+        page = await pages.open(f"{url}/#new")
+        for label in ("Agent", "Model", "Tools", "Turns", "Priority"):
+            await expect(page.get_by_label(label, exact=True)).to_be_hidden()
+        known = {"agents": {"reviewer"}, "models": {"house", worker_card().model}}
+        known["tools"] = {each.name for each in await service.tools()}
+        for what, names in known.items():
+            await expect(page.locator(f"#known-{what} option")).to_have_count(len(names))
+            offered = await page.locator(f"#known-{what} option").evaluate_all(
+                "nodes => nodes.map((node) => node.value)"
+            )
+            assert offered == sorted(names), what
+        await page.locator("summary", has_text="Agent, model and tools").click()
+        field = page.get_by_label("Model", exact=True)
+        assert await field.evaluate("node => node.list.id") == "known-models"
