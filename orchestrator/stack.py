@@ -324,7 +324,7 @@ class StartMonitor:
                 raise Unavailable(f"this machine's stack gets no further while {what}{who} ({logs})")
             if self._report and waited > QUIET_SECONDS and stage.waits_for != self._reported:
                 self._reported = stage.waits_for
-                self._report(stage.description(self._home))
+                self._report(stage.waits_for)
         await asyncio.sleep(TICK_SECONDS)
 
 

@@ -152,10 +152,10 @@ def ignored_note(
     if delegation.result is None or not delegation.result.ignored_count or how.reverse:
         return None
     left = [path for path in delegation.result.ignored_files if path not in taken]
-    number = delegation.result.ignored_count - len(delegation.result.ignored_files) + len(left)
+    listed = output.ignored(delegation.result.ignored_count, left, len(delegation.result.ignored_files))
     command = ("pull", delegation.id, "PATH") if how.with_ignored else ("apply", delegation.id, "--with-ignored", *into)
     hint = f"to take them, too: {output.command(settings, *command)}"
-    return f"  left behind: {output.ignored(number, left)}; {hint}" if number else None
+    return f"  left behind: {listed}; {hint}" if listed else None
 
 
 def not_in_patch(delegation: Delegation) -> list[str]:

@@ -41,6 +41,10 @@ VERDICTS = {"verified": "green", "passed": "green", "refuted": "red"}
 DIFF = re.compile(r"( {2}\| )(?=[-+]|@@ )")
 """Before a line of a diff."""
 
+_CACHE = re.compile(
+    r"(?:^|/)(?:__pycache__|\.[\w-]*cache|\.tox|\.nox|\.hypothesis|\.eggs|[^/]+\.egg-info|node_modules)/|\.py[co]$"
+)
+"""A file that a tool makes again by itself."""
 SHOWN_LEFT_OUT = 5
 GROUNDS = ("base", "candidate", "canary")
 MAX_CHECK = 60
@@ -312,7 +316,14 @@ def verdict(found: Verification) -> list[str]:
     return lines + ([f"restored   for the checks: {some(found.restored)}"] if found.restored else [])
 
 
-def ignored(number: int, paths: Sequence[str]) -> str:
-    """`3 new files that .gitignore names: a.pyc, b.pyc, …`."""
-    names = ", ".join(paths[:3]) + (", …" if number > 3 else "")
+def ignored(number: int, paths: Sequence[str], known: int | None = None) -> str:
+    """`3 new files that .gitignore names: report.csv, a.log, …`; "" where they are caches, which no one wants.
+
+    ``number``: how many there are; ``known``: how many of them have a path, where ``paths`` are only some of these.
+    """
+    wanted = [path for path in paths if not _CACHE.search(path)]
+    if not wanted:
+        return ""
+    number = len(wanted) + number - (len(paths) if known is None else known)
+    names = ", ".join(wanted[:3]) + (", …" if number > 3 else "")
     return f"{count(number, 'new file')} that .gitignore names: {names}"

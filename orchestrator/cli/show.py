@@ -332,8 +332,8 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
         lines.append(f"delivered  as {where(result.git)}, commit {result.git.commit}")
     lines += [f"refuted    the summary: {claim}" for claim in result.refuted_claims]
     lines += [f"left out   {sentence}" for sentence in output.left_out(result)]
-    if result.ignored_count:
-        lines.append(f"ignored    {output.ignored(result.ignored_count, result.ignored_files)}")
+    if ignored := output.ignored(result.ignored_count, result.ignored_files):
+        lines.append(f"ignored    {ignored}")
     if delegation.disk_bytes is not None:
         gone = "its files were removed"
         lines.append(f"on disk    {output.size(delegation.disk_bytes) if delegation.disk_bytes else gone}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deputize.orchestrator.cli import output
 from deputize.shared.request import DelegationRequest
 from deputize.worker.workspace.workspace import Workspace
 from tests.orchestrator.cli.following import run
@@ -14,7 +15,7 @@ from tests.orchestrator.command_line import deputize
 from tests.orchestrator.fake_service import FakeService
 from tests.worker.workspace.trees import directory, tree
 
-NAMED = "3 new files that .gitignore names: cache/1.pyc, cache/2.pyc, cache/link.pyc"
+NAMED = "3 new files that .gitignore names: cache/1.dat, cache/2.dat, cache/link.dat"
 BEHIND = f"  left behind: {NAMED}; to take them, too: "
 
 
@@ -23,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "main.py").write_text("old\n")
-    (folder / ".gitignore").write_text("*.pyc\n")
+    (folder / ".gitignore").write_text("*.dat\n")
     return folder
 
 
@@ -32,9 +33,9 @@ async def ended(service: FakeService, id: str) -> None:
     (workspace.path / "main.py").write_text("new\n")
     (workspace.path / "cache").mkdir()
     for name in ("1", "2"):
-        (workspace.path / f"cache/{name}.pyc").write_bytes(b"\0" + name.encode())
-    (workspace.path / "cache/1.pyc").chmod(0o755)
-    (workspace.path / "cache/link.pyc").symlink_to("/etc/passwd")
+        (workspace.path / f"cache/{name}.dat").write_bytes(b"\0" + name.encode())
+    (workspace.path / "cache/1.dat").chmod(0o755)
+    (workspace.path / "cache/link.dat").symlink_to("/etc/passwd")
     facts = await workspace.facts()
     workspace.close()
     service.patches[id] = facts.patch
@@ -61,15 +62,15 @@ async def test_they_stay_behind_in_one_line_and_are_taken_when_asked_for(
     more = await deputize("apply", id, "--with-ignored", DEPUTIZE_URL=url)
     assert more.out.splitlines() == [
         f"2 changes applied to {folder}",
-        "  created cache/1.pyc",
-        "  created cache/2.pyc",
+        "  created cache/1.dat",
+        "  created cache/2.dat",
     ]
     # A link leads elsewhere: only its place in the workspace is shown.
-    assert "  left behind: 1 new file that .gitignore names: cache/link.pyc" in more.err
-    assert tree(folder)["cache/1.pyc"] == ("program", b"\0" + b"1")
-    assert "cache/link.pyc" not in tree(folder)
+    assert "  left behind: 1 new file that .gitignore names: cache/link.dat" in more.err
+    assert tree(folder)["cache/1.dat"] == ("program", b"\0" + b"1")
+    assert "cache/link.dat" not in tree(folder)
     back = await deputize("apply", id, "--reverse", "--with-ignored", "--json", DEPUTIZE_URL=url)
-    assert json.loads(back.out)["applied"] == ["cache/2.pyc", "cache/1.pyc", "main.py"]
+    assert json.loads(back.out)["applied"] == ["cache/2.dat", "cache/1.dat", "main.py"]
     assert tree(folder) == before
 
 
@@ -78,9 +79,9 @@ async def test_files_of_ones_own_with_these_names_are_kept(
 ) -> None:
     id = await finished(service, folder, tmp_path)
     (folder / "cache").mkdir()
-    (folder / "cache/2.pyc").write_bytes(b"mine")
+    (folder / "cache/2.dat").write_bytes(b"mine")
     done = await deputize("apply", id, "--with-ignored", DEPUTIZE_URL=url)
-    assert (done.code, "  cache/2.pyc: a file is here already" in done.err) == (1, True)
+    assert (done.code, "  cache/2.dat: a file is here already" in done.err) == (1, True)
     assert (folder / "main.py").read_text() == "old\n"
 
 
@@ -94,3 +95,18 @@ async def test_a_run_reports_what_stays_behind_and_show_names_it(
     assert tree(folder).keys() == {"main.py", ".gitignore"}
     shown = await deputize("show", "@last", DEPUTIZE_URL=url)
     assert f"ignored    {NAMED}" in shown.out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("number", "paths", "said"),
+    [
+        (2, ["a/__pycache__/b.cpython-311.pyc", "__pycache__/c.pyc"], ""),
+        (3, [".pytest_cache/v/x", ".mypy_cache/3.11/y.json", "src/p.egg-info/PKG-INFO"], ""),
+        (2, [".ruff_cache/0/x", "report.csv"], "1 new file that .gitignore names: report.csv"),
+        (5000, ["out/1.bin", "old.pyo"], "4999 new files that .gitignore names: out/1.bin, …"),
+        (1, ["my__pycache__.txt"], "1 new file that .gitignore names: my__pycache__.txt"),
+        (0, list[str](), ""),
+    ],
+)
+def test_a_cache_is_not_named(number: int, paths: list[str], said: str) -> None:
+    assert output.ignored(number, paths) == said
