@@ -32,6 +32,8 @@ _ESCAPE_SEQUENCES = re.compile(
     r"|\x1b[ -/]*[0-~]?"  # all other escape sequences
 )
 _ERASURE = re.compile(r"\x1b\[[02]?K")
+_UP = r"\x1b\[\d{0,3}[AF]"
+_KEPT = r"\x1b\[(?:\d{0,3}[ABEF]|0?J|[02]?K)"
 _MOVE = re.compile(r"(\r|\x08|\x1b\[[02]?K)")
 _JSON_ESCAPES = r"(?i:\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|(?P<half>\\ud[89a-f][0-9a-f]{2}))|(?s:\\.)"
 CUT_NOTE = "… [cut: "
@@ -141,6 +143,11 @@ def _json_escape(found: re.Match[str]) -> str:
 
 def terminal_text(output: str) -> str:
     """Returns the text without terminal control sequences, and of each line what a terminal shows in the end."""
+    if re.search(_UP, output):
+        from .screen import last_screen  # few programs do
+
+        kept = _ESCAPE_SEQUENCES.sub(lambda found: found[0] if re.fullmatch(_KEPT, found[0]) else "", output)
+        return last_screen(kept, _last_state)
     if "\x1b" in output:
         output = _ESCAPE_SEQUENCES.sub(lambda found: found[0] if _ERASURE.fullmatch(found[0]) else "", output)
     return "\n".join(map(_last_state, output.split("\n"))) if _MOVE.search(output) else output

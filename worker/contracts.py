@@ -132,6 +132,10 @@ class Completed:
     seconds: float = 0.0
     exceeded: str = ""
     """The limit for which it was killed, as a sentence, or ""."""
+    ended: tuple[str, ...] = ()
+    """The names of the processes that it left behind, which ended with it."""
+    lost: tuple[str, ...] = ()
+    """The names of the files that it left in /tmp, which is also its home, and which are gone."""
 
 
 class ShellStatus(StrEnum):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deputize.shared import text as texts
-from deputize.shared.text import clip, safe_cut, valid_json_unicode, visible, visible_block, visible_json
+from deputize.shared.text import clip, safe_cut, terminal_text, valid_json_unicode, visible, visible_block, visible_json
 from tests.architecture.sources import ROOT
 from tests.hostile.texts import ACTING, HOSTILE, assert_harmless
 
@@ -129,3 +129,22 @@ def test_a_cut_is_marked_where_there_is_room_for_it() -> None:
 )
 def test_json_with_half_a_surrogate_pair_is_mended(text: bytes, read: str) -> None:
     assert json.loads(valid_json_unicode(text)) == read
+
+
+BARS = "".join(f"a {n}\nb {n}\nc {n}\n\x1b[3A" for n in range(4)) + "\x1b[3Bdone\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        (BARS, "a 3\nb 3\nc 3\ndone\n"),
+        ("one\ntwo\n\x1b[1A\x1b[2Knew\n", "one\nnew\n"),
+        ("one\ntwo\n\x1b[2F\x1b[Jnew\n", "new\n"),
+        ("\x1b[31mred\x1b[0m\nlonger\x1b[9Ashort\n", "short\nlonger"),
+        ("one\n\x1b[A\x1b[3Ebelow", "one\n\n\nbelow"),
+        ("no move \x1b[2J up", "no move  up"),
+        ("50%\r100%\n\x1b[1Aover\n", "over\n"),
+    ],
+)
+def test_what_a_program_overwrites_above_is_its_last_state(output: str, text: str) -> None:
+    assert terminal_text(output) == text

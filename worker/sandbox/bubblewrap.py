@@ -27,7 +27,7 @@ from .command import create_status_file, read_status_file
 from .egress import CommandProxy, Egress
 from .environment import MOUNT, OFFLINE, SCRATCH, VARIABLES, BindMount, Bwrap
 from .namespaces import MountNamespace, writable_mount_refusal
-from .process import GUARD_SHELL, SHELL_SCRIPTS, Process, Sink, guard, split_leftovers
+from .process import GUARD_SHELL, SHELL_SCRIPTS, Leftovers, Process, Sink, guard, split_leftovers
 from .project_tools import NO_TOOLS, ProjectTools
 from .protections import SelfTestResult, run_selftest
 from .shells import BackgroundShellManager
@@ -162,7 +162,7 @@ class Bubblewrap:
             await process.end()
             if proxy:
                 await proxy.closed()
-            stderr = self._record_reaped(process, buffers[1].data)
+            left = self._record_reaped(process, buffers[1].data)
         if not timed_out and (failure := process.failure):
             if "Can't chdir to" in failure:
                 raise ToolError(ErrorType.NOT_A_DIRECTORY, f"Not a directory: {command.cwd}")
@@ -170,11 +170,13 @@ class Bubblewrap:
         return Completed(
             exit_code=-9 if timed_out else process.ended.result(),
             stdout=buffers[0].data,
-            stderr=stderr,
+            stderr=left.stderr,
             timed_out=timed_out,
             dropped_bytes=sum(buffer.dropped for buffer in buffers),
             seconds=time.monotonic() - start,
             exceeded=member.exceeded,
+            ended=tuple(left.processes),
+            lost=tuple(left.files),
         )
 
     async def start(self, command: Command, on_stdout: Sink, on_stderr: Sink, *, interactive: bool = False) -> Process:
@@ -222,11 +224,16 @@ class Bubblewrap:
             proxy.begin()
             process.ended.add_done_callback(lambda _: proxy.close())
 
-    def _record_reaped(self, process: Process, stderr: bytes) -> bytes:
-        """Adds the killed processes to ``reaped``. Returns the stderr of the command itself."""
-        output, leftovers = split_leftovers(stderr, self._nonce)
-        self.reaped += [*process.reaped, *leftovers]
-        return output
+    def _record_reaped(self, process: Process, stderr: bytes) -> Leftovers:
+        """Adds the killed processes to ``reaped``. Returns what the command itself wrote and left behind."""
+        left = split_leftovers(stderr, self._nonce)
+        self.reaped += [*process.reaped, *left.processes]
+        mounted = {path[len(SCRATCH) + 1 :].split("/")[0] for path in self._targets if path.startswith(f"{SCRATCH}/")}
+        return left._replace(files=[name for name in left.files if name not in mounted])
+
+    @property
+    def _targets(self) -> list[str]:
+        return [*self._roots, *(mount.target for mount in (*self._programs, *self._tools.mounts))]
 
     def _command_line(
         self, command: Command, fds: list[int], proxy: CommandProxy | None, *, interactive: bool

@@ -47,6 +47,7 @@ VARIABLES = {
     "USER": "agent",
     "LANG": "C.UTF-8",
     "TERM": "dumb",
+    "PYTHONUNBUFFERED": "1",  # what it printed is known where a command is stopped
     "GIT_CONFIG_SYSTEM": "/etc/gitconfig",
 }
 OFFLINE = {

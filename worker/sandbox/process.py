@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from ...shared.errors import ErrorType, ToolError
 from ..linux.program import Program, Sink, piped
@@ -25,15 +26,17 @@ from ..linux.tree import (
 READY = b"ready\n"
 GUARD = (
     "echo ready >&2; unset word; read -r word || exit 125; trap : HUP INT QUIT USR1 USR2 ALRM TERM; "
-    '"$@"{streams}; code=$?; set -- /proc/[0-9]*; if [ $# -gt 2 ]; then echo "$word" >&2; '
-    'for p; do read -r name <$p/comm && echo "${{p#/proc/}} $name" >&2; done; fi; exit $code'
+    '"$@"{streams}; code=$?; set -- /proc/[0-9]*; [ $# -gt 2 ] || shift $#; '
+    'for p in /tmp/* /tmp/.[!.]*; do [ -e "$p" ] && set -- "$@" "$p" && [ $# -gt 50 ] && break; done; '
+    'if [ $# -gt 0 ]; then echo "$word" >&2; for p; do case $p in /tmp/*) echo "/ ${{p#/tmp/}}" >&2;; '
+    '*) read -r name <$p/comm && echo "${{p#/proc/}} $name" >&2;; esac; done; fi; exit $code'
 )
 """The first shell in the sandbox: reports that the isolation is set up, then waits for a nonce before it runs anything.
 
 By then everything in the sandbox dies with the worker. If the worker is killed earlier, no nonce arrives and the guard
 exits with 125 without running the command. The guard ignores signals that a command sends to its own process group.
-After the command has ended it lists the processes left behind, after the nonce. The nonce is neither an argument nor
-an exported variable, where commands could read it.
+After the command has ended it lists the processes and the files in /tmp that are left behind, after the nonce. The
+nonce is neither an argument nor an exported variable, where commands could read it.
 """
 _KILL_SECONDS = 5.0
 MAX_REAPED = 20
@@ -58,13 +61,22 @@ def guard(*, quiet: bool, merged: bool = False) -> str:
     return GUARD.format(streams=" </dev/null" * quiet + " 2>&1" * merged)
 
 
-def split_leftovers(stderr: bytes, nonce: str) -> tuple[bytes, list[str]]:
-    """Splits stderr into the command's own output and the names of the processes left behind, listed by the guard."""
+class Leftovers(NamedTuple):
+    """The command's own stderr, and the names of the processes and of the files in /tmp that it left behind."""
+
+    stderr: bytes
+    processes: list[str]
+    files: list[str]
+
+
+def split_leftovers(stderr: bytes, nonce: str) -> Leftovers:
+    """Splits the guard's list from the command's own output."""
     output, found, names = stderr.rpartition(f"{nonce}\n".encode())
     if not found:
-        return stderr, []
-    entries = (line.partition(" ") for line in names.decode("utf-8", "replace").splitlines())
-    return output, [name for pid, _, name in entries if pid not in ("1", "2") and name != "sh"]
+        return Leftovers(stderr, [], [])
+    entries = [line.partition(" ") for line in names.decode("utf-8", "replace").splitlines()]
+    processes = [name for pid, _, name in entries if pid not in ("1", "2", "/") and name != "sh"]
+    return Leftovers(output, processes, [name for pid, _, name in entries if pid == "/"])
 
 
 class Process(Program):

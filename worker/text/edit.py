@@ -85,6 +85,8 @@ def not_found_error(file: TextFile, path: str, old: str, new: str) -> ToolError:
         reason = "Check whitespace, indentation and line ends, or read the file again: it may have changed."
         if len(new.strip()) > 2 and new not in old and (lines := find_lines(file, new)):
             reason = f"new_string is already in the file (line {lines[0]}): perhaps this edit was made before."
+        if path.endswith(".ipynb"):
+            reason += " In a notebook each line of a cell is a JSON string: copy the lines as read_file shows them."
         reason += _closest_lines(file, old)
     return ToolError(ErrorType.EDIT_NOT_FOUND, f"Text not found in {path}: {clip(repr(old), 200)}. {reason}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,17 +34,10 @@ from .command_calls import (
     shell,
     timeout_error,
 )
+from .command_hints import command_hints
 
 WAIT_SECONDS = 1.0
 """A command that takes longer beside a running background command may be waiting for that one."""
-
-_REFUSED = re.compile(r"connection refused|ECONNREFUSED|couldn't connect to server|failed to connect", re.IGNORECASE)
-_CURL_REFUSED = 7
-"""The exit code of curl where nothing listens, whether or not it prints that."""
-_APART = (
-    "[Each command has a network of its own, so those in the background cannot be reached from here. Start the server "
-    "and its client in one command line: server & sleep 1; client]"
-)
 
 
 class BashParams(Params):
@@ -75,8 +67,8 @@ class Bash(Recoverable[BashParams]):
     Dangerous commands (such as rm -rf) may wait for a person's approval or be refused. Over-long output is cut in the
     middle; the whole of it is saved, and the answer names its file.
     Run what takes minutes with run_in_background and go on with other work: bash_output reads it, bash_kill ends it.
-    Commands share the workspace and nothing else, no network and no processes: start a server and what connects to it
-    in one command line (server & sleep 1; client).
+    Commands share the workspace and nothing else, no network, no processes and no files in /tmp or the home folder:
+    start a server and what connects to it in one command line (server & sleep 1; client).
     For reading, writing, editing and searching files the tools made for it are better.
     """
 
@@ -122,13 +114,12 @@ class Bash(Recoverable[BashParams]):
         printed = "\n".join(part for part in (format_output(done), remark) if part)
         content = terminal_text(printed)
         running = any(each.running for each in ctx.sandbox.shells)
-        refused = done.exit_code == _CURL_REFUSED or _REFUSED.search(printed)
         shown: dict[str, Any] = {
             "title": self.title(params),
             "metadata": metadata_of(done),
             "display": ansi_display(printed),
             "pending": running and done.seconds >= WAIT_SECONDS,
-            "hint": _APART if running and refused else "",
+            "hint": command_hints(ctx.sandbox, params.command, done, printed),
         }
         if done.exceeded:
             failure = killed_error(done)

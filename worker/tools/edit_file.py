@@ -10,13 +10,14 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.text import clip
 from ..text.diff import unified_diff
 from ..text.edit import apply_edit, refuse_empty
+from ..text.formats import format_remark
 from ..text.output import FileDiff
 from ..text.replacement import Replacement
 from ..text.textfile import TextFile, decode, fingerprint
 from ..threads import run_in_thread
 from ..workspace.locks import edit_lock
 from .base import Availability, DisplayOptions, Kind, Params, Probed, Recoverable, ToolContext, ToolResult
-from .pages import file_not_found_error
+from .missing_files import file_not_found_error
 from .params import WorkspacePath
 
 MAX_BYTES = 8 * 1024 * 1024
@@ -90,7 +91,8 @@ class EditFile(Recoverable[EditFileParams]):
             "removedLines": diff.removed,
             "tolerated": done.tolerated,
         }
-        return ToolResult(done.report(path), self.title(params), display=display, metadata=facts)
+        report = done.report(path) + format_remark(path, file.text, done.text)
+        return ToolResult(report, self.title(params), display=display, metadata=facts)
 
 
 def _plan(ctx: ToolContext, params: EditFileParams) -> tuple[str, TextFile, Replacement]:

@@ -25,7 +25,7 @@ from ..workspace.file_entries import is_private
 from ..workspace.files import named
 from .base import DisplayOptions, Params, ToolContext, ToolResult
 from .glob import SearchTool
-from .pages import file_not_found_error
+from .missing_files import file_not_found_error
 from .params import WorkspacePath
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from ...shared.errors import ToolError
+from ...shared.errors import ErrorType, ToolError
 from ..models.base import Call
 from ..schemas.arguments import unknown_tool
 from .base import AnyTool
@@ -19,6 +19,12 @@ def find_tool(kit: Mapping[str, AnyTool], name: str) -> AnyTool:
     """Returns the tool of that name or alias. Raises ToolError(UNKNOWN_TOOL) with the closest names."""
     if found := kit.get(name) or next((tool for tool in kit.values() if name in tool.aliases), None):
         return found
+    if name in _EDITORS and "edit_file" in kit:
+        raise ToolError(
+            ErrorType.UNKNOWN_TOOL,
+            f"there is no tool {name!r} with this command. Use read_file, write_file or edit_file. To insert a text "
+            "with edit_file give the line before it as old_string, and this line with the text as new_string.",
+        )
     raise unknown_tool(name, kit)
 
 

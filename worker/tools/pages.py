@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from threading import Event
 
-from rapidfuzz import fuzz, process
-
 from ...shared.errors import ErrorType, ToolError
 from ...shared.libc import closing_fd
 from ...shared.text import HALF_CHARACTER, clip, count, valid
@@ -31,9 +29,8 @@ from ..text.output import few_tokens, one_line
 from ..text.textfile import format_remarks, not_text_error, number_lines
 from ..threads import give_way, leave_loop
 from ..workspace.file_entries import not_a_file, tool_error
+from .missing_files import file_not_found_error
 
-_SIMILAR = 60.0
-"""The least similarity, of 100, of a file name that is suggested."""
 LINE_CHARS = 2000
 """Characters shown of each line."""
 _NUMBER_CHARS = 8
@@ -48,19 +45,6 @@ PAGE_TOKENS = 31_500
 PAGE_CHARS = 126_000
 """A page and the remarks below it stay within the output limit of the tools that read, so that a page always ends at
 the end of a line."""
-
-
-def file_not_found_error(files: FileAccess, path: str) -> ToolError:
-    """Returns the error for a missing file, with files of the same directory that have a similar name."""
-    folder, _, name = files.relative(path).rstrip("/").rpartition("/")
-    try:
-        names = [entry.name for entry in files.scan(folder or ".") if entry.stat.kind == "file"]
-    except ToolError:
-        return ToolError(ErrorType.FILE_NOT_FOUND, f"File not found: {path}. There is no directory {folder}.")
-    near = process.extract(name, names, scorer=fuzz.ratio, score_cutoff=_SIMILAR, limit=3)
-    found = [f"{folder}/{each}" if folder else each for each, _, _ in near]
-    hint = f". Did you mean {' or '.join(found)}?" if found else ""
-    return ToolError(ErrorType.FILE_NOT_FOUND, f"File not found: {path}{hint}")
 
 
 class FileLines:

@@ -22,11 +22,11 @@ from .base import (
     ToolContext,
     ToolResult,
 )
+from .missing_files import file_not_found_error
 from .pages import (
     PAGE_CHARS,
     PAGE_LINES,
     FileLines,
-    file_not_found_error,
     format_page,
     format_remark_line,
     read_lines,

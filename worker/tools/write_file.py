@@ -10,11 +10,13 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.text import clip, count
 from ..text.diff import preserve_format, unified_diff
 from ..text.edit import refuse_placeholder
+from ..text.formats import format_remark
 from ..text.output import FileDiff
 from ..text.textfile import TextFile, decode, strip_line_numbers
 from ..threads import run_in_thread
 from ..workspace.locks import edit_lock
 from .base import Availability, DisplayOptions, Effect, Kind, Params, Tool, ToolContext, ToolResult
+from .missing_files import refuse_foreign_form
 from .params import WorkspacePath
 
 MAX_COMPARED_BYTES = 1024 * 1024
@@ -59,11 +61,13 @@ class WriteFile(Tool[WriteFileParams]):
         path = ctx.files.relative(params.path)
         with edit_lock(ctx.files, path):
             before, is_whole = _current_text(ctx, path)
+            if ctx.files.stat(path, follow=False) is None:
+                refuse_foreign_form(ctx.files, params.path)
             if before and is_whole:  # in a new file a placeholder replaces no existing lines
                 refuse_placeholder("content", params.content, before.text)
-            text, kept = preserve_format(before or TextFile(""), params.content)
-            created = ctx.files.write(path, before.to_bytes(text) if before else text.encode())
-        diff = unified_diff(before.text if before else "", text, path, created=created) if is_whole else None
+            content, kept = preserve_format(before or TextFile(""), params.content)
+            created = ctx.files.write(path, before.to_bytes(content) if before else content.encode())
+        diff = unified_diff(before.text if before else "", content, path, created=created) if is_whole else None
         lines = params.content.count("\n") + (not params.content.endswith("\n") and bool(params.content))
         how = "created" if created else "replaced"
         size = f"{count(len(params.content), 'character')}, {count(lines, 'line')}"
@@ -72,6 +76,8 @@ class WriteFile(Tool[WriteFileParams]):
             text += f" Preserved from the old file: {', '.join(kept)}."
         if lines > 1 and strip_line_numbers(params.content, only_ours=True) is not None:
             text += " Note: every line begins with a line number, as read_file prints them; they are now in the file."
+        if is_whole:
+            text += format_remark(path, before.text if before else None, content)
         facts = {
             "path": path,
             "created": created,

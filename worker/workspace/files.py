@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat as modes
 from collections.abc import Generator, Iterator
@@ -27,6 +28,8 @@ from .file_entries import (
     tool_error,
 )
 
+_MAX_LINKS = 40
+"""Links in one path, as many as the kernel follows."""
 MAX_READ = 64 * 1024 * 1024
 _PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -95,7 +98,7 @@ class Files:
         missing: list[str] = []
         while inner not in ("", "."):
             try:
-                fd = beneath(self._fd, inner, os.O_PATH)
+                fd = self._beneath(inner, os.O_PATH)
                 if place := path_of_fd(fd):
                     return "/".join([place, *reversed(missing)])
             except FileNotFoundError:
@@ -109,7 +112,7 @@ class Files:
         """Opens the path and returns its descriptor, which the caller closes. Raises ToolError."""
         inner = self.relative(path)
         with self._tool_errors(path):
-            return beneath(self._fd, inner, flags)
+            return self._beneath(inner, flags)
 
     def read(self, path: str, max_bytes: int = MAX_READ) -> bytes:
         """Reads a file. Raises ToolError: FILE_TOO_LARGE above ``max_bytes``, NOT_A_FILE unless it is regular."""
@@ -155,13 +158,18 @@ class Files:
                 raise not_a_file(path, modes.S_IFDIR)
             with closing_fd(self._make_folders(head or ".")) as folder:
                 old = lstat(folder, name)
+                if old and modes.S_ISREG(old.st_mode) and old.st_nlink > 1 and keep_mode:
+                    _overwrite(folder, name, data)  # its other names are to stay names of the same file
+                    return False
                 if old is None or modes.S_ISREG(old.st_mode):
                     mode = old.st_mode & _PERMISSIONS if old and keep_mode else 0o644
                     self._replace(folder, name, data, mode)
                     return old is None
         if not modes.S_ISLNK(old.st_mode):
             raise not_a_file(path, old.st_mode)
-        return self.write(self._target(path, inner), data, keep_mode=keep_mode)
+        with self._tool_errors(path):
+            target = self._without_links(inner) if self.stat(inner) is None else self._target(path, inner)
+        return self.write(target, data, keep_mode=keep_mode)
 
     def scan(self, path: str = ".") -> list[FileEntry]:
         """Returns the entries of a directory, sorted by name. Raises ToolError(NOT_A_DIRECTORY)."""
@@ -196,11 +204,62 @@ class Files:
                 return plain[len(name) :].lstrip("/") or "."
         raise not_allowed(path, "it is outside the workspace", self.mount)
 
+    def _beneath(self, inner: str, flags: int) -> int:
+        """Opens a path; absolute links to a place below the workspace lead there, as they do for commands."""
+        try:
+            return beneath(self._fd, inner, flags)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+        return beneath(self._fd, self._without_links(inner), flags)
+
+    def _without_links(self, inner: str) -> str:
+        """Returns the path with its links resolved, which must lead to a place below the workspace.
+
+        It is opened as any other one, so nothing depends on what becomes of the links meanwhile.
+
+        Raises OSError: EXDEV for links that lead elsewhere, ELOOP for too many.
+        """
+        waiting, done, links = inner.split("/")[::-1], list[str](), 0
+        while waiting:
+            name = waiting.pop()
+            target = self._link_target("/".join([*done, name]))
+            links += bool(target)
+            if links > _MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            if target:
+                below = self._below(target)
+                done = done if below is None else []
+                waiting += (target if below is None else below).split("/")[::-1]
+            elif name == "..":
+                if not done:
+                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+                done.pop()
+            elif name not in ("", "."):
+                done.append(name)
+        return "/".join(done) or "."
+
+    def _below(self, target: str) -> str | None:
+        """Returns an absolute target of a link as a path below the workspace; None for a relative one."""
+        if not target.startswith("/"):
+            return None
+        for top in self._names:
+            if f"{target}/".startswith(f"{top}/"):
+                return target[len(top) :]
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    def _link_target(self, inner: str) -> str:
+        """Returns the target of a link; "" for all else."""
+        with suppress(OSError), closing_fd(beneath(self._fd, inner, os.O_PATH | os.O_NOFOLLOW)) as fd:
+            if modes.S_ISLNK(os.fstat(fd).st_mode):
+                return os.readlink("", dir_fd=fd)
+        return ""
+
     def _make_folders(self, inner: str) -> int:
         missing: list[str] = []
         while True:
             try:
-                folder = beneath(self._fd, inner, os.O_PATH | os.O_DIRECTORY)
+                folder = self._beneath(inner, os.O_PATH | os.O_DIRECTORY)
                 break
             except FileNotFoundError:
                 head, _, name = inner.rstrip("/").rpartition("/")
@@ -212,7 +271,7 @@ class Files:
                 if self._owner:
                     os.chown(name, *self._owner, dir_fd=folder, follow_symlinks=False)
             inner = f"{inner}/{name}"
-            folder = beneath(self._fd, inner, os.O_PATH | os.O_DIRECTORY)
+            folder = self._beneath(inner, os.O_PATH | os.O_DIRECTORY)
         return folder
 
     def _replace(self, folder: int, name: str, data: bytes, mode: int) -> None:
@@ -220,9 +279,7 @@ class Files:
         with temporary_name() as temporary:
             try:
                 with closing_fd(os.open(temporary, flags, 0o600, dir_fd=folder)) as fd:
-                    left = memoryview(data)
-                    while left:
-                        left = left[os.write(fd, left) :]
+                    _write_all(fd, data)
                     if self._owner:
                         os.fchown(fd, *self._owner)
                     os.fchmod(fd, mode)
@@ -234,7 +291,7 @@ class Files:
 
     def _target(self, path: str, inner: str) -> str:
         """Returns the target of a link as a path relative to the workspace, with all links resolved."""
-        with self._tool_errors(path), closing_fd(beneath(self._fd, inner, os.O_PATH)) as fd:
+        with self._tool_errors(path), closing_fd(self._beneath(inner, os.O_PATH)) as fd:
             if not modes.S_ISREG(mode := os.fstat(fd).st_mode):
                 raise not_a_file(path, mode)
             real, top = (str(Path(f"/proc/self/fd/{which}").readlink()) for which in (fd, self._fd))
@@ -249,6 +306,19 @@ class Files:
             yield
         except (OSError, UnicodeEncodeError) as error:
             raise tool_error(path, error, self.mount) from None
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def _overwrite(folder: int, name: str, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # it may be a pipe by now
+    with closing_fd(os.open(name, flags, dir_fd=folder)) as fd:
+        _write_all(fd, data)
+        os.ftruncate(fd, len(data))
 
 
 class ShownFiles(Files):

@@ -277,3 +277,13 @@ def test_missing_unknown_and_wrong_arguments_are_all_named_at_once() -> None:
 def test_the_names_of_kinds_are_those_that_policies_and_watchers_know() -> None:
     kinds = {"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"}
     assert {kind.value for kind in Kind} == kinds == {kind.name.lower() for kind in Kind}
+
+
+@pytest.mark.parametrize("command", ["insert", "undo_edit", None])
+def test_a_command_of_another_editor_that_has_no_tool_here_gets_a_way_on(command: str | None) -> None:
+    call = Call("1", "str_replace_editor", {"command": command, "path": "a", "insert_line": 1, "new_str": "x"})
+    assert own_call(EVERYTHING, call) == call
+    with pytest.raises(ToolError, match=r"Use read_file, write_file or edit_file\. To insert a text with edit_file"):
+        find_tool(EVERYTHING, call.name)
+    with pytest.raises(ToolError, match="Available tools: bash"):
+        find_tool({"bash": EVERYTHING["bash"]}, "str_replace_editor")

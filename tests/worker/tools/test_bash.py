@@ -71,7 +71,7 @@ async def test_a_command_out_of_time_is_killed_and_its_output_is_kept(desk: Tool
 async def test_nothing_that_a_command_started_goes_on_after_it(desk: Toolbench) -> None:
     """The fixture ``nothing_left_behind`` looks for the process; this test makes one."""
     result = await desk.call("bash", command="setsid nohup sleep 99 >/dev/null 2>&1 & echo started")
-    assert result.content == "started"
+    assert result.content.startswith("started\n[What the command had started ended with it: ")
 
 
 @pytest.mark.requirement("S000-062", "S000-063", "S001-011")
@@ -235,3 +235,48 @@ async def test_a_refused_connection_beside_a_background_command_is_explained(
     assert ["in one command line: server &" in each.content for each in (alone, beside)] == [False, said]
     alone_text, beside_text = (re.sub(r"after \d+ ms", "after N ms", each.content) for each in (alone, beside))
     assert beside_text.startswith(alone_text)
+
+
+async def test_what_python_printed_is_known_where_it_is_stopped(desk: Toolbench) -> None:
+    done = await desk.call("bash", command="python3 -c \"print('begun'); import time; time.sleep(99)\"", timeout=3)
+    assert done.content == "begun"
+
+
+EMPTY = "[/tmp and the home folder are empty at the start of each command"
+
+
+@pytest.mark.parametrize(
+    ("command", "gone"),
+    [
+        ("echo 1 >/tmp/a.py", "a.py"),
+        ("git config --global user.name A", ".gitconfig"),
+        ("mkdir ~/.ssh; touch $HOME/b", "b, .ssh"),
+        ("cd ~ && python3 -m venv --without-pip v", "v"),
+        ("for n in 1 2 3 4 5 6; do touch /tmp/$n; done", "1, 2, 3, 4, 5, …"),
+        ("echo 1 >/tmp/a; rm /tmp/a", None),
+        ("python3 -c \"open('/'+'tmp/x', 'w')\"", None),
+        ("ls ~ /tmp", None),
+    ],
+)
+async def test_files_that_do_not_last_are_named(desk: Toolbench, command: str, gone: str | None) -> None:
+    content = (await desk.call("bash", command=command)).content
+    assert (f"{EMPTY}. Gone now: {gone}. Keep in the workspace" in content) == (gone is not None)
+    assert (EMPTY in content) == (gone is not None)
+
+
+async def test_a_later_command_learns_why_its_file_is_missing(desk: Toolbench) -> None:
+    assert EMPTY in (await desk.call("bash", command="cat /tmp/a.py")).content
+    assert EMPTY in (await desk.call("bash", command="python3 /tmp/a.py")).content
+    assert EMPTY not in (await desk.call("bash", command="cat a.py")).content
+
+
+@pytest.mark.parametrize("command", ["sleep 99", "nohup sleep 99", "setsid sleep 99", "(sleep 99 &)"])
+async def test_what_ended_with_its_command_is_named_also_to_a_later_one(desk: Toolbench, command: str) -> None:
+    refused = "(exec 3<>/dev/tcp/127.0.0.1/8000) 2>&1; true"
+    assert "had started" not in (await desk.call("bash", command=refused)).content
+    started = f"{command} & until grep -qs sleep /proc/[0-9]*/comm; do :; done"
+    content = (await desk.call("bash", command=started)).content
+    assert "[What the command had started ended with it: sleep. Start a server" in content
+    later = (await desk.call("bash", command=refused)).content
+    assert "[What earlier commands had started ended with them: sleep. Start the server" in later
+    assert "had started" not in (await desk.call("bash", command="echo fine; sleep 0.01 & wait")).content

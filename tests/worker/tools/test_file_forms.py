@@ -237,3 +237,156 @@ async def test_a_path_through_very_many_directories_is_answered(bare_desk: Toolb
             assert read.content.startswith("     1|x")
     finally:
         delete(bare_desk.root / "d")  # pytest's own way to tidy up is recursive
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("src\\a.py", "src/a.py"),
+        ("C:\\work\\src\\a.py", "work/src/a.py"),
+        ("C:/src/a.py", "src/a.py"),
+        ("@src/a.py", "src/a.py"),
+        ("file:///workspace/src/a.py", "src/a.py"),
+        ("file://localhost/workspace/src/a%20b.py", "src/a b.py"),
+        ("FILE:src/a.py", "src/a.py"),
+        ('"src/a.py"', "src/a.py"),
+        ("`src\\a.py`", "src/a.py"),
+    ],
+)
+async def test_a_path_in_a_foreign_form_is_answered_with_the_right_one(
+    bare_desk: Toolbench, path: str, meant: str
+) -> None:
+    error = await bare_desk.refusal(ErrorType.PATH_NOT_ALLOWED, "write_file", path=path, content="x")
+    assert f"write it as {meant}, relative" in error
+    assert list(bare_desk.root.iterdir()) == []
+    missing = await bare_desk.refusal(ErrorType.FILE_NOT_FOUND, "read_file", path=path)
+    assert missing.endswith(f". Write such a path as {meant}.")
+    bare_desk.write(meant, "x")
+    found = await bare_desk.refusal(ErrorType.FILE_NOT_FOUND, "edit_file", path=path, old_string="x", new_string="y")
+    assert f"Did you mean {meant}?" in found
+
+
+@pytest.mark.parametrize("path", ["./src\\a.py", "a@b/c.py", "@", "file.txt", "profile:x", "it's.txt", '"a.txt'])
+async def test_a_name_that_only_looks_like_one_is_a_name(bare_desk: Toolbench, path: str) -> None:
+    assert (await bare_desk.call("write_file", path=path, content="x")).success
+    assert bare_desk.read(path) == b"x"
+
+
+async def test_names_that_are_there_are_no_foreign_forms(bare_desk: Toolbench) -> None:
+    for path in ("@scope/a.py", "a\\b.py"):
+        bare_desk.write(path, "x")
+        assert (await bare_desk.call("write_file", path=path, content="y")).success
+    assert (await bare_desk.call("write_file", path="@scope/new.py", content="y")).success
+    outside = await bare_desk.call("write_file", path="file:///etc/x", content="y")
+    assert outside.success, "no form of it leads into the workspace"
+
+
+async def test_links_lead_where_commands_find_their_targets(bare_desk: Toolbench) -> None:
+    root = bare_desk.root
+    bare_desk.write("real/a.py", "one\n")
+    links = {
+        "below": "/workspace/real/a.py",
+        "here": f"{root}/real/a.py",
+        "up": "real/../real/a.py",
+        "chain": "below",
+        "real/back": "../below",
+        "folder": "/workspace/real",
+        "deep/abs": "/workspace/folder/a.py",
+    }
+    (root / "deep").mkdir()
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    for number, name in enumerate([*links, "folder/a.py", "folder/back"]):
+        if name == "folder":
+            continue
+        shown = await bare_desk.call("read_file", path=name)
+        assert shown.content == f"     1|{bare_desk.read('real/a.py').decode()[:-1]}"
+        new = f"edit {number}\n"
+        assert (await bare_desk.call("write_file", path=name, content=new)).success, name
+        assert bare_desk.read("real/a.py") == new.encode()
+        assert (root / name).is_symlink() or name.startswith("folder")
+    assert (await bare_desk.call("list_directory", path="folder")).content == "a.py  (7 bytes)\nback  (link)"
+    assert (await bare_desk.call("write_file", path="folder/new/b.py", content="x")).success
+    assert bare_desk.read("real/new/b.py") == b"x"
+
+
+@pytest.mark.parametrize("target", ["new/a.txt", "/workspace/new/a.txt", "b.txt"])
+async def test_a_link_without_its_target_is_named_and_written_through(bare_desk: Toolbench, target: str) -> None:
+    (bare_desk.root / "link").symlink_to(target)
+    missing = await bare_desk.refusal(ErrorType.FILE_NOT_FOUND, "read_file", path="link")
+    assert missing == "File not found: link is a link whose target does not exist."
+    assert (await bare_desk.call("write_file", path="link", content="x")).success
+    assert bare_desk.read(target.removeprefix("/workspace/")) == b"x"
+    assert (bare_desk.root / "link").is_symlink()
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/etc/passwd", "/workspace/../etc/passwd", "/workspaces/x", "../x", "/workspace/loop", "/", "/workspace/out"],
+)
+async def test_a_link_that_leads_elsewhere_is_refused(bare_desk: Toolbench, target: str) -> None:
+    (bare_desk.root / "out").symlink_to(target)
+    (bare_desk.root / "loop").symlink_to("/workspace/loop")
+    for name, more in (("read_file", {}), ("write_file", {"content": "x"})):
+        await bare_desk.refusal(ErrorType.PATH_NOT_ALLOWED, name, path="out", **more)
+
+
+async def test_a_file_with_several_names_keeps_them(bare_desk: Toolbench) -> None:
+    bare_desk.write("a.txt", "one two three\n")
+    (bare_desk.root / "b.txt").hardlink_to(bare_desk.root / "a.txt")
+    assert (await bare_desk.call("edit_file", path="b.txt", old_string="two", new_string="2")).success
+    assert bare_desk.read("a.txt") == b"one 2 three\n"
+    assert (await bare_desk.call("write_file", path="a.txt", content="1\n")).success
+    assert bare_desk.read("b.txt") == b"1\n"
+    assert (bare_desk.root / "a.txt").stat().st_nlink == 2
+
+
+NOTEBOOK = '{"cells": [{"source": [\n "df = 1\\n",\n "df"\n]}]}\n'
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "old", "new", "kind"),
+    [
+        ("a.json", '{"a": 1}\n', "1", "1,", "JSON"),
+        ("a.ipynb", NOTEBOOK, "df = 1", 'df = read("x")', "JSON"),
+        ("a.JSON", "[1]\n", "]", "", "JSON"),
+        ("a.jsonl", "[1]\n[2]\n", "[2]", "[2", "JSON Lines"),
+        ("pyproject.toml", "[a]\nb = 1\n", "= 1", "=", "TOML"),
+        ("a.yaml", "a:\n  - x\n", "- x", "- [x", "YAML"),
+        ("a.yml", "a: 1\nb: 2\n", "b: 2", "\tb: 2", "YAML"),
+        ("a.json", '{"a": 1}\n', "1", "2", ""),
+        ("a.json", '{"a": 1} // why\n', "1", "2,", ""),
+        ("a.yaml", "{{ if }}\na: [\n", "a", "b", ""),
+        ("a.yaml", "a: !Ref x\n---\nb: 1\n", "x", "y", ""),
+        ("a.py", "x = {1}\n", "}", "", ""),
+        ("json", "{}\n", "}", "", ""),
+        ("a.json", "[1]", "[1]", "[" * 99_999, ""),
+    ],
+)
+async def test_a_file_that_an_edit_broke_gets_a_remark(
+    bare_desk: Toolbench, path: str, before: str, old: str, new: str, kind: str
+) -> None:
+    for name, more in (("edit_file", {"old_string": old, "new_string": new}), ("write_file", {})):
+        bare_desk.write(path, before)
+        content = {} if more else {"content": before.replace(old, new)}
+        result = await bare_desk.call(name, path=path, **more, **content)
+        assert result.success
+        assert ("not valid" in result.content) == bool(kind)
+        assert f"Note: the file is not valid {kind} any more: " in result.content or not kind
+        assert ("In a notebook each line" in result.content) == (path == "a.ipynb")
+
+
+@pytest.mark.parametrize(
+    ("content", "broken"), [("{a", True), ("{}", False), ("", False), ('{"a": 1} // why', False), ("{{ x }}", False)]
+)
+async def test_a_new_file_that_is_not_valid_gets_a_remark(bare_desk: Toolbench, content: str, broken: bool) -> None:
+    made = await bare_desk.call("write_file", path="a.json", content=content)
+    assert ("Note: the file is not valid JSON: " in made.content) == broken
+
+
+async def test_a_cell_as_people_see_it_is_not_found_with_the_reason(bare_desk: Toolbench) -> None:
+    bare_desk.write("a.ipynb", NOTEBOOK)
+    error = await bare_desk.refusal(
+        ErrorType.EDIT_NOT_FOUND, "edit_file", path="a.ipynb", old_string="df = 1\ndf.head()", new_string="x"
+    )
+    assert "In a notebook each line of a cell is a JSON string" in error

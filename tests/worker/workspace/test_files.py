@@ -125,9 +125,11 @@ def test_a_link_that_stays_inside_is_written_through(files: Files) -> None:
     assert files.read("a/b/c/f.txt") == b"through"
 
 
-def test_writing_one_name_of_a_file_leaves_its_other_name_alone(files: Files) -> None:
-    files.write("hard-in", b"mine")
-    assert files.read("top.txt") == b"fine"
+def test_a_file_with_two_names_stays_one_file(files: Files) -> None:
+    files.write("hard-in", b"a longer text")
+    assert files.read("top.txt") == b"a longer text"
+    files.write("top.txt", b"mine")
+    assert files.read("hard-in") == b"mine"
 
 
 def test_a_reader_sees_the_old_or_the_new_file_and_never_a_part(plain: Files) -> None:
