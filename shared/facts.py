@@ -140,7 +140,20 @@ class ChangedCheck(Request):
     """Patterns as in .gitignore; also {a,b}."""
 
 
-_AnyCheck = Annotated[CommandCheck | FileCheck | UnchangedCheck | ChangedCheck, Field(discriminator="kind")]
+class ReviewCheck(Request):
+    """A child delegation that reads the task, the changes and the files, and looks for work that games the checks.
+
+    It is made where all other checks are good, and can only take a good verdict back.
+    """
+
+    kind: Literal["review"]
+    model: str | None = Field(default=None, min_length=1, max_length=200)
+    """The model that reviews. Null: the run's own."""
+
+
+_AnyCheck = Annotated[
+    CommandCheck | FileCheck | UnchangedCheck | ChangedCheck | ReviewCheck, Field(discriminator="kind")
+]
 
 
 def _of_command(given: Any) -> Any:
@@ -159,6 +172,8 @@ def _bounded_files(items: list[VerifyItem]) -> list[VerifyItem]:
     files = [text for item in items if isinstance(item, CommandCheck) for text in item.files.values()]
     if (size := sum(len(text.encode()) for text in files)) > MAX_CHECK_FILES_BYTES:
         raise ValueError(f"the files of the checks have {size:,} bytes together; the cap is {MAX_CHECK_FILES_BYTES:,}")
+    if items and all(isinstance(item, ReviewCheck) for item in items):
+        raise ValueError("a review proves nothing alone; add a check that it can take back, such as a command")
     return items
 
 

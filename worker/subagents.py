@@ -284,8 +284,14 @@ class SubagentRunner:
         child again, in any attempt. Raises ``ToolError`` for what the model can correct, and ``Fenced``.
         """
         key = call_key(self.run.claim.id, self.run.meter.turns, ctx.call_id)
+        return await self.child(key, request, copy=copy, trace=self.run.trace_of(ctx.call_id), call=ctx)
+
+    async def child(
+        self, key: str, request: DelegationRequest, *, copy: bool, trace: str, call: ToolContext | None = None
+    ) -> Outcome:
+        """Does the same for a child that belongs to no call of the model. ``key`` finds it again in any attempt."""
         if key not in self.children.known:
-            await self._create(key, request, copy, self.run.trace_of(ctx.call_id))
+            await self._create(key, request, copy, trace)
         id = self.children.known[key]
         if id in self.run.meter.lent:
             try:
@@ -293,10 +299,11 @@ class SubagentRunner:
                 await run_in_thread(self.services.send, [ticket])
             except Unavailable as error:
                 log.info("the janitor will send a ticket for %s: %s", id, error)
-        ctx.metadata(delegationId=id)
+        if call:
+            call.metadata(delegationId=id)
         try:
             with self.run.waiting("subagent"):
-                result = (await self.children.wait(id, ctx)).result
+                result = (await self.children.wait(id, call)).result
             assert result is not None
             self.run.meter.book(id, result.usage)
             return Outcome(result, await retried(partial(self.services.store.patch, id)))

@@ -310,6 +310,7 @@ def verdict(found: Verification) -> list[str]:
     for check in found.checks:
         states = ", ".join(f"{on} {state}" for on in GROUNDS if (state := getattr(check, on)))
         what = check.item.get("run") or check.item.get("path") or ", ".join(check.item.get("paths", ()))
+        what = what or str(check.item.get("kind"))
         lines.append(f"check      {check.outcome.replace('_', ' ')}: {cut(what, MAX_CHECK)} ({states}): {check.why}")
     if found.released:
         lines.append(f"released   to the checks, as the tests are as they were: {some(found.released)}")

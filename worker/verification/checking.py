@@ -11,7 +11,17 @@ from threading import Event
 from typing import Any, Literal
 
 from ...shared.events import CheckCompleted, ProgressMade
-from ...shared.facts import Check, CommandCheck, Ground, GroundState, Strength, VerifyItem
+from ...shared.facts import (
+    ChangedCheck,
+    Check,
+    CommandCheck,
+    FileCheck,
+    Ground,
+    GroundState,
+    Strength,
+    UnchangedCheck,
+    VerifyItem,
+)
 from ..core.run_context import RunContext
 from ..threads import run_in_thread
 from ..workspace.workspace import Workspace
@@ -53,7 +63,7 @@ class CheckExecution:
     candidate: Candidate
     runner: CommandRunner
     number: int
-    item: VerifyItem
+    item: CommandCheck | FileCheck | UnchangedCheck | ChangedCheck
     seen: dict[Ground, Observed] = field(default_factory=dict["Ground", Observed])
     left: Observed | None = None
     """On everything as the run left it."""

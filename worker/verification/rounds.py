@@ -14,6 +14,7 @@ from ...shared.text import clip
 from ..attempts import Attempt
 from ..core.outcome import CancelledError, RunOutcome
 from ..core.part import InTime, Part, Work
+from .review import Reviewer
 from .verdict import name_without_parameters
 from .verifier import EARLY_SECONDS, Verifier
 
@@ -37,7 +38,9 @@ class Rounds(Part):
 
     async def begin(self, work: Work) -> RunOutcome | None:
         self._work = work
-        self._verifier = await Verifier(self._run, self._attempt.offer, self._attempt.workspace).__aenter__()
+        reviewer = Reviewer(self._attempt, lambda: work.loop.conversation.last_words if work.loop else "")
+        made = Verifier(self._run, self._attempt.offer, self._attempt.workspace, reviewer)
+        self._verifier = await made.__aenter__()
         self._verifier.begin()
         try:
             if why := await work.in_time(self._verifier.cannot_start(), EARLY_SECONDS * 2):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
 from typing import Self
 
-from ...shared.events import ProgressMade
-from ...shared.facts import SUFFICIENT, CommandCheck, Verification
+from ...shared.events import CheckCompleted, ProgressMade
+from ...shared.facts import SUFFICIENT, Check, CommandCheck, ReviewCheck, Verdict, Verification
 from ...shared.metrics import SANDBOX_FAILURES
 from ...shared.request import GitWorkspace
 from ...shared.text import clip
@@ -23,10 +24,11 @@ from ..workspace.workspace import Workspace
 from .checking import CheckExecution, OnBase
 from .commands import CommandRunner, Observed
 from .ground import Candidate, GroundError, Grounds, fingerprint, protection_of, reader_of, remove_grounds
+from .review import Reviewer
 from .runners import Instrumented
 from .startable import REMEDY, why_not_started
 from .suspicions import suspicions_of
-from .verdict import demoted, verdict_of
+from .verdict import Judgement, demoted, verdict_of
 
 EARLY_SECONDS = 3.0
 """For how long a run waits before its first turn, to know whether its checks can start."""
@@ -43,6 +45,7 @@ class Verifier:
     run: RunContext
     offer: RunOffer
     workspace: Workspace
+    reviewer: Reviewer | None = None
     project: ProjectTools = NO_TOOLS
     _bases: dict[int, asyncio.Task[OnBase]] = field(default_factory=dict[int, asyncio.Task[OnBase]])
     _firsts: dict[int, asyncio.Future[Observed]] = field(default_factory=dict[int, asyncio.Future[Observed]])
@@ -153,9 +156,13 @@ class Verifier:
             runner = await self.runner(grounds)
             roots = [self.project.alias] if self.project.alias else []
             shared = (self.run, self.workspace, roots, self.on_base, grounds, candidate, runner)
-            executions = [CheckExecution(*shared, number, item) for number, item in enumerate(claim.request.verify)]
-            checks = [await each.check() for each in executions]
-            verdict, why = verdict_of(checks)
+            executions = [
+                CheckExecution(*shared, number, item)
+                for number, item in enumerate(claim.request.verify)
+                if not isinstance(item, ReviewCheck)
+            ]
+            checks = {each.number: await each.check() for each in executions}
+            verdict, why = verdict_of([*checks.values()])
             restored = {*candidate.restored}
             if verdict in SUFFICIENT["passed"]:
                 candidate = next((each.candidate for each in executions if each.candidate is not candidate), candidate)
@@ -164,16 +171,41 @@ class Verifier:
             return Verification(verdict="inconclusive", why=f"the files cannot be laid out for the checks: {error}")
         finally:
             await run_in_thread(grounds.close)
+        if reviews := await self._reviews(demoted(verdict, why, suspicions, claim.request.accept)[0]):
+            checks = dict(sorted({**checks, **reviews}.items()))
+            verdict, why = verdict_of([*checks.values()])
         verdict, why = demoted(verdict, why, suspicions, claim.request.accept)
         return Verification(
             verdict=verdict,
-            checks=checks,
+            checks=[*checks.values()],
             restored=sorted({*candidate.restored}),
             released=sorted(restored - {*candidate.restored}),
-            tampered=any(check.outcome == "tampered" for check in checks),
+            tampered=any(check.outcome == "tampered" for check in checks.values()),
             why=self.run.emit.mask.text(why),
             suspicions=suspicions,
         )
+
+    async def _reviews(self, verdict: Verdict) -> dict[int, Check]:
+        """Makes the reviews that the request has, where the verdict of all other checks is good enough to lose."""
+        made = dict[int, Check]()
+        for number, item in enumerate(self.run.claim.request.verify):
+            if not isinstance(item, ReviewCheck):
+                continue
+            began = time.monotonic()
+            if verdict not in SUFFICIENT["improved"]:
+                judgement = Judgement("no_regression", "no review was made, as the other checks fall short")
+            elif self.reviewer is None:
+                judgement = Judgement("inconclusive", "only runs with a model are reviewed")
+            else:
+                self.run.emit.emit(ProgressMade(message=f"check {number + 1} is a review by a child delegation"))
+                judgement = await self.reviewer.judge(item, number)
+            why, seconds = self.run.emit.mask.text(judgement.why), time.monotonic() - began
+            is_good = judgement.outcome == "no_regression"
+            self.run.emit.emit(CheckCompleted(check=number, on="candidate", ok=is_good, output_tail=why))
+            made[number] = Check(
+                item=item.to_dict(), outcome=judgement.outcome, why=why, duration_ms=round(seconds * 1000)
+            )
+        return made
 
     async def is_current(self) -> bool:
         """Whether the files are still those that were checked last."""

@@ -52,5 +52,5 @@ async def until_on(bench: Bench, id: str, name: str) -> None:
 
 async def begun(bench: Bench, model: str, **fields: Any) -> tuple[str, asyncio.Task[Any]]:
     asked = {"task": "do it", "model": model, "verify": [{**HELD, "canary": CANARY}], "verify_early": False} | fields
-    id = await bench.accept(DelegationRequest(**asked))
+    id = await bench.accept(DelegationRequest.model_validate(asked))
     return id, asyncio.create_task(carry_out(bench.services, id))
