@@ -13,7 +13,7 @@ from ..shared.facts import GitFacts
 from ..shared.git.delivery import SECONDS, Delivery
 from ..shared.git.github import api_host
 from ..shared.git.own import Patience
-from ..shared.git.remote import check_ref, check_url
+from ..shared.git.remote import check_branch, check_ref, check_url
 from ..shared.masking import SecretMask
 from ..shared.request import DelegationRequest, Deliver, GitWorkspace
 from ..shared.runs.keys import record_key
@@ -38,7 +38,7 @@ def check_git(request: DelegationRequest, settings: Settings) -> None:
 
 def check_wanted(request: DelegationRequest, wanted: Deliver, settings: Settings, pointer: str = "") -> None:
     """Raises Invalid for a branch that git does not allow, and for a pull request where nothing can make it."""
-    check_ref(wanted.branch_of(_SAMPLE), f"{pointer}/branch")
+    check_branch(wanted.branch_of(_SAMPLE), f"{pointer}/branch")
     assert isinstance(request.workspace, GitWorkspace)
     url = check_url(request.workspace.url, settings)
     if wanted.pull_request and not (isinstance(url, SplitResult) and url.hostname == api_host(settings)):

@@ -251,6 +251,7 @@ RepositoryKind = Literal[
     "repository_unreachable",
     "delivery_patch",
     "delivery_branch",
+    "delivery_workflow",
     "delivery_pull_request",
 ]
 

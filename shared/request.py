@@ -47,6 +47,12 @@ def _not_blank(text: str) -> str:
     return text
 
 
+def _one_line(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("a name has no line ends and no other control characters")
+    return name
+
+
 def _path(text: str) -> str:
     if "\0" in text:
         raise ValueError("a path contains no NUL character")
@@ -172,6 +178,9 @@ class Deliver(Request):
     """A pull request for the branch. Null: none is opened."""
     with_protected: bool = Field(default=False, exclude_if=lambda given: not given)
     """Whether changed protected paths are delivered, too, which the checks have put back."""
+    workflows: bool = Field(default=False, exclude_if=lambda given: not given)
+    """Whether changed files are delivered, too, that a git host may execute once they are pushed, such as workflows of
+    CI. Without it a delivery that has some fails."""
 
     def branch_of(self, id: str) -> str:
         return self.branch.replace("{id}", id)
@@ -278,7 +287,7 @@ class DelegationRequest(Request):
     """What happens to calls that need approval: sandboxed allows what stays in the sandbox, auto everything, readOnly
     nothing that changes something, ask asks.
     """
-    model: str | None = Field(default=None, max_length=MAX_NAME)
+    model: Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_one_line)] | None = None
     """A name that the model's endpoint knows, or that of a table ``models`` of the service's settings. Null is the
     configured one."""
     tool_call_style: ToolCallStyle = "native"

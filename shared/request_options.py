@@ -138,6 +138,12 @@ OPTIONS = {
         "Whether protected files are pushed, too, that checks put back; default: no.",
         choices=("yes", "no"),
     ),
+    "deliver/workflows": Option(
+        "--deliver-workflows",
+        None,
+        "Whether files are pushed, too, that a git host executes, such as workflows of CI; default: no.",
+        choices=("yes", "no"),
+    ),
     "webhook/url": Option("--webhook", "URL", "Notify this URL of its end and of its permission requests."),
     "webhook/events": Option("--webhook-events", "A,B", "Only of these: delegation.finished, …", kind="names"),
     "webhook/secretName": Option("--webhook-secret", "NAME", "The secret of the service's settings that signs."),

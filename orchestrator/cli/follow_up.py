@@ -137,6 +137,12 @@ async def resume(
     flag_value="yes",
     help="Push protected files, too, that the checks put back.",
 )
+@click.option(
+    "--workflows",
+    "deliver_workflows",
+    flag_value="yes",
+    help="Push files, too, that a git host executes, such as workflows of CI.",
+)
 @options_of("deliver/pullRequest/title", "deliver/pullRequest/body", "deliver/pullRequest/draft")
 @click.option("--json", "as_json", is_flag=True, help="The delegation as one JSON object.")
 @asynchronous

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query
@@ -129,7 +130,14 @@ async def create_delegation(
     key = one_key(request.idempotency_key, header)
     if key != request.idempotency_key:
         request = request.model_copy(update={"idempotency_key": key})
+    _check_after([request], note)
     return located(await service.create(request), response, note)
+
+
+def _check_after(requests: Sequence[DelegationRequest], note: RequestNote) -> None:
+    """Raises ScopeMissing where a request would read the results of others, and its token may not."""
+    if note.caller and any(request.after for request in requests):
+        note.caller.check({Scope.READ})
 
 
 def located(accepted: AcceptedDelegation, response: Response, note: RequestNote) -> Delegation:
@@ -170,6 +178,7 @@ async def create_delegations(
     if idempotency_key is not None:
         raise Invalid("a batch has no Idempotency-Key; give each request in it its own idempotencyKey")
     requests = batch.each()
+    _check_after(requests, note)
     # A shared context is sent once but kept with each request.
     if (whole := sum(len(request.context) for request in requests)) > MAX_BATCH_BYTES:
         raise TooLarge(f"with sharedContext in each, the contexts have {whole:,} characters, over {MAX_BATCH_BYTES:,}")

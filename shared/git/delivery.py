@@ -19,19 +19,23 @@ from tempfile import TemporaryDirectory
 from ..errors import RepositoryFailed
 from ..facts import GitFacts
 from ..ids import moment_of
-from ..patch_format import without
+from ..patch_format import parse_patch, without
 from ..request import DelegationRequest, Deliver, GitWorkspace
 from ..settings import Settings
+from ..text import clip, visible
 from ..wording import put_back
 from .clones import Clone, Wanted, clone_of
 from .command import RECEIVE_PACK, UPLOAD_PACK
 from .github import pull_request
+from .hosted import run_by_hosts
 from .own import OwnRepository, Patience
 from .remote import Remote, remote_of
 
 SECONDS = 120.0
 _NEW_BLOB = re.compile(r"^index [0-9a-f]{40}\.\.([0-9a-f]{40})", re.MULTILINE)
 _NO_BLOB = "0" * 40
+_MAX_SHOWN = 500
+_MAX_LISTED = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,10 @@ class Delivery:
             return facts
         assert isinstance(spec, GitWorkspace)
         assert facts.branch
+        if found := self._workflows:
+            listed = "".join(f"\n- `{visible(path)}`" for path in found)
+            warning = f"**A git host may execute these changed files:**\n{clip(listed, _MAX_LISTED)}\n\n"
+            asked = asked.model_copy(update={"body": warning + asked.body})
         url = pull_request(settings, remote_of(spec.url, settings), facts.branch, spec.ref, asked, self.request.title)
         return facts.model_copy(update={"pull_request_url": url})
 
@@ -109,6 +117,7 @@ class Delivery:
             own.run("apply", "--cached", "--whitespace=nowarn", "-", input=os.fsencode(patch))
         tree = own.run("write-tree").decode().strip()
         changed = own.run("diff-tree", "-r", "--no-renames", self.base, tree).decode("utf-8", "replace").splitlines()
+        self._check_workflows([line.partition("\t")[2].strip('"') for line in changed])
         made = Counter(line.split()[3] for line in changed)
         if Counter(id for id in _NEW_BLOB.findall(patch) if id != _NO_BLOB) - made:
             why = "the patch is not what the run changed: values that must not leave the service are masked in it"
@@ -121,6 +130,18 @@ class Delivery:
         committing = OwnRepository(own.directory, own.patience, {**own.variables, **variables})
         commit = committing.run("commit-tree", tree, "-p", self.base, input=self.message.encode())
         return commit.decode().strip()
+
+    def _check_workflows(self, changed: Sequence[str]) -> None:
+        """Raises RepositoryFailed where a host would execute what has changed, unless the request asks for that."""
+        if not self.wanted.workflows and (found := run_by_hosts(changed)):
+            named = clip(visible(", ".join(found)), _MAX_SHOWN)
+            why = f"a git host may execute {named} as soon as it is pushed; `workflows` of `deliver` pushes it, too"
+            raise RepositoryFailed("delivery_workflow", why)
+
+    @property
+    def _workflows(self) -> list[str]:
+        changed = (part.path for part in parse_patch(without(self.patch, self.withheld)))
+        return run_by_hosts(changed)
 
     def _push(self, own: OwnRepository, remote: Remote, commit: str) -> None:
         """Pushes the branch where there is none yet; what is in doubt is settled by asking the remote."""

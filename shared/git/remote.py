@@ -26,6 +26,9 @@ _HELPER = re.compile(r"[A-Za-z0-9+.-]*::")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FORBIDDEN_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[/.-]|/\.|[/.]$|\.lock(/|$)")
+_AMBIGUOUS = re.compile(
+    r"refs(?:/.*)?|(?:[A-Z_]+_)?HEAD|(?:heads|tags|remotes)/.*|[0-9a-f]{40}|[0-9a-f]{64}", re.IGNORECASE
+)
 MAX_REF = 255
 
 
@@ -156,6 +159,13 @@ def check_ref(ref: str, pointer: str) -> None:
     """Raises Invalid for a name that git does not allow, by the rules of ``git check-ref-format``."""
     if not ref or len(ref) > MAX_REF or _FORBIDDEN_IN_REF.search(ref) or not ref.isprintable() or ref == "@":
         raise Invalid.at(pointer, f"{shortened(visible(ref), 100)!r} is not the name of a branch, tag or commit")
+
+
+def check_branch(name: str, pointer: str) -> None:
+    """Raises Invalid as ``check_ref`` does, and for a branch whose short name would mean something else in a clone."""
+    check_ref(name, pointer)
+    if _AMBIGUOUS.fullmatch(name):
+        raise Invalid.at(pointer, f"{shortened(name, 100)!r} means something else to git than a branch; choose another")
 
 
 def is_commit(ref: str) -> bool:

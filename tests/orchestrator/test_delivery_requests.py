@@ -44,6 +44,21 @@ def check(folder: Path, workspace: Any, deliver: Any = None, **more: Any) -> lis
         ({"url": URL, "ref": "a..b"}, None, ["/workspace/ref"]),
         ({"url": URL}, {"branch": "-f"}, ["/deliver/branch"]),
         ({"url": URL}, {"branch": "a b"}, ["/deliver/branch"]),
+        *(
+            ({"url": URL}, {"branch": name}, ["/deliver/branch"])
+            for name in (
+                "HEAD",
+                "head",
+                "FETCH_HEAD",
+                "refs/heads/main",
+                "refs",
+                "heads/x",
+                "tags/v1",
+                "a" * 40,
+                "0" * 64,
+            )
+        ),
+        *(({"url": URL}, {"branch": name}, []) for name in ("headers", "a" * 39, "references/x", "fix/HEAD")),
         ({"url": URL}, {"branch": "{id}.lock"}, ["/deliver/branch"]),
         ({"url": URL}, {"pullRequest": {}}, ["/deliver/pullRequest"]),
         ({"url": "/tmp"}, None, ["/workspace/url"]),

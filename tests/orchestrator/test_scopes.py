@@ -109,3 +109,21 @@ async def test_who_may_only_submit_learns_nothing_of_what_others_submitted(tmp_p
     assert [answer.status_code for answer in answers] == [202, 202, 202, 200, 202]
     assert [answer.text for answer in answers if "SECRET" in answer.text] == []
     assert answers[0].json()["status"] == "succeeded"
+
+
+async def test_who_may_not_read_starts_nothing_that_reads_the_results_of_others(tmp_path: Path) -> None:
+    service = FakeService()
+    id = (await service.create(DelegationRequest(task="SECRET"))).delegation.id
+    asked = {"task": "x", "after": [{"id": id}]}
+    async with serving(service, one_for_each_scope(tmp_path)) as http:
+        one = await http.post("/v1/delegations", headers=bearer("submit"), json=asked)
+        many = await http.post(
+            "/v1/delegations:batch", headers=bearer("submit"), json={"requests": [{"task": "y"}, asked]}
+        )
+    for answer in (one, many):
+        assert (answer.status_code, answer.json()["type"]) == (403, "urn:deputize:scope-missing")
+        assert "lacks the scope read," in answer.json()["detail"]
+    assert len(service.runs) == 1
+    both = write(tmp_path / "both.toml", entry("both", "read", "submit"))
+    async with serving(service, both) as http:
+        assert (await http.post("/v1/delegations", json=asked, headers=bearer("both"))).status_code == 202

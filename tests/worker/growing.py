@@ -269,6 +269,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
     ),
     "it only puts the text into another one, compares or cuts it": (
         *("worker/policy/shell/forbidden.py:why_never", "worker/policy/shell/forbidden.py:name_of"),
+        *(f"worker/policy/shell/executed_text.py:{name}" for name in ("executed_by", "printed_by")),
         *("worker/policy/shell/programs.py:elsewhere", "worker/text/edit.py:refuse_empty"),
         *(
             "worker/text/edit.py:no_change_error",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from ...shared.errors import ErrorType
+from ...shared.git.hosted import run_by_hosts
 from ...shared.request import ApprovalMode
 from ...shared.text import clip
 from ..tools.base import Kind
@@ -95,7 +96,9 @@ def _why(call: PolicyCall) -> str | None:
     if call.touches.hosts:
         return f"{call.tool.name} connects to {', '.join(call.touches.hosts)}"
     if call.tool.kind.mutates or (call.contained and call.tool.kind is Kind.OTHER):
-        return f"{call.tool.name} changes something ({call.tool.kind})"
+        executed = run_by_hosts(call.touches.paths)
+        pushed = f", and a git host may execute {', '.join(executed)} once it is pushed" if executed else ""
+        return f"{call.tool.name} changes something ({call.tool.kind}){pushed}"
     if call.tool.kind in (Kind.FETCH, Kind.OTHER):
         return f"{call.tool.name} acts outside the workspace"
     return f"{call.tool.name} requires approval for every call" if call.tool.needs_approval else None

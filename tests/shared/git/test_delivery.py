@@ -365,3 +365,59 @@ def test_without_a_token_the_api_is_not_asked(
 def test_tokens_of_a_host_go_to_its_own_api_alone(tmp_path: Path) -> None:
     assert api_host(settings(tmp_path)) == "github.com"
     assert api_host(settings(tmp_path, github_api_url="https://ghe.example/api/v3")) == "ghe.example"
+
+
+WORKFLOWS = (
+    *(".github/workflows/evil.yml", ".gitlab-ci.yml", ".circleci/config.yml", ".gitmodules", "sub/action.yaml"),
+    *(".GitHub/Workflows/x.yml", "Jenkinsfile", "azure-pipelines-1.yml", ".forgejo/workflows/ä.yml", ".github"),
+)
+PLAIN = ("github/workflows/x.yml", "docs/.gitlab-ci.yml.md", "src/workflows/a.py", ".github/ISSUE_TEMPLATE/bug.md")
+
+
+def added(source: Path, *paths: str) -> str:
+    """The patch that adds these files."""
+    for path in paths:
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_text("x")
+    git(source, "add", "-A", "-f")
+    patch = git(source, "diff", "--cached", "--binary", "--full-index", "--no-renames") + "\n"
+    git(source, "reset", "-q", "--hard")
+    return patch
+
+
+@pytest.mark.parametrize("path", WORKFLOWS)
+def test_what_a_git_host_executes_is_delivered_only_where_it_is_asked_for(
+    tmp_path: Path, server: GitServer, source: Path, path: str
+) -> None:
+    url, base = server.add(source), git(source, "rev-parse", "HEAD")
+    patch = added(source, "plain.txt", path)
+    with pytest.raises(RepositoryFailed, match=r"a git host may execute .*`workflows`") as failed:
+        deliver(settings(tmp_path / "home", server), delivery(url, base, patch))
+    assert failed.value.kind == "delivery_workflow"
+    done = deliver(settings(tmp_path / "home", server), delivery(url, base, patch, workflows=True))
+    assert done.commit
+
+
+def test_a_changed_or_removed_workflow_counts_and_other_files_do_not(
+    tmp_path: Path, server: GitServer, source: Path
+) -> None:
+    (source / ".github/workflows").mkdir(parents=True)
+    (source / ".github/workflows/ci.yml").write_text("on: push")
+    git(source, "add", "-A")
+    git(source, "commit", "-qm", "ci")
+    url, base = server.add(source), git(source, "rev-parse", "HEAD")
+    chosen = settings(tmp_path / "home", server)
+    (source / ".github/workflows/ci.yml").unlink()
+    with pytest.raises(RepositoryFailed, match="delivery_workflow"):
+        deliver(chosen, delivery(url, base, added(source)))
+    assert deliver(chosen, delivery(url, base, added(source, *PLAIN))).commit
+
+
+def test_a_pull_request_lists_what_a_git_host_executes(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    patch = added(source, ".gitlab-ci.yml", "a.py")
+    asked = asked_of(server, source, "main", title="Two", body="Mine.")
+    deliver(hub, replace(asked, patch=patch, wanted=asked.wanted.model_copy(update={"workflows": True})))
+    (made,) = api.pulls
+    assert made["body"] == "**A git host may execute these changed files:**\n\n- `.gitlab-ci.yml`\n\nMine."

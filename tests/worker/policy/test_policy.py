@@ -232,3 +232,12 @@ def test_a_permission_names_the_rule_that_gave_it() -> None:
 def test_the_rule_about_changes_has_no_opinion_of_what_changes_nothing() -> None:
     found = [ask_before_changes(call_of(kind), PolicyContext(ApprovalMode.ASK)) for kind in LOOKING]
     assert found == [None] * len(LOOKING)
+
+
+def test_a_question_names_what_a_git_host_executes() -> None:
+    for path, told in (("src/a.py", False), (".github/workflows/ci.yml", True)):
+        tool = next(each for each in BUILTIN if each.name == "write_file")
+        arguments = {"path": path, "content": "x"}
+        verdict = decide(PolicyCall.of(tool, tool.parse(arguments), arguments), PolicyContext(ApprovalMode.ASK))
+        assert verdict.decision is Decision.ASK
+        assert (f"a git host may execute {path} once it is pushed" in verdict.reason) is told
