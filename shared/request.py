@@ -47,7 +47,7 @@ def _not_blank(text: str) -> str:
     return text
 
 
-def _one_line(name: str) -> str:
+def _printable(name: str) -> str:
     if not name.isprintable():
         raise ValueError("a name has no line ends and no other control characters")
     return name
@@ -179,8 +179,7 @@ class Deliver(Request):
     with_protected: bool = Field(default=False, exclude_if=lambda given: not given)
     """Whether changed protected paths are delivered, too, which the checks have put back."""
     workflows: bool = Field(default=False, exclude_if=lambda given: not given)
-    """Whether changed files are delivered, too, that a git host may execute once they are pushed, such as workflows of
-    CI. Without it a delivery that has some fails."""
+    """Whether changes of what a git host executes, such as workflows of CI, are delivered; without it they fail."""
 
     def branch_of(self, id: str) -> str:
         return self.branch.replace("{id}", id)
@@ -287,7 +286,7 @@ class DelegationRequest(Request):
     """What happens to calls that need approval: sandboxed allows what stays in the sandbox, auto everything, readOnly
     nothing that changes something, ask asks.
     """
-    model: Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_one_line)] | None = None
+    model: Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_printable)] | None = None
     """A name that the model's endpoint knows, or that of a table ``models`` of the service's settings. Null is the
     configured one."""
     tool_call_style: ToolCallStyle = "native"
