@@ -102,13 +102,12 @@ def block(text: str, *, err: bool = False) -> None:
 
 
 def prose(text: str, *, err: bool = False) -> None:
-    """Writes text of several lines that is for people, such as a summary: like lines it is broken at blanks."""
+    """Writes text of several lines that is for people, such as a summary; a terminal shows its Markdown."""
     shown = visible_block(text)
     if (stream := sys.stderr if err else sys.stdout).isatty():
-        lines = shown.split("\n")
-        indents = [len(each) - len(each.lstrip()) for each in lines]
-        fitted = (_fitted(each, stream, hang=indent) for each, indent in zip(lines, indents, strict=True))
-        shown = "\n".join(part for parts in fitted for part in parts)
+        from .markdown import rendered
+
+        shown = rendered(shown, os.get_terminal_size(stream.fileno()).columns, colours=_has_colours(stream))
     _write(shown + "\n", err)
 
 

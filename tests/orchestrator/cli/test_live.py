@@ -329,8 +329,8 @@ async def test_a_result_begins_with_its_task_and_its_summary_is_broken_between_w
     shown = terminal.history()
     assert shown[:2] == ["task       task 00", f"id         {id}"]
     assert shown[shown.index("") + 1 :] == [
-        *("The discount begins at one hundred now.", "  - one comparison of the module was changed", "  here"),
-        *("x" * 44, "x" * 6),  # by the terminal
+        *("The discount begins at one hundred now.", "", " • one comparison of the module was changed", "   here"),
+        *(f"   {'x' * 41}", f"   {'x' * 9}"),
     ]
     assert ("verdict    \x1b[32mverified\x1b[0m" in terminal.drawn) is not bool(no_color)
     assert any(line == "verdict    verified" for line in shown)
