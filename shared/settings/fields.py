@@ -230,6 +230,14 @@ class WebhookSettings(_Table):
         return wrong_url(webhook.url, self.hosts)
 
 
+def _script_located(model: str) -> str:
+    """Returns the model with the whole path of its script: a worker runs in another folder."""
+    name, colon, path = model.partition(":")
+    if name != "scripted" or not path or Path(path).is_absolute():
+        return model
+    return f"{name}{colon}{Path(path).expanduser().absolute()}"
+
+
 class SettingsFields(_Table):
     """Times are in seconds, sizes in bytes."""
 
@@ -249,7 +257,7 @@ class SettingsFields(_Table):
     """A TOML file of further tokens that the API accepts, each with a name and scopes; see ``deputize token new``."""
     no_token: bool = False
     """If neither is set: true grants access to every user and program of this machine, on a loopback address only."""
-    model: str = "claude-sonnet-5-5"
+    model: Annotated[str, AfterValidator(_script_located)] = "claude-sonnet-5-5"
     """A model's name, that of a table of ``models``, or ``scripted`` / ``scripted:FILE`` for a script's model."""
     model_retry_seconds: float | None = Field(default=None, ge=0)
     """How long retryable failures of the model's endpoint are waited out (429, 5xx, cut streams, no connection).

@@ -242,3 +242,23 @@ def test_a_misspelt_variable_is_warned_of(caplog: pytest.LogCaptureFixture, name
     (message,) = caplog.messages
     assert name in message
     assert message.endswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("given", "held"),
+    [
+        ("scripted:script.yaml", "scripted:{here}/script.yaml"),
+        ("scripted:../a/b.json", "scripted:{here}/../a/b.json"),
+        ("scripted:~/s.yaml", "scripted:{home}/s.yaml"),
+        ("scripted:/s.yaml", "scripted:/s.yaml"),
+        ("scripted", "scripted"),
+        ("scripted:", "scripted:"),
+        ("anthropic:claude", "anthropic:claude"),
+    ],
+)
+def test_a_script_is_found_where_its_name_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, held: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wanted = held.format(here=tmp_path, home=Path.home())
+    assert Settings.load(environ={"DEPUTIZE_MODEL": given}).model == wanted
