@@ -7,7 +7,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -82,6 +82,15 @@ class _Requests:
         return cast("SessionMessage | Exception", item)
 
 
+def _messages_in(line: bytes) -> Sequence[str]:
+    """Returns the messages of a line, without a byte order mark: one, or those of a batch of an older client."""
+    text = valid_json_unicode(line).decode().strip(" \t\r\n\ufeff")
+    if text.startswith("["):
+        with suppress(ValueError, RecursionError):
+            return [json.dumps(each) for each in json.loads(text)]
+    return [text] if text else []
+
+
 async def _lines() -> AsyncIterator[str]:
     """Yields the lines of standard input, read by a daemon thread: a read cannot be interrupted, and must not delay us.
 
@@ -99,8 +108,8 @@ async def _lines() -> AsyncIterator[str]:
             while chunk := os.read(0, CHUNK):
                 *whole, rest = (rest + chunk).split(b"\n")
                 for line in whole:
-                    if line.strip():
-                        put(valid_json_unicode(line).decode())
+                    for message in _messages_in(line):
+                        put(message)
         put(None)
 
     threading.Thread(target=read, name="stdin", daemon=True).start()

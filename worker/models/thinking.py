@@ -22,7 +22,5 @@ def without_thinking(message: bytes) -> bytes:
     if not has_thinking(message):
         return message
     parsed: dict[str, Any] = json.loads(message)
-    if isinstance(content := parsed["content"], list):
-        content = [block for block in content if block.get("type") not in _KINDS]
-        parsed["content"] = content or [{"type": "text", "text": NO_WORDS}]
-    return to_json(parsed)
+    content = [block for block in parsed["content"] if block.get("type") not in _KINDS]
+    return to_json(parsed | {"content": content or [{"type": "text", "text": NO_WORDS}]})

@@ -64,6 +64,17 @@ async def test_lines_that_are_no_messages_do_not_end_it(url: str) -> None:
         assert "result" in await heard(running)
 
 
+async def test_a_message_after_a_byte_order_mark_and_those_of_a_batch_are_answered(url: str) -> None:
+    ping = '{"jsonrpc":"2.0","id":%d,"method":"ping"}'
+    async with process(url) as running:
+        await say(running, f"\ufeff{hello()}")
+        await heard(running)
+        await say(running, message("notifications/initialized", None))
+        await say(running, f"[{ping % 7}]", f" \ufeff [{ping % 8}, {ping % 9}]", "[", "[1]", ping % 10)
+        answers = [await asyncio.wait_for(heard(running), 30) for _ in range(4)]
+    assert sorted(answer["id"] for answer in answers if "result" in answer) == [7, 8, 9, 10]
+
+
 async def test_a_message_that_cannot_be_read_is_mended_or_answered_with_the_reason(
     url: str, service: FakeService
 ) -> None:
