@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...shared.errors import Invalid
-from ...shared.text import count
+from ...shared.text import count, visible
 from ...shared.wording import put_back, where
 from ..apply import PLAINLY, How, left_behind, take_over
 from . import completion, output
@@ -22,7 +22,7 @@ from .values import DIRECTORY
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, ToolAgentResult
-    from ...shared.patches.merge import MergePlan
+    from ...shared.patches.merge import MergePlan, Planned
     from ...shared.settings import Settings
     from ..client import Client
 
@@ -113,7 +113,7 @@ def print_plan(
     else:
         write(f"{changes} {'taken back in' if how.reverse else 'applied to'} {folder}")
     for planned in () if plan.refused else plan.applied:
-        write(f"  {planned.verb} {planned.path}" + (", merged with the changes here" if planned.merged else ""))
+        write(f"  {planned.verb} {planned.path}{_remark(plan, planned)}")
     if not (plan.refused or how.reverse) and (missing := missing_note(settings, delegation)):
         warn(missing)
     into = _into(delegation, folder)
@@ -126,6 +126,13 @@ def print_plan(
     if plan.applied and not (plan.refused or how.check or how.reverse):
         back = ("--reverse", *(["--with-protected"] if how.with_protected else []), *into)
         warn(f"  to take it back: {output.command(settings, 'apply', delegation.id, *back)}")
+
+
+def _remark(plan: MergePlan, planned: Planned) -> str:
+    """Returns what else a reader must know of a change."""
+    target = plan.links_out.get(planned.path)
+    out = f", a link that leads out of the directory: {visible(target)}" if target else ""
+    return f", merged with the changes here{out}" if planned.merged else out
 
 
 def _into(delegation: Delegation, folder: Path) -> Sequence[str]:

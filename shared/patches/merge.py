@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import posixpath
 import tempfile
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
@@ -48,6 +50,15 @@ class MergePlan:
     _states: dict[str, FileState | None] = field(default_factory=dict[str, FileState | None])
     _folders: set[str] = field(default_factory=set[str])
     """Those in which something is planned."""
+
+    @property
+    def links_out(self) -> dict[str, str]:
+        """The planned links that lead out of the directory, with their targets."""
+        links = {path: os.fsdecode(state.data) for path, state in self._states.items() if state and state.mode == LINK}
+        ends = {path: posixpath.normpath(posixpath.join(posixpath.dirname(path), links[path])) for path in links}
+        return {
+            path: links[path] for path, end in sorted(ends.items()) if end.startswith("/") or f"{end}/"[:3] == "../"
+        }
 
     def add(self, parts: Sequence[PatchPart], earlier: Sequence[PatchPart] = ()) -> None:
         """Plans the parts of a patch.

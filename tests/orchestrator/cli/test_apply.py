@@ -100,6 +100,23 @@ async def test_every_kind_of_change_is_taken_over_and_back(
     assert tree(folder) == wanted
 
 
+async def test_links_that_lead_out_are_named(url: str, service: FakeService, folder: Path) -> None:
+    workspace = await Workspace.create(directory(folder), "dlg_x", folder.parent / "root")
+    targets = {"a": "../../etc", "src/b": "../..", "c": "/etc/passwd", "src/d/e": "./../../../x"}
+    for name, target in (targets | {"in": "src/main.py", "src/in": "../link", "src/dots": "..hidden"}).items():
+        (workspace.path / name).parent.mkdir(exist_ok=True)
+        (workspace.path / name).symlink_to(target)
+    patch = (await workspace.facts()).patch
+    workspace.close()
+    id = await finished(service, folder, patch)
+    for arguments in (["--check"], []):
+        done = await apply(url, id, *arguments)
+        assert done.code == 0
+        named = [line for line in done.out.splitlines() if "leads out" in line]
+        about = "a link that leads out of the directory"
+        assert sorted(named) == [f"  created {name}, {about}: {targets[name]}" for name in sorted(targets)]
+
+
 async def test_text_changes_are_taken_back_beside_later_ones(url: str, service: FakeService, folder: Path) -> None:
     before = tree(folder)
     patch = await changed(folder, folder.parent / "root")
