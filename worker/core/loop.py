@@ -26,8 +26,8 @@ from .conversation import Conversation
 from .limits import LimitReached
 from .model_calls import ModelCalls, compact, reply_from_log
 from .prompt import last_turn
-from .repetition import Repetition
 from .run_context import RunContext, not_executed, replied
+from .run_contracts import Repetition
 from .tool_calls import ToolCalls
 
 

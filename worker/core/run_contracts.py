@@ -215,6 +215,18 @@ class PrefixWait(Protocol):
     def failed(self) -> None: ...
 
 
+class Repetition(Protocol):
+    """Watches one run for turns that repeat each other."""
+
+    def watch(self, calls: Sequence[Call], results: Sequence[ToolResult]) -> str:
+        """Records a turn. Returns a hint for the model, or ""."""
+        ...
+
+    def check(self) -> None:
+        """Raises ``LimitReached`` where the model has ignored the hint."""
+        ...
+
+
 class Spending(Protocol):
     """One run's share of the day's caps."""
 
