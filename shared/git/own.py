@@ -152,7 +152,7 @@ class OwnRepository:
             argv = [*command_line(env["PATH"], _OF_NETWORK), command, *map(str, arguments)]
         except FileNotFoundError as error:
             raise RepositoryFailed("repository_unreachable", f"{self.patience.url}: {error.strerror} here") from None
-        error = bytearray()
+        error, written = bytearray(), b""
         with TemporaryFile() as given:
             given.write(input)
             given.seek(0)
@@ -168,14 +168,16 @@ class OwnRepository:
                 pass_fds=() if held is None else (held,),
             ) as process:
                 try:
-                    yield from self._read(process, error)
+                    for part in self._read(process, error):
+                        written = part if command == "push" else b""  # a refusal stands in its last lines
+                        yield part
                 except BaseException:
                     with suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
                     raise
         self.patience.watch()  # a short command ends before anything looked
         if process.returncode:
-            raise failure_of(command, self.patience.url, os.fsdecode(bytes(error)))
+            raise failure_of(command, self.patience.url, os.fsdecode(bytes(error) + b"\n" + written))
 
     def _read(self, process: subprocess.Popen[bytes], error: bytearray) -> Generator[bytes]:
         """Yields what the process writes until it has ended; ``error`` gets the end of its errors."""
@@ -219,8 +221,13 @@ _SIGNS: tuple[tuple[RepositoryKind, str, str], ...] = (
     ),
     (
         "repository_forbidden",
-        r"error: 403$|protected branch|pre-receive hook declined|insufficient permission",
+        r"error: 403$|insufficient permission",
         "the host refuses it to these credentials",
+    ),
+    (
+        "repository_forbidden",
+        r"\[remote rejected\]|protected branch|pre-receive hook declined",
+        "the server refuses it by a rule of its own",
     ),
     (
         "repository_forbidden",
@@ -237,12 +244,14 @@ _SIGNS: tuple[tuple[RepositoryKind, str, str], ...] = (
 
 
 def failure_of(command: str, url: str, error: str) -> RepositoryFailed:
-    """Returns what git's own words mean. What a server sent, ``remote: …``, decides nothing."""
+    """Returns what git's own words mean. What a server sent, ``remote: …``, decides nothing and is repeated."""
+    sent = [line.removeprefix("remote:").strip() for line in error.splitlines() if line.startswith("remote:")]
+    server = f"; the server wrote: {clip(visible(' '.join(filter(None, sent))), _MAX_SHOWN)}" if any(sent) else ""
     lines = [line for line in error.splitlines() if line.strip() and not line.startswith(("remote:", "hint:"))]
-    fatal = [line for line in lines if line.startswith(("fatal:", "error:", " !"))] or lines[-1:]
+    fatal = [line for line in lines if line.startswith(("fatal:", "error:", " !", "!\t"))] or lines[-1:]
     words = clip(visible(" ".join(fatal).strip()), _MAX_SHOWN)
     for kind, sign, meaning in _SIGNS:
         if any(re.search(sign, line) for line in fatal):
-            return RepositoryFailed(kind, f"{url}: {meaning} ({words})")
+            return RepositoryFailed(kind, f"{url}: {meaning} ({words}){server}")
     other: RepositoryKind = "delivery_patch" if command == "apply" else "repository_unreachable"
-    return RepositoryFailed(other, f"{url}: git {command} failed: {words or 'it wrote no reason'}")
+    return RepositoryFailed(other, f"{url}: git {command} failed: {words or 'it wrote no reason'}{server}")

@@ -112,6 +112,31 @@ def test_a_push_that_did_not_arrive_fails_with_its_kind(server: GitServer, sourc
     assert branches(server) == ["main"]
 
 
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "echo No file over 1 MB.>&2; exit 1",
+        "echo; echo No file over; echo '1 MB.'; exit 3",
+        "printf 'No file over 1 MB.' >&2; false",
+    ],
+)
+@pytest.mark.parametrize("name", ["pre-receive", "update"])
+def test_the_words_of_a_server_that_refuses_reach_the_caller(
+    server: GitServer, source: Path, tmp_path: Path, hook: str, name: str
+) -> None:
+    url, base, patch = server.add(source), git(source, "rev-parse", "HEAD"), changed(source)
+    script = server.root / "project.git/hooks" / name
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(f"#!/bin/sh\n{hook}\n")
+    script.chmod(0o755)
+    with pytest.raises(RepositoryFailed, match="refuses it by a rule of its own") as failed:
+        deliver(settings(tmp_path, server), delivery(url, base, patch, branch="one"))
+    assert failed.value.kind == "repository_forbidden"
+    assert "the server wrote: No file over 1 MB." in str(failed.value)
+    assert "hook declined" in str(failed.value)
+    assert branches(server) == ["main"]
+
+
 def test_little_is_sent_where_the_branch_has_moved_on(server: GitServer, tmp_path: Path) -> None:
     big = make_repository(tmp_path / "big", {"noise.txt": "".join(f"{n * 7919 % 100003}\n" for n in range(200_000))})
     url, base = server.add(big), git(big, "rev-parse", "HEAD")
