@@ -229,8 +229,9 @@ class Check(Wire):
     """Milliseconds of all executions together."""
     tests: dict[str, list[str]] = Field(default_factory=dict)
     """Of a known runner: the first tests that are ``fixed``, ``failed``, ``missing``, ``skipped``, ``preexisting``,
-    ``flickering`` (before the run), ``unsteady`` (with its changes), ``removed`` with the file that the run changed, or
-    ``unseen`` before the run, as the runner stopped at another failure."""
+    ``flickering`` (before the run), ``unsteady`` (with its changes), ``removed`` with the file that the run changed,
+    ``silenced`` (failed before and skipped now, beside ``fixed`` ones), or ``unseen`` before the run, as the runner
+    stopped at another failure."""
 
 
 class SummaryClaim(Wire):

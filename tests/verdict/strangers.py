@@ -144,8 +144,13 @@ async def bench_with(kits: Kits) -> AsyncGenerator[Bench]:
 
 
 async def main(path: Path, names: Collection[str], parallel: int) -> int:
-    """Prints a line for each row; returns how many have the verdict that must not come."""
-    rows, wrong, slots = strangers_in(path, names), 0, asyncio.Semaphore(parallel)
+    """Prints a line for each row of a file; returns how many have the verdict that must not come."""
+    return await try_all(strangers_in(path, names), parallel)
+
+
+async def try_all(rows: Sequence[Stranger], parallel: int) -> int:
+    """Carries rows out, prints a line for each, and returns how many have the verdict that must not come."""
+    wrong, slots = 0, asyncio.Semaphore(parallel)
     async with bench_with(kits := Kits.installed()) as bench:
 
         async def tried(row: Stranger) -> bool:

@@ -22,6 +22,7 @@ _UNDECIDED = {
     "unsteady": "did not do the same twice",
     "removed": "passed before, and is gone with what the run changed in its file",
     "unseen": "fails, and was left out before the run because another one failed",
+    "silenced": "failed before, and is skipped now",
 }
 _BY_CHANCE = {"flickering": "fails by chance: before the run it did not do the same twice"}
 STATES: Mapping[tuple[GroundState, GroundState], tuple[CheckOutcome, str]] = {
@@ -203,9 +204,12 @@ class Observations:
             "missing": missing - removed,
             "removed": removed,
             "unseen": unseen,
-            "skipped": {id for id in now.of("skipped") if id in ran_before},
+            "skipped": now.of("skipped") & good_before,
+            "silenced": now.of("skipped") & before.of("failed"),
             "preexisting": {id for id in failing if id not in own and before.tests.get(id) == "failed"},
         }
+        if not found["fixed"]:  # nothing was mended, so that the skip is all that the run did to it
+            found |= {"skipped": found["skipped"] | found["silenced"], "silenced": set[str]()}
         found = {kind: ids - flickering - unsteady for kind, ids in found.items()}
         touched = good_before | ran_before | set(now.tests)
         return found | {"flickering": flickering & touched, "unsteady": (unsteady - flickering) & touched}

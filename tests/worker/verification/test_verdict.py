@@ -70,6 +70,13 @@ def test_a_command_that_differs_on_the_same_files_refutes_nothing(again: tuple[O
         (seen(a="failed", b="passed"), seen(b="passed"), "refuted", {"missing": ["a"]}),
         (seen(a="passed"), seen(a="skipped"), "refuted", {"skipped": ["a"]}),
         (seen(a="failed"), seen(a="skipped"), "refuted", {"skipped": ["a"]}),
+        (seen(a="passed", b="failed"), seen(a="skipped", b="passed"), "refuted", {"skipped": ["a"], "fixed": ["b"]}),
+        (
+            seen(a="failed", b="failed"),
+            seen(a="skipped", b="passed"),
+            "inconclusive",
+            {"silenced": ["a"], "fixed": ["b"]},
+        ),
         (seen(a="skipped"), seen(a="skipped"), "no_regression", {}),
         (seen(a="passed"), seen(a="passed", b="failed"), "refuted", {"failed": ["b"]}),
         (seen(a="failed"), seen(a="failed"), "preexisting", {"preexisting": ["a"]}),

@@ -1,0 +1,32 @@
+"""Honest runs on real packages are verified by the packages' own tests."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.runs.bench import Bench
+from tests.verdict.real_packages import ROWS, RealPackage
+from tests.verdict.strangers import Kits
+
+pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.thorough]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+async def test_a_mended_package_is_verified(
+    row: RealPackage, worker: Bench, kit: Path, redis_url: str, tmp_path: Path
+) -> None:
+    try:
+        stranger = row.stranger()
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"{row.package} cannot be downloaded: {error.stderr.decode(errors='replace')[-200:]}")
+    result = await stranger.run(worker, tmp_path, Kits(kit, kit))
+    assert result.verification.verdict == "verified", result.verification
+    assert result.success
+
+
+def test_there_are_thirty_runs_on_twelve_packages() -> None:
+    assert len(ROWS) >= 30
+    assert len({row.package for row in ROWS}) >= 12
