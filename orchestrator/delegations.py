@@ -40,6 +40,7 @@ from .continuation import check_continued, continued_request, planned_merge, rep
 from .delivery import delivered, note_delivered
 from .home import is_full, no_space
 from .metrics.exposition import exposition
+from .redis_server import check_room
 from .request_checks import check_after, check_requests
 from .service import AcceptedDelegation, MergeReport, PageOf, Service
 from .stack import ALL_DRAIN, NO_WORKER
@@ -72,6 +73,8 @@ class Dispatcher:
 
 
 MAX_MISTAKES = 20
+COPIES = 3
+"""How often a request is in the log of the record's store: in the record, in an event and in the conversation."""
 
 
 async def check_arguments(redis: Any, fleet: Fleet, id: str, arguments: Mapping[str, Any] | None) -> None:
@@ -175,6 +178,9 @@ class Delegations(Service):
             tools = await self._fleet.tools() if any(request.tools for request in requests) else []
             # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
             await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch)
+            if self._settings.local:
+                size = sum(len(request.to_json()) for request in requests) * COPIES
+                await asyncio.to_thread(check_room, self._settings.home, size)
             for request in requests:
                 await check_continued(self.store, request, self._settings)
             await check_after(self.store.redis, requests, batch=batch)

@@ -14,9 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from ..shared.errors import Misconfigured
+from ..shared.errors import Misconfigured, OutOfSpace
 from ..shared.libc import allocate
-from .home import open_private
+from .home import no_space, open_private
 
 SOCKET_PATH_BYTES = 100
 """AF_UNIX paths end at 108 bytes on Linux and 104 on macOS, closing zero included."""
@@ -24,6 +24,12 @@ MOST_RESERVED = 64 << 20
 LEAST_RESERVED = 1 << 20
 _SHARE = 16
 """The reserve is one part in so many of the disk: less of a larger one."""
+_LOG_SHARE = 8
+"""From one part in so many of the disk on the log is written anew."""
+MOST_REWRITTEN = 64 << 20
+_KEPT_SHARE = 4
+"""One part in so many of the disk is kept for delegations that are accepted already."""
+MOST_KEPT = 128 << 20
 CONFIGURATION = """\
 {listen}
 dir {folder}
@@ -34,6 +40,8 @@ databases 16
 save ""
 appendonly yes
 appendfsync always
+# A small disk has no room for a log of 64 MB, from which on it is written anew by default.
+auto-aof-rewrite-min-size {rewritten}
 # An evicted lease or queue would be data loss; a refused write is only an error.
 maxmemory-policy noeviction
 # A follower that reads slowly is cut off later than by default (32 MB); it catches up from the stream.
@@ -68,14 +76,14 @@ def prepare(folder: Path) -> EmbeddedRedis:
     configuration = folder / "redis.conf"
     configuration.unlink(missing_ok=True)
     with open_private(configuration, "xb") as file:
-        file.write(CONFIGURATION.format(listen=listen, folder=_quote(str(folder))).encode())
+        rewritten = min(_disk_bytes(folder) // _LOG_SHARE, MOST_REWRITTEN)
+        file.write(CONFIGURATION.format(listen=listen, folder=_quote(str(folder)), rewritten=rewritten).encode())
     return EmbeddedRedis((str(program), str(configuration)), f"unix://{quote(path)}")
 
 
 def reserve_bytes(folder: Path) -> int:
     """Returns how much of the folder's disk the server has for itself; 0 on a disk that is too small for a reserve."""
-    space = os.statvfs(folder)
-    wanted = min(space.f_blocks * space.f_frsize // _SHARE, MOST_RESERVED)
+    wanted = min(_disk_bytes(folder) // _SHARE, MOST_RESERVED)
     return wanted if wanted >= LEAST_RESERVED else 0
 
 
@@ -98,6 +106,34 @@ def keep_reserve(folder: Path) -> None:
             found = os.fstat(file.fileno())
             if found.st_blocks * 512 - found.st_size < wanted // 2:
                 allocate(file.fileno(), found.st_size, wanted)
+
+
+def check_room(folder: Path, size: int) -> None:
+    """Raises OutOfSpace where a record of so many bytes takes what accepted delegations need to end. Blocks."""
+    space = os.statvfs(folder)
+    kept = min(space.f_blocks * space.f_frsize // _KEPT_SHARE, MOST_KEPT)
+    if space.f_bavail * space.f_frsize < kept + size:
+        raise OutOfSpace(no_space(folder))
+
+
+def takes_second_log(folder: Path) -> bool:
+    """Returns whether the disk takes another log of this size, and what is written meanwhile. Blocks."""
+    space, logs = os.statvfs(folder), folder.glob("appendonlydir/*")
+    return space.f_bavail * space.f_frsize > 2 * sum(each.stat().st_size for each in logs)
+
+
+async def allow_rewrites(url: str, *, allowed: bool) -> None:
+    """Lets the server write its log anew when that has doubled, or never, if the server answers."""
+    from ..shared.connection import REDIS_ERRORS, connect  # few stacks are short of space
+
+    with suppress(*REDIS_ERRORS):
+        async with connect(url) as redis:
+            await redis.config_set("auto-aof-rewrite-percentage", 100 if allowed else 0)
+
+
+def _disk_bytes(folder: Path) -> int:
+    space = os.statvfs(folder)
+    return space.f_blocks * space.f_frsize
 
 
 def find_program() -> Path:

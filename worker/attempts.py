@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -52,7 +53,7 @@ from .tools.context import SUBMIT, ToolResult
 from .tools.naming import call_names
 from .workspace.artifacts import Artifacts
 from .workspace.manifest import Deadline
-from .workspace.patches import Facts
+from .workspace.patches import MAX_PATCH_BYTES, Facts
 from .workspace.workspace import Workspace
 
 ENDING_SECONDS = 20.0
@@ -80,10 +81,12 @@ async def collect_outputs(
     *,
     hurried: float = HURRIED_SECONDS,
     restored: Collection[str] = (),
+    most: int = sys.maxsize,
 ) -> tuple[RunOutputs, Facts]:
     """Collects the outputs from the workspace within the time limit.
 
     A request to stop shortens the limit to HURRIED_SECONDS. ``restored`` are the paths that checks have put back.
+    ``most`` are the bytes that the patch may take, and the artifacts.
     """
     deadline = Deadline(seconds)
 
@@ -94,8 +97,8 @@ async def collect_outputs(
     def collect() -> tuple[RunOutputs, Facts]:
         artifacts = Artifacts(workspace.files)
         latest = artifacts.latest_versions()
-        kept = fields_of(latest, artifacts.contents(latest))
-        facts = workspace.compare(deadline, restored=restored)
+        kept = fields_of(latest, artifacts.contents(latest, most))
+        facts = workspace.compare(deadline, min(MAX_PATCH_BYTES, most), restored)
         return RunOutputs(of_files(facts), facts.patch, latest, kept, workspace.disk_bytes()), facts
 
     hurry = asyncio.create_task(hurry_when_stopped())
@@ -183,6 +186,7 @@ class Attempt:
             self.reading,
             report_step=partial(services.progress.update, claim.id),
             free_slot=services.free_slot,
+            room=lambda more: services.lacking_room(emit.stored + more),
         )
         self.children = Children(self.context, services)
         self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
@@ -261,7 +265,9 @@ class Attempt:
             self._workspace.snapshots.turn = lambda: self.context.meter.turns
             try:
                 restored = self.context.verification.restored if self.context.verification else ()
-                outputs, self.facts = await collect_outputs(self._workspace, self.stop, restored=restored)
+                outputs, self.facts = await collect_outputs(
+                    self._workspace, self.stop, restored=restored, most=self.services.most_output
+                )
                 return outputs
             finally:
                 self.context.file_turns = self._workspace.snapshots.history.turns

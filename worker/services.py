@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets as random
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -90,6 +92,8 @@ class Services:
     outages: Outages
     prefixes: SharedPrefixes
     open_files: OpenFiles
+    record_room: Callable[[], int | None] = field(init=False)
+    """Returns how many bytes the disk of the record's store takes; None where that is not this stack's own."""
     models: dict[str, asyncio.Task[Model]] = field(default_factory=dict[str, "asyncio.Task[Model]"])
     repositories: WeakValueDictionary[str, asyncio.Semaphore] = field(
         default_factory=WeakValueDictionary[str, asyncio.Semaphore]
@@ -110,11 +114,27 @@ class Services:
     wrap_up_seconds: float = WRAP_UP_SECONDS
     """How long the reply and the calls under way may go on when a run is to wrap up."""
 
+    def __post_init__(self) -> None:
+        self.record_room = partial(record_room, self.settings)
+
     async def claim(self, id: str, *, is_alone: bool = True) -> Claim | None:
         """Raises ``GoesAlone`` where the run gets a process of its own, unless this is to count as one."""
         token, seconds = random.token_hex(8), self.settings.lease_seconds
         start = None if is_alone else self.settings.claim_seconds
         return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe, start_seconds=start)
+
+    def lacking_room(self, taken: int) -> str:
+        """Returns why a record of so many bytes ends its run: its disk takes fewer more. "" for none."""
+        room = self.record_room()
+        if room is None or taken <= room:
+            return ""
+        return f"the record of this run takes {taken:,} bytes, and the disk of all records takes only {room:,} more"
+
+    @property
+    def most_output(self) -> int:
+        """Returns the bytes that a run's patch may take, and its artifacts: most of the disk's room is others'."""
+        room = self.record_room()
+        return sys.maxsize if room is None else room // 8
 
     @contextmanager
     def free_slot(self) -> Generator[None]:
@@ -248,6 +268,17 @@ def offer_of(
         sandbox_problem=sandbox_problem,
         network=network,
     )
+
+
+def record_room(settings: Settings) -> int | None:
+    """Returns how many bytes the disk of the record's store takes; None where that is not this stack's own."""
+    if not settings.local:
+        return None
+    try:
+        space = os.statvfs(settings.home)
+    except OSError:
+        return None
+    return space.f_bavail * space.f_frsize
 
 
 @asynccontextmanager

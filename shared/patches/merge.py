@@ -189,6 +189,9 @@ class MergePlan:
             raise CannotApply(f"it is {there.name} here now")
         data, same = self._modified(part, there)
         mode = part.new_mode if part.new_mode != part.old_mode and part.new_mode else there.mode
+        if not renamed and (data, mode) == (there.data, there.mode):
+            self.already.append(path)
+            return
         verb = f"renamed {source} →" if renamed else "modified"
         self._set(path, FileState(mode, data), Planned(verb, path, merged=not same))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -9,8 +10,14 @@ from pathlib import Path
 import pytest
 import redis
 
-from deputize.orchestrator.redis_server import prepare
-from deputize.shared.errors import Misconfigured
+from deputize.orchestrator.redis_server import (
+    MOST_REWRITTEN,
+    allow_rewrites,
+    check_room,
+    prepare,
+    takes_second_log,
+)
+from deputize.shared.errors import Misconfigured, OutOfSpace
 from tests.processes.redis_server import RedisProcess
 
 
@@ -57,3 +64,26 @@ def test_a_folder_that_others_may_use_holds_no_socket(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="open to others"):
         prepare(tmp_path / ("x" * 100))
     place.unlink()
+
+
+async def test_it_writes_its_log_anew_only_while_the_disk_takes_a_second_one(
+    redis_process: RedisProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "appendonlydir").mkdir()
+    with (tmp_path / "appendonlydir/1.incr.aof").open("wb") as log:
+        assert takes_second_log(tmp_path)
+        log.truncate(1 << 50)  # more than there is, and none of it is written
+    assert not takes_second_log(tmp_path)
+    with redis.Redis.from_url(redis_process.url) as client:
+        least = client.config_get("auto-aof-rewrite-min-size")["auto-aof-rewrite-min-size"]
+        assert 0 < int(least or 0) <= MOST_REWRITTEN
+        for allowed, percentage in ((False, "0"), (True, "100")):
+            await allow_rewrites(redis_process.url, allowed=allowed)
+            assert client.config_get("auto-aof-rewrite-percentage") == {"auto-aof-rewrite-percentage": percentage}
+
+
+def test_what_would_take_the_room_that_running_delegations_need_is_refused(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    check_room(tmp_path, 0)
+    with pytest.raises(OutOfSpace, match=f"no space left at {tmp_path}; free some"):
+        check_room(tmp_path, free)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from deputize.orchestrator.orchestrator import Orchestrator
+from deputize.shared.errors import OutOfSpace
 from deputize.shared.events import StepCompleted
 from deputize.shared.settings import Settings
 from tests.runs.bench import call, say
@@ -32,6 +34,18 @@ KINDS = {
     f"python3 -c \"import os\nwhile os.path.exists('d'): os.chdir('d')\nos.system('{ALL.format('big')}')\"",
     "background": f"{ALL.format('big')}; sleep 100",
 }
+A_TURN = 1 << 20
+"""Characters that a turn adds to the record, which are not compressed there."""
+RECORDS = {
+    "a file over and over": lambda text: [call("write_file", path="same.txt", content=text)],
+    "many files": lambda text: [call("write_file", path=f"{text[:8]}.txt", content=text[8:])],
+    "words": lambda text: [say(text), call("bash", command="true")],
+    "outputs": lambda text: [call("bash", command="head -c 60000 /dev/urandom | base64 -w0")] * 16,
+    "one reply": lambda text: [say(text * 40), call("bash", command="true")],
+}
+"""What a run may have its record grow by, each turn."""
+DELEGATIONS = "delegations"
+"""A caller that hands over as many as there is room for."""
 NEXT = "rm -rf big; sleep 0.5; echo went on"
 STEADY = "for n in $(seq 20); do echo $n >> log; sleep 0.1; done; wc -l < log"
 
@@ -42,24 +56,41 @@ def reserves(kind: str) -> bool:
 
 
 def turns_of(kind: str) -> list[list[dict[str, Any]]]:
+    if grows := RECORDS.get(kind):
+        return [grows(secrets.token_hex(A_TURN // 2)) for _ in range(50)]
+    if kind == DELEGATIONS:
+        return []
     first = call("bash", command=KINDS[kind], **({"run_in_background": True} if kind == "background" else {}))
     return [[first], [call("bash", command="sleep 3")]] if kind == "background" else [[first]]
 
 
+async def flood(orchestrator: Orchestrator, asked: dict[str, Any]) -> str:
+    """Hands over long delegations until one is refused; returns why."""
+    for _ in range(200):
+        try:
+            await orchestrator.start("long", context=secrets.token_hex(A_TURN // 4), **asked)
+        except OutOfSpace as error:
+            return str(error)
+    return "none was refused"
+
+
 async def fill(folder: Path, kind: str) -> dict[str, Any]:
     turns = [*turns_of(kind), [call("bash", command=NEXT)], [say("done")]]
-    model = by_task(Path("/tmp"), hostile=turns, honest=[[call("bash", command=STEADY)]] * 3 + [[say("done")]])
+    model = by_task(
+        Path("/tmp"), hostile=turns, long=[[say("done")]], honest=[[call("bash", command=STEADY)]] * 3 + [[say("done")]]
+    )
     settings = Settings.load(
         environ={}, home=folder / "home", model=model, scripts=Path("/tmp"), lease_seconds=15, loop_detection=False
     )
-    limits = {"max_tokens": 100_000_000}
+    limits = {"max_tokens": 100_000_000_000, "max_turns": 1000, "max_tool_calls": 10_000}
     try:
         async with Orchestrator(settings) as orchestrator:
             asked: dict[str, Any] = {"approval_mode": "auto", "tools": ["bash", "write_file"], "limits": limits}
             honest = await orchestrator.start("honest", **asked)
             await until(lambda: [*folder.glob("home/workspaces/*/files/log")], 30)
             began = time.monotonic()
-            hostile = await orchestrator.delegate("hostile", **asked)
+            refusal = await flood(orchestrator, asked) if kind == DELEGATIONS else ""
+            hostile = await (orchestrator.result(honest.id) if refusal else orchestrator.delegate("hostile", **asked))
             taken = time.monotonic() - began
             events = [each.event for each in await orchestrator.service.events(hostile.delegation_id)]
             steps = [each.step for each in events if isinstance(each, StepCompleted)]
@@ -69,6 +100,7 @@ async def fill(folder: Path, kind: str) -> dict[str, Any]:
                 "seconds": round(taken, 1),
                 "answers": [f"{step.result or ''}|{step.error or ''}" for step in steps],
                 "errors": hostile.errors,
+                "summary": refusal or hostile.summary,
                 "hostile": [hostile.termination_reason, hostile.attempts],
                 "honest": [other.termination_reason, other.attempts, *other.errors],
                 "starts": log.count("Ready to accept connections"),

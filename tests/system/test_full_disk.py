@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.sampling import sampled
-from tests.system.disk_filler import KINDS, reserves
+from tests.system.disk_filler import DELEGATIONS, KINDS, RECORDS, reserves
 from tests.system.stack_processes import ROOT
 
 pytestmark = [
@@ -27,8 +28,8 @@ MOUNTED = (
 )
 
 
-@pytest.mark.parametrize("kind", sampled({kind: kind for kind in KINDS}, 4))
-def test_a_run_that_fills_the_disk_loses_its_files_and_everything_goes_on(kind: str) -> None:
+def filled(kind: str) -> dict[str, Any]:
+    """What came of an honest run beside one of this kind, on a disk of 60 MB."""
     with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
         Path(folder).chmod(0o755)
         done = subprocess.run(
@@ -39,7 +40,27 @@ def test_a_run_that_fills_the_disk_loses_its_files_and_everything_goes_on(kind: 
             timeout=200,
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        found = json.loads(done.stdout)
+        assert done.stdout, done.stderr[-2000:]
+        return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("kind", sampled({kind: kind for kind in RECORDS}, 2))
+def test_a_run_whose_record_fills_the_disk_ends_before_the_store_does(kind: str) -> None:
+    found = filled(kind)
+    assert (found["honest"], found["starts"]) == (["completed", 1], 1)
+    assert found["hostile"] == ["budget", 1]
+    assert "the disk of all records takes only" in found["errors"][0]
+
+
+def test_a_caller_whose_delegations_fill_the_disk_is_refused_before_the_store_ends() -> None:
+    found = filled(DELEGATIONS)
+    assert (found["honest"], found["starts"]) == (["completed", 1], 1)
+    assert "no space left at" in found["summary"]
+
+
+@pytest.mark.parametrize("kind", sampled({kind: kind for kind in KINDS}, 4))
+def test_a_run_that_fills_the_disk_loses_its_files_and_everything_goes_on(kind: str) -> None:
+    found = filled(kind)
     assert (found["honest"], found["hostile"], found["starts"]) == (["completed", 1], ["completed", 1], 1)
     *written, next_command = found["answers"]
     assert next_command == "went on|"

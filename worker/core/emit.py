@@ -105,6 +105,7 @@ class Emitter:
         self.listener: Listener | None = None
         self.model = OTHER
         """The label of the run's model in the metrics."""
+        self.stored = sum(map(len, claim.history))  # bytes in the record's store, about
         self._counts = Counter[str]()
         self._seq = claim.seq
         self._update = RunUpdate(after=claim.seq, before=len(claim.history), path=" ".join(claim.path))
@@ -124,7 +125,8 @@ class Emitter:
             self._seq += 1
             encoded = self._encode(event, self._seq)
             self._update.events.append((self._seq, encoded))
-            self._update.stored[self._seq] = compressed(encoded)
+            self._update.stored[self._seq] = kept = compressed(encoded)
+            self.stored += len(kept or encoded)
             self._update.notifications += queued(self._claim.id, self._webhook, self._seq, event)
             self._references |= reference(self._seq, encoded, text)
             self.count(counted(event))
@@ -179,7 +181,8 @@ class Emitter:
     def store_message(self, entry: bytes) -> None:
         """Appends a message to the stored history."""
         self._send_delta()  # it ends a write: the message is in one with the events and counts that follow it
-        self._update.history.append(self._referred(entry.decode()))
+        self._update.history.append(kept := self._referred(entry.decode()))
+        self.stored += len(kept)
         self._queue()
 
     def set_call_state(self, call: str, state: str) -> None:
@@ -187,7 +190,8 @@ class Emitter:
         if not call:
             self._update.ledger.clear()
             self._references.clear()
-        self._update.ledger[call] = self._referred(state)
+        self._update.ledger[call] = kept = self._referred(state)
+        self.stored += len(kept)
         self._queue()
 
     def set(self, fields: Mapping[str, str]) -> None:

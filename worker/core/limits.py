@@ -33,7 +33,7 @@ SMALLEST_REPLY = 64
 class LimitReached(DeputizeError):
     """A limit ends the run: a regular termination, not a failure. ``str`` names the limit and its value.
 
-    With None as its value the caller ends the work, and ``limit`` is the reason in words.
+    With None as its value ``limit`` is the reason in words.
     """
 
     def __init__(self, reason: TerminationReason, limit: str, value: object) -> None:

@@ -87,6 +87,7 @@ class ModelCalls:
     async def reply(self, turn: int) -> Reply:
         """Returns the reply of a turn, with keys for its calls; its text is published as it arrives."""
         reply = await self._reply(self._prompt(), turn)
+        self.run.check_room(len(str(reply.content)))
         return reply.with_call_keys(turn, self.conversation.retries)
 
     async def final_reply(self, turn: int) -> Reply:

@@ -30,7 +30,7 @@ from ..models.base import Call, Reply
 from ..tools.base import AnyTool, ToolResult
 from ..tools.context import SUBMIT, Output
 from .emit import Emitter
-from .limits import Meter
+from .limits import LimitReached, Meter, TerminationReason
 from .run_contracts import Inbox, Reading, Trace
 
 DENIED, ONLY_DENIED = "deniedCallCount", "onlyDenied"
@@ -212,6 +212,8 @@ class RunContext:
     file_turns: FileTurns
     free_slot: Callable[[], AbstractContextManager[None]] = nullcontext
     """Frees the run's slot for another run while its block runs."""
+    room: Callable[[int], str] = lambda more: ""
+    """Returns why the record's disk has no room for so many bytes more of this run; "" where it has."""
     errors: list[str] = field(default_factory=list[str])
     output: str | None = None
     """The valid output that was handed in, as JSON: the run ends with it."""
@@ -240,6 +242,7 @@ class RunContext:
         *,
         report_step: Callable[[str], None] = lambda text: None,
         free_slot: Callable[[], AbstractContextManager[None]] = nullcontext,
+        room: Callable[[int], str] = lambda more: "",
     ) -> Self:
         """Returns the context with what earlier attempts left.
 
@@ -255,10 +258,17 @@ class RunContext:
             reading=reading,
             file_turns=claim.file_turns,
             free_slot=free_slot,
+            room=room,
             output=claim.kept.get(OUTPUT),
             verify_rounds=claim.checkpoint.get("verifyRounds", 0),
             ended=claim.checkpoint.get("ended", False),
         )
+
+    def check_room(self, more: int) -> None:
+        """Raises ``LimitReached`` where the record, with ``more`` bytes, takes too much of its disk."""
+        if why := self.room(more):
+            self.report_error(why, "limit")
+            raise LimitReached(TerminationReason.BUDGET, why, None)
 
     def join_trace(self, spans: Trace | None) -> None:
         """Lets what this attempt publishes become spans, and its log lines name their trace."""

@@ -85,7 +85,7 @@ class ToolCalls:
         """Executes one judged call, where it may be; records its result. Its step ends in every case."""
         if self.run.output is not None and not self.ledger.finished(call.key):
             judged = not_executed("the result was handed in before")
-        elif (ended := self.run.meter.wraps_up) and not isinstance(judged, ToolResult):
+        elif (ended := self.run.meter.wraps_up or self.run.room(0)) and not isinstance(judged, ToolResult):
             judged = self.ledger.left(call.key) or not_executed(str(ended))
         if isinstance(judged, ToolResult):
             self.results[call.key] = judged

@@ -88,10 +88,10 @@ class Artifacts:
         found = ((name, self._versions(name)) for name in self.names()[:MAX_ARTIFACTS])
         return [Artifact(name=name, version=max(sizes), size=sizes[max(sizes)]) for name, sizes in found]
 
-    def contents(self, artifacts: Sequence[Artifact]) -> dict[tuple[str, int], str]:
-        """Returns contents by name and version, at most ``MAX_KEPT_BYTES``: the latest versions first."""
+    def contents(self, artifacts: Sequence[Artifact], most: int = MAX_KEPT_BYTES) -> dict[tuple[str, int], str]:
+        """Returns contents by name and version, at most ``MAX_KEPT_BYTES`` and ``most``: the latest versions first."""
         kept: dict[tuple[str, int], str] = {}
-        room = MAX_KEPT_BYTES
+        room = min(MAX_KEPT_BYTES, most)
         waiting = [(artifact.name, artifact.version) for artifact in artifacts]
         waiting += [(name, version) for name, last in waiting for version in range(last - 1, 0, -1)]
         for name, version in waiting:

@@ -87,6 +87,25 @@ def test_what_was_taken_over_is_there_already_and_can_be_taken_back(run: bytes) 
         assert (folder / "x").read_bytes() == BASE
 
 
+@pytest.mark.parametrize("with_base", [True, False])
+@pytest.mark.parametrize("reverse", [True, False])
+def test_where_a_merge_would_change_nothing_there_is_nothing_to_do(
+    tmp_path: Path, *, reverse: bool, with_base: bool
+) -> None:
+    """A change that is here (or, taken back, is not here), in a file whose other lines have changed."""
+    run = BASE.replace(b"line 1\n", b"its line\n")
+    here = (BASE if reverse else run).replace(b"line 9\n", b"my line\n")
+    git(tmp_path, "init", "-q")
+    for content in (BASE, run) if with_base else ():
+        (tmp_path / "x").write_bytes(content)
+        git(tmp_path, "add", "x")
+    (tmp_path / "x").write_bytes(here)
+    plan = planned(tmp_path, patch_of("x", BASE, run), reverse=reverse)
+    if with_base:
+        assert (plan.applied, plan.already, plan.refused) == ([], ["x"], {})
+    assert (tmp_path / "x").read_bytes() == here
+
+
 def made(folder: Path, files: dict[str, bytes | None]) -> None:
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
