@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from deputize.shared.errors import TooLarge
 from deputize.shared.facts import CommandCheck
@@ -24,6 +25,12 @@ def test_task_and_context_have_a_cap_together() -> None:
 def test_the_whole_request_has_a_cap() -> None:
     with pytest.raises(TooLarge, match="the request is"):
         check_sizes(DelegationRequest(task="x", labels={"a": "é" * (MAX_REQUEST_BYTES // 2)}))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\x85", "\u2028", "\x1b", "\0"])
+def test_a_name_of_a_model_is_one_line(end: str) -> None:
+    with pytest.raises(ValidationError, match="a name has no line ends"):
+        DelegationRequest(task="t", model=f"sonnet{end}model: opus")
 
 
 @pytest.mark.parametrize("model", [None, "claude-sonnet-5-5", "scripted", "scripted:", "scripted:/opt/one.yaml"])

@@ -39,6 +39,23 @@ def test_programs_that_only_read_are_allowed(program: str) -> None:
     assert classify_line(program).decision is Decision.ALLOW
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("hexdump -f/etc/passwd a", "hexdump -f f a", "hexdump -Cf/etc/passwd a"),  # the format comes from a file
+        *("tar tf host:a", "tar -tzf user@host:a", "tar tf a b:c"),  # a colon names another machine
+        *("strings @FILE", "strings a @f", "strings -a ./a @f", "strings '@f'"),  # further arguments come from a file
+    ],
+)
+def test_a_program_that_takes_orders_from_its_operands_needs_approval(line: str) -> None:
+    assert classify_line(line).decision is Decision.ASK
+
+
+@pytest.mark.parametrize("line", ["hexdump -C a", "tar tf a.tar", "strings -n4 a"])
+def test_the_same_programs_may_read_other_operands(line: str) -> None:
+    assert classify_line(line).decision is Decision.ALLOW
+
+
 @pytest.mark.requirement("S002-065")
 @pytest.mark.parametrize(
     "command", ["status", "log", "diff", "branch", "show HEAD", "blame a", "remote -v", "stash list"]
@@ -257,6 +274,12 @@ def test_an_answer_is_remembered_for_the_options_and_the_kind_of_operands_that_w
     line: str, pattern: tuple[str, ...]
 ) -> None:
     assert classify_line(line).asking[0].pattern == pattern
+
+
+@pytest.mark.parametrize("name", ["a[0]", "a[@]", "a[i+1]", "!a", "!a[0]", "a"])
+@pytest.mark.parametrize("operator", [":-", "-", ":=", ":+", "+", ":?"])
+def test_a_default_of_a_variable_may_be_a_forbidden_program(name: str, operator: str) -> None:
+    assert classify_line(f"${{{name}{operator}sudo}} id").decision is Decision.DENY
 
 
 @pytest.mark.parametrize(
