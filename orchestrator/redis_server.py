@@ -109,17 +109,22 @@ def keep_reserve(folder: Path) -> None:
 
 
 def check_room(folder: Path, size: int) -> None:
-    """Raises OutOfSpace where a record of so many bytes takes what accepted delegations need to end. Blocks."""
+    """Raises OutOfSpace where a record of so many bytes takes what accepted delegations need to end. Blocks.
+
+    Those that have not begun write their request once more, into their conversation: half of what the log has of them.
+    Which these are is not known, so it counts for all that is in the log.
+    """
     space = os.statvfs(folder)
     kept = min(space.f_blocks * space.f_frsize // _KEPT_SHARE, MOST_KEPT)
-    if space.f_bavail * space.f_frsize < kept + size:
+    begun = min(_log_bytes(folder / "redis") // 2, MOST_KEPT)
+    if space.f_bavail * space.f_frsize < kept + begun + size:
         raise OutOfSpace(no_space(folder))
 
 
 def takes_second_log(folder: Path) -> bool:
     """Returns whether the disk takes another log of this size, and what is written meanwhile. Blocks."""
-    space, logs = os.statvfs(folder), folder.glob("appendonlydir/*")
-    return space.f_bavail * space.f_frsize > 2 * sum(each.stat().st_size for each in logs)
+    space = os.statvfs(folder)
+    return space.f_bavail * space.f_frsize > 2 * _log_bytes(folder)
 
 
 async def allow_rewrites(url: str, *, allowed: bool) -> None:
@@ -129,6 +134,14 @@ async def allow_rewrites(url: str, *, allowed: bool) -> None:
     with suppress(*REDIS_ERRORS):
         async with connect(url) as redis:
             await redis.config_set("auto-aof-rewrite-percentage", 100 if allowed else 0)
+
+
+def _log_bytes(folder: Path) -> int:
+    found = 0
+    for each in folder.glob("appendonlydir/*"):
+        with suppress(FileNotFoundError):  # it is written anew at any time
+            found += each.stat().st_size
+    return found
 
 
 def _disk_bytes(folder: Path) -> int:

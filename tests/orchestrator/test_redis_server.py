@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from deputize.orchestrator.redis_server import (
+    MOST_KEPT,
     MOST_REWRITTEN,
     allow_rewrites,
     check_room,
@@ -87,3 +88,16 @@ def test_what_would_take_the_room_that_running_delegations_need_is_refused(tmp_p
     check_room(tmp_path, 0)
     with pytest.raises(OutOfSpace, match=f"no space left at {tmp_path}; free some"):
         check_room(tmp_path, free)
+
+
+def test_what_accepted_delegations_will_still_write_counts(tmp_path: Path) -> None:
+    space = os.statvfs(tmp_path)
+    kept = min(space.f_blocks * space.f_frsize // 4, MOST_KEPT)
+    fits = space.f_bavail * space.f_frsize - kept - MOST_KEPT // 2
+    check_room(tmp_path, fits)
+    log = tmp_path / "redis" / "appendonlydir" / "appendonly.aof"
+    log.parent.mkdir(parents=True)
+    with log.open("xb") as file:
+        file.truncate(4 * MOST_KEPT)  # sparse: it takes no space
+    with pytest.raises(OutOfSpace):
+        check_room(tmp_path, fits)
