@@ -11,7 +11,7 @@ from typing import Any
 
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 """A lone surrogate: from a name or a file in an old encoding, or from JSON; it cannot be encoded as UTF-8."""
-_HIDDEN = (
+HIDDEN = (
     r"\x7f-\x9f"  # DEL and C1: on many terminals one of these characters begins an escape sequence
     r"\xad\u061c\u180e\u200b\u200e\u200f"  # soft hyphen, zero-width space, direction marks
     r"\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb"  # line separators, embeddings and isolates, invisible operators
@@ -21,11 +21,11 @@ _HIDDEN = (
 )
 # Between letters of other scripts and emoji a joiner or a variation selector is part of the spelling, as it is before
 # the frame of a keycap; after ASCII it is only invisible.
-_JOINER = r"(?<![\u0300-\U0010ffff])[\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef](?!\u20e3)"
+JOINER = r"(?<![\u0300-\U0010ffff])[\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef](?!\u20e3)"
 # Compiled when they are first used: each takes milliseconds, which every start would wait for.
-_LINE = rf"[\x00-\x1f{_HIDDEN}]|{_JOINER}"
-_BLOCK = rf"[\x00-\x08\x0b-\x1f{_HIDDEN}]|{_JOINER}"
-_JSON = rf"[{_HIDDEN}]|{_JOINER}"
+_LINE = rf"[\x00-\x1f{HIDDEN}]|{JOINER}"
+_BLOCK = rf"[\x00-\x08\x0b-\x1f{HIDDEN}]|{JOINER}"
+_JSON = rf"[{HIDDEN}]|{JOINER}"
 _ESCAPE_SEQUENCES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links and other strings

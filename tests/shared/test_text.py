@@ -77,7 +77,7 @@ def test_an_escape_names_the_character(text: str, shown: str) -> None:
 
 def test_the_page_escapes_the_same_characters() -> None:
     script = (ROOT / "orchestrator/web/text.js").read_text("utf-8")
-    for name, ours in (("HIDDEN", texts._HIDDEN), ("JOINER", texts._JOINER)):
+    for name, ours in (("HIDDEN", texts.HIDDEN), ("JOINER", texts.JOINER)):
         value = re.search(rf"const {name} = (.*?);\n", script, re.DOTALL)
         assert value
         theirs = "".join(json.loads(part) for part in re.findall(r'"[^"]*"', value[1]))

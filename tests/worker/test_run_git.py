@@ -46,7 +46,7 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture
 async def bench(server: GitServer, redis_url: str, tmp_path: Path) -> AsyncIterator[Bench]:
     credentials = write_credentials(tmp_path / "credentials", server.host)
-    own = {"git_hosts": [server.host], "git_credentials_file": credentials}
+    own: dict[str, Any] = {"git_hosts": [server.host], "git_credentials_file": credentials}
     async with open_bench(redis_url, tmp_path / "home", **own) as bench:
         yield bench
 
@@ -261,8 +261,14 @@ async def test_nothing_that_an_agent_plants_runs_and_no_token_leaves(
         turns = [call("bash", command=look), traps, call("bash", command=TURN_OVER)]
         check = {"kind": "command", "run": "grep -q three app.py && ! ls ran-*"}
         result = await run(bench, tmp_path, url, *turns, deliver={}, verify=[check])
+        assert [error.partition(":")[0] for error in result.errors] == ["delivery_workflow"]
+        assert branches(server) == ["main"]
         async with opened(bench.settings) as service:  # and once more, in the service's process
+            with pytest.raises(Conflict, match=r"may execute \.gitmodules"):
+                await service.deliver(result.delegation_id)
+            await service.deliver(result.delegation_id, Deliver(workflows=True))
             again = await service.deliver(result.delegation_id)
+    result = await bench.result(result.delegation_id)
     assert result.success, result.summary
     assert heard == []
     assert result.verification.verdict == "passed"  # a search proves no more
@@ -342,7 +348,7 @@ async def test_a_branch_without_its_pull_request_is_a_fact_and_gets_it_afterward
     (server.root / "o").mkdir()
     url = server.add(source, "o/r.git")
     credentials = write_credentials(tmp_path / "credentials", server.host)
-    own = {"git_hosts": [server.host], "git_credentials_file": credentials}
+    own: dict[str, Any] = {"git_hosts": [server.host], "git_credentials_file": credentials}
     with github_api(TOKEN) as api:
         api.status = 403
         async with open_bench(redis_url, tmp_path / "home", **own, github_api_url=api.url) as bench:
