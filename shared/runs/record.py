@@ -61,7 +61,7 @@ class FileTurns:
     """How many snapshots there are."""
 
     def changed(self, turn: int, lacks: str = "") -> FileTurns:
-        """Returns them after changes in a turn that is not earlier; ``lacks`` is a path whose content is not kept."""
+        """Returns the file states with the change of this turn, the latest; ``lacks`` is a path that is not kept."""
         lacking = tuple(each for each in self.lacking if each[0] <= turn)
         if lacks != (lacking[-1][1] if lacking else ""):
             lacking = (*lacking, (turn + 1, lacks))

@@ -17,6 +17,7 @@ DOCUMENTS = (
     "worker/sandbox/README.md",
     "orchestrator/README.md",
     "orchestrator/metrics/README.md",
+    *sorted(f"orchestrator/docs/{path.name}" for path in (ROOT / "orchestrator/docs").glob("*.md")),
     "tests/system/README.md",
     "tests/benchmarks/README.md",
     "tests/requirements/README.md",
@@ -29,6 +30,7 @@ DOCUMENTS = (
 FOLDERS = {"shared", "orchestrator", "worker", "tests", ".ci", ".github"}
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 BACKTICKED = re.compile(r"`([\w./*-]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 A_TEST = re.compile(r"\[test\]\(([\w./-]+\.py) \"(\w+)\"\)")
 
 SOME_MACHINES = re.compile(r"(?<![\w.])/(home|Users|root|work)/\w")
@@ -75,6 +77,36 @@ def test_every_test_that_a_document_names_exists(document: str) -> None:
     text = path.read_text("utf-8")
     assert missing_tests(text, path.parent) == []
     assert re.findall(r"`[\w./-]+\.py::\w+`", text) == []
+
+
+def wrong_links(text: str, folder: Path) -> list[str]:
+    """The links to a file or a heading of this repository that lead nowhere."""
+    return [
+        link for link in LINK.findall(FENCED.sub("", text)) if "://" not in link and not leads_somewhere(link, folder)
+    ]
+
+
+def leads_somewhere(link: str, folder: Path) -> bool:
+    file, _, heading = link.partition("#")
+    path = folder / file
+    return path.exists() and (not heading or heading in headings(path.read_text("utf-8")))
+
+
+def headings(text: str) -> set[str]:
+    """The names by which links reach the headings."""
+    titles = re.findall(r"^#+ (.+)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_in_a_document_leads_somewhere(document: str) -> None:
+    path = ROOT / document
+    assert wrong_links(path.read_text("utf-8"), path.parent) == []
+
+
+def test_a_link_that_leads_nowhere_is_distinguished() -> None:
+    text = "[a](README.md) [b](README.md#two-commands) [c](gone.md) [d](README.md#gone) [e](https://example.org)"
+    assert wrong_links(text, ROOT) == ["gone.md", "README.md#gone"]
 
 
 def test_every_sentence_of_what_happens_when_names_its_test() -> None:

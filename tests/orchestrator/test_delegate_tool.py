@@ -19,7 +19,7 @@ from tests.orchestrator.whole import Whole
 from tests.waiting import until
 
 TASK = {"task": "count the classes", "expectedOutcome": "a number"}
-BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "orchestrator/README.md").read_text("utf-8"), re.M | re.S)
+BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "orchestrator/docs/python.md").read_text("utf-8"), re.M | re.S)
 
 
 @pytest.fixture(params=FRAMEWORKS)

@@ -1,4 +1,4 @@
-"""orchestrator/README.md is right about the operations, and complete."""
+"""The pages of orchestrator/docs/ are right about operations, limits and MCP tools, and complete."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from deputize.orchestrator.mcp.schemas import input_schema
 from deputize.orchestrator.mcp.tools import TOOLS
 from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.settings.fields import CAPS, SettingsFields
-from tests.architecture.sources import ROOT
 from tests.orchestrator.command_line import deputize
+from tests.orchestrator.doc_pages import table
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, settings
 
-README = (ROOT / "orchestrator" / "README.md").read_text("utf-8")
-_TABLE = README.split("|---|---|---|\n")[1].split("\n\n")[0]
-ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in _TABLE.splitlines()]
+ROWS = table("http-api", "operation")
 
 
 def answer(question: str) -> str:
-    (row,) = [line for line in README.splitlines() if line.startswith(f"| {question}")]
-    return row.split(" | ", 1)[1]
+    (row,) = [row for row in table("command-line", "question") if row[0].startswith(question)]
+    return row[1]
 
 
 def test_its_limits_are_those_of_the_code() -> None:
-    held, caps = answer("limits that hold").split("; no others.")
-    assert [(name, float(number)) for name, number in re.findall(r"`(\w+)` (\d+)", held)] == [
-        (field.alias, field.default) for field in Limits.model_fields.values() if field.default is not None
+    rows = [[cell.strip("`") for cell in row] for row in table("limits-and-messages", "field of `limits`")]
+    fields, caps = Limits.model_fields, CAPS.model_dump()
+    assert [(name, default, cap, variable) for name, _, default, cap, variable in rows] == [
+        (field.alias, _number(field.default), _number(caps[name]), f"DEPUTIZE_CAP_{name.upper()}")
+        for name, field in fields.items()
     ]
-    assert [float(number) for number in re.findall(r"\d+", caps)] == [*CAPS.model_dump(exclude_none=True).values()]
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:g}"
 
 
 def test_its_line_of_a_batch_is_a_request() -> None:
@@ -58,8 +61,7 @@ def test_its_routes_are_those_of_the_application() -> None:
 
 
 def test_its_arguments_of_mcp_tools_are_those_of_their_schemas() -> None:
-    table = re.split(r"\| tool \| arguments.*\n\|---\|---\|---\|\n", README)[1].split("\n\n")[0]
-    rows = {cells[1].strip().strip("`"): cells[2] for cells in (line.split("|") for line in table.splitlines())}
+    rows = {name.strip("`"): arguments for name, arguments, _ in table("mcp", "tool")}
     assert [*rows] == [*TOOLS]
     for name, cell in rows.items():
         schema = input_schema(TOOLS[name].arguments)

@@ -43,7 +43,7 @@ class Loop:
 
     @property
     def last_turn(self) -> int:
-        """The turn of calls without results; a final turn, which is not counted, has only those that hand in output."""
+        """The number of the turn whose calls have no results yet. The final turn, not counted, only hands in output."""
         final = self.run.meter.reached is not None and self.run.claim.request.output_schema is not None
         return self.run.meter.turns + final
 

@@ -1,0 +1,58 @@
+"""The pages of orchestrator/docs/ have one shape, short sentences, and names that exist."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+
+from deputize.orchestrator.cli import cli
+from deputize.shared.settings import Settings
+from deputize.shared.settings.listing import setting_lines
+from tests.orchestrator.doc_pages import INDEX, PAGES, sentences
+
+ALL = {"README": INDEX, **PAGES}
+WORDS = 20
+"""What a sentence of a page has at most, on average."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_begins_with_an_example_and_a_table_and_is_short(page: str) -> None:
+    parts = re.findall(r"^(# |## |```(?=\w)|\|---)", PAGES[page], re.MULTILINE)
+    before_sections = parts[: parts.index("## ")] if "## " in parts else parts
+    assert before_sections[:2] == ["# ", "```"]
+    assert "|---" in parts
+    assert len(PAGES[page].splitlines()) <= 120
+
+
+def test_the_index_is_short_and_leads_to_each_page() -> None:
+    assert len(INDEX.splitlines()) <= 80
+    assert sorted(re.findall(r"\(docs/([\w-]+)\.md\)", INDEX)) == [*PAGES]
+
+
+@pytest.mark.parametrize("page", ALL)
+def test_its_sentences_are_short(page: str) -> None:
+    lengths = [len(each.split()) for each in sentences(ALL[page])]
+    assert sum(lengths) / len(lengths) <= WORDS
+    assert max(lengths) <= 30
+
+
+def test_the_settings_that_pages_name_exist() -> None:
+    known = {line.variable for line in setting_lines(Settings.load(environ={}))}
+    named = {name for text in ALL.values() for name in re.findall(r"(?<!\w)DEPUTIZE_[A-Z_]+", text)}
+    assert named - known - {"DEPUTIZE_CONFIG"} == set()
+
+
+def options(command: click.Command) -> set[str]:
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    own = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    return own.union(*map(options, below))
+
+
+def test_the_options_that_pages_name_exist() -> None:
+    context = click.Context(cli)
+    known = {"--config"}.union(*(options(cli.get_command(context, name) or cli) for name in cli.list_commands(context)))
+    of_others = {"--default-non-nullable", "--scale", "--no-deps", "--transport", "--header"}
+    named = {name for text in ALL.values() for name in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
+    assert named - known - of_others == set()
