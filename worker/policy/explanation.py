@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -179,10 +179,11 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
         settings = Settings.load(environ=question["settings"])
         if "test" in question:
             paths = [Path(path) for path in question["test"]]
-            remarks = Known(settings, BUILTIN).check(load_rules(paths))
+            _, remarks = _checked(settings, paths)
             return {"examples": try_examples(settings, paths), "remarks": remarks}
         if "replay" in question:
-            replay = Replay(settings, load_rules(settings.policy), load_rules(map(Path, question["replay"])))
+            (old, _), (new, _) = (_checked(settings, paths) for paths in (settings.policy, question["replay"]))
+            replay = Replay(settings, old, new)
             return {"runs": [replay.run(each) for each in question["runs"]]}
         workspace = question["workspace"]
         try:
@@ -196,9 +197,15 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
             workspace=Path(workspace) if workspace else None,
             trust=Trust(tainted_by=tainted_by),
         )
-        return Explainer(settings, load_rules(settings.policy)).explain(question["call"], run)
+        return Explainer(settings, _checked(settings, settings.policy)[0]).explain(question["call"], run)
     except DeputizeError as error:
         return {"error": str(error), "usage": isinstance(error, Invalid)}
+
+
+def _checked(settings: Settings, paths: Iterable[Path | str]) -> tuple[Sequence[FileRule], list[str]]:
+    """Returns the rules of files, and what is wrong with those that allow. Raises Misconfigured as a worker does."""
+    rules = load_rules(map(Path, paths))
+    return rules, Known(settings, BUILTIN).check(rules)
 
 
 def _here(run: PolicyContext, settings: Settings, rules: Sequence[Rule]) -> PolicyContext:

@@ -146,3 +146,22 @@ def test_the_test_of_a_file_is_recognized_as_one(tmp_path: Path) -> None:
     assert "there is no tool 'bsh'; did you mean bash?" in answer(question)["error"]
     written(tmp_path, 'tool = "bsh"', "allow")
     assert "there is no tool 'bsh'" in answer(question)["remarks"][0]
+
+
+EXPLAINED = {"call": "bash", "mode": "ask", "depth": 0, "labels": {}, "workspace": None}
+
+
+@pytest.mark.parametrize("matchers", [each for each, _ in WRONG if "mcp" not in each and "git" not in each])
+@pytest.mark.parametrize("decision", ["deny", "ask"])
+def test_nothing_is_explained_or_replayed_with_files_that_keep_a_worker_from_starting(
+    tmp_path: Path, matchers: str, decision: str
+) -> None:
+    path = str(written(tmp_path, matchers, decision))
+    for question in (
+        {**EXPLAINED, "settings": {"DEPUTIZE_POLICY": path}},
+        {"settings": {}, "replay": [path], "runs": []},
+        {"settings": {"DEPUTIZE_POLICY": path}, "replay": [], "runs": []},
+    ):
+        assert f"{path}:1: the rule 'tried' cannot match as it is meant" in answer(question)["error"]
+    written(tmp_path, matchers, "allow")
+    assert "error" not in answer({"settings": {}, "replay": [path], "runs": []})
