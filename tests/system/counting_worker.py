@@ -1,4 +1,4 @@
-"""A worker whose runs can also ask an HTTP endpoint to count."""
+"""A worker whose runs can also ask an HTTP endpoint to count, and bring it to a standstill."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from deputize.worker.threads import run_in_thread
 from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
 from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.context import ToolContext
+from tests.system.standing_worker import Hold
 
 
 class CountParams(Params):
@@ -29,4 +30,4 @@ class Count(Tool[CountParams]):
 
 
 def main() -> int:
-    return worker.main(tools=(*BUILTIN, Count()))
+    return worker.main(tools=(*BUILTIN, Count(), Hold()))

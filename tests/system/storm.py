@@ -1,7 +1,7 @@
 """A storm: many delegations with effects that can be counted, workers killed at random, Redis restarted.
 
-`python -m tests.system.storm --minutes 10` (`make chaos`) goes on with new delegations until the time is over and
-prints what it survived.
+`python -m tests.system.storm --minutes 10` (`make chaos`) goes on with new delegations until the time is over, with two
+hostile ones beside them, and prints what it survived.
 """
 
 from __future__ import annotations
@@ -21,11 +21,18 @@ from typing import Any
 from deputize.shared.errors import Unavailable
 from tests.processes.leaks import adopt_orphans, descendants, described, endless_keys
 from tests.processes.redis_server import RedisProcess
+from tests.runs.bench import call, say, script
 from tests.runs.fleet import Fleet, open_fleet
 from tests.runs.totals import check_totals
 from tests.system.crashing import WORKER, Counting, check, effects
 from tests.waiting import until
 
+HOSTILE = {
+    "holds the interpreter": [[call("bash", command="true"), call("hold", seconds=60)]] * 20,
+    "fills its disk": [[call("bash", command="head -c 2G /dev/zero > big; sleep 1")]] * 60,
+}
+"""The turns of delegations that are made to harm their workers, and so the delegations beside them."""
+DISK_BYTES = 64 << 20
 BURST = 40
 """Delegations handed over together; the next ones follow when these are about done."""
 
@@ -58,17 +65,29 @@ async def rage(
     kill_every: float,
     restarts: int,
     kills: int = 0,
+    hostile: bool = False,
 ) -> Storm:
-    """One storm of ``seconds``, or longer until there were that many ``kills``; then all of it must end well."""
+    """One storm of ``seconds``, or longer until there were that many ``kills``; then all of it must end well.
+
+    ``hostile`` ones are beside it then, and are cancelled at its end.
+    """
     storm = Storm()
     settings = {"lease_seconds": 2, "claim_seconds": 5, "max_attempts": 1000, "shutdown_seconds": 0}
+    settings |= {"sandbox": {"disk_bytes": DISK_BYTES}} if hostile else {}
     async with open_fleet(redis.url, folder / "home", **settings) as fleet, Counting.open() as counting:
         await asyncio.gather(*(fleet.start(f"w{n}", program=WORKER) for n in range(workers)))
+        beside = [
+            await fleet.hand_over(model=script(folder, *turns, [say("done")]), tools=["bash", "hold"])
+            for turns in (HOSTILE.values() if hostile else ())
+        ]
         ids, _ = await asyncio.gather(
             hand_over(fleet, counting, folder, storm, delegations, 0.9 * seconds),
             trouble(fleet, redis, storm, time.monotonic() + seconds, kill_every, restarts, kills),
         )
         await asyncio.gather(*(judge(fleet, counting, storm, id, name) for id, name in ids.items()))
+        for id in beside:
+            await fleet.service.cancel(id)
+            assert await until(partial(has_ended, fleet, id), 120)
         await check_totals(fleet.service.store.redis)
         storm.wrong += [f"a key without an end: {key}" for key in endless_keys(redis.url)]
     return storm
@@ -115,15 +134,16 @@ async def trouble(
         await fleet.start(f"k{storm.kills}", program=WORKER, wait=False)
 
 
-async def judge(fleet: Fleet, counting: Counting, storm: Storm, id: str, name: str) -> None:
-    async def finished() -> bool:
-        try:
-            return (await fleet.service.get(id)).result is not None
-        except Unavailable:
-            return False
-
+async def has_ended(fleet: Fleet, id: str) -> bool:
     try:
-        await until(finished, 240)
+        return (await fleet.service.get(id)).result is not None
+    except Unavailable:
+        return False
+
+
+async def judge(fleet: Fleet, counting: Counting, storm: Storm, id: str, name: str) -> None:
+    try:
+        await until(partial(has_ended, fleet, id), 240)
     except AssertionError:
         storm.wrong.append(f"{id} has no result: {(await fleet.service.get(id)).status}")
         return
@@ -142,7 +162,14 @@ async def main(minutes: float, workers: int) -> int:
             redis = RedisProcess(Path(folder))
             seconds = min(60.0, max(end - time.monotonic(), 5))
             storm = await rage(
-                redis, Path(folder), delegations=400, workers=workers, seconds=seconds, kill_every=2, restarts=2
+                redis,
+                Path(folder),
+                delegations=400,
+                workers=workers,
+                seconds=seconds,
+                kill_every=2,
+                restarts=2,
+                hostile=True,
             )
             redis.kill()
         print(storm.told(), *storm.wrong[:20], sep="\n  ", flush=True)
