@@ -105,6 +105,8 @@ apt install|apt-get install: CHANGES EXACT PACKAGES -qy --yes
 ruff check: CHANGES FILES -q --fix --diff --quiet --select~ --ignore~ --output-format~ --statistics
 ruff format: CHANGES FILES -q --check --diff --quiet
 npm test|npm ci|npm outdated|pnpm test|yarn test|pip list|pip freeze|pip check: CHANGES NONE -qs --silent
+npm list|npm ls|npm ll|npm la|npm explain|npm why: TEXTS -aglsp -w~ --all --global --json --long --parseable --depth~
+    --omit~ --include~ --link --package-lock-only --silent --workspaces --workspace~
 npm install|npm i|pnpm add|pnpm install|yarn add: CHANGES PACKAGES -DES --save-dev --save-exact --silent --no-audit
 pip install|pip3 install: CHANGES PACKAGES -qU --upgrade --quiet --user
 cargo build|cargo test|cargo check|cargo clippy|cargo fmt|cargo doc: CHANGES BRANCHES -qv -pj~ --release --workspace

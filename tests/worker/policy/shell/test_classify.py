@@ -101,7 +101,8 @@ def test_forbidden_programs_are_denied_and_never_remembered(program: str, line: 
         "sed -n 1,20p f", "git diff HEAD~1 -- f", "cd src && ls", "ls src/*.py", "wc -l ./*.py", "ls -- *.py",
         "cat f 2>/dev/null || true", "git show HEAD:src/a.py", "git show stash@{0}", 'grep "^x$" f', "ls\ncat f\n",
         "grep x f |\n  head -3", "ls -la \\\n  src", "timeout 5 git status", "tail -n +5 f", "find . ! -name x",
-        "ls # what there is", "printf '%s\\n' a", "sort -k2 -t, f", "rg -n --glob '*.py' x src",
+        "ls # what there is", "printf '%s\\n' a", "sort -k2 -t, f", "rg -n --glob '*.py' x src", "npm list",
+        "npm ls react --depth=0", "npm ls -g --depth 1 | head", "npm ll --all --json", "npm why @types/node -w web",
     ],
 )  # fmt: skip
 def test_what_agents_read_with_needs_no_permission(line: str) -> None:
@@ -286,6 +287,8 @@ def test_a_default_of_a_variable_may_be_a_forbidden_program(name: str, operator:
     ("line", "decision"),
     [
         ("npm init", Decision.ASK),
+        ("npm ls --prefix /x", Decision.ASK),
+        ("npm list --userconfig=a", Decision.ASK),
         ("for f in a b; do git init $f; done", Decision.ASK),
         ("cat > f.py <<'E'\nsuper().__init__()\nop = 3\nadd_parser(\"init\")\nif op in x: pass\nE", Decision.ASK),
         ('echo \'{"init": 1, "mount": "x"}\' > f.json', Decision.ASK),
