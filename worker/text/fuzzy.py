@@ -56,6 +56,7 @@ _SIGNIFICANT = re.compile(
     | (?<=\s)\*+(?=\s)|(?<=[\w)\]])\*+(?=[\w(\[])             # a product, but no emphasis
     | !(?=[\w(=\[])
     | \b(?:not|no|nor|never|none|without|unless|except|and|or|xor|true|false|null|nil|yes)\b
+    | [不没沒未无無非勿莫否只僅仅且或]|[零一二三四五六七八九十百千万萬亿億两兩]  # the same in Chinese and Japanese
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -316,8 +317,9 @@ def _fragments(text: str, old: str) -> list[Fragment]:
 
 
 def _apart(part: str) -> str:
-    """Returns the pattern of the text between the ends of words."""
-    return rf"(?<!\w){re.escape(part)}(?!\w)"
+    """Returns the pattern of the text where no word goes on before or after it."""
+    before, after = (r"(?<!\w)" if _WORD.match(part) else ""), (r"(?!\w)" if _WORD.match(part[-1:]) else "")
+    return f"{before}{re.escape(part)}{after}"
 
 
 def _similar_fragments(text: str, old: str, start: int, ends: Sequence[int], tail: str) -> Iterator[Fragment]:

@@ -283,3 +283,29 @@ def test_a_large_change_of_a_large_stretch_is_made_in_bounded_time() -> None:
     assert time.process_time() - begun < 5
     assert done is not None
     assert done.text.startswith("    value_0 = calculate(n")
+
+
+SENTENCES = ("今天天气很好我们去公园散步", "请先安装依赖再启动开发服务", "こんにちは世界今日は晴れです")
+AROUND = ("{}。", "前言如下。{}。明天再说。", "- 题目。{}。\n- 其他。明天再说。\n", "See “{}。” and go on.")
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+@pytest.mark.parametrize("around", AROUND)
+def test_a_sentence_without_blanks_is_found_with_one_wrong_character(sentence: str, around: str) -> None:
+    file = around.format(sentence)
+    for at in range(1, len(sentence)):
+        old = f"{sentence[:at]}乐{sentence[at + 1 :]}。"
+        assert edited(file, old, "新的句子。") == file.replace(f"{sentence}。", "新的句子。")
+
+
+@pytest.mark.parametrize(
+    ("file", "old"),
+    [
+        ("这里说明。用户不能访问这个管理页面。其他。", "用户可能访问这个管理页面。"),
+        ("这里说明。这个服务每次启动三个进程。其他。", "这个服务每次启动五个进程。"),
+        ("这里说明。这个選択肢は未完了と見なす。其他。", "这个選択肢は既完了と見なす。"),
+        ("前言如下今天天气很好我们去公园散步明天再说", "今天天气很好我们去公园跑步"),  # no end of a sentence
+    ],
+)
+def test_a_sentence_with_another_meaning_or_without_ends_is_not_the_same(file: str, old: str) -> None:
+    assert replace(TextFile(file), old, "新的句子。", every=False) is None
