@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ...shared.errors import Invalid
+from ...shared.errors import Invalid, NotFound
 from ...shared.text import count, visible
 from ...shared.wording import put_back, where
 from ..apply import PLAINLY, How, left_behind, take_over
@@ -191,30 +193,41 @@ async def take_over_or_hint(
         plan = await take_over(client, delegation, into, how)
         print_plan(settings, plan, delegation, into, note, how)
         return bool(plan.refused)
-    for line in _hints(settings, delegation, result):
-        note(line)
+    if output.is_read_by_a_person():
+        name = await _short_name(client, delegation.id)
+        output.lines(islice(_hints(settings, delegation, result, name), 1), err=True)
+        note(f"  more: {output.command(settings, 'show', name)}")
+    else:
+        output.lines(_hints(settings, delegation, result, delegation.id), err=True)
     return False
 
 
-def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult) -> Generator[str]:
-    """Yields what can be done with a run that has ended."""
+async def _short_name(client: Client, id: str) -> str:
+    """Returns what a command finds this delegation by: ``@last`` where it is that one."""
+    with suppress(NotFound):
+        return NEWEST if await full_id(client, NEWEST) == id else id
+    return id
+
+
+def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, name: str) -> Generator[str]:
+    """Yields what can be done with a run that has ended, the likeliest first; ``name`` is its id, or short for it."""
     from ...shared.delegation import shortfall_of
     from ...shared.request import DirectoryWorkspace
 
     workspace, command = delegation.request.workspace, partial(output.command, settings)
     if option := LIMIT_OPTIONS.get(result.termination_reason):
-        yield f"  to go on: {command('continue', delegation.id, 'go on', option, 'N')}"
+        yield f"  to go on: {command('continue', name, 'go on', option, 'N')}"
     if result.git and result.git.commit:
         yield f"  delivered as {where(result.git)}"
     elif result.git and result.file_changes and not shortfall_of(delegation.request, result):
-        yield f"  to push its changes as a branch: {command('deliver', delegation.id)}"
+        yield f"  to push its changes as a branch: {command('deliver', name)}"
     if workspace.kind == "archive" and any(change.in_patch for change in result.file_changes):
-        yield f"  to take this over: {command('apply', delegation.id, '--into', 'DIR')}"
+        yield f"  to take this over: {command('apply', name, '--into', 'DIR')}"
     elif not isinstance(workspace, DirectoryWorkspace) and result.file_changes:
-        yield f"  to fetch its files: {command('pull', delegation.id)}"
+        yield f"  to fetch its files: {command('pull', name)}"
         return
     if isinstance(workspace, DirectoryWorkspace) and any(change.in_patch for change in result.file_changes):
-        take = command("apply", delegation.id, *(() if Path(workspace.path).is_dir() else ("--into", "DIR")))
+        take = command("apply", name, *(() if Path(workspace.path).is_dir() else ("--into", "DIR")))
         yield f"  {workspace.path} itself is unchanged; to take this over: {take}"
     yield from filter(None, (missing_note(settings, delegation), ignored_note(settings, delegation)))
 

@@ -23,7 +23,7 @@ from ...shared.wording import cut, dollars, seconds, short_id
 
 if TYPE_CHECKING:
     from ...shared.delegation import FileChange, ToolAgentResult, ToolAgentStep
-    from ...shared.facts import Verification
+    from ...shared.facts import Check, Verification
     from ...shared.request import DelegationRequest
     from ...shared.settings import Settings
     from ...shared.wire import Wire
@@ -38,6 +38,8 @@ VERDICT = re.compile(r"( *verdict +)(\w+)\b")
 COMMAND = re.compile(r"(?<!\S)\$ .+?(?=  |$)")
 VERDICTS = {"verified": "green", "passed": "green", "refuted": "red"}
 """Colours; the other verdicts are yellow."""
+COUNTS = re.compile(r"(?<=\()(\+\d+) (-\d+)(?=[,)])")
+"""Lines that a change adds and removes, in brackets."""
 DIFF = re.compile(r"( {2}\| )(?=[-+]|@@ )")
 """Before a line of a diff."""
 
@@ -61,6 +63,11 @@ def line(text: str, *, err: bool = False) -> None:
     _write(shown + "\n", err)
 
 
+def is_read_by_a_person() -> bool:
+    """Returns whether results and what stands beside them are on a terminal: there they must fit in one glance."""
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
 def _fitted(line: str, stream: TextIO, hang: int) -> list[str]:
     columns = os.get_terminal_size(stream.fileno()).columns or len(line)
     return wrapped(line, columns, hang=min(hang, columns // 2))
@@ -79,13 +86,15 @@ def note(text: str) -> None:
 def painted(text: str, stream: TextIO) -> str:
     """Returns a line with the colours of its signs, verdict, commands and diffs, where this terminal has colours."""
     diff, sign, verdict = DIFF.match(text), SIGN.search(text), VERDICT.match(text)
-    if not (diff or sign or verdict or COMMAND.search(text)) or not _has_colours(stream):
+    counts = COUNTS.search(text)
+    if not (diff or sign or verdict or counts or COMMAND.search(text)) or not _has_colours(stream):
         return text
     if verdict:
         return verdict[1] + click.style(verdict[2], fg=VERDICTS.get(verdict[2], "yellow")) + text[verdict.end() :]
     if diff:
         return diff[0] + _coloured(text[diff.end() :])
     text = COMMAND.sub(lambda found: click.style(found[0], fg="cyan"), text)
+    text = COUNTS.sub(lambda found: " ".join(map(_coloured, found.groups())), text)
     return SIGN.sub(lambda found: click.style(found[0], fg=SIGNS[found[0]]), text, count=1)
 
 
@@ -273,6 +282,14 @@ def changes(result: ToolAgentResult, request: DelegationRequest | None) -> str:
     return f"{count(len(result.file_changes), 'file')} changed"
 
 
+def reasons(result: ToolAgentResult) -> list[str]:
+    """Returns why the mark and the verdict of a result are what they are."""
+    found = result.verification
+    why = [found.why] if found.why else [f"{_checked(check)}: {check.why}" for check in found.checks[:1]]
+    claims = [f"refuted in the summary: {claim}" for claim in result.refuted_claims]
+    return [*why, *claims, *(f"error: {error}" for error in other_errors(result)[-1:])]
+
+
 def left_out(result: ToolAgentResult) -> list[str]:
     """Returns what the copy or the patch lacks, without the changed files whose own lines have that."""
     own = tuple(f"{changed.path} " for changed in result.file_changes if not changed.in_patch)
@@ -308,12 +325,16 @@ def verdict(found: Verification) -> list[str]:
     lines = [f"verdict    {found.verdict}{why}"]
     for check in found.checks:
         states = ", ".join(f"{on} {state}" for on in GROUNDS if (state := getattr(check, on)))
-        what = check.item.get("run") or check.item.get("path") or ", ".join(check.item.get("paths", ()))
-        what = what or str(check.item.get("kind"))
-        lines.append(f"check      {check.outcome.replace('_', ' ')}: {cut(what, MAX_CHECK)} ({states}): {check.why}")
+        lines.append(f"check      {check.outcome.replace('_', ' ')}: {_checked(check)} ({states}): {check.why}")
     if found.released:
         lines.append(f"released   to the checks, as the tests are as they were: {some(found.released)}")
     return lines + ([f"restored   for the checks: {some(found.restored)}"] if found.restored else [])
+
+
+def _checked(check: Check) -> str:
+    """Returns what a check is about: its command or its paths."""
+    what = check.item.get("run") or check.item.get("path") or ", ".join(check.item.get("paths", ()))
+    return cut(what or str(check.item.get("kind")), MAX_CHECK)
 
 
 def ignored(number: int, paths: Sequence[str], known: int | None = None) -> str:

@@ -34,6 +34,8 @@ SECOND_PRESS_SECONDS = 2.0
 CANCELLED_SECONDS = 30.0
 NAMED = 3
 SHOWN_CHANGES = 20
+AT_A_GLANCE = 8
+"""Changes that a terminal shows: more of them would push the mark and the reason off the screen."""
 
 
 @dataclass(slots=True)
@@ -248,18 +250,28 @@ def note_lowered_limits(delegation: Delegation, note: Callable[[str], None]) -> 
 
 
 def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool) -> None:
-    """Prints the result to stdout, where data was asked for only that; file changes and errors to stderr."""
+    """Prints the result to stdout, where data was asked for only that; file changes and errors to stderr.
+
+    On a terminal the reasons come first, below the mark, and what `show` has besides is left out.
+    """
     if json:
         output.json_line(result.to_json())
         return
+    glance = output.is_read_by_a_person()
+    if glance:
+        output.lines((f"  {reason}" for reason in output.reasons(result)), err=True)
     output.prose(result.summary, err=result.output_status is not None)
     output.data(result)
-    output.lines((f"  {line}" for line in output.verdict(result.verification)), err=True)
-    output.lines((f"  {output.change(changed)}" for changed in result.file_changes[:SHOWN_CHANGES]), err=True)
-    if (more := len(result.file_changes) - SHOWN_CHANGES) > 0:
-        output.note(f"  and {more} more: deputize show {result.delegation_id}")
+    if not glance:
+        output.lines((f"  {line}" for line in output.verdict(result.verification)), err=True)
+    shown = AT_A_GLANCE if glance else SHOWN_CHANGES
+    output.lines((f"  {output.change(changed)}" for changed in result.file_changes[:shown]), err=True)
+    if (more := len(result.file_changes) - shown) > 0:
+        output.note(f"  and {more} more" + ("" if glance else f": deputize show {result.delegation_id}"))
     if not result.file_changes and (unchanged := output.changes(result, delegation.request)):
         output.note(f"  {unchanged}")
+    if glance:
+        return
     output.lines((f"  left out: {sentence}" for sentence in output.left_out(result)), err=True)
     output.lines((f"  error: {error}" for error in output.other_errors(result)), err=True)
 

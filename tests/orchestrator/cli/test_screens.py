@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from datetime import timedelta
@@ -16,7 +17,7 @@ from deputize.shared.events import Heartbeat, Replied, RunStarted, StepCompleted
 from deputize.shared.request import After, DelegationRequest
 from deputize.shared.wire import now
 from tests.orchestrator.cli.asked import FIRST, asked
-from tests.orchestrator.command_line import started
+from tests.orchestrator.command_line import PROGRAM, started
 from tests.orchestrator.fake_service import FakeService, worker_card
 from tests.orchestrator.terminal import Terminal, on_terminal
 from tests.waiting import until
@@ -26,6 +27,9 @@ RUNNING = "running: turn 2, … read b.py, 0.0 s, $0.0100"
 STEP = "turn 1  ✗ $ pytest  0.0 s: the command ended with exit code 1"
 END = "✓ succeeded (completed): 2 turns, 2 tool calls, 0.0 s, 15 tokens, $0.0100"
 RUN = ("run", "--no-workspace")
+MORE = "  more: deputize show @last"
+BY_NAME = f"{Path(PROGRAM).parent}:{os.environ['PATH']}"
+"""A search path on which commands are shown by their name alone."""
 
 
 def step(n: int, status: StepStatus, **fields: Any) -> Step:
@@ -76,7 +80,9 @@ async def comes(terminal: Terminal, id: str, wanted: list[str]) -> None:
 @pytest.mark.parametrize("no_color", ["", "1"], ids=["colours", "plain"])
 async def test_a_run_from_start_to_end(url: str, service: FakeService, columns: int, no_color: str) -> None:
     service.fleet = [worker_card()]
-    async with on_terminal(*RUN, "Repair it", columns=columns, DEPUTIZE_URL=url, NO_COLOR=no_color) as terminal:
+    async with on_terminal(
+        *RUN, "Repair it", columns=columns, DEPUTIZE_URL=url, NO_COLOR=no_color, PATH=BY_NAME
+    ) as terminal:
         await until(lambda: service.following, 60)
         (id,) = service.runs
         fail_a_step_and_start_another(service, id)
@@ -85,7 +91,7 @@ async def test_a_run_from_start_to_end(url: str, service: FakeService, columns: 
         used = Usage(input_tokens=10, output_tokens=5, cost_usd=0.01)
         service.finish(id, summary="Done.\nAll of it.", turn_count=2, tool_call_count=2, usage=used)
         assert await terminal.ended() == 0
-        await comes(terminal, id, [*BEGUN, *lines, "Done.", "All of it."])
+        await comes(terminal, id, [*BEGUN, *lines, "Done.", "All of it.", MORE])
     assert ("\x1b[36m" in terminal.drawn) is not bool(no_color)  # running is cyan
     for part in ("\x1b[31m✗\x1b[0m", "\x1b[36m$ pytest\x1b[0m", "\x1b[32m✓\x1b[0m"):
         assert (part in terminal.drawn) is not bool(no_color)
@@ -95,14 +101,14 @@ async def test_a_run_from_start_to_end(url: str, service: FakeService, columns: 
 
 async def test_a_terminal_that_cannot_move_its_cursor_gets_lines(url: str, service: FakeService) -> None:
     service.fleet = [worker_card()]
-    async with on_terminal(*RUN, "Repair it", columns=80, DEPUTIZE_URL=url, TERM="dumb") as terminal:
+    async with on_terminal(*RUN, "Repair it", columns=80, DEPUTIZE_URL=url, TERM="dumb", PATH=BY_NAME) as terminal:
         await until(lambda: service.following, 60)
         (id,) = service.runs
         fail_a_step_and_start_another(service, id)
         service.finish(id, summary="Done.")
         assert await terminal.ended() == 0
         ended = "✓ succeeded (completed): 0 turns, 0 tool calls, 0.0 s, 0 tokens, $0.0000"
-        said = [*BEGUN, STEP, ended, "Done."]
+        said = [*BEGUN, STEP, ended, "Done.", MORE]
         await comes(terminal, id, said)
     assert "\x1b" not in terminal.drawn
 
@@ -236,3 +242,47 @@ async def test_a_batch_scrolls_each_step_with_its_delegation(url: str, service: 
         for id in service.runs:
             service.finish(id)
         await terminal.ended()
+
+
+async def test_the_end_of_a_run_is_read_in_one_glance(url: str, service: FakeService, tmp_path: Path) -> None:
+    """The mark with the verdict, the reason, the summary, changes, and one next command; `show` has the rest."""
+    changes = [{"path": f"{n}.py", "change": "modified", "addedLines": n, "removedLines": 2} for n in range(1, 11)]
+    item = {"item": {"run": "make test"}, "why": "it succeeds", "outcome": "inconclusive"}
+    found = {
+        "verdict": "inconclusive",
+        "require": "passed",
+        "why": "no test failed before",
+        "restored": ["tests/a.py"],
+        "checks": [item],
+        "claims": [{"claim": "All tests pass", "evidence": None, "verdict": "refuted"}],
+    }
+    service.fleet = [worker_card()]
+    given = ("run", "Repair it", "-w", str(tmp_path))
+    async with on_terminal(*given, columns=300, DEPUTIZE_URL=url, PATH=BY_NAME) as terminal:
+        await until(lambda: service.following, 60)
+        (id,) = service.runs
+        rest = {"left_out": ["pipe is a FIFO"], "ignored_count": 1, "ignored_files": ["x.log"]}
+        ended: dict[str, Any] = {"verification": found, "file_changes": changes, **rest}
+        service.finish(id, summary="## Done\n\nIt is **good**.", **ended)
+        assert await terminal.ended() == 6
+    shown = plain(terminal.history(), id)
+    assert shown[2].startswith("? inconclusive (completed, 1 claim refuted): ")
+    assert shown[3:] == [
+        *["  no test failed before", "  refuted in the summary: All tests pass"],
+        *["Done", "", "It is good."],
+        *(f"  modified {n}.py (+{n} -2)" for n in range(1, 9)),
+        "  and 2 more",
+        f"  {tmp_path} itself is unchanged; to take this over: deputize apply @last",
+        MORE,
+    ]
+    assert "(\x1b[32m+1\x1b[0m \x1b[31m-2\x1b[0m)" in terminal.drawn
+
+
+async def test_only_the_newest_is_called_the_last(url: str, service: FakeService) -> None:
+    async with on_terminal(*RUN, "x", DEPUTIZE_URL=url, PATH=BY_NAME) as terminal:
+        await until(lambda: service.following, 60)
+        (id,) = service.runs
+        await service.create(DelegationRequest(task="another"))
+        service.finish(id)
+        assert await terminal.ended() == 0
+    assert f"  more: deputize show {id}" in terminal.history()
