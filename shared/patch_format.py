@@ -23,6 +23,9 @@ _NO_END = b"\\ No newline at end of file"
 _CONTEXT = 3
 _SIGNS = {b"+": b"-", b"-": b"+", b" ": b" "}
 _ESCAPED = re.compile(rb'\\([0-7]{3}|["\\])')
+_OF_GIT = re.compile(r"(?:\.git|git~1)[ .]*(?::.*)?", re.ASCII | re.DOTALL | re.IGNORECASE)
+"""Names that some file systems take for git's own directory, so that git refuses them everywhere."""
+NOT_IN_GIT = "git accepts no file at such a path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,8 @@ def printable_path(path: str) -> str:
 
 def is_safe(path: str) -> bool:
     """Whether the path stays below its directory, and is not in git's own, where a file could become a command."""
-    return not any(name in ("", ".", "..") or name.lower() == ".git" for name in path.split("/"))
+    is_below = {"", ".", ".."}.isdisjoint(path.split("/"))
+    return is_below and not any(map(_OF_GIT.fullmatch, path.replace("\\", "/").split("/")))
 
 
 def _part(lines: Sequence[bytes]) -> PatchPart:

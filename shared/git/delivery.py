@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from ..errors import RepositoryFailed
 from ..facts import GitFacts
 from ..ids import moment_of
-from ..patch_format import parse_patch, without
+from ..patch_format import NOT_IN_GIT, parse_patch, without
 from ..request import DelegationRequest, Deliver, GitWorkspace
 from ..settings import Settings
 from ..text import clip, visible
@@ -61,7 +61,8 @@ class Delivery:
     def nothing(self) -> str:
         """Why there is nothing to deliver."""
         others = f" but {put_back(self.withheld)}; `withProtected` delivers them" if self.withheld else ""
-        return f"no file was changed{others}"
+        what = "no file that git accepts" if self.left_out else "no file"
+        return f"{what} was changed{others}"
 
     @property
     def branch(self) -> str:
@@ -80,7 +81,7 @@ class Delivery:
 
         Raises RepositoryFailed with its kind, Invalid where the settings do not allow it, and GitStopped.
         """
-        if lost := [each for each in self.left_out if not each.startswith(tuple(f"{path} " for path in self.withheld))]:
+        if lost := self._lost:
             raise RepositoryFailed("delivery_patch", f"the patch is not complete: {'; '.join(lost)}")
         spec = self.request.workspace
         assert isinstance(spec, GitWorkspace)
@@ -94,6 +95,12 @@ class Delivery:
         facts = GitFacts(base=self.base, branch=self.branch, commit=commit, left_out=self.withheld)
         pushed(facts)
         return self.with_pull_request(settings, facts)
+
+    @property
+    def _lost(self) -> list[str]:
+        """Sentences about changes that the patch lacks although a commit could have them."""
+        withheld = tuple(f"{path} " for path in self.withheld)
+        return [each for each in self.left_out if not each.startswith(withheld) and not each.endswith(NOT_IN_GIT)]
 
     def with_pull_request(self, settings: Settings, facts: GitFacts) -> GitFacts:
         """Makes the pull request for a branch that is there, if one is asked for. Blocks. Raises RepositoryFailed."""

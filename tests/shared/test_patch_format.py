@@ -47,6 +47,7 @@ def test_a_side_that_does_not_exist_has_no_path(old: bytes | None, new: bytes | 
 
 
 UNSAFE = ["../x", "/x", "a/../../x", "a/./x", "a//x", ".git/hooks/post-checkout", "a/.GIT/config", ".Git", ""]
+UNSAFE += ["git~1/config", "a/GIT~1", ".git /x", ".git. ./x", ".Git:x/y", ".git::$INDEX_ALLOCATION/x", "a\\.git\\x"]
 
 
 @pytest.mark.parametrize("path", UNSAFE)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ...shared.facts import FileChange
 from ...shared.git import blob_id
 from ...shared.listed import OuterRules, ignored_files
-from ...shared.patch_format import printable_path
+from ...shared.patch_format import NOT_IN_GIT, is_safe, printable_path
 from ...shared.text import clip
 from ..text.diff import unified_diff
 from ..threads import give_way, release_slot
@@ -195,7 +195,8 @@ class Comparison:
 
     def _crosses(self, difference: Difference) -> bool:
         """Whether a file was renamed between a path that may be left out and one that may not."""
-        sides = (printable_path(path) in self.restored for path in (difference.path, difference.source or ""))
+        paths = difference.path, difference.source or ""
+        sides = ((printable_path(path) in self.restored, is_safe(path)) for path in paths)
         return difference.source is not None and len({*sides}) > 1
 
     def _ignored(self, differences: Sequence[Difference], outer: OuterRules) -> set[str]:
@@ -217,6 +218,8 @@ class Comparison:
         nothing = FilePatch("")
         if DIRECTORY in (difference.old and difference.old.git_mode, difference.new and difference.new.git_mode):
             return nothing, "git's own state, which a patch cannot contain"
+        if not is_safe(difference.path):
+            return nothing, NOT_IN_GIT
         if len(os.fsencode(difference.path)) > _MAX_PATH_BYTES:
             return nothing, "its path is too long for git"
         if self.deadline.expired:

@@ -157,14 +157,16 @@ def test_no_change_is_no_branch(server: GitServer, source: Path, tmp_path: Path)
     assert branches(server) == ["main"]
 
 
-def test_a_patch_that_leaves_files_out_is_not_delivered(server: GitServer, source: Path, tmp_path: Path) -> None:
+def test_a_patch_lacks_only_what_git_refuses(server: GitServer, source: Path, tmp_path: Path) -> None:
     url, base = server.add(source), git(source, "rev-parse", "HEAD")
     asked = delivery(url, base, changed(source))
-    partial = Delivery(asked.id, asked.request, asked.wanted, base, asked.patch, ["big.iso is not in the patch"])
-    with pytest.raises(RepositoryFailed, match=r"big\.iso") as failed:
-        deliver(settings(tmp_path, server), partial)
+    refused = "sub/.GIT/x is not in the patch: git accepts no file at such a path"
+    with pytest.raises(RepositoryFailed, match=r"complete: big\.iso is not in the patch$") as failed:
+        deliver(settings(tmp_path, server), replace(asked, left_out=[refused, "big.iso is not in the patch"]))
     assert failed.value.kind == "delivery_patch"
     assert branches(server) == ["main"]
+    assert deliver(settings(tmp_path, server), replace(asked, left_out=[refused])).commit
+    assert replace(asked, left_out=[refused]).nothing == "no file that git accepts was changed"
 
 
 def test_a_patch_with_masked_values_is_not_delivered(server: GitServer, source: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from deputize.shared.delegation import FileChange
+from deputize.shared.patch_format import NOT_IN_GIT, parse_patch
 from deputize.worker.workspace.workspace import Workspace
 from tests.worker.workspace.trees import git_apply, tree
 
@@ -92,6 +93,23 @@ async def test_what_is_neither_file_nor_link_is_no_change(copied: Workspace, mon
         listening.bind("socket")
         Path("new-directory").mkdir()
         assert (await copied.facts()).changes == []
+
+
+SPELLINGS = ["sub/.GIT/x", "git~1", ".git /x", ".Git.", ".git:x", "a\\.git\\x", "moved/.GIT/main.py"]
+
+
+async def test_a_file_that_git_accepts_nowhere_is_left_out_with_its_name(copied: Workspace, tmp_path: Path) -> None:
+    for path in SPELLINGS[:-1]:
+        copied.files.write(path, b"x\n")
+    copied.files.write("a.txt", b"x\n")
+    (copied.path / "moved/.GIT").mkdir(parents=True)
+    (copied.path / "src/main.py").rename(copied.path / "moved/.GIT/main.py")
+    facts = await copied.facts()
+    assert sorted(facts.left_out) == sorted(f"{path} is not in the patch: {NOT_IN_GIT}" for path in SPELLINGS)
+    assert {change.path for change in facts.changes if change.in_patch} == {"a.txt", "src/main.py"}
+    shutil.copytree(copied.path.with_name("base"), tmp_path / "again", symlinks=True)
+    assert git_apply(facts.patch, tmp_path / "again") == ""
+    assert sorted(part.path for part in parse_patch(facts.patch)) == ["a.txt", "src/main.py"]
 
 
 async def test_a_name_that_is_no_text_can_still_be_shown_and_patched(copied: Workspace, tmp_path: Path) -> None:
