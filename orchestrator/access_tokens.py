@@ -254,6 +254,9 @@ class RequestNote:
     """The delegations that it concerns."""
 
 
+_WHERE = "`deputize token` prints that of a stack on its machine"
+
+
 def note_of(scope: AsgiScope) -> RequestNote:
     return scope[NOTE]
 
@@ -267,10 +270,10 @@ def name_of_caller(scope: AsgiScope) -> str:
 def caller_of(tokens: Tokens, given: bytes | None, note: RequestNote) -> Caller:
     """Returns the caller with this token, and notes the token's name. Raises Unauthorized without a valid one."""
     if given is None:
-        raise Unauthorized("no token; send `Authorization: Bearer …` with the service's DEPUTIZE_TOKEN")
+        raise Unauthorized(f"no token; send `Authorization: Bearer …` with the service's DEPUTIZE_TOKEN; {_WHERE}")
     entry = tokens.find(given)
     if entry is None:
-        raise Unauthorized("this is not a token of the service; compare it with DEPUTIZE_TOKEN there")
+        raise Unauthorized(f"this is not a token of the service; compare it with DEPUTIZE_TOKEN there; {_WHERE}")
     note.token = entry.name
     if entry.expired:
         raise Unauthorized(f"the token {entry.name!r} has expired; ask the operator of the service for a new one")

@@ -76,6 +76,10 @@ _USUAL = {
     "config": "`deputize settings` lists what can be set and what holds, `deputize doctor` checks it",
     **dict.fromkeys(("check", "health"), "`deputize doctor` checks this machine and the service"),
     **dict.fromkeys(("ui", "web", "page", "dashboard"), "`deputize open` opens the web page"),
+    **dict.fromkeys(
+        ("diff", "patch"),
+        "`deputize show --patch` shows what a run changed, `deputize apply --check` what that would change here",
+    ),
     **dict.fromkeys(("inspect", "describe", "get"), "`deputize show` shows a delegation, `deputize list` all of them"),
     **dict.fromkeys(("attach", "follow"), "`deputize watch` follows delegations"),
     **dict.fromkeys(("exec", "submit", "delegate"), "`deputize run` hands a task over"),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...shared.errors import DeputizeError, Invalid, Misconfigured, Refused, SpendCapReached, Unauthorized
-from ...shared.text import visible
+from ...shared.text import did_you_mean, visible
 from . import output
 
 if TYPE_CHECKING:
@@ -122,12 +122,26 @@ def run_command(command: Callable[[], Any]) -> int:
 
 
 def _print_usage_error(error: click.ClickException) -> None:
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        error = _no_such_option(error.option_name, error.ctx)
     shown = io.StringIO()
     error.show(shown)
     message = error.format_message()
     # The usage before it has several lines; the message contains user input, which must be escaped.
     text = shown.getvalue().replace(click.unstyle(message), visible(message))
     output.block(text.rstrip("\n"), err=True)
+
+
+def _no_such_option(name: str, context: click.Context) -> click.UsageError:
+    """Returns the error for an unknown option. The dashes, which all names share, make no name alike."""
+    from ...shared.request_options import OPTIONS
+
+    bare = name.lstrip("-")[:100]
+    known = [each for param in context.command.get_params(context) for each in param.opts if each.startswith("--")]
+    parts = [each.flag for pointer, each in OPTIONS.items() if pointer.startswith(f"{bare}/") and each.flag in known]
+    near = did_you_mean(bare, [each.removeprefix("--") for each in known], cutoff=0.6, show="--{}".format)
+    hint = f"its parts are {', '.join(parts)}" if parts else near
+    return click.UsageError(f"No such option {name!r}" + (f"; {hint}" if hint else ""), context)
 
 
 def _internal_error(error: Exception) -> str:

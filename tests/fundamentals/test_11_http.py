@@ -30,7 +30,8 @@ async def test_without_the_token_nothing_is_answered(http: httpx2.AsyncClient) -
         "status": 401,
         "type": "urn:deputize:unauthorized",
         "title": "Unauthorized",
-        "detail": "no token; send `Authorization: Bearer …` with the service's DEPUTIZE_TOKEN",
+        "detail": "no token; send `Authorization: Bearer …` with the service's DEPUTIZE_TOKEN; "
+        "`deputize token` prints that of a stack on its machine",
         "errors": [],
     }
 

@@ -278,6 +278,7 @@ USUAL = {
     "dashboard": "open`",
     "start": "up`",
     "follow": "watch`",
+    "diff": "show --patch`",
     "redeliver": "webhooks redeliver`",
 }
 """Words of other tools and of subcommands, and where they lead to."""
@@ -330,6 +331,11 @@ async def test_a_text_may_begin_with_the_sign_of_a_file(url: str, service: FakeS
         (["lst"], "did you mean list?"),
         *(([word], f"No such command '{word}'; `deputize {ours}") for word, ours in USUAL.items()),
         (["stauts"], "did you mean status?"),
+        (["run", "x", "--limits", "3"], "'--limits'; its parts are --max-turns, --max-tool-calls, --timeout"),
+        (["batch", "t.jsonl", "--limits", "3"], "'--limits'; its parts are --max-turns, --max-tool-calls, --timeout"),
+        (["list", "--limits", "3"], "No such option '--limits'; did you mean --limit?"),
+        (["run", "x", "--verfy", "true"], "No such option '--verfy'; did you mean --verify or --verify-file?"),
+        (["drain", "--xyzzy"], "Error: No such option '--xyzzy'"),
         (["trust", "."], "not used any more; name a deputize.toml with --config"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
