@@ -18,9 +18,11 @@ from typing import NamedTuple
 from ...shared.libc import beneath, closing_fd
 from ..threads import give_way
 from .file_entries import is_being_written
+from .tree_copy import kind_of_special
 
 MAX_ENTRIES = 1_000_000
 MAX_PATH_CHARS = 32_768
+_MAX_SPECIAL = 10_000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _CHUNK = 1 << 20
 _BLOCK = 512
@@ -102,14 +104,16 @@ def scan(
     before: Mapping[str, StatEntry] = MappingProxyType({}),
     unread: list[str] | None = None,
     blocks: dict[int, int] | None = None,
+    special: dict[str, str] | None = None,
 ) -> dict[str, StatEntry]:
     """Returns every file and link below the directory, by path, without special files.
 
     Entries of unreadable directories, or above ``MAX_ENTRIES``, are taken from ``before``, and ``unread`` receives a
     sentence. The tree may change meanwhile. ``blocks`` receives what each inode takes on disk, directories included.
+    ``special`` receives the kinds of special files by path, of 10,000 at most.
     """
     unread = [] if unread is None else unread
-    scanned = _Scan(before, blocks)
+    scanned = _Scan(before, blocks, {} if special is None else special)
     while scanned.waiting:
         path = scanned.waiting.pop()
         try:
@@ -131,6 +135,7 @@ class _Scan:
 
     before: Mapping[str, StatEntry]
     blocks: dict[int, int] | None
+    special: dict[str, str]
     found: dict[str, StatEntry] = field(default_factory=dict[str, StatEntry])
     waiting: list[str] = field(default_factory=lambda: [""])
     """Directories that remain to be opened by their path."""
@@ -158,6 +163,8 @@ class _Scan:
                 elif kind == modes.S_IFDIR:
                     folders.append(name)
                 else:
+                    if len(self.special) < _MAX_SPECIAL:
+                        self.special[prefix + name] = kind_of_special(at.st_mode)
                     continue
                 if blocks is not None:
                     blocks[at.st_ino] = at.st_blocks

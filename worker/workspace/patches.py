@@ -18,6 +18,7 @@ from ..text.diff import unified_diff
 from ..threads import give_way, release_slot
 from .manifest import DIRECTORY, LINK, Deadline, Difference, read_content
 from .snapshots import Snapshots
+from .tree_copy import special_sentences
 
 _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
 _UNESCAPED = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
@@ -35,6 +36,7 @@ _MAX_NAMED = 20
 _MAX_PATH_BYTES = 3500
 """git rejects a whole patch for one path that the system cannot open."""
 _TOO_LARGE, _NO_TIME = "too large", "no time"
+_IN_NO_PATCH = "is in no patch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,8 @@ class Comparison:
             changes.append(self._file_change(difference, part, in_patch=not why))
         patch = "".join([*self._comments, *self._parts])
         left_out = self._left_out(len(differences))
-        return Facts(changes, patch, left_out, ignored=ignored[:MAX_IGNORED], ignored_count=len(ignored))
+        made = special_sentences(self.snapshots.special, _IN_NO_PATCH)
+        return Facts(changes, patch, left_out, made, ignored[:MAX_IGNORED], len(ignored))
 
     def _crosses(self, difference: Difference) -> bool:
         """Whether a file was renamed between a path that may be left out and one that may not."""

@@ -174,6 +174,8 @@ class Snapshots:
         self.base = scan(base)
         self.unread: list[str] = []
         """Sentences about what the last scan could not read."""
+        self.special: dict[str, str] = {}
+        """The kind of each FIFO, socket and device that the last scan found, by path."""
         self._digests: dict[tuple[int, str, StatEntry], str | None] = {}
         self.now = self._start
         self.history = History()
@@ -206,8 +208,8 @@ class Snapshots:
     def take(self, step: str = "", deadline: Deadline = UNBOUNDED) -> None:
         """Takes a snapshot, if anything changed since the last one. Contents that cannot be read are not kept."""
         with self._lock:
-            unread: list[str] = []
-            now = scan(self._files, self.now, unread)
+            unread, special = list[str](), dict[str, str]()
+            now = scan(self._files, self.now, unread, special=special)
             found = differing(self.now, now)
             if self.now is self._start:  # an earlier attempt may have changed more than it recorded
                 found |= self.history.state.keys()
@@ -222,6 +224,7 @@ class Snapshots:
             if changed:
                 self._append(Snapshot(self.turn(), step, changed))
             self.now, self.unread = now, unread
+            self.special = {path: kind for path, kind in special.items() if not is_private(path)}
 
     def _append(self, snapshot: Snapshot) -> None:
         with self._log.open("a", encoding="ascii") as file:

@@ -11,13 +11,15 @@ import fcntl
 import os
 import stat as modes
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeVar
 
 from ...shared.libc import beneath, closing_fd
+from ...shared.patch_format import printable_path
+from ...shared.text import clip
 from ..threads import give_way
 
 _CLONE = 0x40049409  # ioctl FICLONE: the copy shares the blocks until one side changes
@@ -28,6 +30,7 @@ _TARGET_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.E
 """Errors of the target, not of the source."""
 _BLOCK = 512
 _SPECIAL = {modes.S_IFSOCK: "a socket", modes.S_IFIFO: "a FIFO", modes.S_IFCHR: "a device", modes.S_IFBLK: "a device"}
+_MAX_NAMED = 20
 PathFilter = Callable[[str, bool], bool]
 """Whether to copy a path, from the path relative to the top and whether it is a directory."""
 
@@ -205,7 +208,7 @@ class TreeCopy:
             elif modes.S_ISREG(found.st_mode):
                 self._copy_file(name, source, target, path)
             elif not modes.S_ISDIR(found.st_mode):
-                self.left_out[path] = _SPECIAL.get(modes.S_IFMT(found.st_mode), "a special file")
+                self.left_out[path] = kind_of_special(found.st_mode)
             elif (found.st_dev, found.st_ino) != self.skip:
                 os.mkdir(name, 0o700, dir_fd=target)
                 waiting += [(path, found), (path, None)]
@@ -259,6 +262,18 @@ def _open(folder: int, name: str, flags: int, path: str | None = None) -> int:
         if error.errno in _TARGET_ERRORS:
             raise
         raise SourceUnreadable(path or name or ".", error.strerror or "") from None
+
+
+def kind_of_special(mode: int) -> str:
+    """Returns what a special file with this ``st_mode`` is."""
+    return _SPECIAL.get(modes.S_IFMT(mode), "a special file")
+
+
+def special_sentences(kinds: Mapping[str, str], why: str) -> list[str]:
+    """Returns sentences about special files: each is of its kind and ``why``."""
+    shown = [f"{clip(printable_path(path), 300)} is {kind} and {why}" for path, kind in [*kinds.items()][:_MAX_NAMED]]
+    more = len(kinds) - len(shown)
+    return [*shown, *([f"{more} more special files are left out, too"] if more else [])]
 
 
 T = TypeVar("T")

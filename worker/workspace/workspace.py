@@ -19,7 +19,6 @@ from ...shared.git import repository_of
 from ...shared.libc import is_on_local_disk
 from ...shared.listed import Source, is_copied, listed, outer_rules
 from ...shared.log import log
-from ...shared.patch_format import printable_path
 from ...shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from ...shared.workspaces import UPLOAD_POINTER, UPLOADS, delete, upload_path
 from ..sandbox.environment import MOUNT, owner
@@ -54,12 +53,11 @@ from .source import (
     write_origin,
 )
 from .step_changes import StepChanges, StepComparison
-from .tree_copy import CopyStopped, CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy
+from .tree_copy import CopyStopped, CopyTally, SourceTooLarge, SourceUnreadable, TreeCopy, special_sentences
 
 Restore = Callable[[Path, Event], None]
 NOT_COPIED = "not-copied.json"
 """Sentences about what a workspace lacks of its source, beside it."""
-_MAX_NAMED = 20
 _MAX_SCANNED = 250
 """Files up to which a scan costs less than a process that measures them."""
 _FEW = 8
@@ -205,7 +203,8 @@ class Workspace:
         """Does the blocking work of ``facts``. ``restored`` are the paths that checks have put back."""
         compared = replace(self._comparison(deadline, max_bytes), restored=restored).run()
         with suppress(FileNotFoundError):  # an empty workspace has none
-            return replace(compared, not_copied=json.loads((self._folder / NOT_COPIED).read_text("ascii")))
+            not_copied = json.loads((self._folder / NOT_COPIED).read_text("ascii"))
+            return replace(compared, not_copied=[*not_copied, *compared.not_copied])
         return compared
 
     def changed(self) -> Changed:
@@ -344,7 +343,9 @@ def _copy(source: int, folder: Path, spec: DirectoryWorkspace, rules: _CopyRules
         copy.run()
         if ((real / ".git").is_file() or (real / ".git").is_symlink()) and include(".git", False):
             copy.left_out |= _copy_linked_state(real, files, rules)
-        (folder / NOT_COPIED).write_text(json.dumps([*without_git, *_not_copied_sentences(copy.left_out)]), "ascii")
+        (folder / NOT_COPIED).write_text(
+            json.dumps([*without_git, *special_sentences(copy.left_out, "was not copied")]), "ascii"
+        )
         write_origin(folder, real)
         _copy_base(files, base, rules)
 
@@ -371,15 +372,6 @@ def _copy_linked_state(folder: Path, files: int, rules: _CopyRules) -> Mapping[s
             copy_linked_state(*found, files, copy)
             return {}
     return {".git": "a link to a repository that git cannot reach in the run"}
-
-
-def _not_copied_sentences(left_out: Mapping[str, str]) -> list[str]:
-    """Returns sentences about special files."""
-    shown = [
-        f"{printable_path(path)} is {what} and was not copied" for path, what in list(left_out.items())[:_MAX_NAMED]
-    ]
-    more = len(left_out) - len(shown)
-    return [*shown, *([f"{more} more special files were not copied"] if more else [])]
 
 
 def _wanted_paths(source: Source, folder: Path, spec: DirectoryWorkspace) -> tuple[Set[str] | None, list[str]]:

@@ -86,13 +86,25 @@ async def test_our_own_directory_is_no_part_of_the_work(copied: Workspace) -> No
     assert (await copied.facts()).changes == []
 
 
-async def test_what_is_neither_file_nor_link_is_no_change(copied: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_neither_file_nor_link_is_no_change_but_named(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(copied.path)  # a socket's whole name must be short
     os.mkfifo("pipe")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
         Path("new-directory").mkdir()
-        assert (await copied.facts()).changes == []
+        os.mkfifo("new-directory/p")
+        Path(".deputize").mkdir(exist_ok=True)
+        os.mkfifo(".deputize/own")
+        facts = await copied.facts()
+    assert (facts.changes, facts.left_out, facts.patch) == ([], [], "")
+    assert sorted(facts.not_copied) == [
+        "fifo is a FIFO and was not copied",
+        "new-directory/p is a FIFO and is in no patch",
+        "pipe is a FIFO and is in no patch",
+        "socket is a socket and is in no patch",
+    ]
 
 
 SPELLINGS = ["sub/.GIT/x", "git~1", ".git /x", ".Git.", ".git:x", "a\\.git\\x", "moved/.GIT/main.py"]
