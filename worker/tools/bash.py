@@ -119,7 +119,7 @@ class Bash(Recoverable[BashParams]):
             "metadata": metadata_of(done),
             "display": ansi_display(printed),
             "pending": running and done.seconds >= WAIT_SECONDS,
-            "hint": command_hints(ctx.sandbox, params.command, done, printed),
+            "hint": command_hints(ctx.files, ctx.sandbox, params.command, done, printed),
         }
         if done.exceeded:
             failure = killed_error(done)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...shared.text import clip
-from ..contracts import Completed, Sandbox
+from ..contracts import Completed, FileAccess, Sandbox
 from ..text.output import one_line
 
 _REFUSED = re.compile(r"connection refused|ECONNREFUSED|couldn't connect to server|failed to connect", re.IGNORECASE)
@@ -18,15 +18,20 @@ _APART = (
 )
 _HOME = re.compile(r"/tmp\b|~|\bmktemp\b|\$\{?(?:HOME|TMPDIR)\b|--(?:global|user)\b")  # noqa: S108 - the sandbox's own
 _MISSING = re.compile(r"/tmp/[^\n]{1,200}no such file|no such file[^\n]{1,200}/tmp/", re.IGNORECASE)  # noqa: S108
+_NO_REPOSITORY = re.compile(r"(?P<named>^fatal: not a git repository: )|\bnot a git repository", re.I | re.M)
+_ELSEWHERE = (
+    "[Here .git only names a repository that lies elsewhere and was not copied, so git cannot work on it. Work on the "
+    "files without git.]"
+)
 _SHOWN = 5
 
 
-def command_hints(sandbox: Sandbox, line: str, done: Completed, printed: str) -> str:
+def command_hints(files: FileAccess, sandbox: Sandbox, line: str, done: Completed, printed: str) -> str:
     """Returns the sentences that a command line's answer needs, "" for none."""
-    return "\n".join(_hints(sandbox, line, done, printed))
+    return "\n".join(_hints(files, sandbox, line, done, printed))
 
 
-def _hints(sandbox: Sandbox, line: str, done: Completed, printed: str) -> Iterator[str]:
+def _hints(files: FileAccess, sandbox: Sandbox, line: str, done: Completed, printed: str) -> Iterator[str]:
     if done.ended:
         names = _listed(dict.fromkeys(done.ended))
         yield (
@@ -40,6 +45,8 @@ def _hints(sandbox: Sandbox, line: str, done: Completed, printed: str) -> Iterat
         )
     elif done.exit_code and _MISSING.search(printed):
         yield "[/tmp and the home folder are empty at the start of each command; keep files in the workspace.]"
+    if (found := _NO_REPOSITORY.search(printed)) and (found["named"] or _is_link(files, ".git")):
+        yield _ELSEWHERE
     if done.exit_code == _CURL_REFUSED or _REFUSED.search(printed):
         if any(each.running for each in sandbox.shells):
             yield _APART
@@ -49,6 +56,11 @@ def _hints(sandbox: Sandbox, line: str, done: Completed, printed: str) -> Iterat
                 f"[What earlier commands had started ended with them: {names}. Start the server and its client in one "
                 "command line: server & sleep 1; client]"
             )
+
+
+def _is_link(files: FileAccess, path: str) -> bool:
+    found = files.stat(path, follow=False)
+    return found is not None and found.kind == "symlink"
 
 
 def _listed(names: dict[str, None] | tuple[str, ...]) -> str:

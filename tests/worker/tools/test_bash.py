@@ -280,3 +280,26 @@ async def test_what_ended_with_its_command_is_named_also_to_a_later_one(desk: To
     later = (await desk.call("bash", command=refused)).content
     assert "[What earlier commands had started ended with them: sleep. Start the server" in later
     assert "had started" not in (await desk.call("bash", command="echo fine; sleep 0.01 & wait")).content
+
+
+@pytest.mark.parametrize(
+    "command", ["git status", "git log --oneline | head -3", "git commit -qam x; true", "cd sub && git diff"]
+)
+@pytest.mark.parametrize("kind", ["link", "file", "none"])
+async def test_a_repository_elsewhere_is_named_where_git_fails(desk: Toolbench, command: str, kind: str) -> None:
+    desk.write("sub/a.txt", "a")
+    if kind == "link":
+        (desk.root / ".git").symlink_to("/elsewhere/project.git")
+    elif kind == "file":
+        desk.write(".git", "gitdir: /elsewhere/project.git\n")
+    result = await desk.call("bash", command=command)
+    assert "not a git repository" in result.content.lower()
+    assert result.content.count("names a repository that lies elsewhere") == (kind != "none")
+
+
+async def test_a_folder_whose_repository_lies_elsewhere_is_named_too(desk: Toolbench) -> None:
+    desk.write("part/.git", "gitdir: ../.git/modules/part\n")
+    result = await desk.call("bash", command="git -C part status")
+    assert "names a repository that lies elsewhere" in result.content
+    quoted = await desk.call("bash", command="echo 'git prints: fatal: not a git repository: x'")
+    assert "lies elsewhere" not in quoted.content
