@@ -115,6 +115,8 @@ async def connect(settings: Settings, *, workers: int = 0, lacks_model: bool = F
         if lacks_model:
             tables = f". There are the tables {', '.join(settings.models)}" if settings.models else ""
             raise Misconfigured(f"{NO_MODEL}{tables}")
+        if workers:
+            check_script(settings.model)
         if settings.redis_url is not None:
             from ...shared.redis_access import reached
 
@@ -131,6 +133,13 @@ async def connect(settings: Settings, *, workers: int = 0, lacks_model: bool = F
         async with client_at(stack.url, stack.token) as client:
             attended = stack.stays or "permission_timeout_seconds" in settings.model_fields_set
             yield Service(client, own, stack.stays, has_workers, attended)
+
+
+def check_script(model: str) -> None:
+    """Raises Misconfigured for a script that does not exist: else each run would end with that."""
+    kind, _, path = model.partition(":")
+    if kind == "scripted" and path and not Path(path).is_file():
+        raise Misconfigured(f"DEPUTIZE_MODEL: there is no script {path}")
 
 
 @asynccontextmanager

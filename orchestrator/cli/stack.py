@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from . import output
-from .connect import load_settings, stack_here
+from .connect import check_script, load_settings, stack_here
 
 if TYPE_CHECKING:
     from ...shared.settings import Settings
@@ -38,6 +38,8 @@ def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no
     """
     settings = load_settings(port=port, no_token=no_token or None)
     stack_here(settings)  # raises if the home is unusable
+    if workers:
+        check_script(settings.model)
     from ...shared.log import set_up
     from ...shared.redis_access import reach
     from ..stack import StackOptions, start_detached

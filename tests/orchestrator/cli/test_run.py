@@ -403,3 +403,12 @@ async def test_the_line_of_a_batch_has_time_cost_and_changes(url: str, service: 
         f"✓ line 1  {first}  succeeded (completed)  2.1 s  $0.0100  2 files changed  Did one.",
         f"✓ line 2  {second}  succeeded (completed)  2.1 s  $0.0100  no files changed  Did two.",
     ]
+
+
+@pytest.mark.parametrize("name", ["none.yaml", "../none.yaml", "."])
+async def test_a_script_that_does_not_exist_is_refused_before_anything_starts(tmp_path: Path, name: str) -> None:
+    variables = {"DEPUTIZE_HOME": str(tmp_path / "home"), "DEPUTIZE_MODEL": f"scripted:{name}"}
+    where = (tmp_path / name).absolute()
+    for command in (("run", "x", "--no-workspace"), ("up",)):
+        done = await deputize(*command, cwd=tmp_path, **variables)
+        assert (done.code, done.err) == (3, f"deputize: DEPUTIZE_MODEL: there is no script {where}\n")
