@@ -56,6 +56,13 @@ async def test_what_falls_short_is_delivered_neither_at_the_end_nor_later(
     assert len(branches(source)) == 2
 
 
+async def test_a_workflow_that_is_held_back_names_the_option_that_delivers_it(bench: Bench, source: Path) -> None:
+    command = "mkdir -p .github/workflows; echo 'on: push' > .github/workflows/a.yml"
+    result = await run(bench, source, command, deliver={}, verify=[])
+    (error,) = result.errors
+    assert error.endswith(f"the work is kept, and `deputize deliver {result.delegation_id} --workflows` delivers it")
+
+
 async def delivered(bench: Bench, source: Path, result: ToolAgentResult) -> str:
     """The files of the branch that differ from its base."""
     assert result.git is not None

@@ -59,13 +59,16 @@ async def deliver_changes(
     except (RepositoryFailed, Invalid, OSError) as error:
         log.warning("the changes were not delivered: %s", error)
         kind = error.kind if isinstance(error, RepositoryFailed) else "delivery"
-        report(f"{error}; the work is kept, and `deputize deliver {id}` {_then(kind)}", kind)
+        report(f"{error}; the work is kept, and {_then(kind, id)}", kind)
         return known[-1]
 
 
-def _then(kind: str) -> str:
+def _then(kind: str, id: str) -> str:
     """Returns what a later delivery does: only a host that did not answer may answer by itself."""
-    return "tries it again" if kind == "repository_unreachable" else "delivers it when that is mended"
+    if kind == "delivery_workflow":
+        return f"`deputize deliver {id} --workflows` delivers it"
+    then = "tries it again" if kind == "repository_unreachable" else "delivers it when that is mended"
+    return f"`deputize deliver {id}` {then}"
 
 
 def _deliver(settings: Settings, delivery: Delivery, stop: Event, pushed: Callable[[GitFacts], None]) -> GitFacts:
