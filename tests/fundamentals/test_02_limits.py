@@ -82,6 +82,7 @@ async def test_when_the_time_is_over_the_command_is_ended_and_what_it_did_is_rep
         "filesModified": ["a.txt"],
         "fileChanges": [{"path": "a.txt", "change": "created", "addedLines": 1}],
         "errors": [
+            "its time ended while it waited for the call of bash ($ echo begun > a.txt; exec sleep 1000)",
             (
                 "$ echo begun > a.txt; exec sleep 1000: outcome unknown: the run was stopped while this call "
                 "was under way. It may have happened, wholly or in part: look at the workspace before you "
