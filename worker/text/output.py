@@ -13,7 +13,7 @@ from typing import Literal
 from xml.sax.saxutils import quoteattr
 
 from ...shared.text import safe_cut, terminal_text, valid
-from ...shared.tokens import tokens_at_most
+from ...shared.tokens import count
 
 MAX_SAVED_CHARS = 16 * 1024 * 1024
 MAX_ERROR_CHARS = 4000
@@ -33,7 +33,10 @@ _MARKS: Mapping[TodoStatus, str] = {"pending": " ", "in_progress": ">", "complet
 
 @dataclass(frozen=True, slots=True)
 class OutputLimit:
-    """How much of a tool's output the model receives. Read-like tools keep the head, commands both ends."""
+    """How much of a tool's output the model receives. Read-like tools keep the head, commands both ends.
+
+    Tokens are those of o200k: an upper bound for every model would cut most pages at half of what they may have.
+    """
 
     max_chars: int = 8000
     keep: Literal["head", "head_tail"] = "head"
@@ -46,8 +49,8 @@ def one_line(name: str) -> str:
 
 
 def few_tokens(text: str, most: int | None) -> bool:
-    """Whether the text is too short to exceed ``most`` tokens: a byte is at most two tokens."""
-    return most is None or len(text) * 8 <= most or len(text.encode("utf-8", "surrogatepass")) * 2 <= most
+    """Whether the text is too short to exceed ``most`` tokens: a byte is at most one token."""
+    return most is None or len(text) * 4 <= most or len(text.encode("utf-8", "surrogatepass")) <= most
 
 
 def hint_of(tool: str, actual_chars: int, max_chars: int, saved: str | None = None, lines: int = 0) -> str:
@@ -83,7 +86,7 @@ def shorten(text: str, limit: OutputLimit) -> str:
     kept = _keep(text, room, limit.keep)
     if limit.max_tokens is None:
         return kept
-    while room and (tokens := tokens_at_most(kept)) > limit.max_tokens:
+    while room and (tokens := count(kept)) > limit.max_tokens:
         # Tokens are not spread evenly, so the size is corrected until it fits; 0.95 makes that quick.
         room = int(min(room, len(kept)) * limit.max_tokens / tokens * 0.95)
         kept = _keep(text, room, limit.keep)

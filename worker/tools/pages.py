@@ -20,7 +20,7 @@ from threading import Event
 from ...shared.errors import ErrorType, ToolError
 from ...shared.libc import closing_fd
 from ...shared.text import HALF_CHARACTER, clip, count, valid
-from ...shared.tokens import tokens_at_most
+from ...shared.tokens import count as tokens_of
 from ..contracts import FileAccess, Sandbox
 from ..search.listing import find_files
 from ..search.ripgrep import SkippedPaths
@@ -161,7 +161,7 @@ def format_page(
     text = number_lines(kept, first)
     if not few_tokens(text, tokens):
         leave_loop()
-    while len(kept) > 1 and not few_tokens(text, tokens) and (counted := tokens_at_most(text)) > tokens:
+    while len(kept) > 1 and not few_tokens(text, tokens) and (counted := tokens_of(text)) > tokens:
         kept = kept[: max(1, int(len(kept) * tokens / counted * 0.95))]
         text = number_lines(kept, first)
     return text, len(kept)
@@ -247,7 +247,7 @@ class ManyFiles:
 
     def _add_section(self, path: str, section: str) -> bool:
         part = valid(f"==> {clip(one_line(path), 500)} <==\n{section}\n")
-        tokens = tokens_at_most(part)
+        tokens = tokens_of(part)
         if len(part) > self.chars or tokens > self.tokens:
             return False
         self.sections[path] = part

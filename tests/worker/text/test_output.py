@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputize.shared.text import clip, valid
-from deputize.shared.tokens import tokens_at_most
+from deputize.shared.tokens import count
 from deputize.worker.text.output import MAX_ERROR_CHARS, hint_of, one_line, shorten
 from deputize.worker.tools.base import OutputLimit, ToolResult
 from deputize.worker.tools.bounded_result import bounded
@@ -143,7 +143,7 @@ def test_a_clipped_text_begins_as_it_did_and_parts_no_character(text: str, most:
 def test_a_token_bound_holds_for_any_text(text: str, times: int, most: int, keep: Keep) -> None:
     limit = OutputLimit(max_chars=400, max_tokens=most, keep=keep)
     kept = shorten(text * times, limit)
-    assert tokens_at_most(kept) <= most or not GAP.sub("", kept)
+    assert count(kept) <= most or not GAP.sub("", kept)
 
 
 @pytest.mark.requirement("P-19")
@@ -157,8 +157,8 @@ def test_a_clipped_text_states_what_was_cut() -> None:
 def test_a_token_bound_holds_exactly(unit: str, keep: Keep) -> None:
     limit = OutputLimit(max_chars=20_000, max_tokens=1000, keep=keep)
     kept = shorten(unit * (20_000 // len(unit)), limit)
-    assert tokens_at_most(kept) <= 1000
-    assert unit in ("a", "\n") or tokens_at_most(kept) > 500  # and not much is given away
+    assert count(kept) <= 1000
+    assert unit in ("a", "\n") or count(kept) > 500  # and not much is given away
 
 
 async def test_a_hundred_megabytes_are_cut_in_bounded_time(tmp_path: Path) -> None:

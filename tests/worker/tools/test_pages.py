@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputize.shared.errors import ErrorType
-from deputize.shared.tokens import tokens_at_most
+from deputize.shared.tokens import count
 from deputize.worker.tools.base import Kind, ToolResult
 from deputize.worker.tools.builtin import DEFAULT_KIT
 from deputize.worker.tools.pages import FileLines
@@ -36,7 +36,7 @@ async def read_on(desk: Toolbench, path: str, offset: int, limit: int = 0) -> li
         page = await desk.call("read_file", path=path, offset=offset, limit=limit)
         assert page.success
         assert "fullOutput" not in page.metadata  # a page was never cut again
-        assert tokens_at_most(page.content) <= 32_000 + 200
+        assert count(page.content) <= 32_000 + 200
         seen += numbered(page.content)
         if not (then := NEXT.findall(page.content)):
             return seen

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from deputize.shared.errors import ErrorType
-from deputize.shared.tokens import tokens_at_most
+from deputize.shared.tokens import count
 from tests.runs.toolbench import EVERYTHING, Toolbench
 
 
@@ -78,9 +78,17 @@ async def test_a_long_file_comes_in_pages_that_fit_together(desk: Toolbench) -> 
 async def test_a_page_never_has_more_than_32000_tokens(desk: Toolbench, line: str) -> None:
     desk.write("dense.txt", f"{line}\n" * 2000)
     result = await desk.call("read_file", path="dense.txt")
-    assert tokens_at_most(result.content) <= 32_000
+    assert count(result.content) <= 32_000
     assert result.metadata["lastLine"] > 1
     assert f"Go on with offset={result.metadata['lastLine'] + 1}." in result.content
+
+
+@pytest.mark.parametrize("line", ["line {}", "x = {}", "    return self.value_{}", "| {} | b |"])
+async def test_a_page_of_short_lines_is_whole(desk: Toolbench, line: str) -> None:
+    desk.write("long.txt", "".join(f"{line.format(number)}\n" for number in range(2500)))
+    result = await desk.call("read_file", path="long.txt")
+    assert result.metadata["lastLine"] == 2000
+    assert result.content.count("\n") > 2000
 
 
 async def test_a_limit_above_the_page_is_honoured_as_far_as_tokens_allow(desk: Toolbench) -> None:
