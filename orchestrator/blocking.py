@@ -97,7 +97,14 @@ class SyncOrchestrator:
                 work = self._serve(opened, self._ended)
                 self._thread = threading.Thread(target=asyncio.run, args=(work,), name="deputize", daemon=True)
                 self._thread.start()
-                self._portal, self._process = opened.result(), os.getpid()
+                try:
+                    self._portal, self._process = opened.result(), os.getpid()
+                except KeyboardInterrupt:
+                    if not opened.cancel() and opened.exception() is None:
+                        portal = opened.result()
+                        portal.start_task_soon(portal.stop, True)
+                    self._thread.join()  # what it has started ends before another one opens
+                    raise
                 atexit.register(self.close)
 
     def close(self) -> None:
@@ -109,7 +116,7 @@ class SyncOrchestrator:
             self._closed, portal, self._portal = True, self._portal, None
             if portal is not None:
                 atexit.unregister(self.close)
-                portal.start_task_soon(portal.stop)
+                portal.start_task_soon(portal.stop, True)  # operations that other threads wait for end as well
                 self._thread.join()
                 self._ended.result()
 
@@ -117,12 +124,15 @@ class SyncOrchestrator:
         """Sets ``opened`` to what runs work in this loop, or to why it does not open, and at the end ``ended``."""
 
         async def serve() -> None:
-            async with BlockingPortal() as portal, self._orchestrator:
+            async with self._orchestrator, BlockingPortal() as portal:
                 opened.set_result(portal)
                 await portal.sleep_until_stopped()
 
-        serving = asyncio.create_task(serve())
+        loop, serving = asyncio.get_running_loop(), asyncio.create_task(serve())
+        opened.add_done_callback(lambda _: opened.cancelled() and loop.call_soon_threadsafe(serving.cancel))
         await asyncio.wait({serving})
+        if opened.cancelled():
+            return
         if (error := serving.exception()) is None:
             ended.set_result(None)
         else:

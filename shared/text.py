@@ -147,7 +147,7 @@ def terminal_text(output: str) -> str:
         from .screen import last_screen  # few programs do
 
         kept = _ESCAPE_SEQUENCES.sub(lambda found: found[0] if re.fullmatch(_KEPT, found[0]) else "", output)
-        return last_screen(kept, _last_state)
+        return last_screen(kept, _overwrite)
     if "\x1b" in output:
         output = _ESCAPE_SEQUENCES.sub(lambda found: found[0] if _ERASURE.fullmatch(found[0]) else "", output)
     return "\n".join(map(_last_state, output.split("\n"))) if _MOVE.search(output) else output
@@ -157,7 +157,11 @@ def _last_state(line: str) -> str:
     """Returns the line after what its returns, backspaces and erasures overwrite, as those of a progress bar do."""
     if not _MOVE.search(line, 0, len(line) - line.endswith("\r")):  # the line end of Windows moves nothing
         return line
-    cells: list[str] = []
+    return "".join(_overwrite([], line))
+
+
+def _overwrite(cells: list[str], line: str) -> list[str]:
+    """Writes a line into cells, from their begin."""
     at = 0
     for part in filter(None, _MOVE.split(line)):
         match part:
@@ -173,7 +177,7 @@ def _last_state(line: str) -> str:
                 cells += " " * (at - len(cells))
                 cells[at : at + len(part)] = part
                 at += len(part)
-    return "".join(cells)
+    return cells
 
 
 def count(number: int, thing: str) -> str:

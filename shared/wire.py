@@ -195,7 +195,9 @@ def _unknown_key(key: str, at: Any, python: bool) -> str:
     known = [name if in_python else field.alias or name for name, field in fields]  # as the caller writes
     places: dict[str, str] = {}
     for name, path in _nested(at, in_python) if _is_model(at) else ():
-        places[name] = f"{places[name]} or {path!r}" if name in places else repr(path)
+        if (known_at := places.get(name, repr(path))) != repr(path) and repr(path) not in known_at.split(" or "):
+            known_at += f" or {path!r}"
+        places[name] = known_at
     places |= {name: repr(name) for name in known}
     # Comparing is quadratic in the length, and a text of that length is not a misspelt key.
     near = did_you_mean(key, places, 1, cutoff=_NEAR, show=places.__getitem__) if len(key) <= LONGEST_COMPARED else ""

@@ -43,17 +43,26 @@ def new_batch() -> str:
 
 
 def labelled(lines: Sequence[RequestLine], batch: str) -> list[RequestLine]:
-    """Returns the requests with the batch's id as a label, unless they have one of that name, or too many."""
+    """Returns the requests with the batch's id as a label, unless they have one of that name, or too many.
+
+    One with a key of its own stays as it is: another batch may send it again, and it has to be the same request.
+    """
     from ...shared.request import MAX_ENTRIES
 
     if batch.startswith("batch-"):  # that of an earlier version: its requests were sent without
         return [*lines]
     return [
         line
-        if BATCH in (labels := line.request.labels) or len(labels) >= MAX_ENTRIES
+        if BATCH in (labels := line.request.labels)
+        or len(labels) >= MAX_ENTRIES
+        or line.request.idempotency_key not in (None, _key(batch, line))
         else replace(line, request=line.request.model_copy(update={"labels": {**labels, BATCH: batch}}))
         for line in lines
     ]
+
+
+def _key(batch: str, line: RequestLine) -> str:
+    return f"{batch}-{line.number}"
 
 
 class Results:
@@ -114,7 +123,7 @@ class ResultsFile(Results):
         return [
             line
             if line.request.idempotency_key
-            else replace(line, request=line.request.model_copy(update={"idempotency_key": f"{name}-{line.number}"}))
+            else replace(line, request=line.request.model_copy(update={"idempotency_key": _key(name, line)}))
             for line in lines
         ]
 

@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...shared.errors import DeputizeError
+from ...shared.text import visible
 from ...shared.wording import MAX_TITLE, cut
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def _from_service(find: Callable[[Client], Awaitable[Known]]) -> Complete:
 
 
 def _items(known: Known, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(word, help=help or None) for word, help in known if word.startswith(incomplete)]
+    """Returns those that may be meant. The shell reads lines, and what they hold may act on the terminal."""
+    meant = ((word, help) for word, help in known if word.startswith(incomplete) and word.isprintable())
+    return [CompletionItem(word, help=visible(help) or None) for word, help in meant]
 
 
 @asynccontextmanager

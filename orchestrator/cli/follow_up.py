@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...shared.errors import Conflict
 from ...shared.request_options import OPTIONS
 from ...shared.request_options import TEXT as TEXT_SHOWN
 from ...shared.text import count
@@ -22,6 +23,7 @@ from .values import TEXT, Duration, Size, StrictCommand, denied_option, wait_opt
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation
+    from ...shared.message import SentMessage
     from ...shared.settings import Settings
 
 
@@ -200,7 +202,7 @@ async def wrap_up(id: str | None, text: str, labels: tuple[str, ...], session: s
     --session, and without an ID, it is for all of those that are not finished.
     """
     chosen = filters(labels, session)
-    if chosen and id is not None and text:
+    if chosen and id is not None and (text or id.startswith("dlg_")):
         raise click.UsageError("give an ID, or --label and --session")
     ids, text = ((), TEXT.convert(id or "", None, None)) if chosen else ((id,) if id else (), text)
     check_one_way(ids, chosen)
@@ -212,7 +214,13 @@ async def _send(ids: Sequence[str], chosen: Mapping[str, Any], text: str, as_jso
 
     async with connect(load_settings()) as service:
         wanted = await chosen_ids(service.client, ids, chosen)
-        sent = [await service.client.send(id, text, MessageMode(mode)) for id in wanted]
+        sent: list[SentMessage] = []
+        for id in wanted:
+            try:
+                sent.append(await service.client.send(id, text, MessageMode(mode)))
+            except Conflict:
+                if ids:
+                    raise  # of those that were chosen one may have ended meanwhile
     if not sent:
         output.note(f"nothing is unfinished with {shown(chosen)}")
     elif as_json:

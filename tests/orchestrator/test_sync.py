@@ -8,7 +8,7 @@ import sys
 import threading
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import TypeVar
 
 import pytest
@@ -203,6 +203,49 @@ async def test_the_interpreter_closes_one_that_was_left_open(
     )
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert (process.returncode, out.decode(), err.decode()) == (code, "queued\n", "")
+
+
+async def test_closing_ends_what_another_thread_waits_for(url: str, service: FakeService) -> None:
+    def script() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            orchestrator = SyncOrchestrator(url=url)
+            waiting = threads.submit(orchestrator.result, orchestrator.start("x").id)
+            with pytest.raises(TimeoutError):
+                waiting.result(0.5)
+            orchestrator.close()
+            with pytest.raises(CancelledError):
+                waiting.result(10)
+
+    await asyncio.to_thread(script)
+    assert loops() == 0
+
+
+INTERRUPTED = """
+import asyncio, os, signal, threading
+from deputize import Orchestrator, SyncOrchestrator
+open_it = Orchestrator.__aenter__
+async def slowly(self):
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    await asyncio.sleep(1.5)
+    print("opened")
+    return await open_it(self)
+orchestrator = SyncOrchestrator()
+Orchestrator.__aenter__ = slowly
+try:
+    orchestrator.open()
+except KeyboardInterrupt:
+    print(sum(each.name == "deputize" for each in threading.enumerate()))
+Orchestrator.__aenter__ = open_it
+print(orchestrator.start("x").status)
+"""
+
+
+async def test_an_interrupted_opening_leaves_nothing_and_can_be_repeated(url: str, service: FakeService) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", "-c", INTERRUPTED), env=environment(DEPUTIZE_URL=url), stdout=PIPE, stderr=PIPE
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, out.decode(), err.decode()) == (0, "0\nqueued\n", "")
 
 
 async def test_what_cannot_open_leaves_no_thread() -> None:

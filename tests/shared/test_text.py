@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import unicodedata
 
 import pytest
@@ -148,3 +149,10 @@ BARS = "".join(f"a {n}\nb {n}\nc {n}\n\x1b[3A" for n in range(4)) + "\x1b[3Bdone
 )
 def test_what_a_program_overwrites_above_is_its_last_state(output: str, text: str) -> None:
     assert terminal_text(output) == text
+
+
+@pytest.mark.parametrize("output", ["\x1b[A" + "\x1b[999B" * 20_000, "x" * 100_000 + "\x1b[A" + "y\x1b[A" * 20_000])
+def test_moves_of_the_cursor_take_neither_more_room_nor_more_time_than_the_output(output: str) -> None:
+    before = time.thread_time()
+    assert len(terminal_text(output)) <= len(output) + 1000
+    assert time.thread_time() - before < 2

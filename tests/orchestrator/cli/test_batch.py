@@ -234,6 +234,16 @@ async def test_lines_with_the_same_key_are_one_delegation_and_both_have_its_resu
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "tasks.jsonl"]
 
 
+async def test_a_line_with_a_key_of_its_own_is_the_same_request_in_another_batch(
+    url: str, service: FakeService, tmp_path: Path
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"task": "one", "idempotencyKey": "k"}\n')
+    codes = [(await deputize("batch", str(tasks), "--wait", "0", DEPUTIZE_URL=url)).code for _ in range(2)]
+    assert codes == [124, 124]
+    assert len(service.runs) == 1
+
+
 def source(name: str, format: str | None = None, **fields: Any) -> BatchInput:
     return BatchInput.of(name, format, RequestOptions(fields, "--task"))
 

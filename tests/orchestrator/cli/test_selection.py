@@ -159,3 +159,12 @@ async def test_a_completion_is_silent_where_nothing_answers_and_starts_nothing(t
     for line in (["show", ""], ["run", "x", "--model", "zz"]):
         assert await completed(line, **variables) == set()
     assert not (tmp_path / "home" / "stack.json").exists()
+
+
+async def test_what_the_shell_reads_is_one_line_each_and_acts_on_no_terminal(url: str, service: FakeService) -> None:
+    await service.create(DelegationRequest(task="red \x1b[31m", labels={"x": "y\nplain\nz"}))
+    shown = [
+        (await deputize(_DEPUTIZE_COMPLETE="zsh_complete", DEPUTIZE_URL=url, COMP_WORDS=line, COMP_CWORD=at)).out
+        for line, at in (("deputize show", "2"), ("deputize list --label", "3"))
+    ]
+    assert ("\x1b" in shown[0], "red" in shown[0], shown[1].strip()) == (False, True, "")
