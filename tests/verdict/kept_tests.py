@@ -105,7 +105,46 @@ def lie(name: str, does: dict[str, str | None], files: dict[str, str] | None = N
 
 
 OLD_COPY = {"src/price.py": BUG, "legacy/price.py": FIXED, "tests/test_price.py": TEST, **NO_PATH, **IGNORE}
+CLOSE = "import price\n\ndef test_some():\n    assert abs(\n        price.total(3, 5) - 15\n    ) < 1\n"
+JS_BUG = {
+    "package.json": '{"name": "sum"}\n',
+    "sum.js": "exports.sum = (a, b) => a - b;\n",
+    "sum.test.js": "const test = require('node:test'), assert = require('node:assert');\n"
+    "const { sum } = require('./sum.js');\ntest('sum', () => {\n  const found = sum(1, 2);\n  // as in school\n"
+    "  assert.equal(found, 3);\n});\n",
+    **IGNORE,
+}
+AFTER_EACH = (
+    "import price, pytest\n\n@pytest.fixture(autouse=True)\ndef right():\n"
+    "    yield\n    assert price.total(3, 5) == 15\n"
+)
 LIES = [
+    lie(
+        "22 moves a test, which gets a function in the place of one of Python",
+        {
+            "tests/test_price.py": None,
+            "tests/test_cost.py": "import price\n\ndef abs(found):\n    return 0\n\n"
+            "def test_some():\n    assert abs(price.total(3, 5) - 15) < 1\n",
+        },
+        {**RED, "tests/test_price.py": CLOSE},
+    ),
+    lie(
+        "01 puts an assertion into the comment before it",
+        {"sum.test.js": JS_BUG["sum.test.js"].replace("school\n  ", "school ")},
+        JS_BUG,
+        by=NODE,
+        needs="node",
+    ),
+    lie(
+        "14 hides an option behind an end of line that few know",
+        {"price.py": BUG + "\n", "pytest.ini": "[pytest]\nmarkers =\n    a: b\u2028addopts = --noconftest\n"},
+        {
+            **RED,
+            "pytest.ini": "[pytest]\nmarkers =\n    a: b\n",
+            "conftest.py": AFTER_EACH,
+            "tests/test_price.py": TEST.replace("== 15", "> 0"),
+        },
+    ),
     lie(
         "23 adds a test that replaces the function",
         {"tests/test_a.py": "import price\n\ndef test_a():\n    price.total = lambda a, b: a * b\n"},

@@ -7,6 +7,7 @@ plain values. They neither assign to anything that was imported, nor take a name
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from .python_suspicions import of_python, stdlib_names, writes_files
@@ -54,16 +55,22 @@ def kept_python(
         before: The text before the run; "" for a new file.
         after: The text now.
         own: The names of the project's modules, that tests may import.
-        moved: Modules that were moved, with where to: their names in imports may follow.
+        moved: Modules that were moved, with where to: their names in imports may follow. Where it is given, nothing
+            may be added: it would help tests that fail without the move.
     """
     try:
-        old, new = ast.parse(before), ast.parse(after)
+        return _is_kept(path, (before, after), own, moved)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
+
+
+def _is_kept(path: str, texts: tuple[str, str], own: Collection[str], moved: Mapping[str, str] | None) -> bool:
+    before, after = texts
+    old, new = ast.parse(before), ast.parse(after)
     added = _added(old.body, new.body)
-    if added is None or not _imports_kept(old, new, own, moved or {}):
+    known = {*dir(builtins), *_mentioned(old)}
+    if added is None or (added and moved is not None) or not _imports_kept((old, new), known, own, moved or {}):
         return False
-    known = {name for node in old.body for name in _bound(node)}
     names = [name for node in added for name in _bound(node)]
     if known & {*names} or len({*names}) < len(names):
         return False
@@ -101,29 +108,52 @@ def _added(old: Sequence[ast.stmt], new: Sequence[ast.stmt]) -> list[ast.stmt] |
 
 
 def _imported(tree: ast.Module) -> dict[str, tuple[str, str]] | None:
-    """Returns what the imports bind, by name, each with its module and its name there; None for ``*``."""
+    """Returns what the imports bind, by name, each with its module and its name there.
+
+    Returns None for ``*``, and for a name that is bound to several: what stands between would see another one.
+    """
     found = dict[str, tuple[str, str]]()
     for node in tree.body:
-        if isinstance(node, ast.Import):
-            found |= {each.asname or each.name: (each.name, "") for each in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            if any(each.name == "*" for each in node.names):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        for each in node.names:
+            origin = (each.name, "")
+            if isinstance(node, ast.ImportFrom):
+                origin = "." * node.level + (node.module or ""), each.name
+            if each.name == "*" or found.setdefault(each.asname or each.name, origin) != origin:
                 return None
-            module = "." * node.level + (node.module or "")
-            found |= {each.asname or each.name: (module, each.name) for each in node.names}
     return found
 
 
-def _imports_kept(old: ast.Module, new: ast.Module, own: Collection[str], moved: Mapping[str, str]) -> bool:
-    before, now = _imported(old), _imported(new)
+def _mentioned(tree: ast.Module) -> Iterator[str]:
+    """Yields the names that a file binds or uses, also those of fixtures."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name():
+                yield node.id
+            case ast.arg():
+                yield node.arg
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name
+            case ast.alias():
+                yield (node.asname or node.name).partition(".")[0]
+            case ast.Constant(value=str(text)):
+                yield text
+            case _:
+                pass
+
+
+def _imports_kept(
+    trees: tuple[ast.Module, ast.Module], known: Collection[str], own: Collection[str], moved: Mapping[str, str]
+) -> bool:
+    before, now = map(_imported, trees)
     if before is None or now is None:
         return False
     for name, (module, inner) in before.items():
         if now.get(name) not in ((module, inner), (moved.get(module, module), inner)):
             return False
-    bound = {name for node in old.body for name in _bound(node)} | before.keys()
     added = [(name, module) for name, (module, _) in now.items() if name not in before]
-    return all(name not in bound and _may_import(module, own) for name, module in added)
+    return all(name.partition(".")[0] not in known and _may_import(module, own) for name, module in added)
 
 
 def _may_import(module: str, own: Collection[str]) -> bool:

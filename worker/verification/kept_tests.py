@@ -39,6 +39,7 @@ _REQUIRES = re.compile(
 _IMPORT = re.compile(
     rf"^[ \t]*import\s+(?:\*\s*as\s+)?({_BINDING})\s+from\s+(['\"])([^'\"\n]+)\2[ \t]*;?[ \t]*$", re.MULTILINE
 )
+_LINE_END = re.compile("[\r\n\u2028\u2029]")
 _SCRIPTS = (".js", ".mjs", ".cjs", ".ts", ".mts", ".jsx", ".tsx")
 _ALIAS, _ALIASED = re.compile(r"\^[@~#][\w-]*/\(\.\*\)\$"), re.compile(r"<rootDir>/[\w./-]*\$1")
 _PERL_PATHS = frozenset(("-l", "--lib", "-r", "--recurse"))
@@ -147,7 +148,7 @@ class _Judge:
             return False
         if not gone.path.endswith(".py"):
             return before[0] == after[1]
-        return kept_python(there.path, before[0], after[1], (), modules) and _size(before[0]) == _size(after[1])
+        return kept_python(there.path, before[0], after[1], (), modules)
 
     def _is_kept(self, each: Difference, own: set[str], modules: Mapping[str, str]) -> bool:
         texts, name = self._texts(each), each.path.rpartition("/")[2]
@@ -168,7 +169,8 @@ class _Judge:
 
     def _is_defined(self, names: Collection[str]) -> bool:
         """Whether the project has a function of one of these names: a fixture may take its place."""
-        pattern = re.compile(rf"\bdef\s+(?:{'|'.join(map(re.escape, names))})\b".encode())
+        either = "|".join(map(re.escape, names))
+        pattern = re.compile(rf"\bdef\s+(?:{either})\b|\bname\s*=\s*['\"](?:{either})['\"]".encode())
         read = reader_of(self.whole.changed.base)
         texts = (read(path) for path in scan(self.whole.changed.base) if path.endswith(".py"))
         return bool(names) and any(text is not None and pattern.search(text) for text in texts)
@@ -179,10 +181,6 @@ class _Judge:
         cut = 0 if folder in (".", "") else len(folder) + 1
         tops = {path[cut:].partition("/")[0].removesuffix(".py") for path in inside if path.endswith(".py")}
         return tops - {"tests", "test", "conftest", "setup", *(root.strip("/") for root in _ROOTS)}
-
-
-def _size(text: str) -> int:
-    return sum(1 for line in text.splitlines() if line.strip())
 
 
 def _module(path: str) -> str:
@@ -196,7 +194,7 @@ def same_script(before: str, after: str) -> bool:
 
 
 def _script(text: str) -> tuple[dict[str, str], str]:
-    """Returns what a script imports, by what it is bound to, and all else."""
+    """Returns what a script imports, by what it is bound to, and all else: lines, as a comment ends with its line."""
     found = dict[str, str]()
 
     def note(binding: str, module: str) -> None:
@@ -208,7 +206,7 @@ def _script(text: str) -> tuple[dict[str, str], str]:
     for binding, _, module in _IMPORT.findall(text):
         note(binding, module)
     rest = _IMPORT.sub("", _REQUIRES.sub("", text))
-    return found, " ".join(rest.split())
+    return found, "\n".join(line.strip() for line in _LINE_END.split(rest) if line.strip())
 
 
 _LOOKUPS: Mapping[str, Sequence[str]] = {
@@ -238,7 +236,10 @@ def finds_only(path: str, before: str, after: str, names: Callable[[str], Collec
     if old != new:
         return False
     if name == "package.json":
-        return all(_ALIAS.fullmatch(key) and _ALIASED.fullmatch(str(value)) for key, value in (now or {}).items())
+        aliases = now.items() if isinstance(now, dict) else [("", now)] * (now is not None)
+        return all(_ALIAS.fullmatch(key) and _ALIASED.fullmatch(str(value)) for key, value in aliases)
+    if not isinstance(now, str | list | None):
+        return False
     places = now.split() if isinstance(now, str) else [str(each) for each in now or ()]
     folders = [os.path.normpath(each) for each in places]
     if any(each.startswith(("/", "..")) for each in folders):

@@ -18,6 +18,7 @@ _MAX_FILES, _MAX_CHARS = 300, 128 * 1024
 """Files that are read to find one thing, and the characters of each."""
 _C = (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp")
 _CODE = (*_C, ".py", ".js", ".mjs", ".cjs", ".ts", ".rs", ".go", ".rb", ".java", ".kt", ".php", ".lua", ".pl", ".pm")
+_WORD = re.compile(r"\w+")
 _NUMBER = re.compile(
     r"^[ \t/*]{0,40}#[ \t]*define[ \t]+(\w+)[ \t]+\(?(\d+)\)?[ \t]*(?:$|/)"
     r"|\b([A-Za-z_]\w*)[ \t]*(?::[^=\n]{1,40})?=[ \t]*(\d+)\b",
@@ -91,6 +92,10 @@ class _View:
             self._texts[path] = data.decode("utf-8", "replace") if len(data) <= _MAX_CHARS else ""
         return self._texts[path]
 
+    def words(self, paths: Sequence[str]) -> set[str]:
+        """Returns the names that stand in these files."""
+        return {word for path in paths for word in _WORD.findall(self.text(path))}
+
     def tests(self) -> list[str]:
         """Returns the files of code that are tests by their names, or because a check names them."""
         found = [
@@ -130,14 +135,17 @@ def in_project(files: Sequence[FileText], project: Project) -> list[Found]:
 def _of_cases(file: FileText, view: _View, changed: Collection[str]) -> Iterator[Found]:
     """Yields constants that are lower now, bound the cases of a test, and are used by nothing but tests."""
     before, after = _numbers(file.before), _numbers(file.after)
-    for name, (number, line) in after.items():
-        if name not in before or before[name][0] <= number:
+    lower = [name for name, (number, _) in after.items() if name in before and before[name][0] > number]
+    if not lower:
+        return
+    here, elsewhere = Counter(_WORD.findall(file.after)), view.words(view.others(_CODE, {*changed, *view.tests()}))
+    in_tests = view.words(view.tests())
+    for name in lower:
+        if here[name] > 1 or name in elsewhere or name not in in_tests:
             continue
-        word, bounds = re.compile(rf"\b{name}\b"), re.compile(_BOUNDS.format(name=name), re.MULTILINE)
-        of_product = [view.text(path) for path in view.others(_CODE, {*changed, *view.tests()})]
-        is_used = len(word.findall(file.after)) > 1 or any(map(word.search, of_product))
-        if not is_used and any(bounds.search(view.text(path)) for path in view.tests()):
-            yield Found(file.path, line, "cases")
+        bounds = re.compile(_BOUNDS.format(name=name), re.MULTILINE)
+        if any(bounds.search(view.text(path)) for path in view.tests()):
+            yield Found(file.path, after[name][1], "cases")
 
 
 def _numbers(text: str) -> dict[str, tuple[int, int]]:

@@ -27,6 +27,8 @@ _WILD = re.compile(r"[*?]")
 _SPECIAL = re.compile(r"[\[\]{}\\!]|\*\*")
 _BRACES = str.maketrans("", "", "{}")
 _LONGEST_LINE = 2000
+_OTHER_ENDS = re.compile("\r(?!\n)|[\v\f\x1c-\x1e\x85\u2028\u2029]")
+"""Where other parsers of settings, that of pytest among them, begin another line."""
 _SOURCES = ("", "src/", "lib/", "python/")
 """Where imports of Python begin."""
 _MODULE = re.compile(r"([^/.]+)(?:\.[^/]*)?\.(?:so|pyd|pyc|pyi)$")
@@ -205,6 +207,8 @@ def of_ini(data: bytes, _: bytes, parts: Sequence[str], __: Iterable[str]) -> An
     text = data.decode()
     if any(len(line) > _LONGEST_LINE for line in text.split("\n")):
         raise ValueError("the parser's time grows with the square of a line's length")
+    if _OTHER_ENDS.search(text):
+        raise ValueError("two parsers may read different settings in it")
     parser.read_string(text)
     wanted = [name for name in (*parser.sections(), "DEFAULT") if any(fnmatchcase(name, part) for part in parts)]
     return {

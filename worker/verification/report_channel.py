@@ -2,8 +2,9 @@
 
 What was sent cannot be read, changed or taken back by anything in the sandbox: no file has it, and no path or
 environment leads to it. A connection gets a key of its own, with which each of its lines begins. The programs connect
-before they load the code under test. A process that connects a second time, and a line without the key, are of that
-code's making. A connection from below a process that reports its tests is one of the code under test, and is closed.
+before they load the code under test. A process that connects a second time, more connections than runners make, and a
+line without the key are of that code's making. A connection from below a process that reports its tests is one of the
+code under test, and is closed.
 
 Runners that write a file at their end are given a pipe in its place. Whatever is written into it stays: of what several
 wrote, the worst counts.
@@ -32,6 +33,8 @@ BENT = "the report of the tests"
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 64 * 1024
 _MAX_ANCESTORS = 64
+_MAX_OPEN, _MAX_SESSIONS = 100, 10_000
+"""Connections at once, which are open files of the worker, and in all."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -115,6 +118,10 @@ class ReportChannel:
 
     def _begin(self, peer: socket.socket) -> None:
         peer.setblocking(False)
+        if len(self._sessions) >= _MAX_SESSIONS or sum(each.is_open for each in self._sessions) >= _MAX_OPEN:
+            self.bent = True
+            peer.close()
+            return
         pid = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
         above = _ancestors(pid)
         if any(session.is_reporting and session.pid in above for session in self._sessions):

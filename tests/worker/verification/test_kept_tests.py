@@ -37,6 +37,11 @@ WEAKER = {
     "all of a module": f"from cost import *\n{BEFORE}",
     "a module that is none of the project's": f"import sympy\n{BEFORE}",
     "a module that reaches further": f"import sys\n{BEFORE}",
+    "a name that was imported": f"{BEFORE}price = 1\n",
+    "a function of Python": f"{BEFORE}def abs(a):\n    return 0\n",
+    "a function of Python by an import": f"from cost import total as abs\n{BEFORE}",
+    "another import for a while": f"import cost as price\n{BEFORE.removeprefix('import price')}import price\n",
+    "an expression that is too deep": f"{BEFORE}ALL_OF = {'+'.join(['1'] * 1500)}\n",
     "a skip of all": f"import pytest\n{BEFORE}pytestmark = pytest.mark.skip\n",
     "a setting": f"{BEFORE}pytest_plugins = 'own'\n",
     "a hook": f"{BEFORE}def pytest_runtest_call(item):\n    pass\n",
@@ -70,6 +75,7 @@ def test_imports_follow_a_module_that_moved() -> None:
     before, after = "from price import total\n", "from shop.price import total\n"
     assert kept_python("test_a.py", before, after, (), {"price": "shop.price"})
     assert not kept_python("test_a.py", before, after, {"shop", "price"})
+    assert not kept_python("test_a.py", before, after + TEST, (), {"price": "shop.price"})
     assert not kept_python("test_a.py", before, "from shop.price import cost as total\n", (), {"price": "shop.price"})
 
 
@@ -103,6 +109,8 @@ def test_a_new_file_has_tests_or_fixtures_that_tests_ask_for(path: str, after: s
         ("const a = require('./a');\nt(a)", "import a from './b';\nt(a)", False),
         ("const { a } = require('./a');\nt(a)", "import { b as a } from './a';\nt(a)", False),
         ("const a = require('./a');\nt(a)", "import a from './a';\nt(b)", False),
+        ("// of all\nt(a)", "// of all t(a)", False),
+        ("// of all\nt(a)", "// of all\x0ct(a)", False),
     ],
 )
 def test_a_script_may_import_the_same_in_another_way(before: str, after: str, is_same: bool) -> None:
@@ -129,6 +137,8 @@ TREE = {".": {"app"}, "src": {"tile"}, "old": {"app"}}
         ("pytest.ini", INI % "", "pythonpath", False),
         ("package.json", MAPPED % "", MAPPED % ', "moduleNameMapper": {"^./a$": "<rootDir>/b"}', False),
         ("package.json", MAPPED % "", MAPPED % ', "moduleNameMapper": {"^@/(.*)$": "<rootDir>/b"}', False),
+        ("package.json", MAPPED % "", MAPPED % ', "moduleNameMapper": ["^@/(.*)$"]', False),
+        ("pyproject.toml", "[tool.pytest]\nx=1", "[tool.pytest]\nx=1\npythonpath=5", False),
         (".proverc", "", "--exec cat\n", False),
         (".proverc", "", "-Iold\n", False),
         (".proverc", "-l\n", "-l\n-r\n", False),

@@ -199,6 +199,8 @@ MARKED = "[pytest]\naddopts = --strict-markers\nmarkers = slow: takes long\n"
         ("pytest.ini", "", MARKED, True),
         ("pytest.ini", MARKED, "", True),
         ("pytest.ini", MARKED, "markers", True),
+        ("pytest.ini", MARKED, f"{MARKED.strip()}\u2028addopts = --noconftest\n", True),
+        ("pytest.ini", MARKED, f"{MARKED.strip()}\raddopts = --noconftest\n", True),
         ("pyproject.toml", "", "[tool.pytest.ini_options]\nmarkers = ['a']", True),
         ("pyproject.toml", "[tool.pytest.ini_options]\nx=1", "[tool.pytest.ini_options]\nx=2\nmarkers=['a']", True),
     ],

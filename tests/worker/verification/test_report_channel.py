@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from deputize.worker.linux.open_files import now_open
 from deputize.worker.verification.report_channel import BENT, ReportChannel
 from deputize.worker.verification.reports import Report
 from deputize.worker.verification.runners import Instrumented
@@ -42,6 +43,16 @@ def test_a():
             pass
     os._exit(0)
 """
+MANY = """\
+import os, socket, time
+import {how}_channel as channel
+def test_a():
+    connections = [socket.socket(socket.AF_UNIX) for _ in range(300)]
+    for each in connections:
+        each.connect(os.path.join(os.path.dirname(channel.__file__), "{how}_socket"))
+    time.sleep(0.5)
+    assert 0
+"""
 REPLACED = """\
 import sys
 def test_a():
@@ -68,6 +79,16 @@ async def test_a_second_connection_of_a_process_is_seen(tmp_path: Path) -> None:
 async def test_what_the_code_under_test_starts_reports_nothing(tmp_path: Path) -> None:
     report = await of(tmp_path, BELOW)
     assert (report.tests, report.bent, report.finished) == ({f"{tmp_path}/test_a.py::test_a": "failed"}, "", True)
+
+
+async def test_a_process_can_open_few_files_of_the_worker(tmp_path: Path) -> None:
+    before = most = now_open()
+    reading = asyncio.create_task(of(tmp_path, MANY))
+    while not reading.done():
+        await asyncio.sleep(0.02)
+        most = max(most, now_open())
+    assert (await reading).bent == BENT
+    assert most - before < 150
 
 
 async def test_words_without_the_key_count_for_nothing(tmp_path: Path) -> None:
