@@ -171,6 +171,9 @@ class Delegations(Service):
         accepted = await self._accept(requests, batch=True) if requests else []
         return [each.delegation for each in accepted]
 
+    def _check_room(self, requests: Sequence[DelegationRequest]) -> None:
+        check_room(self._settings.home, sum(len(request.to_json().encode()) for request in requests) * COPIES)
+
     async def _accept(self, requests: Sequence[DelegationRequest], *, batch: bool = False) -> list[AcceptedDelegation]:
         """Checks the requests, writes the records, then sends the tickets. A written record is never lost."""
         asked, requests = requests, [with_agent(request, self._settings.agents) for request in requests]
@@ -179,8 +182,7 @@ class Delegations(Service):
             # In a thread: a thousand requests, or a file system that hangs, must not block other callers.
             await asyncio.to_thread(check_requests, requests, tools, self._settings, batch=batch)
             if self._settings.local:
-                size = sum(len(request.to_json()) for request in requests) * COPIES
-                await asyncio.to_thread(check_room, self._settings.home, size)
+                await asyncio.to_thread(self._check_room, requests)
             for request in requests:
                 await check_continued(self.store, request, self._settings)
             await check_after(self.store.redis, requests, batch=batch)

@@ -162,21 +162,26 @@ def _last_state(line: str) -> str:
 
 def _overwrite(cells: list[str], line: str) -> list[str]:
     """Writes a line into cells, from their begin."""
-    at = 0
+    at = blanks = 0  # so many blanks are before the cells, as each erasure would cost their number
     for part in filter(None, _MOVE.split(line)):
         match part:
             case "\r":
                 at = 0
             case "\b":
                 at = max(0, at - 1)
-            case "\x1b[K" | "\x1b[0K":
-                del cells[at:]
-            case "\x1b[2K":
+            case "\x1b[K" | "\x1b[0K" if at > blanks:
+                del cells[at - blanks :]
+            case "\x1b[K" | "\x1b[0K" | "\x1b[2K":
                 cells.clear()
+                blanks = 0
             case _:
-                cells += " " * (at - len(cells))
-                cells[at : at + len(part)] = part
+                blanks = blanks if cells else at
+                if at < blanks:
+                    cells[:0], blanks = " " * (blanks - at), at
+                cells += " " * (at - blanks - len(cells))
+                cells[at - blanks : at - blanks + len(part)] = part
                 at += len(part)
+    cells[:0] = " " * blanks
     return cells
 
 

@@ -26,9 +26,7 @@ _HELPER = re.compile(r"[A-Za-z0-9+.-]*::")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FORBIDDEN_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[/.-]|/\.|[/.]$|\.lock(/|$)")
-_AMBIGUOUS = re.compile(
-    r"refs(?:/.*)?|(?:[A-Z_]+_)?HEAD|(?:heads|tags|remotes)/.*|[0-9a-f]{40}|[0-9a-f]{64}", re.IGNORECASE
-)
+_AMBIGUOUS = re.compile(r"(?i:refs(?:/.*)?|head|[0-9a-f]{40}|[0-9a-f]{64})|(?:heads|tags|remotes)/.*|[A-Z_]+_HEAD")
 MAX_REF = 255
 
 
