@@ -218,6 +218,7 @@ async def calls_of(fake: FakeModel, clock: Clock) -> AsyncGenerator[tuple[ModelC
             model=AnthropicModel("claude-sonnet-5-5", Credentials(endpoint)),
             system="A rule of the system prompt. " * 200,
             tools=(),
+            tool_names=(),
             conversation=Conversation(task=first_message(TASK)),
             wait=EndpointWait(Outages(pipe), emit.emit, emit.set, run.meter.check_wait),
             shared=PrefixWait(SharedPrefixes(pipe), emit.emit, nullcontext),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from pydantic_core import to_json
@@ -129,11 +130,10 @@ class Run:
             return self._failure(TerminationReason.ERROR, exhausted(error) or f"internal error: {error!r}")
 
     async def _carry_out(self) -> RunOutcome:
-        try:
+        async with AsyncExitStack() as ends:  # one that fails prevents no other
+            for part in reversed(self.parts):
+                ends.push_async_callback(part.end)
             return await self._with_model(await self.resources.model())
-        finally:
-            for part in self.parts:
-                await part.end()
 
     async def _with_model(self, model: Model | None) -> RunOutcome:
         if model is None:
@@ -305,7 +305,13 @@ class Run:
         """Returns the result with the fields of all parts."""
         result = self._result(outcome, outputs)
         for part in self.parts:
-            result = await part.complete(result, outcome)
+            try:
+                result = await part.complete(result, outcome)
+            except Fenced:
+                raise
+            except Exception as error:  # noqa: BLE001 - the result is written in every case
+                log.exception("a part of the run failed")
+                self.context.report_error(f"{type(part).__name__} failed: {error!r}", "internal")
         return result.model_copy(update={"errors": self.context.all_errors})
 
     def _result(self, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:

@@ -148,13 +148,14 @@ class CheckExecution:
         if found.outcome not in GOOD or not found.tests:
             return judgement
         self._progress("on all that was left, and where something is broken that it must notice")
-        seen, self.candidate = self.candidate, whole
+        seen, used = self.candidate, self.used
+        self.candidate, self.used = whole, None  # its files are not those of the ground that was used
         found = await Confirmation(self, item, how.quiet(), observed).of(found)
         if found.outcome in GOOD and (was_green or await self._depends_on_code(item, how, observed)):
             shown = f"{', '.join(kept.paths[:3])}{' and more' * (len(kept.paths) > 3)}"
             why = f"it succeeds with the run's changes of {shown}, which leave the tests as they were"
             return replace(found, outcome="no_regression", why=why, is_open=was_green)
-        self.candidate = seen
+        self.candidate, self.used = seen, used
         return found if found.outcome == "tampered" else judgement
 
     def _adds_only(self, observed: Observations, left: Observed) -> bool:
