@@ -61,7 +61,10 @@ PROMISES = (
         True,
     ),
     Promise("planted", "configuration, hooks and rules in a workspace are ignored"),
-    Promise("forbidden", "forbidden commands (`sudo`, `mkfs`, `rm -rf /`) are denied wherever a command line has them"),
+    Promise(
+        "forbidden",
+        "forbidden commands (`sudo`, `mkfs`, `rm -rf /`) are denied wherever a command line spells them for a shell",
+    ),
     Promise(
         "permission",
         "what needs permission is not executed without a person's answer, through every restart",

@@ -169,6 +169,7 @@ def test_every_switch_that_changes_what_is_printed_is_tried() -> None:
             "--help",
             "--with-ignored",
             "--with-protected",
+            "--workflows",
             "--apply",
             "--no-workspace",
             "--fail-on-denied",
