@@ -114,6 +114,8 @@ def check_room(folder: Path, size: int) -> None:
     Those that have not begun write their request once more, into their conversation: half of what the log has of them.
     Which these are is not known, so it counts for all that is in the log.
     """
+    if not (folder / "redis").is_dir():
+        return  # the record's store is elsewhere
     space = os.statvfs(folder)
     kept = min(space.f_blocks * space.f_frsize // _KEPT_SHARE, MOST_KEPT)
     begun = min(_log_bytes(folder / "redis") // 2, MOST_KEPT)

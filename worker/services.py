@@ -275,7 +275,7 @@ def record_room(settings: Settings) -> int | None:
     if not settings.local:
         return None
     try:
-        space = os.statvfs(settings.home)
+        space = os.statvfs(settings.home / "redis")
     except OSError:
         return None
     return space.f_bavail * space.f_frsize

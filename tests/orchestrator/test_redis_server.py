@@ -86,6 +86,8 @@ async def test_it_writes_its_log_anew_only_while_the_disk_takes_a_second_one(
 
 def test_what_would_take_the_room_that_running_delegations_need_is_refused(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
+    check_room(tmp_path, free)  # the record's store is elsewhere
+    (tmp_path / "redis").mkdir()
     check_room(tmp_path, 0)
     with pytest.raises(OutOfSpace, match=f"no space left at {tmp_path}; free some"):
         check_room(tmp_path, free)
@@ -95,9 +97,10 @@ def test_what_accepted_delegations_will_still_write_counts(tmp_path: Path) -> No
     space = os.statvfs(tmp_path)
     kept = min(space.f_blocks * space.f_frsize // 4, MOST_KEPT)
     fits = space.f_bavail * space.f_frsize - kept - MOST_KEPT // 2
+    (tmp_path / "redis").mkdir()
     check_room(tmp_path, fits)
     log = tmp_path / "redis" / "appendonlydir" / "appendonly.aof"
-    log.parent.mkdir(parents=True)
+    log.parent.mkdir()
     with log.open("xb") as file:
         file.truncate(4 * MOST_KEPT)  # sparse: it takes no space
     with pytest.raises(OutOfSpace):

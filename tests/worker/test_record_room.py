@@ -61,6 +61,7 @@ async def test_patch_and_artifacts_leave_most_of_the_room_to_others(bench: Bench
 
 
 def test_only_a_stack_knows_the_disk_of_its_record(bench: Bench, tmp_path: Path) -> None:
+    (bench.settings.home / "redis").mkdir(parents=True, exist_ok=True)
     known = [
         record_room(bench.settings.model_copy(update=each))
         for each in ({}, {"local": False}, {"home": tmp_path / "missing"})
