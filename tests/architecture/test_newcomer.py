@@ -10,6 +10,8 @@ import pytest
 from tests.architecture.sources import ROOT
 from tests.architecture.tree_copy import copy_of_the_tree, run_in, run_tests_in
 
+ABOUT_FILES = ("tree", "imports", "words", "docs", "registries", "references", "tests", "errors", "output")
+"""Those of the tests of the architecture that read files of tools, and tests and documents of them."""
 TEST = '''
 """count_words: the words of a text file."""
 
@@ -51,7 +53,7 @@ def test_the_documented_tool_passes_everything_with_a_line_two_samples_and_a_tes
     insert(samples, '    "rewrite_artifact": {"name": "plan.md"', '    "count_words": {"path": "src/app.py"},')
     insert(samples, '    "rewrite_artifact": {"name": "long.md"', '    "count_words": {"path": "long.txt"},')
 
-    own = "tests/worker/tools/test_count_words.py", "tests/contracts/test_tools.py", "tests/architecture"
-    code, output = run_tests_in(tree, *own)
+    own = "tests/worker/tools/test_count_words.py", "tests/contracts/test_tools.py"
+    code, output = run_tests_in(tree, *own, *(f"tests/architecture/test_{name}.py" for name in ABOUT_FILES))
     assert code == 0, output
     assert run_in(tree, "-m", "ruff", "check", "--no-cache", "worker", "tests") == (0, "All checks passed!\n")

@@ -36,8 +36,7 @@ def test_without_three_of_the_parts_the_tests_of_the_core_pass(tmp_path: Path) -
         place = tree / path
         shutil.rmtree(place) if place.is_dir() else place.unlink()
     assert re.findall(r'Row\("(\w+)"', table.read_text()) == ["rounds"]
-    alone = "tests/fundamentals/test_14_the_loop_alone.py"
-    code, output = run_tests_in(tree, "tests/worker/core", alone, "tests/worker/test_run.py")
+    code, output = run_tests_in(tree, "tests/worker/core", "tests/fundamentals/test_14_the_loop_alone.py")
     assert code == 0, output
 
 

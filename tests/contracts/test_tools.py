@@ -15,7 +15,7 @@ import jsonschema_rs
 import pytest
 
 from deputize.shared.errors import ErrorType
-from deputize.shared.tokens import tokens_at_most
+from deputize.shared.tokens import count
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
 from deputize.worker.tools.base import AnyTool, Kind, ToolContext, ToolResult, Touches
 from deputize.worker.tools.bounded_result import bounded
@@ -59,7 +59,7 @@ def is_sound(result: ToolResult, tool: AnyTool) -> None:
     assert result.for_model
     assert result.for_model.startswith("Error: ") or result.success
     assert len(result.content) <= tool.display.output.max_chars + 1000
-    assert tokens_at_most(result.content) <= (tool.display.output.max_tokens or 10**9) + 300
+    assert count(result.content) <= (tool.display.output.max_tokens or 10**9) + 300
     assert len(result.title) <= 120
     assert "\n" not in result.title
     assert isinstance(result.display, str)

@@ -37,9 +37,7 @@ if status == 'running' or status == 'waiting' then return {'held'} end
 if status ~= 'queued' then return {'finished'} end
 local paused, cancelled, after = unpack(redis.call('HMGET', record, 'paused', 'cancel', 'after'))
 if (paused and not cancelled) or after then return {'held'} end  -- its tickets may still be in the queue
-if arguments.is_alone then
-  redis.call('HDEL', record, 'starts', 'starter', 'start_due')
-elseif standstills(record) == arguments.alone_after and not cancelled then
+if not arguments.is_alone and standstills(record) == arguments.alone_after and not cancelled then
   local starts, starter, due = unpack(redis.call('HMGET', record, 'starts', 'starter', 'start_due'))
   if starter == arguments.uuid then return {'alone'} end
   -- The queue may hold several tickets: all that come before the process had its time are for that process.
@@ -60,4 +58,7 @@ redis.call('HSET', record, 'status', 'running', 'attempt', attempt, 'fence', fen
   'owner', arguments.owner, 'lost', math.min(lost, tried), 'tried', tried + 1)
 redis.call('HSETNX', record, 'started', arguments.now)
 redis.call('ZADD', leases, now + arguments.lease_ms, arguments.id)
+if arguments.is_alone then  -- after HSET, which a server without memory refuses only as a script's first write
+  redis.call('HDEL', record, 'starts', 'starter', 'start_due')
+end
 return claimed(fence, attempt)

@@ -14,6 +14,7 @@ from deputize.worker.linux.open_files import now_open
 from deputize.worker.verification.report_channel import BENT, ReportChannel
 from deputize.worker.verification.reports import Report
 from deputize.worker.verification.runners import Instrumented
+from tests.waiting import until
 from tests.worker.verification.reporting import reported
 
 FAILING = "import pytest\ndef test_a(): assert 0\n"
@@ -82,13 +83,11 @@ async def test_what_the_code_under_test_starts_reports_nothing(tmp_path: Path) -
 
 
 async def test_a_process_can_open_few_files_of_the_worker(tmp_path: Path) -> None:
-    before = most = now_open()
+    before, seen = now_open(), [0]
     reading = asyncio.create_task(of(tmp_path, MANY))
-    while not reading.done():
-        await asyncio.sleep(0.02)
-        most = max(most, now_open())
+    await until(lambda: seen.append(now_open()) or reading.done())
     assert (await reading).bent == BENT
-    assert most - before < 150
+    assert max(seen) - before < 150
 
 
 async def test_words_without_the_key_count_for_nothing(tmp_path: Path) -> None:
