@@ -101,5 +101,5 @@ async def test_wrong_usage_ends_with_2_and_names_what_was_meant(deputize: Deputi
     done = await deputize("run", "Say hello.", "--max-turn", "3")
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[-1] == (
-        "Error: No such option '--max-turn'. (Did you mean one of: '--from-turn', '--max-tokens', '--max-turns'?)"
+        "Error: No such option '--max-turn'; did you mean --max-turns or --from-turn or --max-tokens?"
     )
