@@ -104,9 +104,12 @@ class MergePlan:
         """Plans the state before a part, where what it made is here."""
         with suppress(CannotApply, OSError):
             self._plan(part.reversed())
-            for path in {part.old_path, part.new_path} & self._states.keys():
-                if path and self.directory.read(path) == self._states[path]:
-                    del self._states[path]
+            touched = {part.old_path, part.new_path}
+            self._states = {
+                path: state
+                for path, state in self._states.items()
+                if path not in touched or self.directory.read(path) != state
+            }
 
     def _compare(self, sources: Set[str | None]) -> None:
         """Leaves out what is here already, and names what only an earlier patch changed; ``sources`` are renamed."""

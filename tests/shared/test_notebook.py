@@ -62,3 +62,4 @@ def test_a_cell_shows_the_changed_files_and_no_markup_of_the_agent() -> None:
     assert html.count("&lt;script&gt;") == 3
     assert "old.py → new.py" in html
     assert all(each in html for each in (">+12<", ">&minus;3<", ">&minus;7<", "and 2 more files"))
+    assert "more file" not in result(file_changes=changes[:2])._repr_html_()

@@ -20,6 +20,15 @@ def test_the_limit_is_raised_to_what_the_process_may_have(soft: int, hard: int, 
     assert in_child(lambda: raised(soft, hard)) == [most] * 3
 
 
+def test_this_process_raises_its_own_limit_again() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    try:
+        assert raise_limit(soft) == limit() == soft
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.mark.parametrize(("soft", "now"), [(200, 250), (270, 270)])
 def test_it_is_raised_no_further_than_programs_bear(soft: int, now: int) -> None:
     assert in_child(lambda: raised(soft, 300, 250)) == [now] * 3

@@ -383,3 +383,13 @@ def test_a_file_that_was_renamed_before_gets_the_last_name(tmp_path: Path) -> No
         plan.write()
     assert plan.refused == {}
     assert tree(tmp_path) == {"c": ("file", BASE)}
+
+
+def test_links_that_lead_out_of_the_directory_are_named(tmp_path: Path) -> None:
+    targets = {"out": "/etc", "up": "../other", "sub/up": "../../x", "in": "a.txt", "sub/in": "../a.txt"}
+    patch = "".join(
+        f"diff --git a/{path} b/{path}\nnew file mode 120000\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{target}\n"
+        "\\ No newline at end of file\n"
+        for path, target in targets.items()
+    )
+    assert planned(tmp_path, patch).links_out == {path: targets[path] for path in ("out", "sub/up", "up")}
