@@ -156,3 +156,11 @@ def test_moves_of_the_cursor_take_neither_more_room_nor_more_time_than_the_outpu
     before = time.thread_time()
     assert len(terminal_text(output)) <= len(output) + 1000
     assert time.thread_time() - before < 2
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [("abc\x1b[2Kd", "   d"), ("abc\x1b[2Kd\rX", "X  d"), ("abc\x1b[2Kd\r\x1b[Ke", "e"), ("abcd\b\b\x1b[KX", "abX")],
+)
+def test_what_is_written_after_an_erasure_stands_at_its_place(printed: str, shown: str) -> None:
+    assert terminal_text(printed) == shown
