@@ -104,7 +104,7 @@ async def test_a_run_that_brings_its_workers_to_a_standstill_ends_alone_and_no_o
 async def test_a_run_whose_own_process_cannot_start_ends_and_names_where_the_reason_is(
     redis_url: str, tmp_path: Path
 ) -> None:
-    async with open_fleet(redis_url, tmp_path / "home", claim_seconds=1) as fleet:
+    async with open_fleet(redis_url, tmp_path / "home", claim_seconds=5) as fleet:
         id = await fleet.hand_over(model=script(tmp_path, [say("done")]), tools=[])
         await fleet.service.store.redis.hset(record_key(id), "stalls", 2)
         await fleet.start("1", "--unfit", program=STANDING)
