@@ -45,8 +45,10 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from ..shared.delegation import ToolAgentResult
+    from ..shared.runs.record import Claim
     from .attempts import Attempt
     from .core.part import Part
+    from .core.run import Run
     from .policy import Rule
     from .services import Services
     from .toolkit.offer import RunOffer
@@ -238,9 +240,20 @@ async def _carry_out_here_or_alone(services: Services, id: str) -> ToolAgentResu
         return await _carry_out(services, id, is_alone=True)
 
 
-async def _carry_out(services: Services, id: str, *, is_alone: bool) -> ToolAgentResult | None:
-    from .run import run_of
+def run_of(claim: Claim, services: Services, stop: StopSignal, **more: float) -> Run:
+    """Returns one attempt at a delegation, of its core, the resources of its worker and its parts.
 
+    ``more`` are further arguments of ``Run``.
+    """
+    from .attempts import Attempt
+    from .core.run import Run
+    from .parts.table import parts_of
+
+    attempt = Attempt(claim, services, stop)
+    return Run(attempt, parts_of(attempt), stop, **more)
+
+
+async def _carry_out(services: Services, id: str, *, is_alone: bool) -> ToolAgentResult | None:
     claim = await services.claim(id, is_alone=is_alone)
     if claim is None:
         return None

@@ -23,8 +23,7 @@ from ..libc import closing_fd
 from ..log import log
 from ..text import clip, visible
 from ..workspaces import MAX_DEPTH, MAX_ENTRIES, delete
-from .command import UPLOAD_PACK, read_regular
-from .folder import shared_by_worktrees
+from .command import UPLOAD_PACK, read_regular, shared_by_worktrees
 from .own import OwnRepository, Patience
 from .remote import URL, Remote, is_commit
 

@@ -175,12 +175,20 @@ def git_directory(repository: Path) -> Path:
 
 def shared_state(repository: Path) -> Path:
     """Returns git's directory that all worktrees of a repository have in common."""
-    own = git_directory(repository)
-    return own / _named_path(own / "commondir")
+    return shared_by_worktrees(git_directory(repository), _MAX_LINK_BYTES)
 
 
-def _named_path(file: Path) -> str:
-    return os.fsdecode(read_regular(file, _MAX_LINK_BYTES).partition(b"\0")[0].strip())
+def shared_by_worktrees(state: Path, most: int = 1 << 16) -> Path:
+    """Returns the state that a worktree's has in common with others, as its file of at most so many bytes names it.
+
+    That is the state itself where it is none of a worktree.
+    """
+    return state / _named_path(state / "commondir", most)
+
+
+def _named_path(file: Path, most: int = _MAX_LINK_BYTES) -> str:
+    """Returns the path in a file, without the line ends that git leaves out, too."""
+    return os.fsdecode(read_regular(file, most).partition(b"\0")[0].rstrip(b"\r\n"))
 
 
 def read_regular(path: Path, most: int) -> bytes:

@@ -13,21 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import RepositoryFailed
-from .command import git_directory, read_regular
+from .command import git_directory, read_regular, shared_by_worktrees
 
 _READ = (
-    *(
-        "HEAD",
-        "commondir",
-        "config",
-        "config.worktree",
-        "info",
-        "objects",
-        "packed-refs",
-        "refs",
-        "reftable",
-        "shallow",
-    ),
+    "HEAD",
+    "commondir",
+    "config",
+    "config.worktree",
+    "info",
+    "objects",
+    "packed-refs",
+    "refs",
+    "reftable",
+    "shallow",
 )
 """What git reads of a state."""
 _HEAD = re.compile(rb"(?:ref:\s*refs/[^\0\n]+|[0-9a-f]{40}(?:[0-9a-f]{24})?)\s*")
@@ -61,11 +59,6 @@ def state_of(folder: Path, check: Callable[[Path], object], most: int = MAX_ENTR
         walk.add(*(each / name for name in _READ))
     walk.run()
     return state
-
-
-def shared_by_worktrees(state: Path) -> Path:
-    """Returns the state that a worktree has in common with others; its own, if it is none."""
-    return state / os.fsdecode(read_regular(state / "commondir", _MAX_BYTES).partition(b"\0")[0].rstrip(b"\n"))
 
 
 def _is_state(state: Path, shared: Path) -> bool:

@@ -31,7 +31,7 @@ OF_TRACES = {"opentelemetry.sdk.trace", "opentelemetry.exporter", "requests"}
 
 FOR_HELP = {"asyncio", "ssl", "pydantic", "importlib.metadata", "deputize.shared.settings", "deputize.shared.masking"}
 OF_A_RUN = {
-    "deputize.worker.run",
+    "deputize.worker.parts.table",
     *OF_TRACES,
     "deputize.worker.services",
     "deputize.worker.tools.builtin",
@@ -52,7 +52,7 @@ LEFT_OUT = [
         | {"rich", "mcp", "anthropic", "aiohttp", "jsonschema", "jsonschema_rs", "deputize.orchestrator"},
     ),
     (
-        ("deputize.worker.__main__", "deputize.worker.run"),
+        ("deputize.worker.__main__", "deputize.worker.parts.table"),
         SERVERS | {"rich", "mcp", "anthropic", "aiohttp", "jsonschema", *OF_TRACES},
     ),
     (("deputize.worker.__main__", "deputize.worker.models.anthropic"), SERVERS | {"rich", "mcp", "anthropic"}),
@@ -75,7 +75,9 @@ def test_a_program_of_a_stack_imports_only_what_it_needs(modules: tuple[str, ...
 @pytest.mark.parametrize(("endpoint", "loads"), [("", False), ("http://127.0.0.1:9", True)])
 def test_without_an_endpoint_a_worker_loads_nothing_that_sends_traces(endpoint: str, loads: bool) -> None:
     opens = "async def main():\n    async with open_tracing('w') as tracing: print(tracing is not None)"
-    imports = "import asyncio, sys\nimport deputize.worker.run\nfrom deputize.worker.tracing import open_tracing"
+    imports = (
+        "import asyncio, sys\nimport deputize.worker.parts.table\nfrom deputize.worker.tracing import open_tracing"
+    )
     script = f"{imports}\n{opens}\nasyncio.run(main())\nprint(bool({OF_TRACES} & {{*sys.modules}}))"
     environ = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
     command = [sys.executable, "-c", script]

@@ -71,7 +71,7 @@ def test_no_test_replaces_a_part_of_our_own_code() -> None:
     "source",
     [
         "from unittest.mock import patch",
-        "import deputize.worker.run\ndef test(monkeypatch): monkeypatch.setattr(deputize.worker.run, 'ask', None)",
+        "import deputize.worker.task\ndef test(monkeypatch): monkeypatch.setattr(deputize.worker.task, 'ask', None)",
         "from deputize.shared import bus as b\ndef test(monkeypatch): monkeypatch.setattr(b, 'publish', None)",
         "def test(monkeypatch): monkeypatch.setattr('deputize.worker.core.loop.ask', None)",
     ],

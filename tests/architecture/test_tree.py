@@ -36,7 +36,7 @@ LONGER = {
 """Files of tools that may be longer: how long, and why. Only ever fewer."""
 LONGER_ROOF = 5
 """As many as there are now."""
-LOOSE_FILES = 13
+LOOSE_FILES = 12
 """As many as there are now, and never more."""
 
 Graph = Mapping[str, Set[str]]
@@ -98,7 +98,7 @@ def test_a_longer_file_of_tools_needs_its_reason() -> None:
     ("path", "lines"),
     [
         ("worker/core/loop.py", 150),
-        ("worker/run.py", 450),
+        ("worker/task.py", 450),
         ("worker/tools/grep.py", 150),
         ("worker/tools/base.py", 211),
         ("worker/tools/pages.py", 305),
@@ -191,5 +191,5 @@ def test_every_way_to_import_a_file_counts(text: str) -> None:
 
 def test_few_files_lie_loose_at_the_top_of_the_worker() -> None:
     loose = [name(path) for path in python_files("worker") if path.parent == ROOT / "worker"]
-    assert "worker/run.py" in loose
+    assert "worker/attempts.py" in loose
     assert len(loose) == LOOSE_FILES, "a file that is not the run itself belongs into a room"

@@ -42,7 +42,7 @@ _PARTS_OF_CELERY = (
 """It imports them by their names when a worker starts."""
 PRELOADED = [
     WORKER,
-    "deputize.worker.run",  # a worker imports it beside the self-test of its sandbox
+    "deputize.worker.parts.table",  # a worker imports it beside the self-test of its sandbox
     *("deputize.worker.models.anthropic", "deputize.worker.models.scripted"),
     *(f"celery.{name}" for name in _PARTS_OF_CELERY),
     *("kombu.transport.redis", "billiard.pool", "encodings.ascii"),

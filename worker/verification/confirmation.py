@@ -79,7 +79,7 @@ class Confirmation:
         if self.check.candidate.seen:
             judgement = await self._again(judgement, seen[0], is_rewritten)
         if again:
-            judgement = _once_more(judgement, proving, again)
+            judgement = _by_repetition(judgement, proving, again)
         if not broken.anything:
             judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(
                 self.item.canary
@@ -149,7 +149,7 @@ class Confirmation:
         return replace(judged, outcome="inconclusive", why=f"{judged.why}, but {why}")
 
 
-def _once_more(judgement: Judgement, proving: Collection[str], again: Observed) -> Judgement:
+def _by_repetition(judgement: Judgement, proving: Collection[str], again: Observed) -> Judgement:
     """Returns the judgement by the tests that turned green, executed once more on the same files and in reverse."""
     failing = sorted({*proving} & again.report.of("failed")) if again.report else []
     if not failing or judgement.outcome not in ("evidence", "improved"):

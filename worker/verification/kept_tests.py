@@ -23,10 +23,9 @@ from .commands import Observed
 from .functions_before import with_functions_before
 from .ground import Candidate, reader_of, write
 from .kept_python import fixtures_of, kept_python
-from .protected import Protection, of_ini
+from .protected import SOURCE_FOLDERS, Protection, of_ini
 from .reports import Report
 
-_ROOTS = ("src/", "lib/", "python/")
 _MAX_FILES = 300
 _SKIPPED = {"node_modules", "target", ".venv", "venv", "vendor", ".git"}
 _BINDING = r"(?:\{[^{}]*\}|\w+)"
@@ -180,12 +179,13 @@ class _Judge:
         inside = [path for path in self._paths() if folder in (".", "") or path.startswith(f"{folder}/")]
         cut = 0 if folder in (".", "") else len(folder) + 1
         tops = {path[cut:].partition("/")[0].removesuffix(".py") for path in inside if path.endswith(".py")}
-        return tops - {"tests", "test", "conftest", "setup", *(root.strip("/") for root in _ROOTS)}
+        return tops - {"tests", "test", "conftest", "setup", *SOURCE_FOLDERS}
 
 
 def _module(path: str) -> str:
-    root = next((root for root in _ROOTS if path.startswith(root)), "")
-    return _dotted(path.removeprefix(root).removesuffix("/__init__.py"))
+    top, _, below = path.partition("/")
+    inside = below if below and top in SOURCE_FOLDERS else path
+    return _dotted(inside.removesuffix("/__init__.py"))
 
 
 def same_script(before: str, after: str) -> bool:
@@ -244,7 +244,7 @@ def finds_only(path: str, before: str, after: str, names: Callable[[str], Collec
     folders = [os.path.normpath(each) for each in places]
     if any(each.startswith(("/", "..")) for each in folders):
         return False
-    known = [names(each) for each in {".", *(root.strip("/") for root in _ROOTS), *folders}]
+    known = [names(each) for each in {".", *SOURCE_FOLDERS, *folders}]
     return sum(map(len, known)) == len(set[str]().union(*known))
 
 

@@ -29,7 +29,9 @@ _BRACES = str.maketrans("", "", "{}")
 _LONGEST_LINE = 2000
 _OTHER_ENDS = re.compile("\r(?!\n)|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 """Where other parsers of settings, that of pytest among them, begin another line."""
-_SOURCES = ("", "src/", "lib/", "python/")
+SOURCE_FOLDERS = ("src", "lib", "python")
+"""Folders in which the modules of a project lie, where they are not at its top."""
+_ROOTS = ("", *(f"{folder}/" for folder in SOURCE_FOLDERS))
 """Where imports of Python begin."""
 _MODULE = re.compile(r"([^/.]+)(?:\.[^/]*)?\.(?:so|pyd|pyc|pyi)$")
 
@@ -138,7 +140,7 @@ class Protection:
             self._globs.match(module := f"{path[: found.start()]}{found[1]}.py") or module in self._named.paths
         ):
             return True
-        for root in _SOURCES:
+        for root in _ROOTS:
             name = re.split(r"[/.]", path.removeprefix(root), maxsplit=1)[0] if path.startswith(root) else ""
             places = (f"{root}{name}.py", f"{root}{name}/__init__.py")
             if name in _DATA["shadows"] and not any(self._read(place) is not None for place in places):

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .commands import NOT_EXECUTABLE, NOT_FOUND, Observed
+from .protected import SOURCE_FOLDERS
 
 REMEDY = (
     "Install what is missing where commands find it (a .venv or node_modules in the workspace's folder, an environment "
@@ -49,7 +50,6 @@ _OTHER_NAMES = {
     "jwt": "pyjwt",
     "git": "gitpython",
 }
-_ROOTS = ("src", "lib", "python")
 _MAX_BYTES = 1 << 20
 _NEEDS = {
     "the network, which checks do not have": re.compile(
@@ -105,7 +105,7 @@ def _is_declared(name: str, base: Path) -> bool:
 
 def _is_own(name: str, base: Path) -> bool:
     """Whether the project itself has the module: that it is not found is a matter of its settings."""
-    folders = (base, *(base / root for root in _ROOTS), *base.glob("*/src"))
+    folders = (base, *(base / root for root in SOURCE_FOLDERS), *base.glob("*/src"))
     return any((folder / name).is_dir() or (folder / f"{name}.py").is_file() for folder in folders)
 
 

@@ -19,6 +19,7 @@ from ..workspace.manifest import scan
 from .file_texts import TESTS, FileText, Found
 from .ground import Candidate, protection_of, reader_of
 from .project_suspicions import Project, in_project
+from .protected import SOURCE_FOLDERS
 from .python_suspicions import TEST_LIBRARIES, of_python, stdlib_names
 
 MAX_SUSPICIONS = 100
@@ -221,7 +222,7 @@ def _of_name(path: str, known: set[str]) -> Iterator[Found]:
         yield Found(path, 0, "shadow")
     if not path.endswith(".py"):
         return
-    if parts[0] in ("src", "lib", "python"):
+    if parts[0] in SOURCE_FOLDERS:
         parts = parts[1:]
     top = parts[0].removesuffix(".py") if parts else ""
     has_package = any(each.startswith((f"{top}/", f"src/{top}/")) for each in known)

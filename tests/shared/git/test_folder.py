@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from deputize.shared.errors import Invalid, RepositoryFailed
-from deputize.shared.git.folder import shared_by_worktrees, state_of
+from deputize.shared.git.command import shared_by_worktrees
+from deputize.shared.git.folder import state_of
 from deputize.shared.git.remote import remote_of
 from tests.network.git_server import git, make_repository
 from tests.shared.git.cloning import cloned, settings
@@ -237,3 +239,14 @@ def test_a_head_that_is_a_link_to_a_branch_is_one(tmp_path: Path) -> None:
     (folder / ".git/HEAD").unlink()
     (folder / ".git/HEAD").symlink_to("refs/heads/main")
     assert state_of(folder, lambda _: None) == folder / ".git"
+
+
+@pytest.mark.parametrize(("named", "is_read"), [("../..\r\n", True), ("../..\n\n", True), ("../.. \n", False)])
+def test_what_a_worktree_shares_is_named_as_git_reads_it(tmp_path: Path, *, named: str, is_read: bool) -> None:
+    plain = make_repository(tmp_path / "plain", {"a": "x"})
+    git(plain, "worktree", "add", "-q", "../tree", "-b", "other")
+    state = plain / ".git/worktrees/tree"
+    (state / "commondir").write_bytes(named.encode())
+    assert (shared_by_worktrees(state).resolve() == plain / ".git") is is_read
+    done = subprocess.run(["git", "-C", tmp_path / "tree", "rev-parse", "HEAD"], capture_output=True)
+    assert (done.returncode == 0) is is_read

@@ -15,8 +15,7 @@ from deputize.shared.events import Envelope, Heartbeat, StepCompleted, StepStart
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import channel, record_key
 from deputize.shared.runs.record import Claim
-from deputize.worker.run import run_of
-from deputize.worker.task import carry_out
+from deputize.worker.task import carry_out, run_of
 from tests.runs.bench import Bench, call, open_bench, say, script
 from tests.waiting import until
 
