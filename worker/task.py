@@ -187,7 +187,7 @@ async def _prepared(
 def _warm_up(settings: Settings) -> None:
     """Imports what only runs need, and what Celery imports after the pool's start, and opens the model."""
     import_module("celery.worker.consumer")
-    import_module(".run", __package__)
+    _classes_of_runs()
     with suppress(DeputizeError, ImportError, OSError):  # the run that needs it reports the error
         open_model(settings.model, settings)
 
@@ -245,12 +245,18 @@ def run_of(claim: Claim, services: Services, stop: StopSignal, **more: float) ->
 
     ``more`` are further arguments of ``Run``.
     """
+    new_attempt, parts_of, new_run = _classes_of_runs()
+    attempt = new_attempt(claim, services, stop)
+    return new_run(attempt, parts_of(attempt), stop, **more)
+
+
+def _classes_of_runs() -> tuple[type[Attempt], Callable[[Attempt], list[Part]], type[Run]]:
+    """Imports them: a worker announces itself sooner without them."""
     from .attempts import Attempt
     from .core.run import Run
     from .parts.table import parts_of
 
-    attempt = Attempt(claim, services, stop)
-    return Run(attempt, parts_of(attempt), stop, **more)
+    return Attempt, parts_of, Run
 
 
 async def _carry_out(services: Services, id: str, *, is_alone: bool) -> ToolAgentResult | None:
