@@ -1,4 +1,4 @@
-"""Names in Redis; ``shared/README.md`` explains each of them.
+"""Names in Redis; ``shared/docs/redis-keys.md`` explains each of them.
 
 Keys of one delegation share a hash tag, so that they live in one slot of a cluster.
 """

@@ -142,7 +142,7 @@ class RedisSettings(_Table):
     """Parts of the connection to Redis that are better not in its address. They override those of ``redis_url``."""
 
     user: str | None = None
-    """A user of its access control list; ``shared/README.md`` has the least rights that it needs."""
+    """A user of its access control list; ``shared/redis_user.acl`` has the least rights that it needs."""
     password: SecretStr | None = None
     ca_file: AbsolutePath | None = None
     """The certificates (PEM) that vouch for the server of a ``rediss://`` address; unset: those of the system."""

@@ -17,7 +17,7 @@ DOCUMENTS = (
     "worker/sandbox/README.md",
     "orchestrator/README.md",
     "orchestrator/metrics/README.md",
-    *sorted(f"orchestrator/docs/{path.name}" for path in (ROOT / "orchestrator/docs").glob("*.md")),
+    *sorted(f"{path.relative_to(ROOT)}" for path in ROOT.glob("*/docs/*.md")),
     "tests/system/README.md",
     "tests/benchmarks/README.md",
     "tests/requirements/README.md",

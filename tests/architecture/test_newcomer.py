@@ -1,4 +1,4 @@
-"""The first change of a newcomer: the tool that `worker/README.md` shows, added as it and CONTRIBUTING state."""
+"""A newcomer's first change: the tool of `worker/docs/own-tools.md`, added as that page and CONTRIBUTING state."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ async def test_words_are_counted(desk: Toolbench) -> None:
 
 
 def example() -> str:
-    found = re.search(
-        r"^## Adding a tool\n.*?^```python\n(.*?)^```", (ROOT / "worker/README.md").read_text(), re.S | re.M
-    )
+    found = re.search(r"^```python\n(.*?)^```", (ROOT / "worker/docs/own-tools.md").read_text(), re.S | re.M)
     assert found
     return found[1]
 

@@ -1,4 +1,4 @@
-"""The pages of orchestrator/docs/: their texts, tables, first blocks and sentences."""
+"""The pages of the three packages: their texts, tables, first blocks and sentences."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import re
 
 from tests.architecture.sources import ROOT
 
-FOLDER = ROOT / "orchestrator" / "docs"
-PAGES = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.md"))}
-INDEX = (ROOT / "orchestrator" / "README.md").read_text("utf-8")
+FOLDERS = ("orchestrator", "worker", "shared")
+
+
+def pages(folder: str) -> dict[str, str]:
+    """The text of each page of a package."""
+    return {path.stem: path.read_text("utf-8") for path in sorted((ROOT / folder / "docs").glob("*.md"))}
+
+
+PAGES = pages("orchestrator")
+OTHERS = pages("worker") | pages("shared")
+INDEXES = {folder: (ROOT / folder / "README.md").read_text("utf-8") for folder in FOLDERS}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CELLS = re.compile(r"(?<!\\)\|")
 
@@ -21,7 +29,7 @@ def table(page: str, first: str) -> list[list[str]]:
 
 def blocks(page: str) -> list[tuple[str, str]]:
     """The language and the text of each block of code."""
-    return BLOCK.findall(PAGES[page])
+    return BLOCK.findall((PAGES | OTHERS)[page])
 
 
 def sentences(text: str) -> list[str]:

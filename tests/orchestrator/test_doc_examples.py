@@ -1,4 +1,4 @@
-"""The first block of each page of orchestrator/docs/ is executed as it stands, on one stack, with a scripted model."""
+"""The first block of each page that shows commands is executed as it stands, on one stack, with a scripted model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from deputize.orchestrator.cli.operate import DESKTOP
+from tests.architecture.sources import ROOT
 from tests.orchestrator.command_line import environment, started
-from tests.orchestrator.doc_pages import PAGES, blocks
+from tests.orchestrator.doc_pages import OTHERS, PAGES, blocks
 from tests.orchestrator.front_page import PORT, executed
 from tests.runs.bench import call, say
 from tests.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(240)]
 
+SHOWN = [*PAGES, *(page for page in OTHERS if page == "other-styles" or blocks(page)[0][0] == "sh"), "redis-keys"]
+"""The other pages begin with a file, which `tests/worker/test_readme.py` has read."""
 ALONE = ("workspaces-and-git", "many-machines")
 """Run after the others: the first is about the newest delegation, the second drains the only worker."""
 SECRET = "whsec_" + "c2VjcmV0" * 4
@@ -85,7 +88,8 @@ async def test_the_first_example_of_each_page_runs(tmp_path: Path) -> None:
         **dict.fromkeys(DESKTOP, ""),  # no browser is opened
     }
     env = environment(**here)
-    folders = {page: project(tmp_path / page) for page in PAGES}
+    folders = {page: project(tmp_path / page) for page in SHOWN}
+    (folders["redis"] / "shared").symlink_to(ROOT / "shared")
 
     async def run(page: str) -> str:
         language, block = blocks(page)[0]
@@ -95,7 +99,7 @@ async def test_the_first_example_of_each_page_runs(tmp_path: Path) -> None:
 
     async with started("up", "--port", "0", **here) as stack:
         await until(lambda: b"Stop" in stack.out, 60)
-        pages = [page for page in PAGES if page not in ALONE]
+        pages = [page for page in SHOWN if page not in ALONE]
         found = dict(zip(pages, await asyncio.gather(*map(run, pages), return_exceptions=True), strict=True))
         assert {page: str(each) for page, each in found.items() if isinstance(each, BaseException)} == {}
         _, machines = [await run(page) for page in ALONE]
@@ -112,3 +116,5 @@ async def test_the_first_example_of_each_page_runs(tmp_path: Path) -> None:
     assert json.loads((folders["structured-output"] / "result.json").read_text())["output"] == {"tests": 3}
     assert "A report." in str(found["limits-and-messages"])
     assert "Published." in str(found["permissions"])
+    assert "user deputize on >" in (folders["redis"] / "users.acl").read_text()
+    assert str(found["redis-keys"]) == "deputize:run:{dlg_01k00000000000000000000000}\n"

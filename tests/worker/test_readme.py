@@ -1,4 +1,4 @@
-"""What the READMEs of worker and policy show is true: the tool runs, files are read, the settings are all there are."""
+"""What the pages of the worker and the policy show is true: the tool runs, and the tables have all settings."""
 
 from __future__ import annotations
 
@@ -28,18 +28,28 @@ from tests.architecture.sources import ROOT
 from tests.runs.bench import call, open_bench, say, script
 from tests.runs.toolbench import Toolbench
 
-README = ROOT / "worker" / "README.md"
 POLICY = ROOT / "worker" / "policy" / "README.md"
 
 
-def section(title: str, document: Path = README) -> str:
+def page(name: str) -> str:
+    """The text of a page of the worker."""
+    return (ROOT / "worker" / "docs" / f"{name}.md").read_text("utf-8")
+
+
+def first_block(name: str) -> str:
+    found = re.search(r"^```\w+\n(.*?)^```", page(name), re.DOTALL | re.MULTILINE)
+    assert found, name
+    return found[1]
+
+
+def section(title: str, document: Path) -> str:
     """The text below a heading, up to the next one."""
     found = re.search(rf"^##+ {title}\n(.*?)(?=^##|\Z)", document.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert found, title
     return found[1]
 
 
-def block(title: str, language: str, document: Path = README) -> str:
+def block(title: str, language: str, document: Path) -> str:
     found = re.search(rf"^```{language}\n(.*?)^```", section(title, document), re.DOTALL | re.MULTILINE)
     assert found, (title, language)
     return found[1]
@@ -58,17 +68,17 @@ def tool_of(source: str, folder: Path) -> AnyTool:
 
 
 def test_the_models_it_shows_are_tables_and_every_key_and_platform_is_named(tmp_path: Path) -> None:
-    (tmp_path / "deputize.toml").write_text(block("Models", "toml"))
+    (tmp_path / "deputize.toml").write_text(first_block("models"))
     models = Settings.load(tmp_path / "deputize.toml", environ={}).models
     assert {name: table.platform for name, table in models.items()} == {"house": "anthropic", "rock": "bedrock"}
     assert models["house"].model_fields_set == {*ModelSettings.model_fields}
-    rows = re.findall(r"^\| `([\w-]+)` \|", section("Models"), re.MULTILINE)
+    rows = re.findall(r"^\| `([\w-]+)` \|", page("models"), re.MULTILINE)
     assert rows == ["platform", *get_args(Platform)]
-    assert [lack for lack in get_args(Lack) if f'"{lack}"' not in section("Models")] == []
+    assert [lack for lack in get_args(Lack) if f'"{lack}"' not in page("models")] == []
 
 
 async def test_the_script_it_shows_is_played(redis_url: str, tmp_path: Path) -> None:
-    (tmp_path / "script.yaml").write_text(block("Models", "yaml"))
+    (tmp_path / "script.yaml").write_text(first_block("scripted-models"))
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "calc.py").write_text("def add(a, b):\n    return a - b\n")
     workspace = {"kind": "directory", "path": str(tmp_path / "source")}
@@ -81,7 +91,7 @@ async def test_the_script_it_shows_is_played(redis_url: str, tmp_path: Path) -> 
 
 @pytest.mark.requirement("S003-045")
 async def test_the_tool_it_shows_runs_beside_our_own(redis_url: str, tmp_path: Path) -> None:
-    tool = tool_of(block("Adding a tool", "python"), tmp_path)
+    tool = tool_of(first_block("own-tools"), tmp_path)
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "a.txt").write_text("one two\nthree\n")
     calls = [call("count_words", path="a.txt")], [call("count_words", path="../a")], [call("count_words", file="a.txt")]
@@ -98,7 +108,7 @@ async def test_the_tool_it_shows_runs_beside_our_own(redis_url: str, tmp_path: P
 
 async def test_the_part_it_shows_ends_a_run_before_its_first_turn(redis_url: str, tmp_path: Path) -> None:
     shown: dict[str, Any] = {"__name__": "shown"}
-    exec(block("Adding a part", "python"), shown)
+    exec(first_block("parts"), shown)
     model = script(tmp_path, [say("Done.")])
     async with open_bench(redis_url, tmp_path / "home", parts=[shown["CostCentre"]]) as bench:
         without = await bench.run(model=model)
@@ -109,21 +119,21 @@ async def test_the_part_it_shows_ends_a_run_before_its_first_turn(redis_url: str
 
 
 def test_the_tool_it_shows_is_short() -> None:
-    lines = block("Adding a tool", "python").splitlines()
+    lines = first_block("own-tools").splitlines()
     body = [line for line in lines if line.strip() and not line.startswith(("from", '"""'))]
     assert len(body) <= 20
     ast.parse("\n".join(lines))
 
 
 def test_every_setting_of_the_tools_is_in_its_table_and_no_other() -> None:
-    rows = [line.split("|")[1] for line in section("Which tools a run gets").splitlines() if line.startswith("| `")]
+    rows = [line.split("|")[1] for line in page("tools").split("\n\n")[2].splitlines() if line.startswith("| `")]
     named = {word.lower() for row in rows[1:] for word in re.findall(r"`(\w+)`", row)}
     assert named == set(ToolSettings.model_fields)
 
 
 def test_the_mcp_file_it_shows_is_read_without_a_complaint(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
-    file.write_text(block("MCP servers", "json"))
+    file.write_text(first_block("mcp-servers"))
     config = Config.read(file, {}, tmp_path)
     assert config.problems == {}
     git, tracker = config.servers
@@ -135,19 +145,19 @@ def test_the_mcp_file_it_shows_is_read_without_a_complaint(tmp_path: Path) -> No
 def test_the_skill_it_shows_is_one(tmp_path: Path) -> None:
     (tmp_path / "release-notes").mkdir()
     file = tmp_path / "release-notes" / "SKILL.md"
-    file.write_text(block("Skills", "markdown"))
+    file.write_text(first_block("skills"))
     assert read_skill(file).name == "release-notes"
 
 
 async def test_the_declaration_it_shows_is_discovered(desk: Toolbench) -> None:
-    desk.write("tools.json", block("Discovered tools", "json"))
+    desk.write("tools.json", block("Discovered tools", "json", ROOT / "worker/docs/tools.md"))
     settings = ToolSettings(discovery_command="cat tools.json", call_command="true")
     warned: list[str] = []
     place = ToolSourceContext("dlg_01k00000000000000000000000", None, desk.files, desk.sandbox, warned.append)
     async with Discovery(settings, BUILTIN).open(place) as tools:
         assert [tool.name for tool in tools] == ["lint"]
     assert warned == []
-    assert json.loads(block("Discovered tools", "json"))[0]["name"] == "lint"
+    assert json.loads(block("Discovered tools", "json", ROOT / "worker/docs/tools.md"))[0]["name"] == "lint"
 
 
 def test_the_policy_it_shows_decides_as_its_examples_expect(tmp_path: Path) -> None:
@@ -165,7 +175,7 @@ def test_every_matcher_of_a_rule_is_in_its_table_and_no_other() -> None:
 
 @pytest.mark.requirement("S002-007", "S003-001")
 def test_each_part_of_the_other_styles_is_where_it_belongs() -> None:
-    rows = [line for line in section("Tools of other styles").splitlines() if line.startswith("| ")]
+    rows = [line for line in page("other-styles").splitlines() if line.startswith("| ")]
     table = dict(
         row.strip("| ").split(" | ")
         for row in rows[rows.index("| part of `Tool.define` and `BaseTool` | here |") + 1 :]
