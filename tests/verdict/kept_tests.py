@@ -32,6 +32,15 @@ MODULE = {
 }
 NODE = check("node --test")
 MORE = check("python -m pytest -q -p no:cacheprovider && test -e tests/test_more.py")
+DOUBLE = "python -c 'import pair; assert pair.double(3) == 6'"
+WITH_PAIR = {**GREEN, "tests/test_price.py": FROM, "pair.py": "def double(a):\n    return a\n"}
+MOVED = {
+    "price.py": None,
+    "cost.py": FIXED,
+    "tests/test_price.py": None,
+    "tests/test_cost.py": FROM.replace("price", "cost"),
+    "pair.py": "def double(a):\n    return 2 * a\n",
+}
 
 
 def fixture(name: str, value: str) -> str:
@@ -83,6 +92,13 @@ HONEST = [
         GREEN,
         verdict="passed",
     ),
+    Case(
+        "moves a module with its tests beside a fix that another check sees",
+        MOVED,
+        [BY_PYTEST, check(DOUBLE)],
+        WITH_PAIR,
+        verdict="verified",
+    ),
     Case("makes an ES module of the package", MODULE, [NODE], JS, verdict="passed", needs="node"),
     Case(
         "registers a marker with the fix",
@@ -119,6 +135,13 @@ AFTER_EACH = (
     "    yield\n    assert price.total(3, 5) == 15\n"
 )
 LIES = [
+    Case(
+        "16 moves the tests of one check to where another one does nothing",
+        MOVED,
+        [BY_PYTEST, check(f"test -e tests/test_cost.py || {DOUBLE}")],
+        WITH_PAIR,
+        verdict="inconclusive",
+    ),
     lie(
         "22 moves a test, which gets a function in the place of one of Python",
         {

@@ -29,7 +29,7 @@ from .commands import CommandRunner, Observed
 from .confirmation import Confirmation, beside
 from .files import checked_files
 from .ground import Candidate, Grounds, protection_of
-from .kept_tests import break_functions, kept_tests
+from .kept_tests import KeptTests, break_functions, kept_tests
 from .own_tests import CodeBefore, judged_by_own, lay_functions_before, own_tests, suspected
 from .protected import Protection
 from .reports import Report
@@ -69,6 +69,8 @@ class CheckExecution:
     """On everything as the run left it."""
     used: Path | None = None
     """The ground of the first execution with the run's changes."""
+    _judged: tuple[Instrumented, Observations] | None = None
+    """Of a command: what its outcome follows from."""
 
     async def check(self) -> Check:
         began, before = time.monotonic(), sum(self.runner.spent)
@@ -105,26 +107,46 @@ class CheckExecution:
         judgement = observed.judge()
         if judgement.outcome == "refuted":
             self._progress("again, as it refutes the result")
-        if judgement.outcome == "refuted" and on_base.again is None:  # it must not follow from what differs by chance
-            observed = replace(observed, base_again=await self._on("base", item, how))
-            judgement = observed.judge()
+            if on_base.again is None:  # it must not follow from what differs by chance
+                observed = replace(observed, base_again=await self._on("base", item, how))
+                judgement = observed.judge()
         if judgement.outcome == "refuted":
             observed = replace(observed, candidate_again=await self._on("candidate", item, how))
             judgement = observed.judge()
         await run_in_thread(self._explain, judgement, base, now)
         judgement = with_as_left(judgement, now, self.left)
-        if (
-            judgement.outcome in (*GOOD, "improved")
-            or (judgement.outcome == "preexisting" and now.report)
-            or judgement.is_untrusted
-        ):
+        confirmable = (*GOOD, "improved", *(["preexisting"] if now.report else []))
+        if judgement.outcome in confirmable or judgement.is_untrusted:
             self._progress("on the result again, and where something is broken that it must notice")
             judgement = await Confirmation(self, item, how.quiet(), observed).of(judgement)
         if self.left and self.left.ok and judgement.outcome not in GOOD:
             judgement = await self._with_kept_tests(judgement, item, how, observed, self.left)
         if judgement.is_open and (self.left or now).ok:
             judgement = await self._by_own_tests(judgement, item, how, observed)
+        self._judged = how, observed
         return judgement
+
+    async def confirm_as_left(self, check: Check) -> Check:
+        """Returns the check of a command, judged also on all that the run left, which another check was judged on."""
+        item = self.item
+        if not (isinstance(item, CommandCheck) and self._judged and self.left and check.outcome in GOOD):
+            return check
+        how, observed = self._judged
+        whole = await run_in_thread(Candidate, self.candidate.changed, Protection([]))
+        kept = await run_in_thread(kept_tests, self.candidate, whole)
+        if kept is None:
+            return check
+        observed = await self._with_left(observed, kept, self.left)
+        found = observed.judge()
+        if found.outcome in GOOD:
+            self._progress("on all that was left, as another check needs that")
+            self.candidate, self.used = whole, None
+            found = await Confirmation(self, item, how.quiet(), observed).of(found)
+        if found.outcome in GOOD:
+            return check
+        why = f"{check.why}, but not with the run's changes of tests or settings, which another check needs"
+        outcome = found.outcome if found.outcome == "tampered" else "inconclusive"
+        return check.model_copy(update={"outcome": outcome, "why": self.run.emit.mask.text(f"{why}: {found.why}")})
 
     async def _with_kept_tests(
         self, judgement: Judgement, item: CommandCheck, how: Instrumented, observed: Observations, left: Observed
@@ -135,15 +157,7 @@ class CheckExecution:
         was_green = observed.base.ok
         if kept is None or (kept.adds_tests and not self._adds_only(observed, left)):
             return judgement
-        base_again = observed.base_again and kept.on_base(observed.base_again)
-        observed = replace(
-            observed,
-            base=kept.on_base(observed.base),
-            candidate=left,
-            base_again=base_again,
-            candidate_again=None,
-            changed={*await run_in_thread(self.candidate.with_tests), *kept.added},
-        )
+        observed = await self._with_left(observed, kept, left)
         found = observed.judge()
         if found.outcome not in GOOD or not found.tests:
             return judgement
@@ -157,6 +171,17 @@ class CheckExecution:
             return replace(found, outcome="no_regression", why=why, is_open=was_green)
         self.candidate, self.used = seen, used
         return found if found.outcome == "tampered" else judgement
+
+    async def _with_left(self, observed: Observations, kept: KeptTests, left: Observed) -> Observations:
+        """Returns what to judge by, with all that the run left in the place of what the check sees at first."""
+        return replace(
+            observed,
+            base=kept.on_base(observed.base),
+            candidate=left,
+            base_again=observed.base_again and kept.on_base(observed.base_again),
+            candidate_again=None,
+            changed={*await run_in_thread(self.candidate.with_tests), *kept.added},
+        )
 
     def _adds_only(self, observed: Observations, left: Observed) -> bool:
         """Whether tests that were added help no other test, nor are all that speaks for changes of the code."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
@@ -162,15 +162,14 @@ class Verifier:
                 if not isinstance(item, ReviewCheck)
             ]
             checks = {each.number: await each.check() for each in executions}
-            verdict, why = verdict_of([*checks.values()])
             restored = {*candidate.restored}
-            if verdict in SUFFICIENT["passed"]:
-                candidate = next((each.candidate for each in executions if each.candidate is not candidate), candidate)
+            checks, candidate = await _confirmed(executions, checks, candidate)
             suspicions = await run_in_thread(suspicions_of, candidate, claim.request)
         except (GroundError, OSError) as error:
             return Verification(verdict="inconclusive", why=f"the files cannot be laid out for the checks: {error}")
         finally:
             await run_in_thread(grounds.close)
+        verdict, why = verdict_of([*checks.values()])
         if reviews := await self._reviews(demoted(verdict, why, suspicions, claim.request.accept)[0]):
             checks = dict(sorted({**checks, **reviews}.items()))
             verdict, why = verdict_of([*checks.values()])
@@ -210,6 +209,22 @@ class Verifier:
     async def is_current(self) -> bool:
         """Whether the files are still those that were checked last."""
         return fingerprint(await run_in_thread(self.workspace.changed)) == self._checked
+
+
+async def _confirmed(
+    executions: Sequence[CheckExecution], checks: Mapping[int, Check], candidate: Candidate
+) -> tuple[dict[int, Check], Candidate]:
+    """Returns the checks, and the changes that they all were judged on: where one needs all that was left, that."""
+    needing = [each for each in executions if each.candidate is not candidate]
+    if not (needing and _is_good(checks)):
+        return {**checks}, candidate
+    others = [each for each in executions if each not in needing]
+    confirmed = {**checks} | {each.number: await each.confirm_as_left(checks[each.number]) for each in others}
+    return confirmed, needing[0].candidate if _is_good(confirmed) else candidate
+
+
+def _is_good(checks: Mapping[int, Check]) -> bool:
+    return verdict_of([*checks.values()])[0] in SUFFICIENT["passed"]
 
 
 async def _again(first: Observed, how: Instrumented, run: Callable[[Instrumented], Awaitable[Observed]]) -> Observed:
