@@ -141,18 +141,25 @@ class ChangedCheck(Request):
 
 
 class ReviewCheck(Request):
-    """A child delegation that reads the task, the changes and the files, and looks for work that games the checks.
-
-    It is made where all other checks are good, and can only take a good verdict back.
-    """
+    """A child delegation that looks for work that games the other checks. It can only take a good verdict back."""
 
     kind: Literal["review"]
     model: str | None = Field(default=None, min_length=1, max_length=200)
     """The model that reviews. Null: the run's own."""
 
 
+class OwnCheck(Request):
+    """A check of a kind that the workers were started with (`main(checks=…)`); without it a run does not begin."""
+
+    kind: Literal["own"]
+    name: str = Field(min_length=1, max_length=100)
+    """The name of the kind."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """The arguments that the kind declares."""
+
+
 _AnyCheck = Annotated[
-    CommandCheck | FileCheck | UnchangedCheck | ChangedCheck | ReviewCheck, Field(discriminator="kind")
+    CommandCheck | FileCheck | UnchangedCheck | ChangedCheck | ReviewCheck | OwnCheck, Field(discriminator="kind")
 ]
 
 

@@ -12,7 +12,7 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..shared import log
 from ..shared.errors import DeputizeError, Misconfigured
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .attempts import Attempt
     from .core.part import Part
     from .tools.base import AnyTool
+    from .verification.own_checks import CheckKind
     from .web.dial import Network
 
 
@@ -38,11 +39,12 @@ def main(
     tools: Sequence[AnyTool] | None = None,
     network: Network | None = None,
     parts: Sequence[Callable[[Attempt], Part]] = (),
+    checks: Sequence[CheckKind[Any]] = (),
 ) -> int:
     """Runs the worker until it is stopped; returns the exit code.
 
     ``tools`` are those that its runs may use, by default the built-in ones; ``network`` is where commands reach hosts.
-    Each of ``parts`` is called for each run, and its part is the run's behind our own.
+    Each of ``parts`` is called for each run, and its part follows our own. Requests name ``checks`` by their names.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         return 0  # a process for one run imports the script anew, which may have no guard
@@ -65,7 +67,9 @@ def main(
         reach(settings.redis_url, STARTING_SECONDS if settings.local else REDIS_SECONDS)
         app = create_app(settings, settings.redis_url)
         name = process.full_name(options.name)
-        task.register(app, task.WorkerStart(settings, settings.redis_url, name, tools, network, parts))
+        kinds = {kind.name: kind for kind in checks}
+        start = task.WorkerStart(settings, settings.redis_url, name, tools, network, parts, kinds)
+        task.register(app, start)
     except DeputizeError as error:
         print(f"worker: {visible(str(error))}", file=sys.stderr)  # noqa: T201 - before logging is set up
         return process.EXIT_MISCONFIGURED

@@ -103,6 +103,8 @@ class Services:
     """Seconds after which the copy of a workspace is reported."""
     snapshots: SnapshotStore | None = None
     """Where runs are kept for other machines, too."""
+    checks: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Each kind of check (``CheckKind``) that the worker was started with, by its name."""
     parts: Sequence[Callable[[Any], Part]] = ()
     """What makes the further parts of a run, from its ``Attempt``."""
     tracing: Tracing | None = None

@@ -9,7 +9,7 @@ import multiprocessing
 import pickle
 import signal
 from asyncio import run_coroutine_threadsafe
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .services import Services
     from .toolkit.offer import RunOffer
     from .tools.base import AnyTool
+    from .verification.own_checks import CheckKind
     from .web.dial import Network
 
 
@@ -66,6 +67,7 @@ class WorkerStart:
     tools: Sequence[AnyTool] | None
     network: Network | None
     parts: Sequence[Callable[[Attempt], Part]]
+    checks: Mapping[str, CheckKind[Any]]
 
 
 def register(app: Celery, start: WorkerStart) -> None:
@@ -81,7 +83,8 @@ def register(app: Celery, start: WorkerStart) -> None:
         ):
             opening = await _services(app, start, bounds, standby, pool.limit, waiting=pool.waiting)
             async with opening as services:
-                services.start_alone, services.parts = partial(start_alone, start), start.parts
+                services.start_alone = partial(start_alone, start)
+                services.parts, services.checks = start.parts, start.checks
                 opened.append(services)
                 services.status.drain, services.status.draining = pool.drain, lambda: pool.draining
                 revoke_means_cancel(lambda ids: run_coroutine_threadsafe(_cancel(services.store, ids), pool.loop))
@@ -358,5 +361,5 @@ async def _carry_out_alone(start: WorkerStart, id: str) -> ToolAgentResult | Non
         # Without a control group of its own: that of the worker holds this process, too.
         bounds = WorkerBounds(settings.sandbox)
         async with await _services(app, start, bounds, standby, 1, has_name=False) as services:
-            services.parts = start.parts
+            services.parts, services.checks = start.parts, start.checks
             return await carry_out(services, id)

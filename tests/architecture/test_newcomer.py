@@ -1,14 +1,23 @@
-"""A newcomer's first change: the tool of `worker/docs/own-tools.md`, added as that page and CONTRIBUTING state."""
+"""A newcomer's first changes: the documented tool in the tree, and workers with a tool, a check or a part of a user."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
+from deputize.shared.delegation import TerminationReason
 from tests.architecture.sources import ROOT
 from tests.architecture.tree_copy import copy_of_the_tree, run_in, run_tests_in
+from tests.runs.bench import call, say, script
+from tests.runs.fleet import Fleet, open_fleet
+from tests.waiting import until
 
 ABOUT_FILES = ("tree", "imports", "words", "docs", "registries", "references", "tests", "errors", "output")
 """Those of the tests of the architecture that read files of tools, and tests and documents of them."""
@@ -26,8 +35,8 @@ async def test_words_are_counted(desk: Toolbench) -> None:
 '''.lstrip()
 
 
-def example() -> str:
-    found = re.search(r"^```python\n(.*?)^```", (ROOT / "worker/docs/own-tools.md").read_text(), re.S | re.M)
+def example(page: str = "own-tools") -> str:
+    found = re.search(r"^```python\n(.*?)^```", (ROOT / f"worker/docs/{page}.md").read_text(), re.S | re.M)
     assert found
     return found[1]
 
@@ -55,3 +64,57 @@ def test_the_documented_tool_passes_everything_with_a_line_two_samples_and_a_tes
     code, output = run_tests_in(tree, *own, *(f"tests/architecture/test_{name}.py" for name in ABOUT_FILES))
     assert code == 0, output
     assert run_in(tree, "-m", "ruff", "check", "--no-cache", "worker", "tests") == (0, "All checks passed!\n")
+
+
+@asynccontextmanager
+async def worker_of(program: Path, redis_url: str, home: Path) -> AsyncGenerator[Fleet]:
+    """A service, and the worker that this program is."""
+    async with open_fleet(redis_url, home, shutdown_seconds=1) as fleet:
+        environment = fleet.settings.child_environment() | {"PATH": "/usr/bin:/bin"}
+        with (home / "worker.log").open("wb") as log:
+            worker = subprocess.Popen([sys.executable, program], env=environment, stdout=log, stderr=log)
+        try:
+            await until(lambda: fleet.has_announced(worker.pid), 60)
+            yield fleet
+        finally:
+            worker.terminate()
+            await until(lambda: worker.poll() is not None, 30)
+
+
+@pytest.mark.system
+async def test_the_documented_worker_with_a_tool_of_a_users_own_package_runs_it(redis_url: str, tmp_path: Path) -> None:
+    page = (ROOT / "worker/docs/own-tools.md").read_text("utf-8")
+    (program,) = re.findall(r"^    import sys\n(?:(?:    .*)?\n)+", page, re.MULTILINE)
+    source = example().replace("from ..", "from deputize.worker.").replace("from .", "from deputize.worker.tools.")
+    (tmp_path / "count_words.py").write_text(source)
+    (tmp_path / "program.py").write_text(dedent(program))
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/a.txt").write_text("one two\n")
+    model = script(tmp_path, [call("count_words", path="a.txt")], [say("{{result}}")])
+    async with worker_of(tmp_path / "program.py", redis_url, tmp_path / "home") as fleet:
+        workspace = {"kind": "directory", "path": str(tmp_path / "work")}
+        result = await fleet.run(model=model, workspace=workspace, tools=["count_words"])
+    assert (result.success, result.summary) == (True, "2 words")
+
+
+@pytest.mark.system
+async def test_the_documented_worker_with_a_kind_of_check_carries_it_out(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(example("own-checks"))
+    model = script(tmp_path, [call("write_file", path="a.py", content="# GPL\n")], [say("Done.")])
+    check = {"kind": "own", "name": "licence", "arguments": {"words": "Apache"}}
+    async with worker_of(tmp_path / "program.py", redis_url, tmp_path / "home") as fleet:
+        result = await fleet.run(model=model, verify=[check], max_verify_rounds=0)
+        unknown = await fleet.run(model=model, verify=[check | {"name": "license"}])
+    assert result.verification
+    assert (result.verification.verdict, result.verification.why) == ("refuted", "without Apache: a.py")
+    assert unknown.termination_reason is TerminationReason.CHECKS_CANNOT_START
+
+
+@pytest.mark.system
+async def test_the_documented_worker_with_a_part_ends_runs_by_it(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(example("parts"))
+    model = script(tmp_path, [say("Done.")])
+    async with worker_of(tmp_path / "program.py", redis_url, tmp_path / "home") as fleet:
+        refused = await fleet.run(model=model)
+        allowed = await fleet.run(model=model, labels={"cost-centre": "42"})
+    assert (refused.termination_reason, allowed.success) == (TerminationReason.REFUSED, True)

@@ -30,6 +30,7 @@ from deputize.worker.standby.process import Standby
 from deputize.worker.task import carry_out
 from deputize.worker.tools.base import AnyTool
 from deputize.worker.tools.builtin import BUILTIN
+from deputize.worker.verification.own_checks import CheckKind
 from tests.fake_model import FakeModel, Turn
 from tests.waiting import until
 
@@ -131,6 +132,7 @@ async def open_bench(
     name: str = "worker-1",
     offered: Sequence[AnyTool] = BUILTIN,
     parts: Sequence[Callable[[Attempt], Part]] = (),
+    checks: Sequence[CheckKind[Any]] = (),
     **settings: Any,
 ) -> AsyncGenerator[Bench]:
     """A worker's services with its files below ``home``. ``offered`` are the tools that its runs may have."""
@@ -155,7 +157,7 @@ async def open_bench(
         standby=Standby(redis_url, chosen.lease_seconds),  # not entered, so it starts no process
     )
     async with opening as services:
-        services.parts = parts
+        services.parts, services.checks = parts, {kind.name: kind for kind in checks}
         yield Bench(services, chosen, sent)
     app.close()
 

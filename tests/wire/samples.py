@@ -47,6 +47,8 @@ REQUEST = DelegationRequest.model_validate(
             {"kind": "file", "path": "pricing.py", "exists": True, "matches": ">=", "sha256": "0" * 64},
             {"kind": "unchanged", "paths": ["test_pricing.py"]},
             {"kind": "changed", "paths": ["pricing.py"]},
+            {"kind": "review", "model": "claude-opus-5-5"},
+            {"kind": "own", "name": "licence", "arguments": {"words": "Apache"}},
         ],
         "protect": ["test_*.py"],
         "require": "verified",

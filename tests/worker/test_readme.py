@@ -118,6 +118,24 @@ async def test_the_part_it_shows_ends_a_run_before_its_first_turn(redis_url: str
     assert labelled.success
 
 
+async def test_the_check_it_shows_is_compared_before_and_after(redis_url: str, tmp_path: Path) -> None:
+    shown: dict[str, Any] = {"__name__": "shown"}
+    exec(first_block("own-checks"), shown)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.py").write_text("pass\n")
+    workspace = {"kind": "directory", "path": str(tmp_path / "source")}
+    check = {"kind": "own", "name": "licence", "arguments": {"words": "Apache"}}
+    write = call("write_file", path="a.py", content="# Apache\n")
+    async with open_bench(redis_url, tmp_path / "home", checks=[shown["Licence"]()]) as bench:
+        asked: dict[str, Any] = {"workspace": workspace, "verify": [check], "max_verify_rounds": 0}
+        good = await bench.run(model=script(tmp_path, [write], [say("Done.")]), **asked)
+        bad = await bench.run(model=script(tmp_path, [say("Done.")]), **asked)
+    assert good.verification
+    assert bad.verification
+    assert (good.verification.verdict, good.verification.checks[0].outcome) == ("passed", "evidence")
+    assert (bad.verification.verdict, bad.verification.why) == ("refuted", "without Apache: a.py")
+
+
 def test_the_tool_it_shows_is_short() -> None:
     lines = first_block("own-tools").splitlines()
     body = [line for line in lines if line.strip() and not line.startswith(("from", '"""'))]

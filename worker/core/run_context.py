@@ -244,10 +244,7 @@ class RunContext:
         free_slot: Callable[[], AbstractContextManager[None]] = nullcontext,
         room: Callable[[int], str] = lambda more: "",
     ) -> Self:
-        """Returns the context with what earlier attempts left.
-
-        ``report_step`` is called with one short line at the start of every step, for monitoring.
-        """
+        """Returns the context with the state of earlier attempts. ``report_step`` gets one line for every step."""
         meter = Meter.restored(claim.limits, claim.checkpoint, claim.elapsed)
         return cls(
             claim=claim,
@@ -382,10 +379,7 @@ class RunContext:
             self.emit.set(self._stored_turns)
 
     def checkpoint(self, billed: tuple[int, ...]) -> None:
-        """Stores, for the next attempt and for clients that poll, what was used so far.
-
-        Called when conversation and counts are consistent. ``billed``: ``Conversation.billed``.
-        """
+        """Stores the use so far, once conversation and counts are consistent. ``billed``: ``Conversation.billed``."""
         state = self.meter.checkpoint() | {"window": billed}
         if self.claim.request.verify:
             state["verifyRounds"] = self.verify_rounds

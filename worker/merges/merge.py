@@ -25,6 +25,7 @@ from ..core.part import Part, Work
 from ..core.run_context import RunContext
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
+from ..verification.own_checks import CheckKinds
 from ..verification.verifier import Verifier
 from ..workspace.workspace import Workspace
 from .culprits import Search
@@ -42,7 +43,8 @@ class MergePart(Part):
 
     async def begin(self, work: Work) -> RunOutcome:
         run = self._attempt.context
-        self._merge = merge = Merge(run, self._attempt.offer, self._attempt.workspace)
+        kinds = self._attempt.services.checks
+        self._merge = merge = Merge(run, self._attempt.offer, self._attempt.workspace, kinds)
         try:
             return await work.until_stopped(merge.work(self._attempt.services.store), lambda: run.meter.time_left)
         except TimeoutError:
@@ -63,6 +65,8 @@ class Merge:
     run: RunContext
     offer: RunOffer
     workspace: Workspace
+    kinds: CheckKinds
+    """Kinds of checks that the worker was started with."""
     conflicts: list[MergeConflict] = field(default_factory=list[MergeConflict])
     incompatible: list[Incompatible] = field(default_factory=list[Incompatible])
     compatible: list[str] | None = None
@@ -121,7 +125,7 @@ class Merge:
 
     async def _check(self, ids: Sequence[str], delegations: Sequence[Delegation]) -> str:
         """Checks the merge of all; where it fails, finds out why. Returns what a summary states of that."""
-        async with Verifier(self.run, self.offer, self.workspace) as verifier:
+        async with Verifier(self.run, self.offer, self.workspace, kinds=self.kinds) as verifier:
             return await self._check_by(verifier, ids, delegations)
 
     async def _check_by(self, verifier: Verifier, ids: Sequence[str], delegations: Sequence[Delegation]) -> str:

@@ -18,6 +18,7 @@ from ...shared.facts import (
     FileCheck,
     Ground,
     GroundState,
+    OwnCheck,
     Strength,
     UnchangedCheck,
     VerifyItem,
@@ -30,6 +31,7 @@ from .confirmation import Confirmation, beside
 from .files import checked_files
 from .ground import Candidate, Grounds, protection_of
 from .kept_tests import KeptTests, break_functions, kept_tests
+from .own_checks import CheckKind, CheckKinds, own_states
 from .own_tests import CodeBefore, judged_by_own, lay_functions_before, own_tests, suspected
 from .protected import Protection
 from .reports import Report
@@ -63,7 +65,8 @@ class CheckExecution:
     candidate: Candidate
     runner: CommandRunner
     number: int
-    item: CommandCheck | FileCheck | UnchangedCheck | ChangedCheck
+    item: CommandCheck | FileCheck | UnchangedCheck | ChangedCheck | OwnCheck
+    kinds: CheckKinds = field(default_factory=dict[str, "CheckKind[Any]"])
     seen: dict[Ground, Observed] = field(default_factory=dict["Ground", Observed])
     left: Observed | None = None
     """On everything as the run left it."""
@@ -77,7 +80,7 @@ class CheckExecution:
         if isinstance(self.item, CommandCheck):
             judgement = await self._command(self.item)
         else:
-            before, now = await run_in_thread(checked_files, self.candidate.changed, self.item)
+            before, now = await self._of_files(self.item)
             self.report("base", before)
             self.report("candidate", now)
             judgement = Observations(before, now).judge()
@@ -86,6 +89,11 @@ class CheckExecution:
             return self._made(judgement, time.monotonic() - began)
         seconds = sum(self.runner.spent) - before + (await self.on_base(self.number)).seconds
         return self._made(judgement, seconds)
+
+    async def _of_files(self, item: FileCheck | UnchangedCheck | ChangedCheck | OwnCheck) -> tuple[Observed, Observed]:
+        if isinstance(item, OwnCheck):
+            return await own_states(self.kinds, self.candidate.changed, item)
+        return await run_in_thread(checked_files, self.candidate.changed, item)
 
     async def _command(self, item: CommandCheck) -> Judgement:
         on_base = await self.on_base(self.number)

@@ -39,7 +39,8 @@ class Rounds(Part):
     async def begin(self, work: Work) -> RunOutcome | None:
         self._work = work
         reviewer = Reviewer(self._attempt, lambda: work.loop.conversation.last_words if work.loop else "")
-        made = Verifier(self._run, self._attempt.offer, self._attempt.workspace, reviewer)
+        kinds = self._attempt.services.checks
+        made = Verifier(self._run, self._attempt.offer, self._attempt.workspace, reviewer, kinds=kinds)
         self._verifier = await made.__aenter__()
         self._verifier.begin()
         try:

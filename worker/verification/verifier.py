@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
-from typing import Self
+from typing import Any, Self
 
 from ...shared.events import CheckCompleted, ProgressMade
 from ...shared.facts import SUFFICIENT, Check, CommandCheck, ReviewCheck, Verdict, Verification
@@ -24,6 +24,7 @@ from ..workspace.workspace import Workspace
 from .checking import CheckExecution, OnBase
 from .commands import CommandRunner, Observed
 from .ground import Candidate, GroundError, Grounds, fingerprint, protection_of, reader_of, remove_grounds
+from .own_checks import CheckKind, CheckKinds, why_unusable
 from .review import Reviewer
 from .runners import Instrumented
 from .startable import REMEDY, why_not_started
@@ -47,6 +48,8 @@ class Verifier:
     workspace: Workspace
     reviewer: Reviewer | None = None
     project: ProjectTools = NO_TOOLS
+    kinds: CheckKinds = field(default_factory=dict[str, "CheckKind[Any]"])
+    """Those that the worker was started with."""
     _bases: dict[int, asyncio.Task[OnBase]] = field(default_factory=dict[int, asyncio.Task[OnBase]])
     _firsts: dict[int, asyncio.Future[Observed]] = field(default_factory=dict[int, asyncio.Future[Observed]])
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -89,6 +92,8 @@ class Verifier:
 
         Waits for the base no longer than ``EARLY_SECONDS``. What takes longer has started.
         """
+        if why := next(filter(None, (why_unusable(self.kinds, item) for item in self.run.claim.request.verify)), ""):
+            return why
         if not (self.run.claim.is_first and self.run.claim.request.verify_early) or self.offer.sandbox_problem:
             return ""
         if self._firsts:
@@ -157,7 +162,7 @@ class Verifier:
             roots = [self.project.alias] if self.project.alias else []
             shared = (self.run, self.workspace, roots, self.on_base, grounds, candidate, runner)
             executions = [
-                CheckExecution(*shared, number, item)
+                CheckExecution(*shared, number, item, self.kinds)
                 for number, item in enumerate(claim.request.verify)
                 if not isinstance(item, ReviewCheck)
             ]

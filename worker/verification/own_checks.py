@@ -1,0 +1,102 @@
+"""Kinds of checks that a worker was started with: Python code that looks at the files before a run and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import ConfigDict, ValidationError
+
+from ...shared.facts import OwnCheck, VerifyItem
+from ...shared.wire import Wire, explain
+from ..adapters.adapter import try_call
+from ..threads import leave_loop, run_in_thread
+from ..workspace.manifest import scan
+from ..workspace.workspace import Changed
+from .commands import Observed
+from .files import MAX_FILE_BYTES
+from .ground import content_of
+
+
+class CheckArguments(Wire):
+    """The base of a kind's ``arguments``. An unknown one is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+A = TypeVar("A", bound=CheckArguments)
+
+
+class CheckedFiles:
+    """The files of a run as checks see them, without ``.git``. Links lead to files inside only. Reading blocks."""
+
+    def __init__(self, changed: Changed, *, now: bool) -> None:
+        self._changed, self._now = changed, now
+
+    def paths(self) -> list[str]:
+        """Returns the paths of all files and links. New files that git ignores are left out."""
+        found = set(scan(self._changed.base))
+        for each in self._changed.differences if self._now else ():
+            found -= {path for path in (each.source, each.path) if path}
+            found |= {each.path} if each.new else set[str]()
+        return sorted(path for path in found if ".git" not in path.split("/"))
+
+    def read(self, path: str) -> bytes | None:
+        """Returns the content of a file; None if there is no file at the path, or it is larger than 64 MiB."""
+        return content_of(self._changed, path, MAX_FILE_BYTES, now=self._now)[1]
+
+
+class CheckKind(Generic[A]):
+    """A kind of check. ``main(checks=[…])`` of ``worker/__main__.py`` starts a worker that has it.
+
+    One object serves all runs, so it must not keep the state of one. It runs in the worker's process.
+    """
+
+    name: ClassVar[str]
+    """By which requests name it: ``{"kind": "own", "name": …, "arguments": {…}}``."""
+    arguments: type[A]
+    """The model of its arguments."""
+
+    def problem(self, files: CheckedFiles, arguments: A) -> str:
+        """Returns what is wrong with these files, "" where nothing is. May block; called in a thread."""
+        raise NotImplementedError
+
+
+CheckKinds = Mapping[str, CheckKind[Any]]
+
+
+def why_unusable(kinds: CheckKinds, item: VerifyItem) -> str:
+    """Returns why this worker cannot carry out the check; "" where it can, or the check is of another kind."""
+    if not isinstance(item, OwnCheck):
+        return ""
+    if item.name not in kinds:
+        known = f"it has {', '.join(sorted(kinds))}" if kinds else "it has none"
+        return f"this worker has no kind of check with the name {item.name}; {known}"
+    model = kinds[item.name].arguments
+    try:
+        model.model_validate(item.arguments)
+    except ValidationError as error:
+        wrong = "; ".join(f"{each['pointer'].lstrip('/')}: {each['detail']}" for each in explain(error, model))
+        return f"the arguments of the check {item.name} are not valid: {wrong}"
+    return ""
+
+
+async def own_states(kinds: CheckKinds, changed: Changed, item: OwnCheck) -> tuple[Observed, Observed]:
+    """Returns the states before the run's changes and with them."""
+    if why := why_unusable(kinds, item):
+        return Observed("unknown", why=why), Observed("unknown", why=why)
+    before = await _state(kinds[item.name], CheckedFiles(changed, now=False), item)
+    return before, await _state(kinds[item.name], CheckedFiles(changed, now=True), item)
+
+
+async def _state(kind: CheckKind[Any], files: CheckedFiles, item: OwnCheck) -> Observed:
+    arguments = kind.arguments.model_validate(item.arguments)
+
+    def look() -> str:
+        leave_loop()  # nothing is known about how long it takes
+        return kind.problem(files, arguments)
+
+    wrong = await try_call(run_in_thread, look)
+    if isinstance(wrong, Exception):
+        return Observed("unknown", why=f"the check {item.name} raised {type(wrong).__name__}: {wrong}")
+    return Observed("red", output=wrong) if wrong else Observed("green")
