@@ -127,7 +127,9 @@ def field_docstrings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _attribute_docstrings(source: str) -> dict[str, str]:
-    definition = ast.parse(dedent(source)).body[0]
+    from . import syntax_tree  # only what prints a schema needs it
+
+    definition = syntax_tree.parse(dedent(source)).body[0]
     assert isinstance(definition, ast.ClassDef)
     return {
         attribute.target.id: cleandoc(after.value.value)

@@ -14,6 +14,8 @@ from secrets import choice, randbelow, token_hex
 from string import ascii_lowercase
 from typing import Any
 
+from ...shared import syntax_tree
+
 _HELPER = """
 def {value}(given, number, seen, wrong=None):
     if number % {divisor} != {rest}:
@@ -100,10 +102,12 @@ class Shape:
 
     def passed(self, given: ast.expr, wrong: str = "") -> ast.expr:
         """Returns an expression with the value of this one, or another value that notes that it was reached."""
-        call = ast.parse(f"{self.value}(0, {self.number()}, {self.seen}{f', {wrong}' if wrong else ''})", mode="eval")
-        assert isinstance(call.body, ast.Call)
-        call.body.args[0] = given
-        return call.body
+        text = f"{self.value}(0, {self.number()}, {self.seen}{f', {wrong}' if wrong else ''})"
+        (statement,) = syntax_tree.parse(text).body
+        assert isinstance(statement, ast.Expr)
+        assert isinstance(statement.value, ast.Call)
+        statement.value.args[0] = given
+        return statement.value
 
 
 class FunctionBreaker(ast.NodeTransformer):
@@ -121,7 +125,7 @@ class FunctionBreaker(ast.NodeTransformer):
         self.generic_visit(node)
         first = next((at for at, each in enumerate(node.body) if not is_head(each)), len(node.body))
         if self.broken:
-            node.body[first:first] = ast.parse(self._shape.helper()).body
+            node.body[first:first] = syntax_tree.parse(self._shape.helper()).body
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
@@ -143,7 +147,7 @@ class FunctionBreaker(ast.NodeTransformer):
             if name in self._proving:
                 body = [_Expectations(shape).visit(statement) for statement in body]
             text = _BROKEN.format(value=shape.value, seen=shape.seen, message=token_hex(8))
-            node.body = ast.parse(text.replace("(False, 0,", f"(False, {shape.number()},")).body
+            node.body = syntax_tree.parse(text.replace("(False, 0,", f"(False, {shape.number()},")).body
             tried = node.body[1]
             assert isinstance(tried, ast.Try)
             tried.body = body

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from ...shared import syntax_tree
 from ...shared.facts import CheckOutcome
 from ..text.diff import compare
 from .broken_functions import is_head
@@ -220,22 +221,22 @@ def _word() -> str:
 
 def _python(before: str, text: str, token: str) -> bytes | None:
     try:
-        tree = ast.parse(text)
+        tree = syntax_tree.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
     try:
-        known = {name: ast.dump(node) for name, node in _functions(ast.parse(before))}
+        known = {name: ast.dump(node) for name, node in _functions(syntax_tree.parse(before))}
     except (SyntaxError, ValueError, RecursionError):
         known = {}
     failing = f"raise RuntimeError({token!r})"
     functions = _functions(tree)
     if not (functions or known):  # a program: what another command looks at is printed before its end
         first = next((at for at, node in enumerate(tree.body) if not is_head(node)), 0)
-        tree.body[first:first] = ast.parse(failing).body
+        tree.body[first:first] = syntax_tree.parse(failing).body
     for name, node in functions:
         if known.get(name) != ast.dump(node):
-            node.body[:0] = ast.parse(failing).body
-    tree.body += ast.parse(failing).body
+            node.body[:0] = syntax_tree.parse(failing).body
+    tree.body += syntax_tree.parse(failing).body
     return ast.unparse(ast.fix_missing_locations(tree)).encode("utf-8", "surrogateescape")
 
 

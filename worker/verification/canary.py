@@ -18,6 +18,7 @@ from pathlib import Path
 from secrets import SystemRandom, token_hex
 from typing import Self
 
+from ...shared import syntax_tree
 from ...shared.libc import beneath, closing_fd
 from ...shared.patch_format import PatchPart, parse_patch
 from ..sandbox.environment import MOUNT
@@ -156,7 +157,7 @@ def _rewrite_python(
     if (text := _read(root, path)) is None:
         return None
     try:
-        tree = ast.parse(text)
+        tree = syntax_tree.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
     breaker = FunctionBreaker(set(names), {name for name, ids in names.items() if ids <= {*proving}}, shape)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from ...shared import syntax_tree
 from .broken_functions import is_head
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -24,7 +25,7 @@ def functions_in(text: str) -> dict[str, list[Function]]:
     """Returns the functions of a file by their names with those of their classes; none where it cannot be parsed."""
     found = defaultdict[str, list[Function]](list)
     try:
-        left: list[tuple[str, ast.AST]] = [("", ast.parse(text))]
+        left: list[tuple[str, ast.AST]] = [("", syntax_tree.parse(text))]
     except _ERRORS:
         return found
     while left:
@@ -50,7 +51,7 @@ def source_of(text: str, others: Mapping[str, Collection[str]]) -> str:
 def with_functions_before(before: str, text: str) -> str | None:
     """Returns the text with its functions as before; None where no function differs, or it cannot be parsed."""
     try:
-        tree, old = ast.parse(text), ast.parse(before)
+        tree, old = syntax_tree.parse(text), syntax_tree.parse(before)
     except _ERRORS:
         return None
     visitor = _Functions(before)
@@ -86,12 +87,12 @@ class _Functions(ast.NodeTransformer):
             self.differs = self.differs or ast.dump(found) != ast.dump(node)
             return found
         self.differs = True
-        node.body = ast.parse("pass").body if node.name in _WITHOUT_ANSWER else _returning()
+        node.body = syntax_tree.parse("pass").body if node.name in _WITHOUT_ANSWER else _returning()
         return node
 
 
 def _returning() -> list[ast.stmt]:
-    function = ast.parse(f"def f():\n    {_NO_ANSWER}").body[0]
+    function = syntax_tree.parse(f"def f():\n    {_NO_ANSWER}").body[0]
     assert isinstance(function, ast.FunctionDef)
     return function.body
 

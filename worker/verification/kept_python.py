@@ -10,6 +10,7 @@ import ast
 import builtins
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from ...shared import syntax_tree
 from .python_suspicions import of_python, stdlib_names, writes_files
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -66,7 +67,7 @@ def kept_python(
 
 def _is_kept(path: str, texts: tuple[str, str], own: Collection[str], moved: Mapping[str, str] | None) -> bool:
     before, after = texts
-    old, new = ast.parse(before), ast.parse(after)
+    old, new = syntax_tree.parse(before), syntax_tree.parse(after)
     added = _added(old.body, new.body)
     known = {*dir(builtins), *_mentioned(old)}
     if added is None or (added and moved is not None) or not _imports_kept((old, new), known, own, moved or {}):
@@ -90,7 +91,7 @@ def _is_kept(path: str, texts: tuple[str, str], own: Collection[str], moved: Map
 def fixtures_of(text: str) -> set[str]:
     """Returns the names of the functions of a file that all tests share; none where it cannot be parsed."""
     try:
-        return {name for node in ast.parse(text).body if isinstance(node, Function) for name in _bound(node)}
+        return {name for node in syntax_tree.parse(text).body if isinstance(node, Function) for name in _bound(node)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
 

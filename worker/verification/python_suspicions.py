@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 
+from ...shared import syntax_tree
+
 TEST_LIBRARIES = frozenset(
     ("pytest", "_pytest", "pluggy", "hypothesis", "nose", "nose2", "unittest2", "mock", "testtools", "assertpy", "sure")
 )
@@ -70,7 +72,7 @@ def of_python(text: str) -> Iterator[tuple[int, str, str]]:
     A text that Python cannot parse has none: it cannot be executed either.
     """
     try:
-        tree = ast.parse(text)
+        tree = syntax_tree.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     visitor = _Visitor(writes=writes_files(tree))
