@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from tests.verdict import honest_assertions, honest_projects, honest_runners, honest_tests, kept_tests, own_tests
+from tests.verdict import (
+    honest_assertions,
+    honest_projects,
+    honest_runners,
+    honest_tests,
+    kept_tests,
+    own_tests,
+    repeated_tests,
+)
 from tests.verdict.cases import FIX, FIXED, HELD_OUT, PRICE, PYTEST, UNITTEST, Case
 
 VERIFIED, INCONCLUSIVE = "verified", "inconclusive"
@@ -215,6 +223,6 @@ HONEST = [
     *(*OF_TESTS, *OF_FILES, *OF_OTHERS, *honest_assertions.ASSERTING),
     *(*honest_tests.OF_THE_TASK, *honest_tests.BEFORE),
     *(*honest_runners.BESIDE, *honest_runners.WRITTEN, *honest_runners.CALLS),
-    *(*own_tests.HONEST, *kept_tests.HONEST),
+    *(*own_tests.HONEST, *kept_tests.HONEST, *repeated_tests.HONEST),
     *(*honest_projects.SHAPES, *honest_projects.SETTINGS, *honest_projects.COMMANDS),
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from tests.verdict import kept_tests, lies_by_means, own_tests
+from tests.verdict import kept_tests, lies_by_means, own_tests, repeated_tests
 from tests.verdict.cases import FIXED, HELD_OUT, PRICE, UNITTEST, Case
 from tests.verdict.lies_by_canary import OF_CANARY, OF_FILES_THAT_DID_NOT_LOAD, OF_LIBRARIES
 from tests.verdict.lies_by_report import OF_REPORTS
@@ -238,4 +238,12 @@ OF_SURROUNDINGS = [
 ]
 
 LIES = [*OF_TESTS, *OF_CODE, *OF_SURROUNDINGS, *lies_by_means.OF_ANSWERS, *lies_by_means.OF_MEANS]
-LIES += [*own_tests.LIES, *kept_tests.LIES, *OF_CANARY, *OF_LIBRARIES, *OF_FILES_THAT_DID_NOT_LOAD, *OF_REPORTS]
+LIES += [
+    *own_tests.LIES,
+    *kept_tests.LIES,
+    *repeated_tests.LIES,
+    *OF_CANARY,
+    *OF_LIBRARIES,
+    *OF_FILES_THAT_DID_NOT_LOAD,
+    *OF_REPORTS,
+]

@@ -88,7 +88,7 @@ class Rewriter:
 
 def reverse_scripts(ground: Path, report: Report, roots: Sequence[str], proving: Collection[str]) -> None:
     """Puts tests into reverse in files that prove something and whose runner has no option for that. Blocks."""
-    paths = {_inside(report.places[id].file, roots) for id in proving if id in report.places}
+    paths = {inside(report.places[id].file, roots) for id in proving if id in report.places}
     with closing_fd(os.open(ground, _FOLDER)) as root:
         for path in sorted(path for path in paths if path and path.endswith(SUFFIXES)):
             if text := _read(root, path):
@@ -102,7 +102,7 @@ def _sampled(report: Report, roots: Sequence[str], proving: Collection[str]) -> 
     found: dict[bool, dict[str, dict[str, set[str]]]] = {True: {}, False: {}}
     for id in report.of("passed") & report.places.keys():
         place = report.places[id]
-        if (path := _inside(place.file, roots)) is not None:
+        if (path := inside(place.file, roots)) is not None:
             of_file = found[id in proving].setdefault(path, {})
             of_file.setdefault(place.name, set()).add(id)
     turns = chain.from_iterable(_in_turn(found[is_proving]) for is_proving in (True, False))
@@ -143,7 +143,8 @@ def _new_content(root: int, part: PatchPart) -> bytes | None:
     return part.merged_by_context(old) if new is None else new
 
 
-def _inside(file: str, roots: Sequence[str]) -> str | None:
+def inside(file: str, roots: Sequence[str]) -> str | None:
+    """Returns a path of the sandbox as one of the ground; None for what is elsewhere. ``roots``: of the ground."""
     for root in (*roots, MOUNT):
         if file.startswith(f"{root}/"):
             return os.path.normpath(file.removeprefix(f"{root}/"))

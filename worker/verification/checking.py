@@ -27,7 +27,8 @@ from ..core.run_context import RunContext
 from ..threads import run_in_thread
 from ..workspace.workspace import Workspace
 from .commands import CommandRunner, Observed
-from .confirmation import Confirmation, beside
+from .confirmation import Confirmation
+from .executions import beside
 from .files import checked_files
 from .ground import Candidate, Grounds, protection_of
 from .kept_tests import KeptTests, break_functions, kept_tests

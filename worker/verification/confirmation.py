@@ -2,59 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any, Protocol, TypeVar
 
 from ...shared.facts import CommandCheck, Ground
 from ..threads import run_in_thread
 from ..workspace.source import open_folder
 from .broken_sources import break_sources, only_reads, unnoticed
-from .canary import Broken, Rewriter, break_by_patch, reverse_scripts
-from .commands import CommandRunner, Observed
-from .ground import Candidate, Grounds, write
+from .canary import Broken, Rewriter, break_by_patch
+from .commands import Observed
+from .executions import OneCheck, beside
+from .ground import write
 from .named_files import with_targets
+from .repetition import Repetition
 from .runners import Instrumented, unreported
 from .verdict import Judgement, Observations, of_canary
-
-T = TypeVar("T")
-
-
-async def beside(*work: Coroutine[Any, Any, T]) -> list[T]:
-    """Does these at the same time and returns what each returns. When it ends, none of them goes on."""
-    doing = [asyncio.create_task(each) for each in work]
-    try:
-        return await asyncio.gather(*doing)
-    finally:
-        for each in doing:
-            each.cancel()
-        await asyncio.wait(doing)
-
-
-class OneCheck(Protocol):
-    """What is needed of the check."""
-
-    @property
-    def grounds(self) -> Grounds: ...
-
-    @property
-    def candidate(self) -> Candidate: ...
-
-    @property
-    def runner(self) -> CommandRunner: ...
-
-    @property
-    def roots(self) -> Sequence[str]: ...
-
-    @property
-    def used(self) -> Path | None: ...
-
-    @property
-    def report(self) -> Callable[[Ground, Observed], None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +37,14 @@ class Confirmation:
         broken, is_rewritten = await run_in_thread(self._break, control, canary)
         runs = [self._on(control)] if self.check.candidate.seen else []
         runs += [self._on(canary)] if broken.anything else []
-        proving = self._proving(judgement)
-        runs += [self._once_more(proving)] if proving else []
+        repetition = self._repetition(judgement)
+        runs += [repetition.run()] if repetition else []
         seen = await beside(*runs) if runs else []
-        again = seen.pop() if proving else None
+        again = seen.pop() if repetition else None
         if self.check.candidate.seen:
             judgement = await self._again(judgement, seen[0], is_rewritten)
-        if again:
-            judgement = _by_repetition(judgement, proving, again)
+        if repetition and again:
+            judgement = await repetition.judged(judgement, again)
         if not broken.anything:
             judgement.why += "; it ran without a canary" + ", as its own does not fit the files" * bool(
                 self.item.canary
@@ -95,19 +60,11 @@ class Confirmation:
         why = of_canary(broken.tests, seen[-1])
         return Judgement("tampered", why, judgement.tests) if why else judgement
 
-    def _proving(self, judgement: Judgement) -> set[str]:
-        """Returns the tests that turned green and are why the judgement is good."""
+    def _repetition(self, judgement: Judgement) -> Repetition | None:
+        """Returns the repetition of the tests that turned green, where they are why the judgement is good."""
         is_by_tests = judgement.outcome in ("evidence", "improved") and self.check.used
-        return self.observed.new_passes if is_by_tests else set()
-
-    async def _once_more(self, proving: set[str]) -> Observed:
-        """Runs the tests that turned green once more, in reverse, on the files as the first execution left them."""
-        ground, report = self.check.used, self.observed.placed
-        assert ground is not None
-        assert report is not None
-        await run_in_thread(reverse_scripts, ground, report, self.check.roots, proving)
-        how = replace(self.how, only=frozenset(proving), is_reversed=True)
-        return await self.check.runner.run(ground, self.item, how)
+        proving = frozenset(self.observed.new_passes if is_by_tests else ())
+        return Repetition(self.check, self.item, self.how, self.observed, proving) if proving else None
 
     async def _ground(self, name: Ground) -> Path:
         candidate = self.check.candidate
@@ -147,15 +104,6 @@ class Confirmation:
             return judged
         why = "its tests do not all pass where their files are written in another way that means the same"
         return replace(judged, outcome="inconclusive", why=f"{judged.why}, but {why}")
-
-
-def _by_repetition(judgement: Judgement, proving: Collection[str], again: Observed) -> Judgement:
-    """Returns the judgement by the tests that turned green, executed once more on the same files and in reverse."""
-    failing = sorted({*proving} & again.report.of("failed")) if again.report else []
-    if not failing or judgement.outcome not in ("evidence", "improved"):
-        return judgement
-    why = f"{failing[0]} fails where the tests that turned green run again on the same files, in reverse"
-    return Judgement("inconclusive", f"{judgement.why}; {why}", judgement.tests)
 
 
 def _passes(control: Observed, candidate: Observed) -> bool:
