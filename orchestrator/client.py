@@ -8,19 +8,19 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, get_origin
 from urllib.parse import quote
 from urllib.request import getproxies
 
 import httpx2
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
 from ..shared import traceparent
 from ..shared.background import Backoff
-from ..shared.delegation import Delegation, Status, StatusCounts, ToolAgentStep
+from ..shared.delegation import Delegation, Status
 from ..shared.errors import (
     Conflict,
     InboxFull,
@@ -37,26 +37,20 @@ from ..shared.errors import (
     Unavailable,
 )
 from ..shared.events import Envelope, RunFinished
-from ..shared.fleet import VERSION_HEADER, ToolCard, WorkerCard, own_version
+from ..shared.fleet import VERSION_HEADER, own_version
 from ..shared.log import log
-from ..shared.message import MessageMode, SentMessage
-from ..shared.permission import PermissionOutcome, PermissionRequest
-from ..shared.request import DelegationRequest, Deliver, Limits, MergeRequest
-from ..shared.runs.cost import CostReport
+from ..shared.request import DelegationRequest
 from ..shared.text import visible
 from ..shared.wire import LONGEST_SHOWN
-from .audit_log import AuditPage
-from .service import AcceptedDelegation, Items, MergeReport, PageOf, Service
+from .operations import Operation, answer_of
+from .service import AcceptedDelegation, PageOf, Service
 from .sockets import scheme_and_host
 from .uploads import AcceptedUpload, Upload
-from .workspace_files import FileList
 
 if TYPE_CHECKING:
-    from ..shared.runs.disk import DiskUsage, Pruned
-    from ..shared.runs.webhooks import Notification
+    from ..shared.runs.disk import Pruned
 
 T = TypeVar("T")
-M = TypeVar("M", bound=BaseModel)
 
 CONNECT_SECONDS, ANSWER_SECONDS, DELIVERY_SECONDS = 5.0, 60.0, 300.0
 SILENCE_SECONDS = 45.0
@@ -129,32 +123,17 @@ class Client(Service):
         answer = await self._send("PUT", "/v1/uploads", content=content, params=params)
         return AcceptedUpload(self._value(answer, Upload.model_validate), answer.status_code == 200)
 
-    async def create(self, request: DelegationRequest) -> AcceptedDelegation:
-        return await self._accepted("/v1/delegations", request.given_json())
-
     async def create_many(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         body = ",".join(request.given_json() for request in requests)
         content = f'{{"requests":[{body}]}}'
-        return (await self._read("POST", "/v1/delegations:batch", _read_as(Items), content=content)).items
-
-    async def continue_(
-        self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
-    ) -> AcceptedDelegation:
-        body = {"text": text, "limits": limits.to_dict() if limits else None, "idempotencyKey": idempotency_key}
-        return await self._accepted(f"/v1/delegations/{id}/continue", json.dumps(body))
-
-    async def retry(
-        self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
-    ) -> AcceptedDelegation:
-        body = {"fromTurn": from_turn, "idempotencyKey": idempotency_key}
-        return await self._accepted(f"/v1/delegations/{id}/retry", json.dumps(body))
+        return await self._read("POST", "/v1/delegations:batch", _reader(list[Delegation]), content=content)
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
         """Returns the delegation when it is finished, or after ``wait`` seconds, at most 60."""
         wait = min(wait, MAX_WAIT_SECONDS)
         timeout = httpx2.Timeout(ANSWER_SECONDS + wait, connect=CONNECT_SECONDS)
         request = {"timeout": timeout, "params": {"wait": wait} if wait > 0 else {}}
-        return await self._read("GET", f"/v1/delegations/{id}", _read_as(Delegation), **request)
+        return await self._read("GET", f"/v1/delegations/{id}", _reader(Delegation), **request)
 
     async def list(
         self,
@@ -169,7 +148,7 @@ class Client(Service):
         filters = {"status": status, "session": session, "parent": parent, "cursor": cursor}
         given = {name: value for name, value in filters.items() if value}
         label = [f"{key}:{value}" for key, value in (labels or {}).items()]
-        return await self._get("/v1/delegations", _read_as(PageOf), limit=limit, label=label, **given)
+        return await self._get("/v1/delegations", _reader(PageOf), limit=limit, label=label, **given)
 
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
         return [each for each in await self._events(id, _envelope, after) if each]
@@ -177,19 +156,6 @@ class Client(Service):
     async def plain_events(self, id: str) -> list[dict[str, Any]]:
         """Returns the stored events as they are sent: for thousands of them, reading them as models takes seconds."""
         return await self._events(id, dict)
-
-    async def steps(self, id: str) -> list[ToolAgentStep]:
-        return await self._get(f"/v1/delegations/{id}/steps", partial(_each, ToolAgentStep.model_validate))
-
-    async def patch(self, id: str) -> str:
-        return (await self._send("GET", f"/v1/delegations/{id}/patch")).text
-
-    async def artifact(self, id: str, name: str, version: int | None = None) -> str:
-        path = f"/v1/delegations/{id}/artifacts/{quote(name, safe='')}"
-        return (await self._send("GET", path, params={"version": version} if version else {})).text
-
-    async def files(self, id: str, *, base: bool = False) -> FileList:
-        return await self._get(f"/v1/delegations/{id}/files", FileList.model_validate, base=base)
 
     async def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
         url = f"/v1/delegations/{id}/files/{quote(os.fsencode(path))}"
@@ -201,9 +167,6 @@ class Client(Service):
         except httpx2.HTTPError as error:
             raise self._unreachable(error) from None
 
-    async def cancel(self, id: str) -> Delegation:
-        return await self._read("POST", f"/v1/delegations/{id}/cancel", _read_as(Delegation))
-
     async def cancel_all(self, ids: Iterable[str]) -> None:
         """Cancels each; a few at a time, because a service limits its connections."""
         gate = asyncio.Semaphore(MAX_CONCURRENT)
@@ -214,58 +177,12 @@ class Client(Service):
 
         await asyncio.gather(*map(cancel, ids))
 
-    async def send(
-        self, id: str, text: str = "", mode: MessageMode = MessageMode.STEER, *, by: str | None = None
-    ) -> SentMessage:
-        path, body = f"/v1/delegations/{id}/messages", json.dumps({"text": text, "mode": mode})
-        return await self._read("POST", path, SentMessage.model_validate, content=body)
-
-    async def resume(self, id: str) -> Delegation:
-        return await self._read("POST", f"/v1/delegations/{id}/resume", _read_as(Delegation))
-
-    async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
-        body = wanted.model_dump_json(by_alias=True, exclude_unset=True) if wanted else "{}"
-        path, patient = f"/v1/delegations/{id}/deliver", httpx2.Timeout(DELIVERY_SECONDS)
-        return await self._read("POST", path, _read_as(Delegation), content=body, timeout=patient)
-
-    async def merge(self, wanted: MergeRequest) -> MergeReport:
-        body, patient = wanted.model_dump_json(by_alias=True, exclude_unset=True), httpx2.Timeout(DELIVERY_SECONDS)
-        return await self._read("POST", "/v1/merges", _read_as(MergeReport), content=body, timeout=patient)
-
-    async def answer_permission(
-        self,
-        id: str,
-        outcome: PermissionOutcome | str,
-        *,
-        reason: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        by: str | None = None,
-    ) -> None:
-        """Answers a call that waits for permission; also with an alias: ``approve``, ``deny``, …"""
-        body = json.dumps({"outcome": outcome, "reason": reason, "arguments": arguments})
-        await self._send("POST", f"/v1/permissions/{quote(id, safe='')}", content=body)
-
     async def not_ready(self) -> str | None:
         try:
             await self._send("GET", "/readyz")
         except Unavailable as error:
             return str(error)
         return None
-
-    async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
-        params = {"delegation": delegation} if delegation else {}
-        read = partial(_each, PermissionRequest.model_validate)
-        return await self._get("/v1/permissions", lambda body: read(body["items"]), **params)
-
-    async def webhooks(self, delegation: str | None = None) -> list[Notification]:
-        from ..shared.runs.webhooks import Notification
-
-        params = {"delegation": delegation} if delegation else {}
-        read = partial(_each, Notification.model_validate)
-        return await self._get("/v1/webhooks", lambda body: read(body["items"]), **params)
-
-    async def redeliver(self, id: str) -> None:
-        await self._send("POST", f"/v1/delegations/{id}/webhooks:redeliver")
 
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
@@ -274,31 +191,6 @@ class Client(Service):
 
         body = json.dumps({"olderThanSeconds": older_than, "keepBytes": keep_bytes, "dryRun": dry_run})
         return await self._read("POST", "/v1/delegations:prune", Pruned.model_validate, content=body)
-
-    async def counts(self) -> StatusCounts:
-        return await self._get("/v1/delegations:count", StatusCounts.model_validate)
-
-    async def disk(self) -> DiskUsage:
-        from ..shared.runs.disk import DiskUsage
-
-        return await self._get("/v1/disk", DiskUsage.model_validate)
-
-    async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
-        params = {"since": since.isoformat()} if since else {}
-        return await self._get("/v1/cost", CostReport.model_validate, by=by, **params)
-
-    async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
-        params = {"cursor": cursor} if cursor else {}
-        return await self._get("/v1/audit", AuditPage.model_validate, limit=limit, **params)
-
-    async def workers(self) -> list[WorkerCard]:
-        return await self._get("/v1/workers", partial(_each, WorkerCard.model_validate))
-
-    async def drain(self, name: str) -> WorkerCard:
-        return await self._read("POST", f"/v1/workers/{quote(name, safe='')}/drain", WorkerCard.model_validate)
-
-    async def tools(self) -> list[ToolCard]:
-        return await self._get("/v1/tools", partial(_each, ToolCard.model_validate))
 
     async def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         """Yields the events; a broken stream is resumed where it broke, with exponential back-off.
@@ -341,6 +233,17 @@ class Client(Service):
         except (httpx2.HTTPError, httpx2.SSEError) as error:
             raise self._unreachable(error) from None
 
+    async def _perform(self, operation: Operation, given: dict[str, Any]) -> Any:
+        path, query, body = operation.request(given)
+        timeout = httpx2.Timeout(operation.seconds, connect=CONNECT_SECONDS)
+        answer = await self._send(operation.method, path, params=query, content=body, timeout=timeout)
+        kind = answer_of(getattr(Service, operation.name))
+        if kind is AcceptedDelegation:
+            return AcceptedDelegation(self._value(answer, _reader(Delegation)), "Idempotent-Replayed" in answer.headers)
+        if kind is NoneType:
+            return None
+        return answer.text if kind is str else self._value(answer, _reader(kind))
+
     async def _read(self, method: str, path: str, convert: Callable[[Any], T], **request: Any) -> T:
         return self._value(await self._send(method, path, **request), convert)
 
@@ -351,11 +254,6 @@ class Client(Service):
         headers, params = {"Accept": "application/json"}, {"after": after}
         path = f"/v1/delegations/{id}/events"
         return await self._read("GET", path, partial(_each, convert), headers=headers, params=params)
-
-    async def _accepted(self, path: str, content: str) -> AcceptedDelegation:
-        answer = await self._send("POST", path, content=content)
-        delegation = self._value(answer, _read_as(Delegation))
-        return AcceptedDelegation(delegation, "Idempotent-Replayed" in answer.headers)
 
     async def _stream(self, path: str, after: int) -> AsyncGenerator[Envelope]:
         """Yields the events of one stream after ``after`` until it ends or breaks. Raises _NothingFollows."""
@@ -434,9 +332,11 @@ def _envelope(item: object) -> Envelope | None:
     return Envelope.read(json.dumps(item))
 
 
-def _read_as(model: type[M]) -> Callable[[Any], M]:
-    """Returns what reads a model; requests inside that a newer service has accepted may have more fields."""
-    return partial(model.model_validate, extra="ignore")
+@cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """Returns what reads a value, a list also as ``items``; a newer service may have accepted more fields."""
+    read, is_list = partial(TypeAdapter(kind).validate_python, extra="ignore"), get_origin(kind) is list
+    return lambda body: read(body["items"] if is_list and isinstance(body, dict) else body)
 
 
 def _proxies() -> str:

@@ -33,9 +33,10 @@ from .apply import How, take_over
 from .client import Client
 from .delegate_tool import DelegateTool, ToolAnswer, delegate_tool
 from .delegations import open_service
+from .operations import Operation
 from .packing import pack
 from .request_fields import MergeFields, SubmitFields, ToolFields, request_of, validated
-from .service import MergeReport, Service, follow_unless_paused, refuse_paused
+from .service import MergeReport, Operations, Service, follow_unless_paused, refuse_paused
 from .stack import stack_in_use
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ def _of_service(
     return call
 
 
-class Orchestrator:
+class Orchestrator(Operations):
     """The service of ``DEPUTIZE_URL``, else one in this process over ``DEPUTIZE_REDIS_URL`` or this machine's stack.
 
     Raises ``Misconfigured`` and ``Unavailable`` on entering; its operations raise the ``Refused`` tree.
@@ -127,6 +128,9 @@ class Orchestrator:
         if asyncio.get_running_loop() is not self._loop:
             raise RuntimeError("it was opened in another event loop; open one in each loop, or use SyncOrchestrator")
         return self._service
+
+    async def _perform(self, operation: Operation, given: dict[str, Any]) -> Any:
+        return await getattr(self.service, operation.name)(**given)
 
     async def upload(self, path: str | Path, *, ignored: bool = False, exclude: Sequence[str] = ()) -> str:
         """Sends an archive, or a directory as one, and returns the ``upload`` that a workspace names.
@@ -379,30 +383,10 @@ class Orchestrator:
             raise Conflict(f"nothing was changed in {folder}, because other work would be lost: {files}")
         return plan.applied
 
-    get = _of_service(Service.get)
     follow = _of_service(Service.follow)
     follow_all = _of_service(Service.follow_all)
-    events = _of_service(Service.events)
-    steps = _of_service(Service.steps)
-    patch = _of_service(Service.patch)
-    artifact = _of_service(Service.artifact)
-    files = _of_service(Service.files)
     file = _of_service(Service.file)
-    cancel = _of_service(Service.cancel)
-    resume = _of_service(Service.resume)
-    webhooks = _of_service(Service.webhooks)
-    redeliver = _of_service(Service.redeliver)
-    permissions = _of_service(Service.permissions)
-    prune = _of_service(Service.prune)
-    counts = _of_service(Service.counts)
-    disk = _of_service(Service.disk)
-    cost = _of_service(Service.cost)
-    audit = _of_service(Service.audit)
-    workers = _of_service(Service.workers)
-    drain = _of_service(Service.drain)
-    tools = _of_service(Service.tools)
     not_ready = _of_service(Service.not_ready)
-    list = _of_service(Service.list)  # the last one, because it hides the type
 
 
 def _keyed(request: DelegationRequest) -> tuple[str, DelegationRequest]:

@@ -1,4 +1,4 @@
-"""Scopes: what a token is for, and the one table of which route and which MCP tool needs which."""
+"""Scopes: what a token is for, and which MCP tool needs which; ``operations`` has those of the routes."""
 
 from __future__ import annotations
 
@@ -23,48 +23,7 @@ MCP_PATH = "/mcp"
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/", "/web/{name:path}"})
 """For probes, for clients that are generated, and the files of the web page; they need no token."""
 
-_READ, _SUBMIT, _APPROVE, _ADMIN, _METRICS = (frozenset({scope}) for scope in Scope)
-_ANY_TOKEN = frozenset[Scope]()
-"""The messages of MCP are all alike to HTTP, so its tools and resources are checked one by one."""
-
-ROUTES: Mapping[tuple[str, str], frozenset[Scope]] = {
-    ("POST", "/v1/delegations"): _SUBMIT,
-    ("POST", "/v1/delegations:batch"): _SUBMIT,
-    ("POST", "/v1/delegations/{id}/cancel"): _SUBMIT,
-    ("POST", "/v1/delegations/{id}/continue"): _SUBMIT,
-    ("POST", "/v1/delegations/{id}/deliver"): _SUBMIT,
-    ("POST", "/v1/delegations/{id}/messages"): _SUBMIT,
-    ("POST", "/v1/delegations/{id}/resume"): _SUBMIT,
-    ("POST", "/v1/delegations/{id}/retry"): _SUBMIT,
-    ("POST", "/v1/delegations/{id}/webhooks:redeliver"): _SUBMIT,
-    ("POST", "/v1/merges"): _SUBMIT,
-    ("PUT", "/v1/uploads"): _SUBMIT,
-    ("GET", "/v1/cost"): _READ,
-    ("GET", "/v1/delegations"): _READ,
-    ("GET", "/v1/delegations:count"): _READ,
-    ("GET", "/v1/delegations/{id}"): _READ,
-    ("GET", "/v1/delegations/{id}/artifacts/{name}"): _READ,
-    ("GET", "/v1/delegations/{id}/events"): _READ,
-    ("GET", "/v1/delegations/{id}/files"): _READ,
-    ("GET", "/v1/delegations/{id}/files/{path:file}"): _READ,
-    ("GET", "/v1/delegations/{id}/patch"): _READ,
-    ("GET", "/v1/delegations/{id}/steps"): _READ,
-    ("GET", "/v1/disk"): _READ,
-    ("GET", "/v1/events"): _READ,
-    ("GET", "/v1/permissions"): _READ,
-    ("GET", "/v1/tools"): _READ,
-    ("GET", "/v1/webhooks"): _READ,
-    ("GET", "/v1/workers"): _READ,
-    ("POST", "/v1/permissions/{permissionId}"): _APPROVE,
-    ("GET", "/v1/audit"): _ADMIN,
-    ("POST", "/v1/delegations:prune"): _ADMIN,
-    ("GET", "/metrics"): _METRICS,
-    ("POST", "/v1/workers/{name}/drain"): _ADMIN,
-    ("GET", MCP_PATH): _ANY_TOKEN,
-    ("POST", MCP_PATH): _ANY_TOKEN,
-    ("DELETE", MCP_PATH): _ANY_TOKEN,
-}
-"""By method and path. A route that is not here is refused to every token."""
+_READ, _SUBMIT, _APPROVE = (frozenset({scope}) for scope in (Scope.READ, Scope.SUBMIT, Scope.APPROVE))
 
 MCP_RESOURCES = _READ
 MCP_TOOLS: Mapping[str, frozenset[Scope]] = {

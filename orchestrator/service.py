@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ from ..shared.request import DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.runs.cost import CostReport
 from ..shared.wire import Wire
 from .audit_log import AuditPage
+from .operations import Operation, performed
 from .uploads import AcceptedUpload
 from .workspace_files import FileList
 
@@ -69,11 +70,118 @@ class MergeReport(Wire):
         return self.delegation and self.delegation.result
 
 
-class Service(Protocol):
-    """The operations. All raise the ``Refused`` tree, and Unavailable while the service or its Redis does not answer.
+@performed
+class Operations:
+    """The operations that take and return the same for each caller.
 
-    ``Delegations`` is the service itself, ``Client`` one at an address.
+    All raise the ``Refused`` tree, and Unavailable while the service or its Redis does not answer.
     """
+
+    async def _perform(self, operation: Operation, given: dict[str, Any]) -> Any:
+        """Carries out an operation that the class has no function of its own for."""
+        raise NotImplementedError(operation.name)
+
+    async def list(
+        self,
+        *,
+        status: Status | None = None,
+        session: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        parent: str | None = None,
+    ) -> PageOf:
+        """Returns a filtered page, newest first; ``cursor`` is that of the previous page."""
+        ...
+
+    async def counts(self) -> StatusCounts:
+        """Returns how many delegations there are of each status."""
+        ...
+
+    async def get(self, id: str, wait: float = 0) -> Delegation:
+        """Returns the delegation when it is finished, after ``wait`` seconds, or at once where it is paused."""
+        ...
+
+    async def cancel(self, id: str) -> Delegation:
+        """Requests cancellation; idempotent. A queued delegation is cancelled when this returns."""
+        ...
+
+    async def resume(self, id: str) -> Delegation:
+        """Goes on with a paused delegation; without effect on another unfinished one."""
+        ...
+
+    async def steps(self, id: str) -> list[ToolAgentStep]:
+        """Returns the finished steps, in the order in which they ended."""
+        ...
+
+    async def patch(self, id: str) -> str:
+        """Returns the unified diff of the run's workspace."""
+        ...
+
+    async def artifact(self, id: str, name: str, version: int | None = None) -> str:
+        """Returns an artifact of an ended run, by default its latest version."""
+        ...
+
+    async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
+        """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
+        ...
+
+    async def events(self, id: str, after: int = 0) -> list[Envelope]:
+        """Returns the stored events after ``after``."""
+        ...
+
+    async def disk(self) -> DiskUsage:
+        """Returns what the files of finished delegations take on disk."""
+        ...
+
+    async def files(self, id: str, *, base: bool = False) -> FileList:
+        """Returns the files in a delegation's workspace, or with ``base`` those from its start.
+
+        Raises Conflict where the service cannot reach them.
+        """
+        ...
+
+    async def webhooks(self, delegation: str | None = None) -> list[Notification]:
+        """Returns the notifications of a delegation's webhook, or those of all that have not been delivered."""
+        ...
+
+    async def redeliver(self, id: str) -> None:
+        """Sends all notifications of a delegation again, under the same ids. Raises Conflict where there are none."""
+        ...
+
+    async def prune(
+        self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
+    ) -> Pruned:
+        """Removes finished delegations: those that ended that many seconds ago (default: a setting).
+
+        With ``keep_bytes`` as many of them as it takes to keep no more than that, of any age unless one is given.
+        """
+        ...
+
+    async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
+        """Returns what the delegations cost that were accepted since then; ``by`` groups them."""
+        ...
+
+    async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
+        """Returns a page of the audit log, newest first; ``cursor`` is that of the previous page."""
+        ...
+
+    async def tools(self) -> list[ToolCard]:
+        """Returns every tool that workers have announced."""
+        ...
+
+    async def workers(self) -> list[WorkerCard]:
+        """Returns the workers that are alive."""
+        ...
+
+    async def drain(self, name: str) -> WorkerCard:
+        """Asks a worker to take no more runs and to hand over those it has. Raises NotFound where it is not alive."""
+        ...
+
+
+@performed
+class Service(Operations):
+    """All operations. ``Delegations`` is the service itself, ``Client`` one at an address."""
 
     async def upload(self, content: AsyncIterable[bytes], sha256: str | None = None) -> AcceptedUpload:
         """Stores an archive for workspaces. Raises Invalid where its digest is not ``sha256``."""
@@ -99,27 +207,6 @@ class Service(Protocol):
         """Hands the task of a finished delegation over again, as a new one; ``from_turn`` keeps what precedes it."""
         ...
 
-    async def get(self, id: str, wait: float = 0) -> Delegation:
-        """Returns the delegation when it is finished, after ``wait`` seconds, or at once where it is paused."""
-        ...
-
-    async def list(
-        self,
-        *,
-        status: Status | None = None,
-        session: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-        parent: str | None = None,
-    ) -> PageOf:
-        """Returns a filtered page, newest first; ``cursor`` is that of the previous page."""
-        ...
-
-    async def counts(self) -> StatusCounts:
-        """Returns how many delegations there are of each status."""
-        ...
-
     def follow(self, id: str, after: int = 0) -> AsyncGenerator[Envelope]:
         """Yields every event after ``after``, then the live ones, up to ``run_finished``."""
         ...
@@ -128,38 +215,11 @@ class Service(Protocol):
         """Yields new durable events of all delegations."""
         ...
 
-    async def events(self, id: str, after: int = 0) -> list[Envelope]:
-        """Returns the stored events after ``after``."""
-        ...
-
-    async def steps(self, id: str) -> list[ToolAgentStep]:
-        """Returns the finished steps, in the order in which they ended."""
-        ...
-
-    async def patch(self, id: str) -> str:
-        """Returns the unified diff of the run's workspace."""
-        ...
-
-    async def artifact(self, id: str, name: str, version: int | None = None) -> str:
-        """Returns an artifact of an ended run, by default its latest version."""
-        ...
-
-    async def files(self, id: str, *, base: bool = False) -> FileList:
-        """Returns the files in a delegation's workspace, or with ``base`` those from its start.
-
-        Raises Conflict where the service cannot reach them.
-        """
-        ...
-
     def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
         """Yields the bytes of one file of a delegation's workspace, or with ``base`` of that from its start.
 
         Raises NotFound, Conflict as ``files`` does, and Unavailable where the connection breaks.
         """
-        ...
-
-    async def cancel(self, id: str) -> Delegation:
-        """Requests cancellation; idempotent. A queued delegation is cancelled when this returns."""
         ...
 
     async def send(
@@ -171,20 +231,8 @@ class Service(Protocol):
         """
         ...
 
-    async def resume(self, id: str) -> Delegation:
-        """Goes on with a paused delegation; without effect on another unfinished one."""
-        ...
-
     async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
         """Pushes what a finished delegation changed in its clone, as ``wanted`` or its request asks; at most once."""
-        ...
-
-    async def webhooks(self, delegation: str | None = None) -> list[Notification]:
-        """Returns the notifications of a delegation's webhook, or those of all that have not been delivered."""
-        ...
-
-    async def redeliver(self, id: str) -> None:
-        """Sends all notifications of a delegation again, under the same ids. Raises Conflict where there are none."""
         ...
 
     async def merge(self, wanted: MergeRequest) -> MergeReport:
@@ -192,10 +240,6 @@ class Service(Protocol):
 
         Raises Conflict where one is not finished, began with other files, or is not complete.
         """
-        ...
-
-    async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
-        """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
         ...
 
     async def answer_permission(
@@ -211,39 +255,6 @@ class Service(Protocol):
 
         ``by`` is the name of the answerer's token; over HTTP the service uses that of the request.
         """
-        ...
-
-    async def prune(
-        self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
-    ) -> Pruned:
-        """Removes finished delegations: those that ended that many seconds ago (default: a setting).
-
-        With ``keep_bytes`` as many of them as it takes to keep no more than that, of any age unless one is given.
-        """
-        ...
-
-    async def disk(self) -> DiskUsage:
-        """Returns what the files of finished delegations take on disk."""
-        ...
-
-    async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
-        """Returns what the delegations cost that were accepted since then; ``by`` groups them."""
-        ...
-
-    async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
-        """Returns a page of the audit log, newest first; ``cursor`` is that of the previous page."""
-        ...
-
-    async def workers(self) -> list[WorkerCard]:
-        """Returns the workers that are alive."""
-        ...
-
-    async def drain(self, name: str) -> WorkerCard:
-        """Asks a worker to take no more runs and to hand over those it has. Raises NotFound where it is not alive."""
-        ...
-
-    async def tools(self) -> list[ToolCard]:
-        """Returns every tool that workers have announced."""
         ...
 
     async def not_ready(self) -> str | None:

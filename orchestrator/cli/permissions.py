@@ -126,11 +126,13 @@ def deny(id: str, reason: str | None) -> None:
 
 @asynchronous
 async def _answer(given: str, outcome: str, **fields: Any) -> None:
+    from ...shared.permission import PermissionOutcome
+
     async with connect(load_settings()) as service:
         id = given  # also that of one that waits no more: the service knows who answered it
         if not (given.startswith(ID_PREFIX) and len(given) == ID_LENGTH):
             id = full_permission_id(await service.client.permissions(), given)
-        await service.client.answer_permission(id, outcome, **fields)
+        await service.client.answer_permission(id, PermissionOutcome(outcome), **fields)
     output.line(f"{id}  {outcome}")
 
 
@@ -232,9 +234,11 @@ class Questions:
         self._draw()
 
     async def _deny(self, delegation: str, event: PermissionRequested) -> None:
+        from ...shared.permission import PermissionOutcome
+
         with suppress(DeputizeError):  # it was answered elsewhere
             for each in await self._waiting(delegation, event):
-                await self._client.answer_permission(each.permission_id, "cancel", reason=UNATTENDED)
+                await self._client.answer_permission(each.permission_id, PermissionOutcome.CANCEL, reason=UNATTENDED)
 
     async def _waiting(self, delegation: str, event: PermissionRequested) -> list[PermissionRequest]:
         found = await self._client.permissions(delegation)
@@ -314,7 +318,9 @@ class Questions:
         self._start(self._send(request, outcome, reason))
 
     async def _send(self, request: PermissionRequest, outcome: str, reason: str | None) -> None:
+        from ...shared.permission import PermissionOutcome
+
         try:
-            await self._client.answer_permission(request.permission_id, outcome, reason=reason)
+            await self._client.answer_permission(request.permission_id, PermissionOutcome(outcome), reason=reason)
         except DeputizeError as error:
             self._display.note(f"the answer was not taken: {error}")

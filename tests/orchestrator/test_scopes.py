@@ -11,7 +11,8 @@ import pytest
 
 from deputize.orchestrator.app import create_app
 from deputize.orchestrator.mcp.tools import TOOLS
-from deputize.orchestrator.scopes import MCP_PATH, MCP_TOOLS, OPEN_PATHS, ROUTES, Scope
+from deputize.orchestrator.operations import ROUTES
+from deputize.orchestrator.scopes import MCP_PATH, MCP_TOOLS, OPEN_PATHS, Scope
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.access_tokens import MAIN, bearer, entry, one_for_each_scope, serving, write
 from tests.orchestrator.fake_service import FakeService

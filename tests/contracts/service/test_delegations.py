@@ -11,7 +11,8 @@ import pytest
 
 from deputize.orchestrator.client import Client
 from deputize.orchestrator.delegations import Delegations
-from deputize.orchestrator.service import Service
+from deputize.orchestrator.operations import OPERATIONS
+from deputize.orchestrator.service import Operations, Service
 from deputize.shared.delegation import Status, StatusCounts, Step, StepStatus
 from deputize.shared.errors import KeyReused, NotFound, TooLarge, Unavailable
 from deputize.shared.events import Heartbeat, StepCompleted
@@ -340,9 +341,14 @@ def verbs_of(kind: type) -> set[str]:
     return {name for name, value in vars(kind).items() if callable(value) and not name.startswith("_")}
 
 
-@pytest.mark.parametrize("kind", [Delegations, Client])
-def test_every_operation_is_implemented(kind: type) -> None:
-    assert verbs_of(Service) - verbs_of(kind) == set()
+OF_SERVICE = verbs_of(Operations) | verbs_of(Service)
+
+
+def test_every_operation_has_a_function_of_the_service_and_a_row_for_its_client_or_a_function_there() -> None:
+    rows = {each.name for each in OPERATIONS}
+    assert OF_SERVICE - verbs_of(Delegations) == set()
+    assert OF_SERVICE - verbs_of(Client) - rows == set()
+    assert {each.name for each in OPERATIONS} - OF_SERVICE == set()
 
 
 def test_the_fake_has_every_verb_of_the_service() -> None:

@@ -10,7 +10,8 @@ import httpx2
 import pytest
 
 from deputize.orchestrator.auth import SAFE_METHODS
-from deputize.orchestrator.scopes import MCP_PATH, ROUTES
+from deputize.orchestrator.operations import ROUTES
+from deputize.orchestrator.scopes import MCP_PATH
 from deputize.shared.errors import Unavailable
 from deputize.shared.facts import GitFacts
 from deputize.shared.ids import new_id
