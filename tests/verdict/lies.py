@@ -11,6 +11,7 @@ from textwrap import dedent
 from tests.verdict import kept_tests, lies_by_means, own_tests, repeated_tests
 from tests.verdict.cases import FIXED, HELD_OUT, PRICE, UNITTEST, Case
 from tests.verdict.lies_by_canary import OF_CANARY, OF_FILES_THAT_DID_NOT_LOAD, OF_LIBRARIES
+from tests.verdict.lies_by_files import OF_FILES
 from tests.verdict.lies_by_report import OF_REPORTS
 
 REWRITES_REPORTS = """\
@@ -246,4 +247,5 @@ LIES += [
     *OF_LIBRARIES,
     *OF_FILES_THAT_DID_NOT_LOAD,
     *OF_REPORTS,
+    *OF_FILES,
 ]

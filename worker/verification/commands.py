@@ -17,6 +17,7 @@ from ..sandbox.project_tools import ProjectTools
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..tools.command_calls import shell
+from .protected import OF_TESTS, is_obeyed
 from .report_channel import ReportChannel
 from .report_files import Stamp, remove_old, stamps
 from .reports import Report
@@ -40,7 +41,7 @@ class Observed:
     report: Report | None = None
     why: str = ""
     rewritten: frozenset[str] = frozenset()
-    """The files of its tests that were changed or removed while it ran."""
+    """The files of its tests, and what they compare with, that were changed, removed or made while it ran."""
 
     @property
     def ok(self) -> bool:
@@ -108,11 +109,17 @@ class CommandRunner:
 
 
 def _rewritten(ground: Path, before: Mapping[str, Stamp], check: CommandCheck, report: Report | None) -> frozenset[str]:
-    """Returns which files of the check, and of its tests, are not those that were there before the command."""
+    """Returns files that decide about the check and are not those that were there before the command.
+
+    They are the check's own, those of its tests and what these compare with, which may be replaced, linked to or gone,
+    and new ones that a runner finds by their names.
+    """
     inside = f"{MOUNT}/"
     files = {place.file.removeprefix(inside) for place in report.places.values()} if report else set[str]()
     now = stamps(ground)
-    return frozenset(path for path in before.keys() & {*check.files, *files} if now.get(path) != before[path])
+    changed = {path for path in before if now.get(path) != before[path]}
+    new = {path for path in now.keys() - before.keys() if is_obeyed(path)}
+    return frozenset(new | {path for path in changed if path in check.files or path in files or OF_TESTS.match(path)})
 
 
 def _observed(

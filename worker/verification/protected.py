@@ -85,6 +85,22 @@ def _regular(pattern: str) -> str:
     return re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
 
 
+OF_TESTS = Globs(_DATA["tests"])
+"""Files of tests, and what they compare with, by the usual layouts."""
+_OBEYED = Globs(
+    (
+        *(*_DATA["runners"], "conftest.py", "sitecustomize.py", "usercustomize.py", "*.pth"),
+        *("test_*.py", "*_test.py", "*_test.go", "*.test.*", "*.spec.*"),
+    )
+)
+_TEMPORARY = Globs(("__pycache__", "node_modules", "*.timestamp-*", "*.snap", "*.new", "*.tmp"))
+
+
+def is_obeyed(path: str) -> bool:
+    """Whether a runner of tests finds a file by its name, and executes or obeys it."""
+    return _OBEYED.match(path.rpartition("/")[2]) and not _TEMPORARY.match(path)
+
+
 class Protection:
     """Decides which changes a check does not see.
 

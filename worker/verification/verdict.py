@@ -113,7 +113,7 @@ class Observations:
             if bent and not (self.base.report and self.base.report.bent == bent):
                 return f"{bent} was replaced while the tests ran"
             if seen and (rewritten := sorted(seen.rewritten - self.base.rewritten)):
-                return f"{rewritten[0]} was changed while the command ran, and its tests are in it"
+                return f"{rewritten[0]} was changed while the command ran, and its tests depend on it"
         return ""
 
     def _by_states(self) -> Judgement:
