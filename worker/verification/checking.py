@@ -110,7 +110,7 @@ class CheckExecution:
             base_again=on_base.again,
             own_files=[*item.files],
             changed=await run_in_thread(self.candidate.with_tests),
-            rewrites_tests=await run_in_thread(self.candidate.rewrites_tests),
+            beside_code=await run_in_thread(self.candidate.tests_beside_code),
             is_unreadable=how.plain,
         )
         judgement = observed.judge()

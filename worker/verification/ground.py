@@ -32,6 +32,7 @@ from ..workspace.source import open_folder
 from ..workspace.tree_changes import FILE, ContentDiffers, Live, apply, give, parent_of
 from ..workspace.tree_copy import Copier, TreeCopy
 from ..workspace.workspace import Changed
+from .kept_rust import added_tests
 from .named_files import Read
 from .protected import Protection
 
@@ -43,7 +44,6 @@ _MAX_LINKS = 16
 _DOCTEST = re.compile(rb"^[ \t]*>>> .*(?:\n(?![ \t]*(?:\"\"\"|'''))[ \t]*\S.*)*", re.MULTILINE)
 """Examples with what they expect, until an empty line or the end of the docstring."""
 _TESTS_OF_ITS_OWN = re.compile(rb"^[ \t]*(?:async )?def test|^class \w*Test|TestCase|@given", re.MULTILINE)
-_FIRST_RUST_TEST = re.compile(rb"#\[(?:\w+::)?test\b|#\[cfg\(test\)\]")
 
 
 class GroundError(Exception):
@@ -76,16 +76,17 @@ class Candidate:
             else:
                 self.seen.append(each)
 
-    def rewrites_tests(self) -> bool:
-        """Whether it changes tests of languages whose runners do not report files; in Rust they are beside the code."""
+    def tests_beside_code(self) -> set[str] | None:
+        """Returns the names of tests that it adds in languages whose runners do not report files; None where it may
+        change others of them. In Rust they are beside the code.
+        """
+        found = set[str]()
         for each in self.seen:
-            if each.path.endswith("_test.go"):
-                return True
-            if each.path.endswith(".rs"):
-                before, now = (_FIRST_RUST_TEST.search(text) for text in self.contents(each))
-                if now and (before is None or before.string[before.start() :] != now.string[now.start() :]):
-                    return True
-        return False
+            names = added_tests(*self.contents(each)) if each.path.endswith(".rs") else set[str]()
+            if names is None or each.path.endswith("_test.go"):
+                return None
+            found |= names
+        return found
 
     def with_tests(self) -> list[str]:
         """Returns the changed paths but those of Python whose own tests, doctests among them, are as they were."""

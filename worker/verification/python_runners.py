@@ -61,16 +61,19 @@ PLACE = """def place(test):
 """
 """Where a test of unittest is defined, in each program that reports such tests."""
 LIBRARY = """
+def code(value):
+    return value.__code__ if type(value) is type(code) else None
+
 def library():
     found = {}
     for name, module in [*sys.modules.items()]:
         if name.partition(".")[0] in ("unittest", "pytest", "_pytest", "pluggy", "NAME_channel"):
             for key, value in [*vars(module).items()]:
                 if getattr(value, "__module__", None) == name and callable(value):
-                    found[name, key] = value, getattr(value, "__code__", None)
+                    found[name, key] = value, code(value)
                     for inner, part in vars(value).items() if isinstance(value, type) else ():
                         if callable(part) or isinstance(part, (property, classmethod, staticmethod)):
-                            found[name, key, inner] = part, getattr(part, "__code__", None)
+                            found[name, key, inner] = part, code(part)
     return found
 
 def bent(before):
@@ -78,7 +81,7 @@ def bent(before):
         part = sys.modules.get(place[0])
         for name in place[1:]:
             part = vars(part).get(name) if part is not None else None
-        if part is not known[0] or getattr(part, "__code__", None) is not known[1]:
+        if part is not known[0] or code(part) is not known[1]:
             return ".".join(place)
     return ""
 """
@@ -86,7 +89,7 @@ def bent(before):
 PYTEST = f"""
 import os, pytest, sys
 from NAME_channel import begin, end, put
-os.environ.pop("PYTEST_ADDOPTS", None)
+given = os.environ.pop("PYTEST_ADDOPTS", "")
 PLACE = __name__ + "_place"
 
 {LIBRARY}
@@ -96,6 +99,12 @@ before = {{}}
 def pytest_sessionstart(session):
     before.update(library())
     begin()
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes():
+    of_workers = given.replace("-p NAME", "", 1).strip()
+    if of_workers:
+        os.environ["PYTEST_ADDOPTS"] = of_workers
 
 def place(item):
     name = "::".join(item.nodeid.split("::")[1:]).partition("[")[0].replace("::", ".")
@@ -127,10 +136,16 @@ def pytest_pyfunc_call(pyfuncitem):
 def pytest_sessionfinish(session, exitstatus):
     end(end=int(exitstatus), stopped=bool(session.shouldfail or session.shouldstop), bent=bent(before))
 """
-"""A plugin: what it keeps from the environment, nested runs of pytest and the code under test do not see."""
+"""A plugin: what it keeps from the environment, nested runs of pytest and the code under test do not see.
+
+Processes of xdist get all options but this plugin.
+"""
 
 PYTEST_ORDER = """
-import pytest
+import os, pytest
+rest = os.environ.pop("PYTEST_ADDOPTS", "").replace("-p NAME_order", "", 1).strip()
+if rest:
+    os.environ["PYTEST_ADDOPTS"] = rest
 ONLY, REVERSED = set(ALONE), BACKWARDS
 
 @pytest.hookimpl(trylast=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from threading import Event
 
+from ...shared import syntax_tree
 from ...shared.facts import CommandCheck
 from ..threads import run_in_thread
 from ..workspace.source import open_folder
@@ -181,7 +182,7 @@ def keeps_state(path: str, text: str, name: str) -> bool:
     if not path.endswith(".py"):
         return _uses_in_text(text, name, _STATE.get(PurePosixPath(path).suffix))
     try:
-        tree = ast.parse(text)
+        tree = syntax_tree.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     last = name.rpartition(".")[2]

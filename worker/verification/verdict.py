@@ -74,8 +74,8 @@ class Observations:
     candidate_again: Observed | None = None
     own_files: Collection[str] = ()
     changed: Collection[str] = ()
-    rewrites_tests: bool = False
-    """Whether it has changed tests of a language whose reports do not name files."""
+    beside_code: Collection[str] | None = ()
+    """The names of tests that it added in a language whose reports do not name files; None where it changed some."""
     is_unreadable: bool = False
     """Whether it is a runner of tests that could not be made to report them."""
 
@@ -217,7 +217,9 @@ class Observations:
     def _written(self, report: Report) -> set[str]:
         """Returns the tests that the run may have written itself: that they pass proves nothing."""
         found = of_files(report, self.changed) - of_files(report, self.own_files)
-        return found | {id for id, place in report.places.items() if self.rewrites_tests and not place.file}
+        unknown = {id for id, place in report.places.items() if not place.file}
+        added = self.beside_code
+        return found | (unknown if added is None else {id for id in unknown if id.rpartition("::")[2] in added})
 
     @staticmethod
     def _unsteady(one: Observed, again: Observed | None) -> set[str]:

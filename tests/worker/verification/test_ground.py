@@ -246,22 +246,22 @@ RUST = "fn one() {}\n#[cfg(test)]\nmod tests {}\n"
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "is_rewritten"),
+    ("path", "text", "added"),
     [
-        ("lib.rs", RUST.replace("one", "two"), False),
-        ("lib.rs", RUST.replace("{}\n", "{ one() }\n", 2), True),
-        ("new.rs", "fn one() {}\n", False),
-        ("new.rs", "#[tokio::test]\nasync fn one() {}\n", True),
-        ("a_test.go", "package a\n", True),
-        ("other.txt", "#[test]\n", False),
+        ("lib.rs", RUST.replace("one", "two"), set()),
+        ("lib.rs", RUST.replace("{}\n", "{ one() }\n", 2), None),
+        ("new.rs", "fn one() {}\n", set()),
+        ("new.rs", "#[tokio::test]\nasync fn one() {}\n", {"one"}),
+        ("a_test.go", "package a\n", None),
+        ("other.txt", "#[test]\n", set()),
     ],
 )
 async def test_tests_that_a_run_rewrites_beside_the_code_are_known(
-    tmp_path: Path, path: str, text: str, is_rewritten: bool
+    tmp_path: Path, path: str, text: str, added: set[str] | None
 ) -> None:
     lay(tmp_path / "project", {"lib.rs": RUST})
     spec = DirectoryWorkspace(kind="directory", path=str(tmp_path / "project"))
     made = await Workspace.create(spec, "dlg_1", tmp_path / "runs")
     (made.path / path).write_text(text)
-    assert Candidate(made.changed(), Protection([])).rewrites_tests() is is_rewritten
+    assert Candidate(made.changed(), Protection([])).tests_beside_code() == added
     made.close()

@@ -54,6 +54,7 @@ PLUGINS = (
     "-p pytest_asyncio",
     "-p anyio.pytest_plugin",
     "-p _hypothesis_pytestplugin",
+    "-p unittest.mock",
 )
 
 
@@ -70,7 +71,7 @@ async def test_every_test_is_reported_with_its_place_whatever_plugins_run(tmp_pa
     assert report.tests == {f"{file}::{id}": state for id, state in STATES.items()}
     names = {id: id.partition("[")[0].replace("::", ".") for id in STATES}
     assert report.places == {f"{file}::{id}": Place(str(file), name) for id, name in names.items()}
-    assert report.finished
+    assert (report.finished, report.bent) == (True, "")
 
 
 ORDERED = """\
@@ -101,3 +102,19 @@ async def test_tests_are_executed_alone_and_in_reverse(
     assert report is not None
     assert (tmp_path / "seen").read_text() == order
     assert len(report.of("passed")) == len(order)
+
+
+@pytest.mark.parametrize(("given", "ran"), [("", "ca"), ("-k 'not test_c' --verbose", "a")])
+async def test_processes_of_xdist_get_the_order_and_the_options_of_the_environment(
+    tmp_path: Path, given: str, ran: str
+) -> None:
+    (tmp_path / "test_t.py").write_text(ORDERED)
+    ids = [f"test_t.py::T::test_{name}" for name in ("a", "c")]
+    how = Instrumented("pytest", only=frozenset(ids), is_reversed=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist", "-n", "1"]
+    variables = {**how.variables, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    variables["PYTEST_ADDOPTS"] += f" {given}"
+    report = await reported(how, command, tmp_path, variables)
+    assert report is not None
+    assert (tmp_path / "seen").read_text() == ran
+    assert report.finished

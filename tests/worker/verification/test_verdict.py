@@ -182,7 +182,9 @@ def test_a_test_that_the_run_has_written_proves_nothing() -> None:
     unplaced = placed(seen(a="passed"))
     assert unplaced.report
     unplaced.report.places["a"] = Place("", "a")
-    assert outcome(before, unplaced, rewrites_tests=True)[0] == "inconclusive"
+    assert outcome(before, unplaced, beside_code=None)[0] == "inconclusive"
+    assert outcome(before, unplaced, beside_code={"a"})[0] == "inconclusive"
+    assert outcome(before, unplaced, beside_code={"b"})[0] == "evidence"
 
 
 def test_a_test_that_is_gone_with_its_file_is_refuted_only_if_it_failed() -> None:
