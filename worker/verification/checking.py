@@ -112,6 +112,7 @@ class CheckExecution:
             changed=await run_in_thread(self.candidate.with_tests),
             beside_code=await run_in_thread(self.candidate.tests_beside_code),
             is_unreadable=how.plain,
+            accepted=self.run.claim.request.accept if self.run.claim.request.protect is not None else (),
         )
         judgement = observed.judge()
         if judgement.outcome == "refuted":

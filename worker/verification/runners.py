@@ -50,7 +50,7 @@ class Instrumented:
     only: frozenset[str] = frozenset()
     """Tests of pytest and unittest that are executed alone, where there are any."""
     is_reversed: bool = False
-    """Whether tests are executed in reverse: in Go in another order."""
+    """Whether tests are executed in reverse: by Go and CTest in another order, by cargo, Maven and Gradle as before."""
     name: str = field(default_factory=lambda: f"check_{secrets.token_hex(8)}")
 
     def quiet(self) -> Instrumented:
@@ -84,6 +84,8 @@ class Instrumented:
                 yield at, f" {self._node_options}"
             elif options := self._of_runner(simple, number):
                 yield simple.end, options
+            elif self.is_reversed and simple.program == "prove":  # behind "::" are words for the tests
+                yield next((word.end for word in simple.words if word.text.endswith("prove")), simple.end), " --reverse"
 
     def _test_of_node(self, simple: Simple) -> int:
         """Returns where the option ``--test`` of node ends; 0 where there is none.
@@ -114,9 +116,9 @@ class Instrumented:
             case "mocha":
                 return f" --reporter {PROGRAMS}/{self.name}_mocha.cjs"
             case "ctest":
-                return f" --output-junit {path}"
+                return f" --output-junit {path}" + " --schedule-random" * self.is_reversed
             case "phpunit":
-                return f" --log-junit {pipe}"
+                return f" --log-junit {pipe}" + " --order-by=reverse" * self.is_reversed
             case _:
                 return ""
 

@@ -24,6 +24,9 @@ _UNDECIDED = {
     "unseen": "fails, and was left out before the run because another one failed",
     "silenced": "failed before, and is skipped now",
 }
+_ACCEPTED_AS = {"passed": "assertion", "skipped": "skip", None: "cases"}
+"""The kind of suspicion that accepts what became of a test that failed before, by its state now."""
+_HINT = "; if the task asks for that, `accept` takes {} beside your own `protect`"
 _BY_CHANCE = {"flickering": "fails by chance: before the run it did not do the same twice"}
 STATES: Mapping[tuple[GroundState, GroundState], tuple[CheckOutcome, str]] = {
     ("green", "green"): ("no_regression", "it succeeds, as it did before the run"),
@@ -78,6 +81,8 @@ class Observations:
     """The names of tests that it added in a language whose reports do not name files; None where it changed some."""
     is_unreadable: bool = False
     """Whether it is a runner of tests that could not be made to report them."""
+    accepted: Collection[str] = ()
+    """What the request lets the run do to tests in the files that it changed, by kinds of suspicion."""
 
     @property
     def new_passes(self) -> set[str]:
@@ -138,7 +143,9 @@ class Observations:
         if any(tests[kind] for kind in _REFUTING):
             return Judgement("refuted", _words(tests, _REFUTING), tests)
         if any(tests[kind] for kind in _UNDECIDED):
-            return Judgement("inconclusive", _words(tests, _UNDECIDED), tests)
+            asked = [kind for kind, ids in (("cases", tests["removed"]), ("skip", tests["silenced"])) if ids]
+            why = _words(tests, _UNDECIDED) + _HINT.format(" and ".join(asked)) * bool(asked)
+            return Judgement("inconclusive", why, tests)
         exit_code, finished = self.candidate.exit_code, now.finished and self.candidate.report is not None
         if self.candidate.why == NO_TESTS_RAN:
             return Judgement("inconclusive", NO_TESTS_RAN, tests)
@@ -155,7 +162,10 @@ class Observations:
     def _green(self, tests: dict[str, set[str]]) -> Judgement:
         """Returns the judgement on a command that succeeds, and whose tests did not get worse."""
         before, now = self.base.report or Report(), self.candidate.report or Report()
-        if silent := _silent(before, now):
+        silent = _silent(before, now)
+        if "cases" in self.accepted:
+            silent &= {place.file for place in now.places.values()}
+        if silent:
             why = f"{min(silent)} could not be loaded before the run, and does not show that its tests pass now"
             return Judgement("inconclusive", why, tests)
         gone = {id for id in before.of("failed") if _is_test(id, before)} - now.tests.keys()
@@ -165,8 +175,16 @@ class Observations:
         if tests["fixed"] or turned_green:
             return Judgement("evidence", _evidence(tests), tests)
         if self.base.state != "green" and (rewritten or not proving):
-            return Judgement("inconclusive", "it succeeds now, by tests that the run wrote or changed itself", tests)
+            why = "it succeeds now, by tests that the run wrote or changed itself"
+            if self._as_accepted(before, now):
+                return Judgement("no_regression", f"{why}, as `accept` allows", tests)
+            return Judgement("inconclusive", why + _HINT.format("assertion") * bool(rewritten), tests)
         return Judgement("no_regression", "all tests pass that passed before the run", tests, is_open=True)
+
+    def _as_accepted(self, before: Report, now: Report) -> bool:
+        """Whether the request accepts what the run did to each test that failed before: changed, skipped or removed."""
+        left = before.of("failed") - (now.of("passed") - self._written(now))
+        return bool(left) and all(_ACCEPTED_AS.get(now.tests.get(id)) in self.accepted for id in left)
 
     @staticmethod
     def _red(tests: dict[str, set[str]]) -> Judgement:
@@ -190,7 +208,9 @@ class Observations:
             for id in ran_before
             if id not in now.tests and name_without_parameters(id) not in there and _is_test(id, before)
         }
-        removed = missing & good_before & of_files(before, self.changed)
+        in_changed = of_files(before, self.changed)
+        missing -= in_changed if "cases" in self.accepted else set()
+        removed = missing & good_before & in_changed
         broken_files = {id for id in before.of("failed") if not _is_test(id, before)}
         unseen = {id for id in failing - own - before.tests.keys() if before.stopped}
         found: dict[str, set[str]] = {
@@ -210,6 +230,8 @@ class Observations:
         }
         if not found["fixed"]:  # nothing was mended, so that the skip is all that the run did to it
             found |= {"skipped": found["skipped"] | found["silenced"], "silenced": set[str]()}
+        if "skip" in self.accepted:
+            found |= {kind: found[kind] - in_changed for kind in ("skipped", "silenced")}
         found = {kind: ids - flickering - unsteady for kind, ids in found.items()}
         touched = good_before | ran_before | set(now.tests)
         return found | {"flickering": flickering & touched, "unsteady": (unsteady - flickering) & touched}
@@ -327,7 +349,8 @@ def with_as_left(judgement: Judgement, now: Observed, left: Observed | None) -> 
     if (
         judgement.outcome in ("refuted", "preexisting", "improved") and left.ok
     ):  # the task may have been to change what is protected
-        why = f"{judgement.why}; with the run's own changes at protected paths it succeeds"
+        why = f"{judgement.why}; with the run's own changes at protected paths it succeeds (if the task asks for them, "
+        why += "leave their paths out of your own `protect`)"
         return replace(judgement, outcome="inconclusive", why=why, is_open=False)
     if judgement.outcome in GOOD and (worse := _worse(now, left)):
         why = f"{judgement.why}, but with the run's own changes at protected paths {worse}"

@@ -32,8 +32,9 @@ function checkView(check, index, explain) {
       names, check.outputTail && block("Output of the check", visibleBlock(check.outputTail))]));
 }
 
-function verdictView({ verdict, why: reason, checks, restored, rounds }, explain) {
+function verdictView({ verdict, why: reason, checks, restored, released = [], rounds }, explain) {
   const notes = [restored.length && `checked as they were before the run: ${restored.join(", ")}`,
+    released.length && `seen with the run's changes, which leave the tests as they were: ${released.join(", ")}`,
     rounds && `sent back to the model ${count(rounds, "time")}`].filter(Boolean);
   return section(["Verdict ", badge(verdict)], null, reason && text("", visible(reason)),
     notes.length > 0 && text("faint", visible(notes.join("; "))),

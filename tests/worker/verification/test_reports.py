@@ -184,6 +184,21 @@ def test_a_known_runner_is_made_to_report(command: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("prove -l t :: --all", "prove --reverse -l t :: --all"),
+        ("cd a && /usr/bin/prove t", "cd a && /usr/bin/prove --reverse t"),
+        ("ctest -j2", "ctest -j2 --output-junit /opt/report/NAME.0 --schedule-random"),
+        ("phpunit a", "phpunit a --log-junit /opt/check/NAME.0 --order-by=reverse"),
+        ("go test ./...", "go test -json -shuffle=on -count=1 ./..."),
+        ("cargo test", "cargo test"),
+    ],
+)
+def test_a_runner_that_has_an_option_for_it_runs_its_tests_in_another_order(command: str, line: str) -> None:
+    assert Instrumented(command, name="NAME", is_reversed=True).line == line
+
+
+@pytest.mark.parametrize(
     ("script", "command", "line"),
     [
         ("jest", "npm test --silent", "npm test --silent -- --json --outputFile=/opt/check/NAME.0"),

@@ -187,6 +187,38 @@ def test_a_test_that_the_run_has_written_proves_nothing() -> None:
     assert outcome(before, unplaced, beside_code={"b"})[0] == "evidence"
 
 
+@pytest.mark.parametrize(
+    ("now", "kind"),
+    [
+        (seen(a="passed", b="passed"), "assertion"),
+        (seen(a="skipped", b="passed"), "skip"),
+        (seen(b="passed"), "cases"),
+    ],
+)
+def test_what_the_request_lets_the_run_do_to_tests_leaves_a_verdict_that_is_passed(now: Observed, kind: str) -> None:
+    before, now = placed(seen(a="failed", b="passed"), a="a.py", b="a.py"), placed(now, a="a.py", b="a.py")
+    refused = outcome(before, now, changed=["a.py"], accepted={"assertion", "skip", "cases"} - {kind})[0]
+    assert refused in ("inconclusive", "refuted")
+    assert outcome(before, now, changed=["a.py"], accepted=[kind])[0] == "no_regression"
+    assert outcome(before, placed(seen(a="failed", b="failed"), b="a.py"), accepted=[kind])[0] == "refuted"
+
+
+@pytest.mark.parametrize(("kind", "now"), [("skip", seen(a="skipped", c="passed")), ("cases", seen(c="passed"))])
+def test_only_tests_of_changed_files_may_be_skipped_or_removed(kind: str, now: Observed) -> None:
+    before = placed(seen(a="passed", c="passed"), a="a.py", c="c.py")
+    found = Observations(before, now, changed=["a.py"]).judge()
+    assert found.outcome != "no_regression"
+    assert Observations(before, now, changed=["a.py"], accepted=[kind]).judge().outcome == "no_regression"
+    assert Observations(before, now, changed=["b.py"], accepted=[kind]).judge().outcome == "refuted"
+
+
+def test_the_reason_names_the_kind_that_the_request_may_accept() -> None:
+    before, now = placed(seen(a="passed", c="passed"), a="a.py", c="c.py"), seen(c="passed")
+    assert "`accept` takes cases" in Observations(before, now, changed=["a.py"]).judge().why
+    before, now = placed(seen(a="failed"), a="a.py"), placed(seen(a="passed"), a="a.py")
+    assert "`accept` takes assertion" in Observations(before, now, changed=["a.py"]).judge().why
+
+
 def test_a_test_that_is_gone_with_its_file_is_refuted_only_if_it_failed() -> None:
     before, now = placed(seen(a="passed", b="failed", c="passed"), a="tests/a.py", b="tests/a.py"), seen(c="passed")
     assert outcome(before, now)[1] == {"missing": ["a", "b"]}
