@@ -63,12 +63,21 @@ def complete_document(document: dict[str, Any]) -> dict[str, Any]:
 
 def _add_examples(document: dict[str, Any]) -> None:
     examples: dict[str, Any] = json.loads(EXAMPLES.read_text("utf-8"))
+    of_schemas: dict[str, Any] = {}
+    """Examples by the schema of their media type, for operations that have none of their own."""
+    without: list[tuple[str, dict[str, Any]]] = []
     for operation in (each for operations in document["paths"].values() for each in operations.values()):
         own = examples.get(operation["operationId"], {})
         for name, body in {"request": operation.get("requestBody", {}), **operation["responses"]}.items():
             for media_type, content in body.get("content", {}).items():
+                schema = json.dumps(content["schema"])
                 if example := examples.get(media_type, own.get(name)):
-                    content["example"] = example
+                    content["example"] = of_schemas[schema] = example
+                else:
+                    without.append((schema, content))
+    for schema, content in without:
+        if schema in of_schemas:
+            content["example"] = of_schemas[schema]
 
 
 def _add_schema(schemas: dict[str, Any], name: str, type: Any) -> None:

@@ -74,7 +74,8 @@ class MergeReport(Wire):
 class Operations:
     """The operations that take and return the same for each caller.
 
-    All raise the ``Refused`` tree, and Unavailable while the service or its Redis does not answer.
+    All raise the ``Refused`` tree, and Unavailable while the service or its Redis does not answer. The OpenAPI document
+    describes operations by these docstrings, unless their route has a function of its own.
     """
 
     async def _perform(self, operation: Operation, given: dict[str, Any]) -> Any:
@@ -103,15 +104,17 @@ class Operations:
         ...
 
     async def cancel(self, id: str) -> Delegation:
-        """Requests cancellation; idempotent. A queued delegation is cancelled when this returns."""
+        """Cancels a queued or running delegation; idempotent, and without effect on a finished one."""
         ...
 
     async def resume(self, id: str) -> Delegation:
-        """Goes on with a paused delegation; without effect on another unfinished one."""
+        """
+        Goes on with a paused delegation, which a stack that is gone left; without effect on another unfinished one.
+        """
         ...
 
     async def steps(self, id: str) -> list[ToolAgentStep]:
-        """Returns the finished steps, in the order in which they ended."""
+        """Returns the finished tool calls, in order."""
         ...
 
     async def patch(self, id: str) -> str:
@@ -131,7 +134,7 @@ class Operations:
         ...
 
     async def disk(self) -> DiskUsage:
-        """Returns what the files of finished delegations take on disk."""
+        """Returns what the files of finished delegations take on disk, from the records that exist."""
         ...
 
     async def files(self, id: str, *, base: bool = False) -> FileList:
@@ -146,7 +149,7 @@ class Operations:
         ...
 
     async def redeliver(self, id: str) -> None:
-        """Sends all notifications of a delegation again, under the same ids. Raises Conflict where there are none."""
+        """Sends all notifications of a delegation again, under the ids that receivers know them by. 409 without any."""
         ...
 
     async def prune(
@@ -175,7 +178,10 @@ class Operations:
         ...
 
     async def drain(self, name: str) -> WorkerCard:
-        """Asks a worker to take no more runs and to hand over those it has. Raises NotFound where it is not alive."""
+        """Asks a worker to take no more runs and to hand over those it has; it stays, idle, until it is stopped.
+
+        For rolling upgrades. Its card has `draining`, and how many it still runs.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""The routes, in files by theme, one router per resource. A new router needs a line in the list."""
+"""The routes of the operations, those of their own in files by theme, and what only HTTP has."""
 
 from __future__ import annotations
 
@@ -8,17 +8,10 @@ from pydantic import BaseModel
 from ...shared.message import MessageRequest
 from ...shared.permission import PermissionReply
 from ...shared.request import Batch, DelegationRequest, MergeRequest
-from . import delegations, operations, runs
+from . import delegations, handlers, operations, runs
 
 ROUTERS: list[APIRouter] = [
-    delegations.router,
-    runs.permissions_router,
-    runs.events_router,
-    runs.files_router,
-    runs.webhooks_router,
-    operations.cost_router,
-    operations.audit_router,
-    operations.fleet_router,
+    handlers.router(delegations, runs, operations),
     operations.metrics_router,
     operations.health_router,
 ]

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Path, Query
+from fastapi import Depends, Header, Path, Query
 from pydantic import AfterValidator, ConfigDict, Field, field_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
-from ...shared.delegation import Delegation, Status, StatusCounts, ToolAgentStep
+from ...shared.delegation import Delegation, Status
 from ...shared.errors import Conflict, Invalid, TooLarge
 from ...shared.ids import ID
 from ...shared.message import MAX_MESSAGE_BYTES, MessageRequest, SentMessage
@@ -30,10 +30,10 @@ from ...shared.text import count
 from ...shared.wire import Request
 from ..access_tokens import RequestNote, name_of_caller
 from ..dependencies import MAX_BATCH_VALUES, Note, Service, body_of, document, one_key
-from ..problems import problem_responses
 from ..scopes import Scope
 from ..service import AcceptedDelegation, Items, MergeReport, PageOf
 from ..sse import until_disconnect
+from .handlers import Id, handles, may_read, shown
 
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_WAIT_SECONDS = 60.0
@@ -41,19 +41,12 @@ MAX_PRUNE_BYTES = 4096
 MAX_MESSAGE_BODY_BYTES = 6 * MAX_MESSAGE_BYTES + 1024
 """In JSON a byte may take six."""
 
-WITHHELD = "withheld: the token lacks the scope read"
-STATE = ("id", "status", "created_at", "started_at", "finished_at", "attempt", "effective_limits", "paused")
-"""The fields of a delegation that disclose neither what it is about nor what came of it."""
-
 REPLAYED: dict[int | str, dict[str, Any]] = {
     200: {"description": "Accepted before, with the same key and body", "model": Delegation}
 }
 
 _KEY = "A repeated request with the same key returns the first delegation instead of a second one."
 KeyHeader = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255, description=_KEY)]
-Id = Annotated[str, Path(description="The id of the delegation.", examples=["dlg_01k9zxv3q8h4t7m2n5p6r8s9ta"])]
-
-router = APIRouter(prefix="/v1", tags=["delegations"])
 
 
 class Filter(Request):
@@ -113,12 +106,7 @@ class Prune(Request):
     """Whether it is only reported what would be removed."""
 
 
-@router.post(
-    "/delegations",
-    status_code=202,
-    responses={**REPLAYED, **problem_responses(400, 408, 413, 415, 422, 429)},
-    openapi_extra=document(DelegationRequest),
-)
+@handles("create", responses=REPLAYED, openapi_extra=document(DelegationRequest))
 async def create_delegation(
     service: Service,
     request: Annotated[DelegationRequest, Depends(body_of(DelegationRequest, MAX_REQUEST_BYTES))],
@@ -149,25 +137,7 @@ def located(accepted: AcceptedDelegation, response: Response, note: RequestNote)
     return shown(accepted.delegation, note)
 
 
-def shown(delegation: Delegation, note: RequestNote) -> Delegation:
-    """Returns the delegation, to a caller without the scope ``read`` only with its state; notes its id."""
-    note.ids.append(delegation.id)
-    if _may_read(note):
-        return delegation
-    public = {name: getattr(delegation, name) for name in STATE}
-    return Delegation(**public, request=DelegationRequest(task=WITHHELD))
-
-
-def _may_read(note: RequestNote) -> bool:
-    return note.caller is not None and Scope.READ in note.caller.scopes
-
-
-@router.post(
-    "/delegations:batch",
-    status_code=202,
-    responses=problem_responses(400, 408, 413, 415, 422, 429),
-    openapi_extra=document(Batch),
-)
+@handles("create_many", openapi_extra=document(Batch))
 async def create_delegations(
     service: Service,
     batch: Annotated[Batch, Depends(body_of(Batch, MAX_BATCH_BYTES, MAX_BATCH_VALUES))],
@@ -185,7 +155,7 @@ async def create_delegations(
     return Items(items=[shown(each, note) for each in await service.create_many(requests)])
 
 
-@router.post("/delegations:prune", responses=problem_responses(400, 408, 413, 415, 422), openapi_extra=document(Prune))
+@handles("prune", openapi_extra=document(Prune))
 async def prune_delegations(
     service: Service, wanted: Annotated[Prune, Depends(body_of(Prune, MAX_PRUNE_BYTES))], note: Note
 ) -> Pruned:
@@ -195,7 +165,7 @@ async def prune_delegations(
     return pruned
 
 
-@router.get("/delegations", responses=problem_responses(422))
+@handles("list")
 async def list_delegations(service: Service, wanted: Annotated[DelegationFilter, Query()]) -> PageOf:
     """Lists delegations, newest first, long texts cut. ``nextCursor`` is the next page's cursor, null on the last."""
     return await service.list(
@@ -208,13 +178,7 @@ async def list_delegations(service: Service, wanted: Annotated[DelegationFilter,
     )
 
 
-@router.get("/delegations:count", responses=problem_responses())
-async def count_delegations(service: Service) -> StatusCounts:
-    """Returns how many delegations there are of each status."""
-    return await service.counts()
-
-
-@router.get("/delegations/{id}", responses=problem_responses(404, 422))
+@handles("get")
 async def get_delegation(
     service: Service,
     id: Id,
@@ -230,18 +194,7 @@ async def get_delegation(
         return await until_disconnect(http.receive, service.get(id, min(wait, MAX_WAIT_SECONDS)))
 
 
-@router.post("/delegations/{id}/cancel", status_code=202, responses=problem_responses(404))
-async def cancel_delegation(service: Service, id: Id, note: Note) -> Delegation:
-    """Cancels a queued or running delegation; idempotent, and without effect on a finished one."""
-    return shown(await service.cancel(id), note)
-
-
-@router.post(
-    "/delegations/{id}/messages",
-    status_code=202,
-    responses=problem_responses(400, 404, 408, 409, 413, 415, 422, 429),
-    openapi_extra=document(MessageRequest),
-)
+@handles("send", openapi_extra=document(MessageRequest))
 async def send_message(
     service: Service,
     id: Id,
@@ -257,31 +210,17 @@ async def send_message(
     return await service.send(id, message.text, message.mode, by=note.token)
 
 
-@router.post("/delegations/{id}/resume", status_code=202, responses=problem_responses(404, 409))
-async def resume_delegation(service: Service, id: Id, note: Note) -> Delegation:
-    """Goes on with a paused delegation, which a stack that is gone left; without effect on another unfinished one."""
-    return shown(await service.resume(id), note)
-
-
-@router.get("/delegations/{id}/steps", responses=problem_responses(404))
-async def list_steps(service: Service, id: Id) -> list[ToolAgentStep]:
-    """Returns the finished tool calls, in order."""
-    return await service.steps(id)
-
-
 class PatchResponse(Response):
     media_type = "text/x-diff"
 
 
-@router.get("/delegations/{id}/patch", response_class=PatchResponse, responses=problem_responses(404))
+@handles("patch", response_class=PatchResponse)
 async def get_patch(service: Service, id: Id) -> PatchResponse:
     """Returns the changes in the workspace as a unified diff in git's format."""
     return PatchResponse(await service.patch(id))
 
 
-@router.get(
-    "/delegations/{id}/artifacts/{name}", response_class=PlainTextResponse, responses=problem_responses(404, 422)
-)
+@handles("artifact", response_class=PlainTextResponse)
 async def get_artifact(
     service: Service,
     id: Id,
@@ -315,12 +254,7 @@ class Retry(Request):
     """A repeated request with the same key returns the first delegation instead of a second one."""
 
 
-@router.post(
-    "/delegations/{id}/continue",
-    status_code=202,
-    responses={**REPLAYED, **problem_responses(400, 404, 408, 409, 413, 415, 422, 429)},
-    openapi_extra=document(Continue),
-)
+@handles("continue_", responses=REPLAYED, openapi_extra=document(Continue))
 async def continue_delegation(
     service: Service,
     id: Id,
@@ -337,12 +271,7 @@ async def continue_delegation(
     return located(await service.continue_(id, wanted.text, wanted.limits, idempotency_key=key), response, note)
 
 
-@router.post(
-    "/delegations/{id}/retry",
-    status_code=202,
-    responses={**REPLAYED, **problem_responses(400, 404, 408, 409, 413, 415, 422, 429)},
-    openapi_extra=document(Retry, required=False),
-)
+@handles("retry", responses=REPLAYED, openapi_extra=document(Retry, required=False))
 async def retry_delegation(
     service: Service,
     id: Id,
@@ -359,11 +288,7 @@ async def retry_delegation(
     return located(await service.retry(id, from_turn=wanted.from_turn, idempotency_key=key), response, note)
 
 
-@router.post(
-    "/delegations/{id}/deliver",
-    responses=problem_responses(400, 404, 408, 409, 413, 415, 422, 503),
-    openapi_extra=document(Deliver, required=False),
-)
+@handles("deliver", openapi_extra=document(Deliver, required=False))
 async def deliver_delegation(
     service: Service,
     id: Id,
@@ -383,12 +308,7 @@ ONLY_REPORTED: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post(
-    "/merges",
-    status_code=202,
-    responses={**ONLY_REPORTED, **problem_responses(400, 404, 408, 409, 413, 415, 422, 429)},
-    openapi_extra=document(MergeRequest),
-)
+@handles("merge", responses=ONLY_REPORTED, openapi_extra=document(MergeRequest))
 async def merge_delegations(
     service: Service,
     wanted: Annotated[MergeRequest, Depends(body_of(MergeRequest, MAX_REQUEST_BYTES))],
@@ -406,7 +326,7 @@ async def merge_delegations(
     note.ids += wanted.ids
     made = report.delegation and located(AcceptedDelegation(report.delegation, replayed=False), response, note)
     response.status_code = 202 if made else 200
-    if _may_read(note):
+    if may_read(note):
         return report.model_copy(update={"delegation": made})
     if report.conflicts:
         raise Conflict(f"nothing was merged: {count(len(report.conflicts), 'conflict')}, which the scope read shows")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 from pydantic import Field, field_validator
 from starlette.responses import PlainTextResponse
 
 from ...shared.errors import Unavailable
-from ...shared.fleet import ToolCard, WorkerCard, own_version
+from ...shared.fleet import own_version
 from ...shared.request import MAX_NAME
 from ...shared.runs.cost import CostReport, check_group
 from ...shared.wire import Wire
@@ -19,35 +19,7 @@ from ..dependencies import Service
 from ..metrics.exposition import MEDIA_TYPE
 from ..problems import problem_response, problem_responses
 from .delegations import Filter, spelled
-
-fleet_router = APIRouter(prefix="/v1", tags=["fleet"])
-
-
-@fleet_router.get("/tools", responses=problem_responses())
-async def list_tools(service: Service) -> list[ToolCard]:
-    """Returns every tool that workers have announced."""
-    return await service.tools()
-
-
-@fleet_router.get("/workers", responses=problem_responses())
-async def list_workers(service: Service) -> list[WorkerCard]:
-    """Returns the workers that are alive."""
-    return await service.workers()
-
-
-Name = Annotated[str, Path(description="The worker's name, as announced.", examples=["worker-1@host"])]
-
-
-@fleet_router.post("/workers/{name}/drain", status_code=202, responses=problem_responses(404))
-async def drain_worker(service: Service, name: Name) -> WorkerCard:
-    """Asks a worker to take no more runs and to hand over those it has; it stays, idle, until it is stopped.
-
-    For rolling upgrades. Its card has `draining`, and how many it still runs.
-    """
-    return await service.drain(name)
-
-
-cost_router = APIRouter(prefix="/v1", tags=["cost"])
+from .handlers import handles
 
 
 class CostFilter(Filter):
@@ -64,13 +36,10 @@ class CostFilter(Filter):
         return check_group(by)
 
 
-@cost_router.get("/cost", responses=problem_responses(422))
+@handles("cost")
 async def get_cost(service: Service, wanted: Annotated[CostFilter, Query()]) -> CostReport:
     """Returns what delegations cost, from the records that exist; each counts what it spent itself."""
     return await service.cost(wanted.by, wanted.since)
-
-
-audit_router = APIRouter(prefix="/v1", tags=["audit"])
 
 
 class AuditFilter(Filter):
@@ -82,7 +51,7 @@ class AuditFilter(Filter):
     """The ``nextCursor`` of the previous page."""
 
 
-@audit_router.get("/audit", responses=problem_responses(422))
+@handles("audit")
 async def list_audit_entries(service: Service, wanted: Annotated[AuditFilter, Query()]) -> AuditPage:
     """Lists the requests that changed something or were refused, newest first: who, when, what, with which status."""
     return await service.audit(wanted.limit, wanted.cursor)

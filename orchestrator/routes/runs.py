@@ -9,24 +9,21 @@ from contextlib import aclosing
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response, StreamingResponse
 
 from ...shared.errors import Invalid
 from ...shared.permission import PermissionReply, PermissionRequest
-from ...shared.runs.disk import DiskUsage
 from ...shared.runs.permissions import delegation_of
 from ...shared.runs.webhooks import Notification
 from ...shared.wire import Wire
 from ..dependencies import Note, Service, body_chunks, body_of, document
-from ..problems import problem_responses
 from ..sse import EventStream
 from ..uploads import Upload
 from ..workspace_files import FileList
-from .delegations import DelegationId, Filter, Id
-
-events_router = APIRouter(prefix="/v1", tags=["events"])
+from .delegations import DelegationId, Filter
+from .handlers import Id, handles
 
 MAX_SEQ = 2**53 - 1
 """The largest integer that every JSON reader represents exactly."""
@@ -60,11 +57,10 @@ async def _position(
 Lines = Annotated[bool, Query(description="Whether an event of the stream has its line for people, too, as `line`.")]
 
 
-@events_router.get(
-    "/delegations/{id}/events",
-    status_code=200,
+@handles(
+    "events",
     response_class=EventStream,
-    responses={**STREAM, **ENDED, **problem_responses(404, 422)},
+    responses={**STREAM, **ENDED},
     openapi_extra={"responses": {"200": {"content": {"application/json": LIST}}}},
 )
 async def stream_events(
@@ -84,13 +80,12 @@ async def stream_events(
     return EventStream(service.follow(id, after), request.app.state.slots, lines=lines)
 
 
-@events_router.get("/events", status_code=200, response_class=EventStream, responses={**STREAM, **problem_responses()})
+@handles("follow_all", response_class=EventStream, responses=STREAM)
 async def stream_all_events(service: Service, request: Request) -> Response:
     """Streams new events of all delegations, without ids: the stream cannot be resumed."""
     return EventStream(service.follow_all(), request.app.state.slots, numbered=False)
 
 
-permissions_router = APIRouter(prefix="/v1", tags=["permissions"])
 PermissionId = Annotated[
     str,
     Path(
@@ -114,18 +109,13 @@ class PermissionFilter(Filter):
     """Only those of this delegation and of those that it submitted itself."""
 
 
-@permissions_router.get("/permissions", responses=problem_responses(422))
+@handles("permissions")
 async def list_permissions(service: Service, wanted: Annotated[PermissionFilter, Query()]) -> PermissionItems:
     """Lists the calls that wait for a person's answer, the oldest first."""
     return PermissionItems(items=await service.permissions(wanted.delegation))
 
 
-@permissions_router.post(
-    "/permissions/{permissionId}",
-    status_code=204,
-    responses=problem_responses(400, 404, 408, 409, 413, 415, 422),
-    openapi_extra=document(PermissionReply),
-)
+@handles("answer_permission", openapi_extra=document(PermissionReply))
 async def answer_permission(
     service: Service,
     id: PermissionId,
@@ -135,9 +125,6 @@ async def answer_permission(
     """Answers a call that waits for permission, once. 409 where it has an answer, or does not wait any more."""
     note.ids += [asker] if (asker := delegation_of(id)) else []
     await service.answer_permission(id, reply.outcome, reason=reply.reason, arguments=reply.arguments, by=note.token)
-
-
-webhooks_router = APIRouter(prefix="/v1", tags=["webhooks"])
 
 
 class NotificationItems(Wire):
@@ -152,28 +139,14 @@ class NotificationFilter(Filter):
     """All of this delegation. Null: those of all delegations that have not been delivered, at most 1,000."""
 
 
-@webhooks_router.get("/webhooks", responses=problem_responses(404, 422))
+@handles("webhooks")
 async def list_notifications(service: Service, wanted: Annotated[NotificationFilter, Query()]) -> NotificationItems:
     """Lists notifications of webhooks with the outcome of their last try."""
     return NotificationItems(items=await service.webhooks(wanted.delegation))
 
 
-@webhooks_router.post("/delegations/{id}/webhooks:redeliver", status_code=204, responses=problem_responses(404, 409))
-async def redeliver_notifications(service: Service, id: Id) -> None:
-    """Sends all notifications of a delegation again, under the ids that receivers know them by. 409 without any."""
-    await service.redeliver(id)
-
-
-files_router = APIRouter(prefix="/v1", tags=["files"])
-
 FilePath = Annotated[str, Path(description="Relative to the workspace.", examples=["src/pricing.py"])]
 Base = Annotated[bool, Query(description="The files as they were when the run began.")]
-
-
-@files_router.get("/disk", responses=problem_responses())
-async def get_disk_usage(service: Service) -> DiskUsage:
-    """Returns what the files of finished delegations take on disk, from the records that exist."""
-    return await service.disk()
 
 
 class _FileConvertor(PathConvertor):
@@ -188,15 +161,13 @@ class FileResponse(StreamingResponse):
     media_type = "application/octet-stream"
 
 
-@files_router.get("/delegations/{id}/files", responses=problem_responses(404, 409, 422))
+@handles("files")
 async def list_files(service: Service, id: Id, base: Base = False) -> FileList:
     """Lists the files in the workspace, at most 10,000, by path; 409 where this service cannot reach them."""
     return await service.files(id, base=base)
 
 
-@files_router.get(
-    "/delegations/{id}/files/{path:file}", response_class=FileResponse, responses=problem_responses(404, 409, 422)
-)
+@handles("file", response_class=FileResponse)
 async def get_file(request: Request, service: Service, id: Id, path: FilePath, base: Base = False) -> FileResponse:
     """Returns the bytes of one file, while the run goes on, too; 409 where this service cannot reach it."""
     if "\ufffd" in path and (raw := request.scope.get("raw_path")):  # of a name that is not UTF-8
@@ -215,12 +186,7 @@ _BODY: dict[str, Any] = {
 _KNOWN: dict[int | str, dict[str, Any]] = {200: {"description": "The same content was there", "model": Upload}}
 
 
-@files_router.put(
-    "/uploads",
-    status_code=201,
-    responses={**_KNOWN, **problem_responses(408, 413, 415, 422)},
-    openapi_extra=_BODY,
-)
+@handles("upload", responses=_KNOWN, openapi_extra=_BODY)
 async def put_upload(
     service: Service,
     request: Request,

@@ -118,3 +118,66 @@ async def test_the_documented_worker_with_a_part_ends_runs_by_it(redis_url: str,
         refused = await fleet.run(model=model)
         allowed = await fleet.run(model=model, labels={"cost-centre": "42"})
     assert (refused.termination_reason, allowed.success) == (TerminationReason.REFUSED, True)
+
+
+SIGNATURE = '''
+    async def submitted(self, id: str) -> DelegationRequest:
+        """Returns the request of a delegation, as it was submitted."""
+        ...
+'''
+FUNCTION = """
+    async def submitted(self, id: str) -> DelegationRequest:
+        return (await self.get(id)).request
+"""
+ROW = '    Operation("submitted", "GET /v1/delegations/{id}/request", _READ, "get_request", 200, (404,)),'
+OPERATION_TEST = '''
+"""submitted: the request of a delegation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deputize import Orchestrator, SyncOrchestrator
+from deputize.orchestrator.client import Client
+from deputize.shared.request import DelegationRequest
+from tests.orchestrator.access_tokens import bearer, one_for_each_scope, serving
+from tests.orchestrator.fake_service import FakeService
+from tests.orchestrator.serving import served, settings
+
+
+async def test_the_request_of_a_delegation_is_returned_everywhere(tmp_path: Path) -> None:
+    service = FakeService()
+    id = (await service.create(DelegationRequest(task="Count"))).delegation.id
+    async with served(service) as url, Client(url) as client, Orchestrator(settings(url=url)) as orchestrator:
+        assert (await client.submitted(id)).task == (await orchestrator.submitted(id)).task == "Count"
+    assert SyncOrchestrator.submitted.__doc__
+    async with serving(service, one_for_each_scope(tmp_path)) as http:
+        for scope, status in {"read": 200, "submit": 403}.items():
+            assert (await http.get(f"/v1/delegations/{id}/request", headers=bearer(scope))).status_code == status
+'''.lstrip()
+ABOUT_OPERATIONS = (
+    *(
+        "tests/contracts/service/test_python.py",
+        "tests/orchestrator/test_scopes.py",
+        "tests/orchestrator/test_readme.py",
+    ),
+    *("tests/wire/test_openapi.py", "tests/architecture/test_registries.py", "tests/orchestrator/test_submitted.py"),
+)
+
+
+@pytest.mark.thorough
+@pytest.mark.long
+def test_an_operation_is_a_row_a_signature_a_function_and_a_line_and_is_documented(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path)
+    insert(tree / "orchestrator/operations.py", '    Operation("patch", ', ROW)
+    insert(tree / "orchestrator/service.py", "    async def patch(", SIGNATURE)
+    insert(tree / "orchestrator/delegations.py", "    async def patch(", FUNCTION)
+    insert(tree / "orchestrator/blocking.py", "    patch = ", "    submitted = _blocking(Orchestrator.submitted)")
+    row = "| submitted | `GET /v1/delegations/{id}/request` | – |"
+    insert(tree / "orchestrator/docs/http-api.md", "| artifact | `GET", row)
+
+    insert(tree / "tests/orchestrator/fake_service.py", "    async def patch(", FUNCTION)
+    (tree / "tests/orchestrator/test_submitted.py").write_text(OPERATION_TEST)
+    run_tests_in(tree, "tests/wire/test_openapi.py", "--rewrite-golden")
+    code, output = run_tests_in(tree, *ABOUT_OPERATIONS)
+    assert code == 0, output

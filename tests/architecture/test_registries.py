@@ -14,6 +14,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from deputize.orchestrator.operations import OPERATIONS
 from tests.architecture.sources import ROOT
 
 
@@ -84,10 +85,14 @@ def test_every_rule_is_in_the_list() -> None:
     assert [rule.__name__ for rule in public if rule not in listed("deputize.worker.policy", "RULES")] == []
 
 
-def test_every_router_is_in_the_list() -> None:
+def test_every_router_is_in_the_list_and_every_function_of_a_route_is_that_of_a_row() -> None:
     entries = listed("deputize.orchestrator.routes", "ROUTERS")
-    routes = modules("deputize.orchestrator.routes")
-    assert routes
-    routers = [each for module in routes for each in vars(module).values() if isinstance(each, APIRouter)]
-    assert len(routers) > len(routes)
+    found = [each for module in modules("deputize.orchestrator.routes") for each in vars(module).values()]
+    routers = [each for each in found if isinstance(each, APIRouter)]
+    assert routers
     assert [each.tags for each in routers if not any(entry is each for entry in entries)] == []
+    handled = {each: each._handles[0] for each in found if hasattr(each, "_handles")}
+    assert len(handled) == len({*handled.values()}) > 10
+    assert {*handled.values()} - {row.name for row in OPERATIONS} == set()
+    used = {route.endpoint for router in entries for route in router.routes}
+    assert {*handled} - used == set()

@@ -1,0 +1,85 @@
+"""What answers a request: the function of a route where it has one of its own, else that of the operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from types import ModuleType, NoneType
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Path
+
+from ...shared.delegation import Delegation
+from ...shared.request import DelegationRequest
+from ..access_tokens import RequestNote
+from ..dependencies import Note, Service
+from ..operations import OPERATIONS, Operation, answer_of
+from ..problems import problem_responses
+from ..scopes import Scope
+from ..service import Service as Signatures
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+WITHHELD = "withheld: the token lacks the scope read"
+STATE = ("id", "status", "created_at", "started_at", "finished_at", "attempt", "effective_limits", "paused")
+"""The fields of a delegation that disclose neither what it is about nor what came of it."""
+
+Id = Annotated[str, Path(description="The id of the delegation.", examples=["dlg_01k9zxv3q8h4t7m2n5p6r8s9ta"])]
+Name = Annotated[str, Path(description="The worker's name, as announced.", examples=["worker-1@host"])]
+_HANDLES = "_handles"
+"""The attribute of a function that has its operation, and the options of its route besides what the row has."""
+_PARAMETERS: dict[str, Any] = {"id": Id, "name": Name}
+
+
+def handles(name: str, *, responses: dict[int | str, dict[str, Any]] | None = None, **options: Any) -> Callable[[F], F]:
+    """Lets a function answer the requests of an operation; ``responses`` are those besides its refusals."""
+
+    def register(function: F) -> F:
+        setattr(function, _HANDLES, (name, {**options, "responses": responses or {}}))
+        return function
+
+    return register
+
+
+def router(*modules: ModuleType) -> APIRouter:
+    """Returns the routes of all operations: of the functions of the modules, and of operations without one."""
+    made = APIRouter()
+    functions = [each for module in modules for each in vars(module).values() if hasattr(each, _HANDLES)]
+    own: dict[str, Any] = {getattr(each, _HANDLES)[0]: each for each in functions}
+    for row in OPERATIONS:
+        function = own.get(row.name) or _plain(row)
+        options: dict[str, Any] = getattr(function, _HANDLES, (row.name, {}))[1]
+        options |= {"responses": {**options.get("responses", {}), **problem_responses(*row.refused)}, "name": row.id}
+        made.add_api_route(row.path, function, methods=[row.method], status_code=row.status, tags=[row.tag], **options)
+    return made
+
+
+def _plain(row: Operation) -> Callable[..., Any]:
+    """Returns a function that calls the operation with the parameters of the path, and is described as it is."""
+    described = getattr(Signatures, row.name)
+
+    async def answer(service: Service, note: Note, **given: Any) -> Any:
+        found = await getattr(service, row.name)(**given)
+        return shown(found, note) if isinstance(found, Delegation) else found
+
+    kinds = {"service": Service, "note": Note}
+    kinds |= {name: _PARAMETERS[name] for name in signature(described).parameters if name != "self"}
+    parameters = [Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in kinds.items()]
+    returned = answer_of(described)
+    made = Signature(parameters, return_annotation=None if returned is NoneType else returned)
+    setattr(answer, "__signature__", made)  # noqa: B010 - for the type checker a function has none
+    answer.__doc__ = described.__doc__
+    return answer
+
+
+def shown(delegation: Delegation, note: RequestNote) -> Delegation:
+    """Returns the delegation, to a caller without the scope ``read`` only with its state; notes its id."""
+    note.ids.append(delegation.id)
+    if may_read(note):
+        return delegation
+    public = {name: getattr(delegation, name) for name in STATE}
+    return Delegation(**public, request=DelegationRequest(task=WITHHELD))
+
+
+def may_read(note: RequestNote) -> bool:
+    return note.caller is not None and Scope.READ in note.caller.scopes
