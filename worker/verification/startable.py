@@ -1,6 +1,7 @@
 """Why a check's command fails whatever the run does: it cannot start, or needs what checks do not have.
 
-It cannot start where a program, a runner of tests or a dependency is not installed.
+It cannot start where a program, a runner of tests or a dependency is not installed, or where no sandbox has what it
+needs.
 
 A missing file of the project or a test that fails does not count: to change that may be the task.
 """
@@ -65,6 +66,16 @@ _NEEDS = {
         r"fatal: not a git repository|fatal: No names found, cannot describe", re.IGNORECASE
     ),
 }
+_CANNOT = {
+    re.compile(
+        r"in offline mode and the artifact (\S+) has not been downloaded"
+        r"|No cached version of (\S+) available for offline"
+    ): "the artifact {} is not in the repository of Maven or Gradle that commands find",
+    re.compile(
+        r"LeakSanitizer (has encountered a fatal error|does not work under ptrace)"
+    ): "LeakSanitizer needs ptrace, which no sandbox has (ASAN_OPTIONS=detect_leaks=0 in the command leaves it out)",
+}
+"""What runs print that cannot succeed here whatever is done to the code, and why."""
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)*|check_\w+")
 """Parts of an output that differ from one run to the next: times, addresses, names."""
 
@@ -79,6 +90,10 @@ def why_not_started(seen: Observed, base: Path) -> str:
     if could_not and (found := _NO_PROGRAM.search(seen.output)):
         how = "cannot be executed" if seen.exit_code == NOT_EXECUTABLE else "is not installed"
         return f"the program {found[1]} {how}{_WITHOUT.get(found[1], '')}"
+    if not (seen.report and seen.report.of("passed")):
+        for pattern, why in _CANNOT.items():
+            if found := pattern.search(seen.output):
+                return why.format(found[1] or found[found.lastindex or 0])
     return _missing_dependency(seen, base)
 
 

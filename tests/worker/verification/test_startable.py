@@ -19,6 +19,9 @@ NOT_LOADED = Report(tests={"tests/test_a.py": "failed"}, places={"tests/test_a.p
 ONE_FAILS = Report(
     tests={"test_a.py::test_a": "failed"}, places={"test_a.py::test_a": Place("/workspace/test_a.py", "test_a")}
 )
+MAVEN = (
+    "Cannot access central in offline mode and the artifact org.x:y:jar:3.4.0 has not been downloaded from it before."
+)
 MODULE = "E   ModuleNotFoundError: No module named '{}'"
 
 
@@ -35,6 +38,11 @@ MODULE = "E   ModuleNotFoundError: No module named '{}'"
         ("red", 2, MODULE.format("some_thing.deep"), NOT_LOADED, "dependency some_thing is"),
         ("red", 1, "Error: Cannot find module 'ms'", None, "the project's dependency ms is not installed"),
         ("trouble", 127, "bash: line 1: poetry: command not found\n", None, "without it: leave it out of the command"),
+        ("red", 1, MAVEN, None, "the artifact org.x:y:jar:3.4.0 is not in"),
+        ("red", 1, "> No cached version of org.x:y:1 available for offline mode.", None, "artifact org.x:y:1 is not"),
+        ("red", 1, "==13==LeakSanitizer has encountered a fatal error.\n", None, "needs ptrace"),
+        ("red", 1, "==13==LeakSanitizer has encountered a fatal error.\n", Report(tests={"a": "passed"}), ""),
+        ("red", 1, "==13==ERROR: LeakSanitizer: detected memory leaks\n", None, ""),
         # what the run may be asked to make
         ("trouble", 127, "bash: line 1: ./build/app: No such file or directory\n", None, ""),
         ("trouble", 127, "sh: 0: cannot open run_tests.sh: No such file\n", None, ""),
