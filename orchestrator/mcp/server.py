@@ -21,7 +21,7 @@ from ...shared.errors import DeputizeError, Invalid, NotFound, Refused, ScopeMis
 from ...shared.ids import ID
 from ...shared.text import did_you_mean
 from ..access_tokens import Caller
-from ..scopes import MCP_RESOURCES, MCP_TOOLS, Scope
+from ..scopes import Scope
 from .arguments import parsed
 from .call import Answer, Call, OpenQuestion, Source
 from .elicitation import Context, input_required, repeated, way_to_ask
@@ -37,6 +37,7 @@ INSTRUCTIONS = (
     "permission wait for the user: show what pending_permissions lists, and answer only as the user decides."
 )
 
+_OF_RESOURCES = frozenset({Scope.READ})
 JSON, DIFF, TEXT = "application/json", "text/x-diff", "text/plain"
 LISTED = 50
 URI = re.compile(re.escape(SCHEME) + rf"(?P<id>{ID.pattern})(?P<rest>/patch|/artifacts/(?P<name>[^/?#]+))?")
@@ -153,7 +154,7 @@ class McpServer:
             await self.record(context, tool or name, ids, status)
 
         try:
-            caller = self._checked(context, MCP_TOOLS[name])
+            caller = self._checked(context, spec.scopes)
             waiting = partial(self.waiting, context)
             call = Call(self.source(context), context.session.report_progress, record, waiting, gone)
             if caller is None or Scope.APPROVE in caller.scopes:
@@ -178,7 +179,7 @@ class McpServer:
     ) -> types.ListResourcesResult:
         """Returns a page of delegations; none while the service is not in use, because listing must not start it."""
         with _mcp_errors():
-            self._checked(context, MCP_RESOURCES)
+            self._checked(context, _OF_RESOURCES)
             cursor = params.cursor if params else None
             if (operations := await self._source.if_open()) is None:
                 return types.ListResourcesResult(resources=[])
@@ -201,7 +202,7 @@ class McpServer:
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
         with _mcp_errors():
-            self._checked(context, MCP_RESOURCES)
+            self._checked(context, _OF_RESOURCES)
             found = URI.fullmatch(uri)
             if found is None:
                 raise NotFound(f"there is no resource {uri[:200]!r}; they are {SCHEME}ID, …/patch and …/artifacts/NAME")

@@ -11,14 +11,21 @@ import pytest
 
 from deputize.orchestrator.app import create_app
 from deputize.orchestrator.mcp.tools import TOOLS
-from deputize.orchestrator.operations import ROUTES
-from deputize.orchestrator.scopes import MCP_PATH, MCP_TOOLS, OPEN_PATHS, Scope
+from deputize.orchestrator.operations import OPERATIONS, ROUTES
+from deputize.orchestrator.scopes import MCP_PATH, OPEN_PATHS, Scope
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.access_tokens import MAIN, bearer, entry, one_for_each_scope, serving, write
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import opening, settings
 
 GUARDED = [(method, path, scopes) for (method, path), scopes in ROUTES.items() if path != MCP_PATH]
+
+SCOPES_OF_TOOLS = {
+    **dict.fromkeys(("delegate", "delegate_start", "delegate_many", "cancel"), "read+submit"),
+    **dict.fromkeys(("send_message", "wrap_up"), "submit"),
+    **dict.fromkeys(("delegate_result", "delegations", "pending_permissions"), "read"),
+    "answer_permission": "approve",
+}
 
 
 def operations(routes: Iterable[Any]) -> Iterator[tuple[str, str]]:
@@ -39,9 +46,9 @@ def test_every_route_of_the_application_has_a_scope_or_is_open() -> None:
 
 def test_every_route_has_exactly_one_scope_and_every_tool_some() -> None:
     assert [path for _, path, scopes in GUARDED if len(scopes) != 1] == []
-    assert set(MCP_TOOLS) == set(TOOLS)
-    assert [name for name, scopes in MCP_TOOLS.items() if not scopes] == []
-    assert [name for name, spec in TOOLS.items() if spec.read_only != (MCP_TOOLS[name] == {Scope.READ})] == []
+    assert {name: "+".join(sorted(spec.scopes)) for name, spec in TOOLS.items()} == SCOPES_OF_TOOLS
+    known = {each.name for each in OPERATIONS}
+    assert [name for name, spec in TOOLS.items() if not {*spec.calls} <= known] == []
 
 
 def test_what_removes_or_watches_is_for_admin_and_what_changes_is_for_submit() -> None:

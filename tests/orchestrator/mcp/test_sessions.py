@@ -10,7 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from deputize.orchestrator.scopes import MCP_TOOLS, Scope
+from deputize.orchestrator.mcp.tools import TOOLS
+from deputize.orchestrator.scopes import Scope
 from deputize.shared.ids import new_id
 from tests.orchestrator.access_tokens import bearer, entry, secret_of, serving, write
 from tests.orchestrator.fake_permissions import asked
@@ -164,7 +165,7 @@ async def test_the_tools_of_mcp_need_the_same_scopes(service: FakeService, tmp_p
         needed_for["answer_permission"] = {"permissionId": request.permission_id}
         for scope in Scope:
             async with connected(way, url, token=secret_of(scope)) as client:
-                for name, needed in MCP_TOOLS.items():
+                for name, needed in {name: spec.scopes for name, spec in TOOLS.items()}.items():
                     answer = await client.call_tool(name, ARGUMENTS[name] | needed_for.get(name, {}))
                     assert answer.is_error is not (needed == {scope}), (scope, name)
                     if answer.is_error:
