@@ -300,8 +300,7 @@ class Verification(Wire):
     """Protected paths that the run had changed: the checks ran with them as they were before. A fact, no judgement.
     They are applied, delivered and merged only where that is asked for."""
     released: list[str] = Field(default_factory=list, exclude_if=lambda paths: not paths)
-    """Protected paths whose changes the checks saw, as these leave the tests as they were; left out where there are
-    none. They are applied, delivered and merged as all others."""
+    """Protected paths that checks saw as the run left them, as the tests stay as they were. They are applied, too."""
     tampered: bool = False
     """Whether a check did not notice what was broken for that purpose."""
     rounds: int = 0
