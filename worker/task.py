@@ -6,14 +6,16 @@ import asyncio
 import faulthandler
 import gc
 import multiprocessing
+import os
 import pickle
 import signal
 from asyncio import run_coroutine_threadsafe
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
+from multiprocessing.reduction import ForkingPickler
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +57,9 @@ if TYPE_CHECKING:
     from .tools.base import AnyTool
     from .verification.own_checks import CheckKind
     from .web.dial import Network
+
+_STACK_SECONDS = 2.0
+"""How long a process that is ended may write where its threads are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,41 +269,42 @@ def _classes_of_runs() -> tuple[type[Attempt], Callable[[Attempt], list[Part]], 
 
 async def _carry_out(services: Services, id: str, *, is_alone: bool) -> ToolAgentResult | None:
     claim = await services.claim(id, is_alone=is_alone)
-    if claim is None:
-        return None
+    return await _execute(services, claim) if claim else None
+
+
+async def _execute(services: Services, claim: Claim) -> ToolAgentResult | None:
     if not services.settings.temporary:  # the runs of a command with a stack of its own rarely count
         _load_encoding()
     stop: StopSignal | None = None
     try:
         async with services.leases.held(claim) as stop:
-            result = await run_of(claim, services, stop).execute()
+            return await run_of(claim, services, stop).execute()
     except asyncio.CancelledError:
         await asyncio.wait({services.release(claim, stop.used if stop else {})}, timeout=2)
         raise
     finally:
-        services.progress.drop(id)
-    return result
+        services.progress.drop(claim.id)
 
 
 async def start_alone(start: WorkerStart, id: str) -> ToolAgentResult | None:
     """Carries out a run in a process of its own, as ``carry_out`` does. Cancelled, that process hands the run back.
 
-    It is a new one, and no fork: a process with threads cannot be forked safely. Raises Misconfigured where the worker
-    has tools that no other process can be given.
+    It is a new one, and no fork: a process with threads cannot be forked safely. It is ended where it does not claim
+    the run in time. Raises Misconfigured where the worker has tools that no other process can be given.
     """
-    context = multiprocessing.get_context("spawn")
-    answer, answering = context.Pipe(duplex=False)
-    process = context.Process(target=_run_alone, args=(start, id, answering), name=f"alone {id}", daemon=True)
-    log.warning("%s goes on in a process of its own, because workers stood still while they had it", id)
-    # On this thread, which lasts as long as this process: the other one ends with the thread that has started it.
     try:
-        process.start()
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        answer.close()
+        given = bytes(ForkingPickler.dumps(start))
+    except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
         raise Misconfigured(f"the tools of this worker cannot be passed to another process ({error})") from None
-    finally:
-        answering.close()
-    ended = asyncio.ensure_future(received(process, answer))
+    context = multiprocessing.get_context("spawn")
+    connection, its_end = context.Pipe()
+    process = context.Process(target=_run_alone, args=(id, its_end), name=f"alone {id}", daemon=True)
+    log.warning("%s goes on in a process of its own, because workers stood still while they had it", id)
+    # On this thread, which lasts as long as this process: the other one ends with the thread that has started it. It
+    # gets little here, because this thread waits until a pipe has taken all of it.
+    with its_end:
+        process.start()
+    ended = asyncio.ensure_future(received(process, connection, given, start.settings.claim_seconds))
     try:
         return await asyncio.shield(ended)
     except asyncio.CancelledError:
@@ -312,22 +318,73 @@ async def start_alone(start: WorkerStart, id: str) -> ToolAgentResult | None:
         process.close()
 
 
-async def received(process: BaseProcess, answer: Connection) -> ToolAgentResult | None:
-    """Waits for the end of a process. Returns its answer, which is read before: a pipe holds 64 KiB only."""
-    result, has_answered = None, False
-    with answer:
-        await _readable(answer.fileno(), process.sentinel)
-        with suppress(EOFError, OSError):  # it ended without an answer
-            if answer.poll():
-                result, has_answered = answer.recv(), True
-    await _readable(process.sentinel)
+async def received(
+    process: BaseProcess,
+    connection: Connection,
+    given: bytes,
+    claim_seconds: float,
+    end_seconds: float = CLEANUP_SECONDS,
+) -> ToolAgentResult | None:
+    """Passes a process what it needs, and waits for its end. Returns its answer; None where it has none.
+
+    It writes that it has claimed its run, then the answer, and ends. It is ended where one of these takes too long,
+    and the work itself takes as long as its run may. Threads read and write: a process may stop in between.
+    """
+    result, has_claimed, has_answered = None, False, False
+    with _opened(process) as running:
+        limit = partial(_ended_after, process.name, running)
+        with connection, suppress(EOFError, OSError):
+            with limit(claim_seconds, "claim its run"):
+                await asyncio.to_thread(connection.send_bytes, given)
+                has_claimed = await _next_message(connection, running)
+            await _readable(connection.fileno(), running)
+            with limit(end_seconds, "write its answer"):
+                result, has_answered = await _next_message(connection, running), True
+        with limit(end_seconds, "end after its run"):
+            await _readable(running)
+    process.join()
     if not has_answered:
-        log.warning(
-            "the process %s ended without an answer, with exit code %s. Where a script starts the worker, it needs "
-            "`if __name__ == '__main__'`",
-            *(process.name, process.exitcode),
-        )
+        hint = "" if has_claimed else ". Where a script starts the worker, it needs `if __name__ == '__main__'`"
+        log.warning("the process %s ended without an answer, with exit code %s%s", process.name, process.exitcode, hint)
     return result
+
+
+@contextmanager
+def _opened(process: BaseProcess) -> Generator[int]:
+    """Yields a descriptor that is readable when the process has ended, whatever its own children keep open."""
+    assert process.pid
+    running = os.pidfd_open(process.pid)
+    try:
+        yield running
+    finally:
+        os.close(running)
+
+
+@contextmanager
+def _ended_after(name: str, running: int, seconds: float, what: str) -> Generator[None]:
+    """Ends the process where the block takes longer; it writes the stacks of its threads before."""
+
+    def end(number: int) -> None:
+        if number == signal.SIGABRT:
+            log.warning("the process %s did not %s within %.0f s: it is ended", name, what, seconds)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(running, number)
+
+    later = asyncio.get_running_loop().call_later
+    timers = [later(seconds, end, signal.SIGABRT), later(seconds + _STACK_SECONDS, end, signal.SIGKILL)]
+    try:
+        yield
+    finally:
+        for each in timers:
+            each.cancel()
+
+
+async def _next_message(connection: Connection, running: int) -> Any:
+    """Raises EOFError where the process has ended without one."""
+    await _readable(connection.fileno(), running)
+    if not connection.poll():
+        raise EOFError
+    return await asyncio.to_thread(connection.recv)
 
 
 async def _readable(*descriptors: int) -> None:
@@ -341,17 +398,19 @@ async def _readable(*descriptors: int) -> None:
             loop.remove_reader(each)
 
 
-def _run_alone(start: WorkerStart, id: str, answering: Connection) -> None:
+def _run_alone(id: str, connection: Connection) -> None:
     """The whole of a process that carries out one run."""
     send_on_death_of_parent(signal.SIGTERM)
     keep_memory_private()
     faulthandler.enable(2)
+    os.set_inheritable(connection.fileno(), False)  # it was passed to this process, and is for no other
+    start: WorkerStart = connection.recv()
     set_up(start.settings.log_level, start.settings.secrets, start.settings.log_format)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(asyncio.CancelledError):
-        answering.send(runner.run(_carry_out_alone(start, id)))
+        runner.run(_carry_out_alone(start, id, connection))
 
 
-async def _carry_out_alone(start: WorkerStart, id: str) -> ToolAgentResult | None:
+async def _carry_out_alone(start: WorkerStart, id: str, connection: Connection) -> None:
     loop, work = asyncio.get_running_loop(), asyncio.current_task()
     assert work
     loop.add_signal_handler(signal.SIGTERM, work.cancel)
@@ -362,4 +421,7 @@ async def _carry_out_alone(start: WorkerStart, id: str) -> ToolAgentResult | Non
         bounds = WorkerBounds(settings.sandbox)
         async with await _services(app, start, bounds, standby, 1, has_name=False) as services:
             services.parts, services.checks = start.parts, start.checks
-            return await carry_out(services, id)
+            async with services.open_files.admitted(id):
+                claim = await services.claim(id)
+                connection.send(claim is not None)
+                connection.send(await _execute(services, claim) if claim else None)

@@ -6,10 +6,13 @@ import ctypes
 import os
 import signal
 import sys
+import threading
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from deputize.worker import __main__ as worker
-from deputize.worker.tools.base import Effect, Kind, Params, Tool, ToolResult
+from deputize.worker.tools.base import AnyTool, Effect, Kind, Params, Tool, ToolResult
 from deputize.worker.tools.builtin import BUILTIN
 from deputize.worker.tools.context import ToolContext
 
@@ -27,8 +30,12 @@ class Hold(Tool[Held]):
     params = Held
 
     async def run(self, ctx: ToolContext, params: Held) -> ToolResult:
-        ctypes.PyDLL(None).usleep(params.seconds * 1_000_000)
+        _hold(params.seconds)
         return ToolResult("held")
+
+
+def _hold(seconds: int) -> None:
+    ctypes.PyDLL(None).usleep(seconds * 1_000_000)
 
 
 class Fall(Tool[Params]):
@@ -53,6 +60,33 @@ class Unfit(Fall):
         return os._exit, (1,)
 
 
+class Endless(Fall):
+    """Stops each process that is given it."""
+
+    name = "endless"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _hold, (1000,)
+
+
+class Linger(Tool[Params]):
+    """Starts a thread that its process waits for when it ends."""
+
+    name = "linger"
+    kind = Kind.READ
+    effect = Effect.PURE
+    params = Params
+
+    async def run(self, ctx: ToolContext, params: Params) -> ToolResult:
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+        return ToolResult("lingers")
+
+
+FURTHER: Mapping[str, AnyTool] = {"--unfit": Unfit(), "--endless": Endless()}
+"""The tool that an option adds."""
+
+
 def main() -> int:
-    further = [Unfit()] if "--unfit" in sys.argv else []
-    return worker.main([each for each in sys.argv[1:] if each != "--unfit"], tools=[*BUILTIN, Hold(), Fall(), *further])
+    further = [tool for option, tool in FURTHER.items() if option in sys.argv]
+    arguments = [each for each in sys.argv[1:] if each not in FURTHER]
+    return worker.main(arguments, tools=[*BUILTIN, Hold(), Fall(), Linger(), *further])

@@ -16,7 +16,7 @@ import pytest
 
 from deputize.shared.delegation import ToolAgentResult
 from deputize.shared.runs.keys import LEASES, record_key
-from deputize.shared.runs.store import RENEW, STALLED
+from deputize.shared.runs.store import MOST_STARTS, RENEW, STALLED
 from deputize.worker.standby import program
 from tests.runs.bench import call, say, script
 from tests.runs.fleet import Fleet, open_fleet
@@ -116,6 +116,37 @@ async def test_a_run_whose_own_process_cannot_start_ends_and_names_where_the_rea
             f"the process alone {id} ended without an answer, with exit code 1",
         )
         await until(lambda: ended in log.read_text())
+
+
+async def test_a_run_whose_own_process_never_begins_ends_and_its_worker_goes_on(redis_url: str, tmp_path: Path) -> None:
+    """The process holds its interpreter, so that nothing in it can end it."""
+    async with open_fleet(redis_url, tmp_path / "home", claim_seconds=5, concurrency=1) as fleet:
+        id = await fleet.hand_over(model=script(tmp_path, [say("done")]), tools=[])
+        await fleet.service.store.redis.hset(record_key(id), "stalls", 2)
+        worker = await fleet.start("1", "--endless", program=STANDING)
+        log = fleet.settings.home / "worker-1.log"
+        await until(lambda: "goes on in a process of its own" in log.read_text())
+        beside = await fleet.run(model=script(tmp_path, [say("said")]), tools=[])
+        assert (beside.termination_reason, beside.attempts) == ("completed", 1)
+        result = await fleet.result(id, 120)
+        assert result.termination_reason == "worker_lost"
+        assert "3 processes of its own ended before they began with it" in result.summary
+        await until(lambda: log.read_text().count("did not claim its run within 5 s: it is ended") == MOST_STARTS)
+        assert "_hold" in log.read_text(), "where it stood"
+        await until(lambda: not alone(fleet))
+        fleet.signal("1", signal.SIGTERM)
+        await until(lambda: worker.poll() == 0)
+
+
+async def test_a_process_of_one_run_that_stays_after_it_is_ended(patient: Fleet, tmp_path: Path) -> None:
+    id = await patient.hand_over(model=script(tmp_path, [call("linger")], [say("done")]), tools=["linger"])
+    await patient.service.store.redis.hset(record_key(id), "stalls", 2)
+    await patient.start("1", program=STANDING)
+    result = await patient.result(id, 120)
+    assert (result.termination_reason, result.attempts) == ("completed", 1)
+    log = patient.settings.home / "worker-1.log"
+    await until(lambda: "did not end after its run within 5 s: it is ended" in log.read_text())
+    await until(lambda: not alone(patient))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -1,9 +1,14 @@
-"""The answer of a process that carries out one run."""
+"""The messages of a process that carries out one run, and its end where it stops at any point."""
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
+import signal
+import struct
+import threading
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -11,23 +16,99 @@ import pytest
 
 from deputize.worker.task import received
 
-
-def _answer(sending: Connection, size: int | None) -> None:
-    if size is None:
-        os._exit(1)
-    sending.send("x" * size)
+GIVEN = b"what it needs" * 100_000
+"""More than a socket takes at once."""
 
 
-@pytest.mark.parametrize("size", [1, 200_000, None])
-async def test_an_answer_is_received_though_a_pipe_does_not_hold_it_and_a_process_that_died_has_none(
-    size: int | None,
+def _answer(its: Connection, size: int) -> None:
+    assert its.recv_bytes() == GIVEN
+    its.send(True)
+    its.send("x" * size)
+
+
+@pytest.mark.parametrize("size", [1, 2_000_000])
+async def test_an_answer_is_received_though_a_socket_does_not_hold_it(size: int) -> None:
+    assert await _received(_answer, size) == ("x" * size, 0)
+
+
+def _die(its: Connection, when: str) -> None:
+    if when == "after its claim":
+        its.recv_bytes()
+        its.send(True)
+    os._exit(1)
+
+
+@pytest.mark.parametrize(("when", "has_hint"), [("before its claim", True), ("after its claim", False)])
+async def test_a_process_that_died_has_no_answer(when: str, has_hint: bool, caplog: pytest.LogCaptureFixture) -> None:
+    assert await _received(_die, when) == (None, 1)
+    assert "ended without an answer, with exit code 1" in caplog.text
+    assert ("it needs `if __name__" in caplog.text) == has_hint
+
+
+def _stop(its: Connection, point: str) -> None:
+    """Stops for good at that point."""
+    faulthandler.disable()  # it is the one of pytest
+    if point == "it reads nothing":
+        signal.pause()
+    its.recv_bytes()
+    if point == "it is stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if point == "it ignores its end":
+        signal.signal(signal.SIGABRT, signal.SIG_IGN)
+        signal.pause()
+    if point == "half of its claim":
+        os.write(its.fileno(), b"\0")
+        signal.pause()
+    its.send(True)
+    if point == "half of its answer":
+        os.write(its.fileno(), struct.pack("!i", 1000) + b"half")
+        signal.pause()
+    its.send("answer")
+    if point == "it closes what it answers by":
+        its.close()
+    signal.pause()
+
+
+@pytest.mark.parametrize(
+    ("point", "missing"),
+    [
+        ("it reads nothing", "claim its run"),
+        ("it is stopped", "claim its run"),
+        ("it ignores its end", "claim its run"),
+        ("half of its claim", "claim its run"),
+        ("half of its answer", "write its answer"),
+        ("it closes what it answers by", "end after its run"),
+        ("it stays", "end after its run"),
+    ],
+)
+async def test_a_process_that_stops_at_any_point_is_ended_and_reported(
+    point: str, missing: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    found, code = await _received(_stop, point)
+    assert found == ("answer" if missing == "end after its run" else None)
+    assert code in (-signal.SIGABRT, -signal.SIGKILL)
+    assert f"did not {missing} within 0 s: it is ended" in caplog.text
+
+
+async def test_a_run_may_take_longer_than_its_claim() -> None:
+    assert await _received(_work, 1.0) == ("done", 0)
+
+
+def _work(its: Connection, seconds: float) -> None:
+    its.recv_bytes()
+    its.send(True)
+    threading.Event().wait(seconds)
+    its.send("done")
+
+
+async def _received(work: Callable[[Connection, Any], None], given: object) -> tuple[Any, int | None]:
+    """The answer and the exit code of a process that does that work."""
     context = multiprocessing.get_context("fork")
-    answer, answering = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(answering, size))
+    connection, its = context.Pipe()
+    process = context.Process(target=work, args=(its, given))
     process.start()
-    answering.close()
-    found: Any = await received(process, answer)
-    process.join()
-    assert (found, process.exitcode) == (None, 1) if size is None else (found, process.exitcode) == ("x" * size, 0)
+    its.close()
+    found: Any = await received(process, connection, GIVEN, 0.4, 0.4)
+    code = process.exitcode
     process.close()
+    return found, code

@@ -22,6 +22,7 @@ them may have blocked the loop, and must not block the next worker.
 
 Which of the held runs has blocked the loop is not known. So a standstill counts for each of them, and for none as a
 lost worker. After the second one a run goes on in a process of its own (``start_alone`` in ``worker/task.py``): a run
-that did nothing ends there as ever, and one that blocks its process again is given up, and stops no other one. Turns
-that complete take standstills back (``standstills.lua``), so that a long run outlives rare ones of its machine.
+that did nothing ends there as ever, and one that blocks its process again is given up, and stops no other one. The
+worker ends a process that does not claim its run in time. Turns that complete take standstills back
+(``standstills.lua``), so that a long run outlives rare ones of its machine.
 """
