@@ -1,7 +1,9 @@
-"""`make containers`: a delegation by the commands that docker-compose.yml prints, on a real engine.
+"""`make containers`: delegations by the commands that docker-compose.yml prints, on a real engine.
 
-From empty volumes, with images that are built for it. Where there is no engine, or no network for the build, it prints
-why and ends with 0: only a fault of what is shipped is one.
+One works on a directory. Two clone a repository from a git server without TLS in the network of the containers: one is
+delivered by its worker, the other one by the service. All begins with empty volumes, and with images that are built for
+it. Where there is no engine, or no network for the build, it prints why and ends with 0: only what is shipped has
+faults.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from uuid import uuid4
 
 from tests.containers import shipped
 from tests.containers.engine import Engine, Unavailable, engine, last_line, stand_in
-from tests.network.git_server import make_repository
+from tests.network import git_server
+from tests.network.git_server import git, make_repository
 from tests.runs.bench import call, say
 from tests.system.compose import ROOT
 
@@ -31,9 +34,20 @@ _OF_NETWORK = re.compile(
 )
 _STAND_IN = "deputize-stand-in"
 _RUN = (
-    "docker compose exec -T orchestrator deputize run --workspace /srv/projects/app "
-    "--tools '*,call_subagent' --verify 'grep -q changed app.txt' parent"
+    "docker compose exec -T orchestrator deputize run --tools '*,call_subagent' --verify 'grep -q changed app.txt' "
+    "{workspace} parent"
 )
+_GIT = "http://gitserver:8418"
+_SERVE = """
+docker run --detach --rm --name "$COMPOSE_PROJECT_NAME-git" --network "${COMPOSE_PROJECT_NAME}_inside" \
+    --network-alias gitserver --user "$(id -u):$(id -g)" --volume "$PWD/served:/srv/served" \
+    --volume "$PWD/git_server.py:/srv/git_server.py:ro" --workdir /srv --entrypoint python deputize-worker -c '
+import signal, git_server, pathlib
+with git_server.git_server(pathlib.Path("/srv/served"), ("0.0.0.0", 8418)):
+    signal.pause()
+'
+"""
+_BRANCHES = ("by-the-worker", "by-the-service")
 _PARENT = [
     [call("bash", command="id -un; hostname")],
     [call("edit_file", path="app.txt", old_string="original", new_string="changed")],
@@ -60,7 +74,8 @@ def main() -> int:
     except Faulty as error:
         print(f"containers: {error}", file=sys.stderr)
         return 1
-    print(f"containers: a delegation through `docker compose up` succeeded, {time.monotonic() - begun:.0f} s in all")
+    seconds = time.monotonic() - begun
+    print(f"containers: three delegations through `docker compose up` succeeded, two were delivered, {seconds:.0f} s")
     return 0
 
 
@@ -68,7 +83,11 @@ def _delegate(found: Engine, folder: Path) -> None:
     _copy_what_is_built(folder)
     (folder / "config").mkdir()
     shipped.script(folder / "config", parent=_PARENT, child=_CHILD)
-    make_repository(folder / "projects/app", {"app.txt": "original\n"})
+    source = make_repository(folder / "projects/app", {"app.txt": "original\n"})
+    shutil.copy(str(git_server.__file__), folder)
+    (folder / "served").mkdir()
+    git_server.GitServer(folder / "served").add(source)
+    (folder / "deputize.env").write_text(f"DEPUTIZE_GIT_HOSTS={_GIT}\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environ = {
@@ -86,12 +105,32 @@ def _delegate(found: Engine, folder: Path) -> None:
     try:
         shell("umask 077\n" + "\n".join(prepared), folder, environ, builds=True)
         shell(f"{up} --detach --wait", folder, environ, builds=True)
-        said = shell(_RUN, folder, environ)
-        if "the child is agent" not in said:
-            raise Faulty(f"the delegation has another result:\n{said}")
+        _check(shell(_RUN.format(workspace="--workspace /srv/projects/app"), folder, environ))
+        _deliver(folder, environ)
         print(shell("docker images --format '{{.Repository}} {{.Size}}' 'deputize-[ow]*'", folder, environ).strip())
     finally:
-        subprocess.run(["docker", "compose", "down", "--volumes"], cwd=folder, env=environ, capture_output=True)
+        server = f"{environ['COMPOSE_PROJECT_NAME']}-git"
+        for command in (["rm", "--force", server], ["compose", "down", "--volumes"]):
+            subprocess.run(["docker", *command], cwd=folder, env=environ, capture_output=True)
+
+
+def _check(said: str) -> None:
+    if "the child is agent" not in said:
+        raise Faulty(f"the delegation has another result:\n{said}")
+
+
+def _deliver(folder: Path, environ: dict[str, str]) -> None:
+    """One delegation delivers at its end, and another one afterwards."""
+    shell(_SERVE, folder, environ)
+    by_worker, by_service = _BRANCHES
+    workspace = f"--git {_GIT}/project.git"
+    _check(shell(_RUN.format(workspace=f"{workspace} --deliver {by_worker}"), folder, environ))
+    _check(shell(_RUN.format(workspace=workspace), folder, environ))
+    shell(f"docker compose exec -T orchestrator deputize deliver --branch {by_service} @last", folder, environ)
+    for branch in _BRANCHES:
+        pushed = git(folder / "served/project.git", "diff", "--name-only", "main", branch).splitlines()
+        if pushed != ["app.txt", "new/file.txt"]:
+            raise Faulty(f"the branch {branch} has other changes: {pushed}")
 
 
 def _copy_what_is_built(folder: Path) -> None:

@@ -13,6 +13,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from deputize.worker.sandbox.seccomp import NEEDED
 from tests.containers import images, profile, shipped
 from tests.containers.confined import Container
 from tests.containers.shipped import Project, inside
-from tests.network.git_server import GitServer, git_server, make_repository
+from tests.network.git_server import GitServer, git, git_server, make_repository
 from tests.processes.ordinary_user import need_ordinary_user
 from tests.processes.preloaded import Forked
 from tests.runs.bench import call, say
@@ -34,6 +35,7 @@ CONFINED = "tests.containers.confined"
 SETUP = "mkdir -p /opt/setup/bin; echo echo by the set-up >/opt/setup/bin/made; chmod 755 /opt/setup/bin/made"
 CHECK = {"kind": "command", "run": "grep -q changed app.txt"}
 FILES = {"app.txt": "original\n"}
+BRANCHES = ("by-the-worker", "by-the-service")
 PARENT = [
     [call("bash", command="id -u; hostname; test ! -e /opt/setup || made")],
     [call("edit_file", path="app.txt", old_string="original", new_string="changed")],
@@ -107,7 +109,10 @@ def server(project: Project, tmp_path: Path) -> Iterator[GitServer]:
 
 
 def results(project: Project, kind: str, tmp_path: Path, settings: dict[str, str], *given: Any) -> list[Any]:
-    """What comes of a delegation over each of the workspaces, all services started from nothing."""
+    """What comes of each of these delegations, all services started from nothing.
+
+    A clone that is not delivered by its run is delivered by the service afterwards.
+    """
     chosen = settings | {"DEPUTIZE_MODEL": place_of_script(project, kind)}
     worker, service = (container(project, kind, name, **chosen) for name in ("worker", "orchestrator"))
     logs = [tmp_path / name for name in ("redis.log", "service.log", "worker.log")]
@@ -121,10 +126,13 @@ def results(project: Project, kind: str, tmp_path: Path, settings: dict[str, str
         until_sync(lambda: process.poll() is not None or inside(project.network, is_alive), 60)
         assert process.poll() is None, logs[2].read_text()
         for each in given:
-            body = request | {"workspace": each}
+            body = request | each
             id = inside(project.network, lambda body=body: asked("POST", "/delegations", body))["id"]
             path = f"/delegations/{id}?wait=60"
             found.append(inside(project.network, lambda path=path: asked("GET", path))["result"])
+            if each["workspace"]["kind"] == "git" and "deliver" not in each:
+                later = partial(asked, "POST", f"/delegations/{id}/deliver", {"branch": BRANCHES[1]})
+                found[-1] = inside(project.network, later)["result"]
     return found
 
 
@@ -133,16 +141,20 @@ def test_a_delegation_with_commands_files_setup_git_checks_and_a_subagent_succee
     kind: str, project: Project, server: GitServer, tmp_path: Path
 ) -> None:
     url = server.add(make_repository(tmp_path / "source", FILES)).replace("127.0.0.1", "redis")
-    given: list[Any] = [{"kind": "git", "url": url}]  # another container, not this machine
+    cloned = {"workspace": {"kind": "git", "url": url}}  # another container, not this machine
+    given: list[Any] = [cloned | {"deliver": {"branch": BRANCHES[0]}}, cloned]
     if kind == "compose":  # the manifests have no volume with directories to copy, and only those are set up
         make_repository(project.folder / "projects/app", FILES)
-        given.append({"kind": "directory", "path": "/srv/projects/app"})
+        given.append({"workspace": {"kind": "directory", "path": "/srv/projects/app"}})
     settings = {"DEPUTIZE_GIT_HOSTS": f"http://redis:{server.port}", "DEPUTIZE_SANDBOX_SETUP": SETUP}
     for result in results(project, kind, tmp_path, settings, *given):
         assert result["status"] == "succeeded", json.dumps(result)
         assert "the child is agent" in result["summary"]
         assert (result["errors"], result["filesModified"]) == ([], ["app.txt", "new/file.txt"])
         assert result["verification"]["verdict"] in ("passed", "verified"), result["verification"]
+    for branch in BRANCHES:
+        changed = git(server.root / "project.git", "diff", "--name-only", "main", branch)
+        assert changed.split() == ["app.txt", "new/file.txt"]
     if kind == "compose":
         assert [*(project.folder / "volumes/workspaces/setup").glob("*/bin/made")] != []
 

@@ -191,10 +191,10 @@ class _Http(ThreadingHTTPServer):
 
 
 @contextmanager
-def git_server(root: Path) -> Generator[GitServer]:
+def git_server(root: Path, address: tuple[str, int] = ("127.0.0.1", 0)) -> Generator[GitServer]:
     root.mkdir(parents=True, exist_ok=True)
     server = GitServer(root)
-    with _Http(("127.0.0.1", 0), _handler(server)) as http:
+    with _Http(address, _handler(server)) as http:
         server.port = http.server_address[1]
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
