@@ -31,6 +31,8 @@ TRUST = "trust"
 FILE_TURNS = "file_turns"
 OUTPUT = "output"
 WEBHOOK = "webhook"
+CALLER = "caller"
+"""The token whose notifications have a bound of their own."""
 UPSTREAMS = "upstreams"
 ANNOUNCED = "announced"
 READ = "read"
@@ -329,10 +331,12 @@ def acceptance(
     temporary: bool = False,
     webhook: Webhook | None = None,
     trace: str = "",
+    caller: str = "",
 ) -> dict[str, Any]:
     """Returns one delegation as the accept script's argument. ``asked`` is the request without its agent's part.
 
-    ``webhook`` is that of a request without one, ``trace`` the ``traceparent`` of its caller.
+    ``webhook`` is that of a request without one, ``trace`` the ``traceparent`` of its caller, ``caller`` the name of
+    its token.
     """
     body = request.to_json()
     # Only with an agent a default that was given differs from one that was left open.
@@ -352,7 +356,7 @@ def acceptance(
     if isinstance(request.workspace, ArchiveWorkspace):
         fields[UPLOAD] = request.workspace.upload
     if webhook := request.webhook or webhook:
-        fields[WEBHOOK] = webhook.to_json()
+        fields |= {WEBHOOK: webhook.to_json()} | ({CALLER: caller} if caller else {})
     if request.after:
         fields[AFTER] = " ".join(dict.fromkeys(each.id for each in request.after))
     return {"id": id, "hash": sha256(sent.encode()).hexdigest(), "event": capped(event.to_json()), "fields": fields}

@@ -146,7 +146,7 @@ class RunStore:
         those of ``owner``. ``webhook`` is for requests without one, ``trace`` their caller's ``traceparent``. Raises
         ``KeyReused`` for a key of another body or a removed delegation, ``Fenced`` where the parent's fence differs.
         """
-        described = partial(acceptance, temporary=temporary, webhook=webhook, trace=trace)
+        described = partial(acceptance, temporary=temporary, webhook=webhook, trace=trace, caller=owner)
         sent, keys = asked or [each[1] for each in new], [INDEX, LEASES]
         for id, request, _ in new:
             # The index stands for none: a user that is kept to our keys may not name an empty one.

@@ -5,7 +5,8 @@ The body is made of the stored event, so that it is the same at every try.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +26,7 @@ LEASE_SECONDS = 60.0
 LOOKED_AT = 1000
 """How many due notifications are looked at for those that may be sent."""
 PAUSE_SECONDS = 15.0
-"""How long those wait where none of so many may be sent, as their hosts have enough under way."""
+"""How long those wait where so many are due, whose hosts or callers have enough under way."""
 MAX_LISTED = 1000
 NOTIFIED: Mapping[type[Event], NotificationType] = {
     RunFinished: "delegation.finished",
@@ -66,6 +67,8 @@ class DueNotification(NamedTuple):
     session: str
     event: str
     host: str
+    caller: str
+    """The name of the token that its delegation was submitted with; "" for all others."""
 
 
 def queued(delegation: str, webhook: Webhook | None, seq: int, event: Event) -> list[tuple[str, str]]:
@@ -78,15 +81,25 @@ def queued(delegation: str, webhook: Webhook | None, seq: int, event: Event) -> 
 
 
 async def take(
-    redis: Any, at_most: int, of_host: int, busy: Mapping[str, int], looked_at: int = LOOKED_AT
+    redis: Any,
+    at_most: int,
+    of_host: int,
+    of_caller: int,
+    sending: Collection[DueNotification] = (),
+    looked_at: int = LOOKED_AT,
 ) -> list[DueNotification]:
-    """Leases what is due now, hosts in turn. ``of_host``: how many one may have under way, of which it has ``busy``."""
-    limits = {"at_most": at_most, "of_host": of_host, "looked_at": looked_at, "pause_ms": int(PAUSE_SECONDS * 1000)}
-    found = await _run(redis, "take", **limits, busy=busy, lease_ms=int(LEASE_SECONDS * 1000))
+    """Leases what is due now, callers and hosts in turn.
+
+    ``of_host`` and ``of_caller``: how many one of them may have under way; ``sending`` are under way.
+    """
+    limits = {"at_most": at_most, "of_host": of_host, "of_caller": of_caller, "looked_at": looked_at}
+    times = {"pause_ms": int(PAUSE_SECONDS * 1000), "lease_ms": int(LEASE_SECONDS * 1000)}
+    busy, busy_callers = Counter(due.host for due in sending), Counter(due.caller for due in sending)
+    found = await _run(redis, "take", **limits, **times, busy=busy, busy_callers=busy_callers)
     read, webhook_of = Notification.model_validate_json, Webhook.model_validate_json
     return [
-        DueNotification(read(notification), webhook_of(webhook), session or "", published(event), host)
-        for notification, webhook, session, event, host in found
+        DueNotification(read(notification), webhook_of(webhook), session or "", published(event), host, caller)
+        for notification, webhook, session, event, host, caller in found
     ]
 
 

@@ -87,7 +87,7 @@ async def test_notifications_are_listed_and_sent_again(redis_url: str, tmp_path:
         (waiting,) = await opened.webhooks()
         assert await opened.webhooks(id) == [waiting]
         assert (waiting.type, waiting.url, waiting.state, waiting.tries) == ("delegation.finished", URL, "pending", 0)
-        assert len(await take(opened.store.redis, 1, 1, {})) == 1
+        assert len(await take(opened.store.redis, 1, 1, 1)) == 1
         await later(opened.store)
         await opened.redeliver(id)
         with pytest.raises(NotFound):

@@ -23,8 +23,8 @@ class Hooks:
         self.store = store
         self._pipe = pipe
 
-    async def ended(self, url: str, **webhook: Any) -> str:
-        claim = await claimed(self.store, webhook={"url": url} | webhook)
+    async def ended(self, url: str, caller: str = "", **webhook: Any) -> str:
+        claim = await claimed(self.store, owner=caller, webhook={"url": url} | webhook)
         assert await write(self._pipe, claim, ending(claim, 2))
         return claim.id
 

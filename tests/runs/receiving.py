@@ -83,7 +83,7 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiving(*answers: bytes, port: int = 0) -> AsyncIterator[Receiver]:
+async def receiving(*answers: bytes, port: int = 0, address: str = "127.0.0.1") -> AsyncIterator[Receiver]:
     """Yields a receiver at a port of this machine."""
     receiver, tasks, mistakes = Receiver(""), set[asyncio.Task[Any]](), list[BaseException]()
     receiver.answers = list(answers) or receiver.answers
@@ -101,7 +101,7 @@ async def receiving(*answers: bytes, port: int = 0) -> AsyncIterator[Receiver]:
             tasks.discard(task)
             writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", port) as listening:
+    async with await asyncio.start_server(serve, address, port) as listening:
         receiver.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/hook"
         try:
             yield receiver

@@ -57,7 +57,7 @@ async def check_totals(redis: Any) -> Reported:
             found[name, labels[-1]] += int(total)
         elif name == COST.name:
             found[name,] += int(total)
-    assert +found == +wanted
+    assert +found == +wanted, f"counted too often: {+(found - wanted)}, too rarely: {+(wanted - found)}"
     totals = await reported(redis)
     assert sum(value for key, value in totals.items() if key[0] == f"{TOOL.name}_count") <= steps
     return totals

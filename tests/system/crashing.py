@@ -148,9 +148,10 @@ def _otherwise_read(history: list[dict[str, Any]], steps: list[Step]) -> list[st
     calls = {block["id"] for block in blocks if block["type"] == "tool_use" and block["name"] == "read_file"}
     got = [block["content"] for block in blocks if block["type"] == "tool_result" and block["tool_use_id"] in calls]
     shown = [step.result or f"Error: {step.error}" for step in steps if step.tool_name == "read_file"]
-    is_whole = got[-1].startswith("Error: ") or all(line in got[-1] for line in LONG.splitlines())
-    if got == shown and len(got) == 2 and is_whole:
-        return []
+    if got == shown and len(got) == 2:
+        last = got[-1]
+        if last.startswith("Error: ") or all(line in last for line in LONG.splitlines()):
+            return []
     return [f"of files the model got {got}, and the events show {shown}"]
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from deputize.shared.events import StepCompleted
 from deputize.shared.settings import Settings
 from tests.runs.bench import call, say
 from tests.runs.nesting import by_task
+from tests.system.stack_processes import ROOT
 from tests.waiting import until
 
 ALL = "fallocate -l $(df --output=avail -B1 . | tail -1) {0}; echo made"
@@ -33,6 +36,8 @@ KINDS = {
     "deep": "python3 -c \"import os\nfor n in range(2000): os.mkdir('d'); os.chdir('d')\"; "
     f"python3 -c \"import os\nwhile os.path.exists('d'): os.chdir('d')\nos.system('{ALL.format('big')}')\"",
     "background": f"{ALL.format('big')}; sleep 100",
+    "open and removed": f"exec 3>big; rm big; {ALL.format('/proc/self/fd/3')}; sleep 1",
+    "in many processes": f"for n in $(seq 20); do (head -c 1G /dev/zero > big$n) & done; wait; {ALL.format('big')}",
 }
 A_TURN = 1 << 20
 """Characters that a turn adds to the record, which are not compressed there."""
@@ -42,12 +47,38 @@ RECORDS = {
     "words": lambda text: [say(text), call("bash", command="true")],
     "outputs": lambda text: [call("bash", command="head -c 60000 /dev/urandom | base64 -w0")] * 16,
     "one reply": lambda text: [say(text * 40), call("bash", command="true")],
+    "artifacts": lambda text: [call("create_artifact", name=text[:8], content=text[8:])],
+    "arguments": lambda text: [call("no_such_tool", text=text)],
+    "tasks": lambda text: [call("call_subagent", task=f"long {text}")],
 }
 """What a run may have its record grow by, each turn."""
 DELEGATIONS = "delegations"
 """A caller that hands over as many as there is room for."""
+TOOLS = ["bash", "write_file", "create_artifact", "call_subagent"]
 NEXT = "rm -rf big; sleep 0.5; echo went on"
 STEADY = "for n in $(seq 20); do echo $n >> log; sleep 0.1; done; wc -l < log"
+
+
+MOUNTED = (
+    'mount -t tmpfs -o size=60m,nr_inodes=20000,mode=755 tmpfs "$1"; "$0" -m tests.system.disk_filler "$1" "$2"; '
+    'flock "$1/home/supervisor.lock" true'
+)
+
+
+def filled(kind: str) -> dict[str, Any]:
+    """What came of an honest run beside one of this kind, on a disk of 60 MB."""
+    with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
+        Path(folder).chmod(0o755)
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", MOUNTED, sys.executable, folder, kind],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert done.stdout, done.stderr[-2000:]
+        return json.loads(done.stdout)
 
 
 def reserves(kind: str) -> bool:
@@ -85,7 +116,7 @@ async def fill(folder: Path, kind: str) -> dict[str, Any]:
     limits = {"max_tokens": 100_000_000_000, "max_turns": 1000, "max_tool_calls": 10_000}
     try:
         async with Orchestrator(settings) as orchestrator:
-            asked: dict[str, Any] = {"approval_mode": "auto", "tools": ["bash", "write_file"], "limits": limits}
+            asked: dict[str, Any] = {"approval_mode": "auto", "tools": TOOLS, "limits": limits}
             honest = await orchestrator.start("honest", **asked)
             await until(lambda: [*folder.glob("home/workspaces/*/files/log")], 30)
             began = time.monotonic()
@@ -103,7 +134,8 @@ async def fill(folder: Path, kind: str) -> dict[str, Any]:
                 "summary": refusal or hostile.summary,
                 "hostile": [hostile.termination_reason, hostile.attempts],
                 "honest": [other.termination_reason, other.attempts, *other.errors],
-                "starts": log.count("Ready to accept connections"),
+                "starts": (starts := log.count("Ready to accept connections")),
+                "log": log[-3000:] if starts > 1 else "",
             }
     finally:
         Path(model.removeprefix("scripted:")).unlink()

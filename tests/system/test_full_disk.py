@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.sampling import sampled
-from tests.system.disk_filler import DELEGATIONS, KINDS, reserves
-from tests.system.stack_processes import ROOT
+from tests.system.disk_filler import DELEGATIONS, KINDS, filled, reserves
 
 pytestmark = [
     pytest.mark.system,
@@ -23,26 +16,6 @@ pytestmark = [
     pytest.mark.timeout(240),
     pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk is root's"),
 ]
-MOUNTED = (
-    'mount -t tmpfs -o size=60m,nr_inodes=20000,mode=755 tmpfs "$1"; "$0" -m tests.system.disk_filler "$1" "$2"; '
-    'flock "$1/home/supervisor.lock" true'
-)
-
-
-def filled(kind: str) -> dict[str, Any]:
-    """What came of an honest run beside one of this kind, on a disk of 60 MB."""
-    with tempfile.TemporaryDirectory(prefix="deputize-") as folder:
-        Path(folder).chmod(0o755)
-        done = subprocess.run(
-            ["unshare", "--mount", "sh", "-c", MOUNTED, sys.executable, folder, kind],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        assert done.stdout, done.stderr[-2000:]
-        return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(

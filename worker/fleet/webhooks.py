@@ -2,7 +2,7 @@
 
 A try that was lost with its worker is repeated when its lease is over, so a notification arrives at least once, always
 under the same id and with the same body. Of the answer only the status and Retry-After count; its body is not read.
-Hosts come in turn, and each has a bound, so that a slow receiver delays no other one.
+Callers and hosts come in turn, and each has a bound, so that a slow receiver delays no other one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import json
 import random
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,6 +43,8 @@ AT_ONCE = 100
 """Notifications that one worker sends concurrently."""
 OF_HOST = 10
 """The same of one host: a slow one takes no turn of another."""
+OF_CALLER = 50
+"""The same of one token of the tokens file, which may name many slow hosts."""
 MAX_ERROR = 300
 
 
@@ -95,8 +96,10 @@ class WebhookSender:
     redis: Any
     network: Network | None = None
     try_seconds: float = TRY_SECONDS
-    sending: dict[asyncio.Task[None], str] = field(default_factory=dict["asyncio.Task[None]", str])
-    """What is under way, with its host."""
+    sending: dict[asyncio.Task[None], DueNotification] = field(
+        default_factory=dict["asyncio.Task[None]", DueNotification]
+    )
+    """What is under way."""
 
     async def send_forever(self) -> None:
         """Sends what becomes due. Without a secret nothing can be signed: that is for other workers."""
@@ -116,10 +119,10 @@ class WebhookSender:
 
     async def start_due(self) -> int:
         """Leases what is due and begins to send it; returns how much."""
-        found = await take(self.redis, AT_ONCE - len(self.sending), OF_HOST, Counter(self.sending.values()))
+        found = await take(self.redis, AT_ONCE - len(self.sending), OF_HOST, OF_CALLER, self.sending.values())
         for due in found:
             task = asyncio.create_task(self._send(due), name=f"notify {due.notification.id}")
-            self.sending[task] = due.host
+            self.sending[task] = due
             task.add_done_callback(self.sending.pop)
         return len(found)
 

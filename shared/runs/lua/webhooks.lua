@@ -1,10 +1,11 @@
 -- The queue of notifications that were not delivered, by the time at which they are due. What failed for good stays in it,
 -- so that it is listed, until its record is gone.
 -- KEYS: webhooks · Arguments: operation, record_head and record_tail (a record's key around its id), and by operation:
---   take: leases what is due, so that no other worker sends the same try; at_most, lease_ms, of_host (how many a host may
---     have under way), busy (how many each has), looked_at and pause_ms: where so many are due and none can be sent, those
---     are due later, so that others are found. Hosts come in turn. Returns for each a list:
---     notification (with this try in its tries), webhook, session, event, host
+--   take: leases what is due, so that no other worker sends the same try; at_most, lease_ms, of_host and of_caller (how
+--     many a host and a named caller may have under way), busy and busy_callers (how many each has), looked_at and
+--     pause_ms: where so many are due, those that these bounds hold back are due later, so that others are found. Callers
+--     come in turn, and so do the hosts of each. Returns for each a list:
+--     notification (with this try in its tries), webhook, session, event, host, caller
 --   settle: a try ended; notification, gone (the receiver wants no more of this delegation), delay_ms (until the next try,
 --     if there is one), metrics and counts. It does not count where it failed after another try had begun
 --   again: all of a delegation are due now, as if never tried; delegation. Returns their number
@@ -36,33 +37,66 @@ local function host_of(id)
   return string.lower(address)
 end
 
--- Returns what may be sent now: the first one of each host, then the second one of each.
-local function in_turn(due)
-  local hosts, waiting, left, found = {}, {}, {}, {}
-  for _, id in ipairs(due) do
-    local host = host_of(id)
-    if not waiting[host] then
-      hosts[#hosts + 1], waiting[host] = host, {}
-      left[host] = arguments.of_host - (arguments.busy[host] or 0)
-    end
-    if #waiting[host] < left[host] then table.insert(waiting[host], id) end
+local function caller_of(id)
+  local record = string.gsub(hash_of((string.match(id, '^(.+)%-%d+$'))), ':webhooks$', '')
+  return redis.call('HGET', record, 'caller') or ''
+end
+
+-- Returns what is due by its caller, of each host the first one, then the second one of each; and the callers.
+local function by_caller(due)
+  local callers, queues, turns = {}, {}, {}
+  for at, id in ipairs(due) do
+    local host, caller = host_of(id), caller_of(id)
+    if not queues[caller] then callers[#callers + 1], queues[caller] = caller, {} end
+    local both = caller .. ' ' .. host
+    turns[both] = (turns[both] or 0) + 1
+    table.insert(queues[caller], {id = id, host = host, caller = caller, turn = turns[both], at = at})
   end
-  for turn = 1, arguments.of_host do
-    for _, host in ipairs(hosts) do
-      if waiting[host][turn] and #found < arguments.at_most then
-        found[#found + 1] = {id = waiting[host][turn], host = host}
+  for _, queue in pairs(queues) do
+    table.sort(queue, function(one, other)
+      if one.turn ~= other.turn then return one.turn < other.turn end
+      return one.at < other.at
+    end)
+  end
+  return queues, callers
+end
+
+-- Returns what may be sent now, and what the bounds hold back.
+local function in_turn(due)
+  local queues, callers = by_caller(due)
+  local of_hosts, of_callers, next_of, found, held = arguments.busy, arguments.busy_callers, {}, {}, {}
+
+  local function first_free(caller)
+    local is_full = caller ~= '' and (of_callers[caller] or 0) >= arguments.of_caller
+    for at = next_of[caller] or 1, #queues[caller] do
+      local each = queues[caller][at]
+      next_of[caller] = at + 1
+      if not is_full and (of_hosts[each.host] or 0) < arguments.of_host then return each end
+      held[#held + 1] = each.id
+    end
+  end
+
+  local before
+  repeat
+    before = #found
+    for _, caller in ipairs(callers) do
+      local each = #found < arguments.at_most and first_free(caller)
+      if each then
+        found[#found + 1] = each
+        of_hosts[each.host] = (of_hosts[each.host] or 0) + 1
+        of_callers[caller] = (of_callers[caller] or 0) + 1
       end
     end
-  end
-  return found
+  until #found == before
+  return found, held
 end
 
 if operation == 'take' then
   local taken = {}
   local due = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, arguments.looked_at)
-  local found = in_turn(due)
-  if #found == 0 and #due == arguments.looked_at and arguments.at_most > 0 then
-    for _, id in ipairs(due) do redis.call('ZADD', queue, now + arguments.pause_ms, id) end
+  local found, held = in_turn(due)
+  if #due == arguments.looked_at then
+    for _, id in ipairs(held) do redis.call('ZADD', queue, now + arguments.pause_ms, id) end
   end
   for _, each in ipairs(found) do
     local id = each.id
@@ -80,7 +114,7 @@ if operation == 'take' then
       kept.tries, kept.leasedUntil = kept.tries + 1, now + arguments.lease_ms
       write(kept, delegation, seq, kept.leasedUntil)
       local webhook, session = unpack(redis.call('HMGET', record, 'webhook', 'session'))
-      taken[#taken + 1] = {cjson.encode(kept), webhook, session, entry[2][2], each.host}
+      taken[#taken + 1] = {cjson.encode(kept), webhook, session, entry[2][2], each.host, each.caller}
     end
   end
   return taken

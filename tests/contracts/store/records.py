@@ -19,9 +19,9 @@ from deputize.worker.redis_record import script_call
 LEASE = 10.0
 
 
-async def accepted(store: RunStore, **fields: Any) -> str:
+async def accepted(store: RunStore, owner: str = "", **fields: Any) -> str:
     request = DelegationRequest(task="do it", **fields)
-    return (await store.accept([(new_id(), request, request.limits)], 30))[0].id
+    return (await store.accept([(new_id(), request, request.limits)], 30, owner=owner))[0].id
 
 
 async def claimed(store: RunStore, **fields: Any) -> Claim:

@@ -119,7 +119,7 @@ async def test_each_try_to_notify_is_counted_once_with_its_outcome(store: RunSto
     claim = await claimed(store, webhook={"url": "https://example.org/done"})
     await write(pipe, claim, ending(claim, 2))
     for state, delay in (("pending", 0.0), ("pending", 0.0), ("failed", None)):
-        ((notification, *_),) = await take(store.redis, 50, 50, {})
+        ((notification, *_),) = await take(store.redis, 50, 50, 50)
         for _ in range(2):
             await settle(store.redis, notification.model_copy(update={"state": state}), delay)
     assert await totals(store) == {(TRIES, "retried"): 2, (TRIES, "failed"): 1}

@@ -31,7 +31,7 @@ HOOK = {"url": "https://example.org/done?key=1"}
 
 
 async def taken(store: RunStore, at_most: int = 50) -> list[DueNotification]:
-    return await take(store.redis, at_most, at_most, {})
+    return await take(store.redis, at_most, at_most, at_most)
 
 
 async def ended(store: RunStore, pipe: Pipe, **fields: Any) -> Claim:

@@ -248,7 +248,7 @@ async def test_a_worker_that_is_lost_in_a_try_leaves_it_to_another(arrived: bool
             await asyncio.wait({lost})
             receiver.hold = None
         else:
-            assert len(await take(hooks.store.redis, 1, 1, {})) == 1
+            assert len(await take(hooks.store.redis, 1, 1, 1)) == 1
         sender = hooks.sender([receiver.host])
         assert await send_due(sender) == 0
         await later(hooks.store, LEASE_SECONDS)
@@ -375,7 +375,7 @@ def test_a_notification_begins_its_text_with_the_mark(row: Marked) -> None:
     event = Envelope(delegation_id="dlg_1", seq=2, at=now(), attempt=1, event=RunFinished(result=row.result))
     url = "https://a.example"
     notification = Notification(id="dlg_1-2", delegation_id="dlg_1", type="delegation.finished", url=url)
-    due = DueNotification(notification, Webhook(url=url), "", event.to_json(), "a.example")
+    due = DueNotification(notification, Webhook(url=url), "", event.to_json(), "a.example", "")
     data = json.loads(body_of(due))["data"]
     assert data["text"].startswith(f"{row.sign} {row.words}: 0 turns")
     assert (data["mark"], data["deniedCallCount"]) == (row.result.mark, row.result.denied_call_count)
@@ -442,7 +442,7 @@ def test_the_time_of_a_signature_is_that_of_its_try() -> None:
     at = now() - timedelta(days=3)
     event = Envelope(delegation_id="a", seq=2, at=at, attempt=1, event=RunFinished(result=result)).to_json()
     notification = Notification(id="a-2", delegation_id="a", type="delegation.finished", url="")
-    due = DueNotification(notification, Webhook(url="https://example.org/"), "", event, "example.org")
+    due = DueNotification(notification, Webhook(url="https://example.org/"), "", event, "example.org", "")
     request = signed_request(due, [parsed_secret(SECRET)[1]])
     content = Verifier(SECRET).verify(request.content, dict(request.headers))
     assert content["timestamp"] == Envelope.from_json(event).at.isoformat()

@@ -1,0 +1,30 @@
+"""A run that fills the small disk of its stack, by its files or by its record, harms nobody but itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from tests.sampling import sampled
+from tests.system.disk_filler import filled
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="mounting a small disk is root's"),
+]
+FILES, RECORDS = ("open and removed", "in many processes"), ("artifacts", "arguments", "tasks")
+
+
+@pytest.mark.parametrize("kind", sampled({kind: kind for kind in (*FILES, *RECORDS)}, 2))
+def test_whatever_a_run_fills_the_disk_with_no_other_run_and_no_store_ends(kind: str) -> None:
+    found = filled(kind)
+    assert (found["honest"], found["starts"]) == (["completed", 1], 1), found
+    if kind in FILES:
+        assert (found["hostile"], found["answers"][-1]) == (["completed", 1], "went on|"), found
+    else:
+        assert found["hostile"] == ["budget", 1], found
+        assert "the disk of all records takes only" in found["errors"][0]
