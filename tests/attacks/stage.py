@@ -125,7 +125,7 @@ class Stage:
         """Has the model make these calls, a turn each. ``child`` are those of a subagent, which is given that task."""
         async with self.fleet() as fleet:
             model = self.script([*turns, [say("done")]], child=[[*child], [say("{{result}}")]])
-            tools = sorted({each["call"] for turn in turns for each in turn})
+            tools = sorted({each["call"] for turn in turns for each in turn if "call" in each})
             limits = {"max_tool_calls": 2000, "max_tokens": 50_000_000}
             asked = {"model": model, "tools": tools, "approval_mode": "auto", "limits": limits} | request
             result = await fleet.result(await fleet.hand_over(**asked), wait)
