@@ -26,7 +26,7 @@ from ..shared.permission import PermissionAnswer, PermissionOutcome, PermissionR
 from ..shared.queue import Ticket, create_app, send_tickets
 from ..shared.request import MAX_BATCH, DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.request_rules import with_agent
-from ..shared.runs import disk, messages, permissions, webhooks
+from ..shared.runs import disk, messages, permissions, webhook_queue
 from ..shared.runs.cost import CostReport, check_group, cost_report
 from ..shared.runs.disk import DiskUsage, Pruned
 from ..shared.runs.spend import check_caps
@@ -313,11 +313,11 @@ class Delegations(Service):
 
     async def webhooks(self, delegation: str | None = None) -> list[Notification]:
         async with _redis_guard(self._settings):
-            return await webhooks.notifications(self.store.redis, delegation)
+            return await webhook_queue.notifications(self.store.redis, delegation)
 
     async def redeliver(self, id: str) -> None:
         async with _redis_guard(self._settings):
-            await webhooks.redeliver(self.store.redis, id)
+            await webhook_queue.redeliver(self.store.redis, id)
 
     async def merge(self, wanted: MergeRequest) -> MergeReport:
         async with _redis_guard(self._settings):

@@ -8,7 +8,8 @@ from typing import Any
 from deputize.shared.connection import Pipe
 from deputize.shared.runs.keys import WEBHOOKS
 from deputize.shared.runs.store import RunStore
-from deputize.shared.runs.webhooks import Notification, notifications
+from deputize.shared.runs.webhook_queue import notifications
+from deputize.shared.runs.webhooks import Notification
 from deputize.shared.settings import Settings
 from deputize.worker.fleet.webhooks import WebhookSender
 from deputize.worker.web.dial import Network

@@ -15,7 +15,7 @@ from deputize.shared.runs.cost import SPENT
 from deputize.shared.runs.keys import LEASES, METRICS, record_key
 from deputize.shared.runs.messages import send
 from deputize.shared.runs.store import RunStore
-from deputize.shared.runs.webhooks import settle, take
+from deputize.shared.runs.webhook_queue import settle, take
 from deputize.worker.core.emit import RunUpdate
 from tests.contracts.store.records import accepted, claimed, ending, turn, write
 
