@@ -26,7 +26,7 @@ from ..shared.request import DirectoryWorkspace, GitWorkspace
 from ..shared.request_rules import foreign_script
 from ..shared.runs.keys import LEASES, record_key
 from ..shared.runs.record import Claim, FilesOf
-from ..shared.runs.store import RELEASE, RENEW, WRITING, RunStore
+from ..shared.runs.store import RELEASE, RENEW, START_CLAIMS, WRITING, RunStore
 from ..shared.settings import Settings
 from .celery_pool.process import ProgressEvents
 from .core.emit import Emitter
@@ -122,7 +122,7 @@ class Services:
     async def claim(self, id: str, *, is_alone: bool = True) -> Claim | None:
         """Raises ``GoesAlone`` where the run gets a process of its own, unless this is to count as one."""
         token, seconds = random.token_hex(8), self.settings.lease_seconds
-        start = None if is_alone else self.settings.claim_seconds
+        start = None if is_alone else START_CLAIMS * self.settings.claim_seconds
         return await self.store.claim(id, token, self.name, seconds, self.owner, self.pipe, start_seconds=start)
 
     def lacking_room(self, taken: int) -> str:

@@ -28,7 +28,7 @@ from ..shared.libc import keep_memory_private, send_on_death_of_parent
 from ..shared.log import log, set_up
 from ..shared.marks import MARKS
 from ..shared.queue import TASK, create_app, send_tickets
-from ..shared.runs.store import RunStore, pause_unfinished
+from ..shared.runs.store import START_CLAIMS, RunStore, pause_unfinished
 from ..shared.settings import SandboxSettings, Settings
 from ..shared.tokens import count
 from .celery_pool.pool import CLEANUP_SECONDS, AsyncPool, AsyncTask, set_service
@@ -304,7 +304,7 @@ async def start_alone(start: WorkerStart, id: str) -> ToolAgentResult | None:
     # gets little here, because this thread waits until a pipe has taken all of it.
     with its_end:
         process.start()
-    ended = asyncio.ensure_future(received(process, connection, given, start.settings.claim_seconds))
+    ended = asyncio.ensure_future(received(process, connection, given, START_CLAIMS * start.settings.claim_seconds))
     try:
         return await asyncio.shield(ended)
     except asyncio.CancelledError:
@@ -401,6 +401,9 @@ async def _readable(*descriptors: int) -> None:
 def _run_alone(id: str, connection: Connection) -> None:
     """The whole of a process that carries out one run."""
     send_on_death_of_parent(signal.SIGTERM)
+    worker = multiprocessing.parent_process()
+    if worker and os.getppid() != worker.pid:  # it died before: nothing would ever end this process
+        return
     keep_memory_private()
     faulthandler.enable(2)
     os.set_inheritable(connection.fileno(), False)  # it was passed to this process, and is for no other

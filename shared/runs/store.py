@@ -35,6 +35,7 @@ from .keys import (
     INDEX,
     LEASES,
     METRICS,
+    PRESENCE,
     children_key,
     events_key,
     filed_key,
@@ -49,6 +50,10 @@ from .unstarted import ending, state_of
 IDEMPOTENCY_SECONDS = 24 * 3600
 ALONE_AFTER = 2
 """Standstills of its workers after which a run goes on in a process of its own; after one more it is given up."""
+MOST_LOST_STARTS = 10
+"""Starts of such processes that do not count, because they ended with their worker's process."""
+START_CLAIMS = 3
+"""How many times ``claim_seconds`` such a process has until it claims the run: it starts an interpreter before."""
 MOST_STARTS = 3
 """How many processes of its own may end in a row before they claim the run; then it is given up."""
 UNREAD_MS = 5000
@@ -190,8 +195,8 @@ class RunStore:
         arguments = {"id": id, "uuid": token, "worker": worker, "owner": owner, "now": now().isoformat()}
         arguments |= {"lease_ms": int(lease_seconds * 1000), "alone_after": ALONE_AFTER}
         arguments |= {"is_alone": start_seconds is None, "start_ms": int((start_seconds or 0) * 1000)}
-        arguments |= {"most_starts": MOST_STARTS}
-        keys = [record_key(id), LEASES]
+        arguments |= {"most_starts": MOST_STARTS, "most_lost_starts": MOST_LOST_STARTS}
+        keys = [record_key(id), LEASES, PRESENCE]
         asked = pipe.script(CLAIM, keys, arguments) if pipe else CLAIM.run(self.redis, keys, arguments)
         if pipe:
             pipe.flush()

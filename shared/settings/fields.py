@@ -325,7 +325,7 @@ class SettingsFields(_Table):
     lease_seconds: float = Field(default=10, ge=1)
     claim_seconds: float = Field(default=30, gt=0)
     """How long an accepted delegation may wait for its first claim before another ticket is sent; a process that a
-    run has of its own is ended where it does not claim the run in this time."""
+    run has of its own is ended where it does not claim the run in three times as long."""
     retention_seconds: int = Field(default=7 * 24 * 3600, ge=1)
     workspace_retention_seconds: int = Field(default=24 * 3600, ge=0)
     """How long the files of a finished delegation are kept; its patch lives as long as its record."""

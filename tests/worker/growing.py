@@ -41,12 +41,14 @@ from deputize.worker.web import fetch, targets
 from deputize.worker.xml_calls import instruction, parser
 from tests.architecture.sources import ROOT
 from tests.worker.growing_checks import PATH, READS_OF_CHECKS, half, raw
+from tests.worker.growing_strangers import READS_OF_STRANGERS, ROOMS_OF_STRANGERS
 
 ROOMS = (
     *("worker/policy", "worker/text", "worker/tools", "worker/xml_calls", "worker/search", "worker/web"),
     *("worker/verification", "worker/schemas", "worker/strict_json.py", "worker/mcp/answers.py"),
     *("worker/models/stream.py", "worker/models/endings.py", "worker/models/retry.py"),
     *("shared/markup.py", "shared/masking.py", "shared/json_schema.py", "shared/patch_format.py", "shared/text.py"),
+    *ROOMS_OF_STRANGERS,
 )
 MOST = 100_000
 Shape = Callable[[int], str]
@@ -218,6 +220,7 @@ READS: Mapping[str, Reader] = {
     "worker/text/textfile.py:strip_line_numbers": textfile.strip_line_numbers,
     "worker/tools/params.py:refuse_home": params.refuse_home,
     **READS_OF_CHECKS,
+    **READS_OF_STRANGERS,
     "worker/web/fetch.py:decode_body": lambda text: fetch.decode_body(raw(text), None, markup=True),
     "worker/web/fetch.py:is_utf8": lambda text: fetch.is_utf8(raw(text), cut=True),
     "worker/web/targets.py:target": lambda text: targets.target(f"http://{text}"),
@@ -244,8 +247,20 @@ _OF_VERDICTS = """
 """
 _GROUND = "remove_grounds Grounds.__init__ Grounds.folder Grounds.make write content_of"
 
+_OF_OPERATORS = """
+    shared/git/command.py:command_line shared/git/credentials.py:host_of worker/mcp/streams.py:guarded
+    worker/sandbox/buffers.py:BoundedBuffer.__init__
+"""
+_OF_PROGRAMS = """
+    shared/git/command.py:git shared/git/command.py:running_git shared/git/github.py:pull_request
+    shared/git/own.py:OwnRepository.records shared/git/own.py:OwnRepository.run
+    worker/sandbox/command.py:create_status_file worker/sandbox/command.py:read_status_file
+    worker/verification/own_checks.py:CheckedFiles.read
+"""
+
 READS_NONE: Mapping[str, Sequence[str]] = {
     "an operator wrote it, or this code": (
+        *_OF_OPERATORS.split(),
         *("worker/policy/matchers.py:" + name for name in _MATCHERS.split()),
         *("worker/policy/explanation.py:" + name for name in _EXPLAINED.split()),
         *("worker/policy/rule_file.py:checked_taint", "worker/policy/rule_file.py:FileRule.of"),
@@ -310,6 +325,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         *("shared/patch_format.py:PatchPart.merged_by_context", "worker/search/grep.py:with_matches"),
     ),
     "it works on files or hosts, in pieces that give way": (
+        *_OF_PROGRAMS.split(),
         *("worker/tools/artifacts.py:ArtifactWriter.probe", "worker/tools/base.py:Recoverable.probe"),
         *("worker/tools/bash.py:Bash.probe", "worker/tools/edit_file.py:EditFile.probe"),
         *("worker/tools/notes.py:RecordNote.probe", "worker/tools/missing_files.py:file_not_found_error"),

@@ -9,6 +9,7 @@ from deputize.worker.verification import (
     broken_functions,
     broken_scripts,
     broken_sources,
+    canary,
     command_words,
     file_texts,
     functions_before,
@@ -17,6 +18,7 @@ from deputize.worker.verification import (
     named_files,
     protected,
     python_suspicions,
+    repetition,
     report_files,
     reports,
     rounds,
@@ -60,6 +62,13 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
     "worker/verification/kept_tests.py:same_script": lambda text: kept_tests.same_script(half(text), text),
     "worker/verification/named_files.py:with_targets": lambda text: named_files.with_targets(text, lambda _: raw(text)),
     "worker/verification/named_files.py:package_scripts": lambda text: named_files.package_scripts(raw(text)),
+    "worker/verification/canary.py:inside": lambda text: canary.inside(f"/workspace/{text}", ["/tmp/ground"]),
+    "worker/verification/protected.py:is_obeyed": lambda text: protected.is_obeyed(text[:PATH]),
+    "worker/verification/repetition.py:keeps_state": lambda text: [
+        repetition.keeps_state(path, text, name)
+        for path in ("test_a.py", "a.test.js", "ATest.php")
+        for name in ("a", text[:PATH])
+    ],
     "worker/verification/report_files.py:of_junit": report_files.of_junit,
     "worker/verification/report_files.py:of_tap": report_files.of_tap,
     "worker/verification/report_files.py:of_text": report_files.of_text,

@@ -15,6 +15,8 @@ MAX_UNREAD = 1024 * 1024
 """Bytes kept: the start and the end of longer output."""
 MAX_CHARS = 1024 * 1024
 """Characters kept per shell: the last ones."""
+MAX_FILTER = 2000
+"""Characters of a filter: while a long one is compiled, no other run of the process goes on."""
 FILTER_SECONDS = 1.0
 """Computing time for all lines of one read. Some patterns backtrack exponentially."""
 
@@ -128,6 +130,9 @@ class LineFilter:
     """
 
     def __init__(self, pattern: str) -> None:
+        if len(pattern) > MAX_FILTER:
+            why = f"filter has {len(pattern):,} characters, and may have {MAX_FILTER:,}. Name less."
+            raise ToolError(ErrorType.INVALID_TOOL_PARAMS, why)
         try:
             self._pattern = regex.compile(pattern)
         except (regex.error, RecursionError, OverflowError) as error:

@@ -90,7 +90,7 @@ if retry_ms then
   local attempt, cancel = unpack(redis.call('HMGET', record, 'attempt', 'cancel'))
   redis.call('DEL', history, ledger)
   redis.call('HDEL', record, 'tools', 'stalled', 'file_turns', 'trust', 'elapsed_ms', 'output', 'read',
-    'starts', 'starter', 'start_due')
+    'starts', 'starter', 'start_due', 'start_owner', 'lost_starts')
   redis.call('HINCRBY', record, 'retries', 1)
   if standstills(record) > 2 then  -- it begins again in a process of its own
     redis.call('HSET', record, 'stalls', 2, 'stalled_turn', turns_of(record))

@@ -21,6 +21,7 @@ from deputize.shared.runs.keys import (
     EVENTS,
     INDEX,
     LEASES,
+    PRESENCE,
     channel,
     events_key,
     history_key,
@@ -32,6 +33,7 @@ from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import (
     CANCELLING,
     IDEMPOTENCY_SECONDS,
+    MOST_LOST_STARTS,
     MOST_STARTS,
     RECORD,
     RELEASE,
@@ -298,10 +300,10 @@ async def test_a_cancelled_run_needs_no_process_of_its_own_to_end(store: RunStor
     assert claim.cancelled
 
 
-async def goes_alone(store: RunStore, id: str, token: str, start_seconds: float) -> bool:
+async def goes_alone(store: RunStore, id: str, token: str, start_seconds: float, owner: str = "") -> bool:
     """Whether a worker is to start the run's process, and not to drop the ticket."""
     try:
-        assert await store.claim(id, token, "worker-1", SECONDS, start_seconds=start_seconds) is None
+        assert await store.claim(id, token, "worker-1", SECONDS, owner, start_seconds=start_seconds) is None
     except GoesAlone:
         return True
     return False
@@ -339,6 +341,26 @@ async def test_a_run_whose_processes_end_before_they_claim_it_is_claimed_by_a_wo
     async with Pipe(store.redis, WRITING) as pipe:
         assert await pipe.script(RECORD, *script_call(again, claim.id, claim.fence)) == "written"
     assert await goes_alone(store, id, "after a retry", SECONDS)
+
+
+async def test_processes_that_end_with_their_worker_do_not_count_and_are_bounded_nevertheless(store: RunStore) -> None:
+    id = await to_go_alone(store)
+    for ticket in range(MOST_LOST_STARTS + MOST_STARTS):
+        assert await goes_alone(store, id, str(ticket), 0, f"w#{ticket}")
+    claim = await store.claim(id, "token", "worker-1", SECONDS, start_seconds=30)
+    assert claim is not None
+    assert claim.past.starts == MOST_STARTS
+
+
+async def test_processes_of_workers_that_are_there_count(store: RunStore) -> None:
+    id = await to_go_alone(store)
+    await store.redis.zadd(PRESENCE, {"w#1": 1})
+    assert await goes_alone(store, id, "lost", 0, "w#0")
+    for ticket in range(MOST_STARTS):
+        assert await goes_alone(store, id, str(ticket), 0, "w#1")
+    claim = await store.claim(id, "token", "worker-1", SECONDS, "w#1", start_seconds=30)
+    assert claim is not None
+    assert claim.past.starts == MOST_STARTS
 
 
 @pytest.mark.parametrize(("turns", "stalls"), [(4, 2), (13, 2), (14, 1), (23, 1), (24, 0), (99, 0)], ids=str)

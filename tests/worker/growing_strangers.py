@@ -1,0 +1,75 @@
+"""The functions that read a text of a git server, an MCP server, an archive or a command, outside of whole rooms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import anyio
+
+from deputize.shared import notebook
+from deputize.shared.git import command, hosted, own, remote
+from deputize.shared.settings import Settings
+from deputize.worker.mcp import streams
+from deputize.worker.sandbox import buffers
+from deputize.worker.sandbox import command as commands
+from deputize.worker.workspace import archive, patches
+from deputize.worker.workspace.manifest import Content, Difference
+from tests.worker.growing_checks import PATH, half, raw
+
+ROOMS_OF_STRANGERS = (
+    *("shared/git", "shared/notebook.py", "worker/mcp/streams.py", "worker/sandbox/buffers.py"),
+    *("worker/sandbox/command.py", "worker/workspace/archive.py", "worker/workspace/patches.py"),
+)
+_SETTINGS = Settings.load(environ={}, git_hosts=["http://git.example:3000"])
+_FILE = Content("100644", "0" * 64)
+_CHANGED = Difference("a.txt", _FILE, _FILE)
+
+
+def _fed(text: str) -> None:
+    """In chunks of the size of a pipe, as a server's output comes."""
+    incoming, data = streams.Incoming(lambda _: None), raw(text)
+    for at in range(0, len(data), 1 << 16):
+        incoming.feed(data[at : at + (1 << 16)])
+    incoming.end()
+
+    async def read() -> None:
+        with suppress(anyio.EndOfStream):
+            while True:
+                await incoming.receive()
+
+    asyncio.run(read())
+
+
+def _hidden(text: str) -> None:
+    buffers.HiddenLines().replace(text.split("a"), "a")
+
+
+READS_OF_STRANGERS: Mapping[str, Callable[[str], object]] = {
+    "shared/git/command.py:blob_id": lambda text: command.blob_id(raw(text)),
+    "shared/git/hosted.py:run_by_hosts": lambda text: hosted.run_by_hosts([text[:PATH], *text.split("a")]),
+    "shared/git/own.py:failure_of": lambda text: own.failure_of("push", "https://a.example/b", text),
+    "shared/git/remote.py:check_branch": lambda text: remote.check_branch(text, "/deliver/branch"),
+    "shared/git/remote.py:check_ref": lambda text: remote.check_ref(text, "/workspace/ref"),
+    "shared/git/remote.py:check_url": lambda text: remote.check_url(f"https://a.example/{text}", _SETTINGS),
+    "shared/git/remote.py:is_commit": remote.is_commit,
+    "shared/git/remote.py:remote_of": lambda text: remote.remote_of(f"http://git.example:3000/{text}", _SETTINGS),
+    "shared/notebook.py:cell": lambda text: notebook.cell("ok", [text, text], text, ()),
+    "shared/notebook.py:line": lambda text: notebook.line("ToolAgentResult", "dlg_1", "completed", text),
+    "worker/mcp/streams.py:Incoming.feed": _fed,
+    "worker/sandbox/buffers.py:BoundedBuffer.add": lambda text: buffers.BoundedBuffer(1000).add(raw(text)),
+    "worker/sandbox/buffers.py:HiddenLines.replace": _hidden,
+    "worker/sandbox/buffers.py:LineFilter.__init__": buffers.LineFilter,
+    "worker/sandbox/buffers.py:LineFilter.matches": lambda text: buffers.LineFilter("(a|a)*b").matches([text]),
+    "worker/sandbox/buffers.py:OutputBuffer.add": lambda text: buffers.OutputBuffer().add(raw(text)),
+    "worker/sandbox/buffers.py:OutputBuffer.put_back": lambda text: buffers.OutputBuffer().put_back(raw(text)),
+    "worker/sandbox/buffers.py:incomplete_utf8_length": lambda text: buffers.incomplete_utf8_length(raw(text)),
+    "worker/sandbox/command.py:ansi_display": commands.ansi_display,
+    "worker/sandbox/command.py:metadata": lambda text: commands.metadata(0, text, text),
+    "worker/sandbox/command.py:printed_text": lambda text: commands.printed_text(raw(text)),
+    "worker/workspace/archive.py:checked_path": archive.checked_path,
+    "worker/workspace/patches.py:file_patch": lambda text: patches.file_patch(_CHANGED, raw(half(text)), raw(text)),
+    "worker/workspace/patches.py:is_text": lambda text: patches.is_text(raw(text)),
+    "worker/workspace/patches.py:quote_path": lambda text: patches.quote_path("a/", text[:PATH]),
+}
