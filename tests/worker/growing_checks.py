@@ -14,6 +14,7 @@ from deputize.worker.verification import (
     file_texts,
     functions_before,
     kept_python,
+    kept_rust,
     kept_tests,
     named_files,
     protected,
@@ -55,6 +56,7 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
     "worker/verification/kept_python.py:kept_python": lambda text: kept_python.kept_python(
         "test_a.py", half(text), text, ()
     ),
+    "worker/verification/kept_rust.py:added_tests": lambda text: kept_rust.added_tests(raw(half(text)), raw(text)),
     "worker/verification/kept_tests.py:finds_only": lambda text: [
         kept_tests.finds_only(path, "[pytest]", f"[pytest]\n{text}", lambda _: ())
         for path in ("pytest.ini", ".proverc")

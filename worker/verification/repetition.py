@@ -185,9 +185,9 @@ def keeps_state(path: str, text: str, name: str) -> bool:
         tree = syntax_tree.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    last = name.rpartition(".")[2]
+    last, kept = name.rpartition(".")[2], {*_kept(tree)}
     tests = [each for each in ast.walk(tree) if isinstance(each, Function) and each.name == last]
-    return any(_names(part) & {*_kept(tree)} for test in tests for part in ast.walk(test))
+    return any(_names(part) & kept for test in tests for part in ast.walk(test))
 
 
 def _uses_in_text(text: str, title: str, state: re.Pattern[str] | None) -> bool:

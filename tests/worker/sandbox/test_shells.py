@@ -13,7 +13,7 @@ from deputize.shared.errors import ErrorType, ToolError
 from deputize.worker.linux.tree import command_line
 from deputize.worker.sandbox import environment
 from deputize.worker.sandbox.bubblewrap import Bubblewrap
-from deputize.worker.sandbox.buffers import MAX_UNREAD, LineFilter, OutputBuffer, incomplete_utf8_length
+from deputize.worker.sandbox.buffers import MAX_FILTER, MAX_UNREAD, LineFilter, OutputBuffer, incomplete_utf8_length
 from deputize.worker.sandbox.environment import Bwrap
 from deputize.worker.sandbox.protections import run_selftest
 from deputize.worker.sandbox.shells import BackgroundShell
@@ -152,6 +152,13 @@ def test_what_is_put_back_stands_before_what_came_since() -> None:
 )
 def test_half_a_character_at_the_end_is_counted(data: bytes, bytes_: int) -> None:
     assert incomplete_utf8_length(data) == bytes_
+
+
+def test_a_filter_that_is_long_is_refused() -> None:
+    """While such a one is compiled, no other run of the process goes on."""
+    LineFilter("a" * MAX_FILTER)
+    with pytest.raises(ToolError, match="filter has 100,000 characters, and may have 2,000"):
+        LineFilter("(a|a)*" * 16_666 + "aaaa")
 
 
 def test_a_filter_finds_anywhere_in_a_line_and_sees_no_carriage_return() -> None:
