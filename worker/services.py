@@ -111,6 +111,8 @@ class Services:
     """What makes the spans of runs; None where no traces are sent."""
     start_alone: Callable[[str], Awaitable[ToolAgentResult | None]] | None = None
     """Carries out a run in a process of its own; None in such a process."""
+    janitor: Janitor | None = None
+    """None in a process for one run."""
     retry_seconds: float = 1.0
     """The delay of a run's first automatic retry; doubled for each further one."""
     wrap_up_seconds: float = WRAP_UP_SECONDS
@@ -320,10 +322,14 @@ async def open_services(
             snapshots=SnapshotStore(settings.snapshot_store) if settings.snapshot_store else None,
             tracing=tracing,
         )
-        janitor = Janitor(settings, store, leases.bus, presence, send, services.snapshots) if has_name else None
-        async with presence.shown(), _background(services, janitor):
+        services.janitor = _janitor(services, presence) if has_name else None
+        async with presence.shown(), _background(services, services.janitor):
             yield services
         await close_models()
+
+
+def _janitor(of: Services, presence: Presence) -> Janitor:
+    return Janitor(of.settings, of.store, of.leases.bus, presence, of.send, of.snapshots)
 
 
 @asynccontextmanager
@@ -356,6 +362,7 @@ async def _background(services: Services, janitor: Janitor | None) -> AsyncGener
     if janitor:
         works += [
             janitor.requeue_forever(),
+            janitor.end_forever(),
             janitor.sweep_forever(),
             WebhookSender(services.settings, services.store.redis).send_forever(),
             services.status.announce_forever(),

@@ -92,6 +92,8 @@ def register(app: Celery, start: WorkerStart) -> None:
                 services.parts, services.checks = start.parts, start.checks
                 opened.append(services)
                 services.status.drain, services.status.draining = pool.drain, lambda: pool.draining
+                if janitor := services.janitor:
+                    janitor.drains, janitor.end = services.status.draining, partial(carry_out, services)
                 revoke_means_cancel(lambda ids: run_coroutine_threadsafe(_cancel(services.store, ids), pool.loop))
                 yield
                 opened.clear()

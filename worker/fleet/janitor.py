@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,11 +20,11 @@ from pathlib import Path
 from ...shared.background import RepeatedCause
 from ...shared.bus import Bus
 from ...shared.connection import REDIS_ERRORS, database_of, shielded
-from ...shared.errors import Unavailable
+from ...shared.errors import DeputizeError, Unavailable
 from ...shared.log import log
 from ...shared.queue import Ticket
 from ...shared.runs import disk
-from ...shared.runs.keys import PRESENCE, PRUNE, channel_in, presence_channel
+from ...shared.runs.keys import PRESENCE, PRUNE, channel_in, presence_channel, record_key
 from ...shared.runs.store import Reaped, RunStore
 from ...shared.runs.upstreams import settle
 from ...shared.settings import Settings
@@ -89,6 +89,11 @@ class Janitor:
     presence: Presence
     send: Callable[[Sequence[Ticket]], None]
     snapshots: SnapshotStore | None = None
+    drains: Callable[[], bool] = lambda: False
+    """Returns whether this worker takes no tickets. What is cancelled ends here then: there may be no other worker."""
+    end: Callable[[str], Awaitable[object]] | None = None
+    """Carries out a delegation that is cancelled, to its end."""
+    _to_end: asyncio.Queue[str] = field(default_factory=asyncio.Queue[str])
     _pruned: set[str] = field(default_factory=set[str])
     """Removed delegations whose files may still be there."""
 
@@ -112,10 +117,23 @@ class Janitor:
                 log.warning("%s is %s after %d attempts: another ticket", one.id, one.kind, one.attempt)
             elif not await settle(self.store, one.id):
                 continue
+            if self.end and self.drains() and await self.store.redis.hget(record_key(one.id), "cancel"):
+                self._to_end.put_nowait(one.id)
+                continue
             found.append(one)
         if found:
             await asyncio.to_thread(self.send, [Ticket(one.id, one.title, one.priority) for one in found])
         return len(found)
+
+    async def end_forever(self) -> None:
+        """Ends what was cancelled while this worker drains, one after the other."""
+        while True:
+            id = await self._to_end.get()
+            assert self.end
+            try:
+                await self.end(id)
+            except (*REDIS_ERRORS, DeputizeError, OSError) as error:
+                log.warning("%s is cancelled and could not be ended here: %s", id, error)
 
     async def sweep_forever(self) -> None:
         """Sweeps every few minutes, and on request."""

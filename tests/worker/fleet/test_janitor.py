@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+from functools import partial
 from pathlib import Path
 
 from deputize.shared.connection import connect
+from deputize.shared.errors import Unavailable
 from deputize.shared.queue import Ticket
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.disk import DISK, prune
@@ -34,6 +36,54 @@ async def test_an_unclaimed_delegation_gets_another_ticket(bench: Bench) -> None
     await bench.store.redis.zadd(LEASES, {id: 1})
     await until(lambda: bench.sent)
     assert [(ticket.id, ticket.title, ticket.priority) for ticket in bench.sent] == [(id, "wait", 7)]
+
+
+async def test_a_worker_that_drains_ends_itself_what_is_cancelled_and_sends_a_ticket_for_all_else(
+    bench: Bench, tmp_path: Path
+) -> None:
+    hold = call("bash", command="touch begun; exec sleep 1000")
+    model = script(tmp_path, [WRITE], [hold], [say("done")])
+    ids = [await bench.accept(DelegationRequest(task="x", model=model)) for _ in range(2)]
+    for id in ids:
+        await bench.interrupt(id, (bench.settings.workspaces / id / "files" / "begun").exists)
+    own = bench.services.janitor
+    assert own
+    own.drains, own.end = lambda: True, partial(carry_out, bench.services)
+    bench.sent.clear()
+    await bench.store.cancel(ids[0])
+    await bench.store.redis.zadd(LEASES, {ids[1]: 1})
+    await until(lambda: bench.sent)
+    await until(partial(_is_finished, bench, ids[0]))
+    result = await bench.result(ids[0])
+    assert (result.termination_reason, result.files_modified) == ("cancelled", ["a.txt", "begun"])
+    assert [ticket.id for ticket in bench.sent] == [ids[1]]
+    assert (await bench.store.get(ids[1])).status == "queued"
+
+
+async def test_what_cannot_be_ended_is_tried_again_and_the_next_one_is_ended(bench: Bench) -> None:
+    tried: list[str] = []
+
+    async def end(id: str) -> None:
+        tried.append(id)
+        if len(tried) == 1:
+            raise Unavailable("the disk is full")
+
+    own = bench.services.janitor
+    assert own
+    own.drains, own.end = lambda: True, end
+    ids = [await bench.accept(DelegationRequest(task="x")) for _ in range(2)]
+    for id in ids:
+        claim = await bench.services.claim(id)
+        assert claim
+        await bench.services.release(claim)
+        await bench.store.cancel(id)
+        await until(lambda id=id: id in tried)
+    await bench.store.redis.zadd(LEASES, {ids[0]: 1})
+    await until(lambda: tried == [*ids, ids[0]])
+
+
+async def _is_finished(bench: Bench, id: str) -> bool:
+    return (await bench.store.get(id)).status.finished
 
 
 async def test_files_go_when_their_time_is_over_and_not_before(bench: Bench, tmp_path: Path) -> None:
