@@ -61,6 +61,7 @@ if arguments.spent then
   end
 end
 count(arguments.metrics, counts)
+local stood = retry_ms and standstills(record)  -- by the turns of the try that has failed
 redis.call('HSET', record, 'seq', last, unpack(ARGV, at + 1, at + 2 * arguments.fields))
 at = at + 2 * arguments.fields
 for _ = 1, arguments.artifacts do redis.call('HSET', artifacts, following(), following()) end
@@ -92,8 +93,10 @@ if retry_ms then
   redis.call('HDEL', record, 'tools', 'stalled', 'file_turns', 'trust', 'elapsed_ms', 'output', 'read',
     'starts', 'starter', 'start_due', 'start_owner', 'lost_starts')
   redis.call('HINCRBY', record, 'retries', 1)
-  if standstills(record) > 2 then  -- it begins again in a process of its own
-    redis.call('HSET', record, 'stalls', 2, 'stalled_turn', turns_of(record))
+  if stood > 0 then  -- from 2 on it begins again in a process of its own
+    redis.call('HSET', record, 'stalls', math.min(stood, 2), 'stalled_turn', turns_of(record))
+  else
+    redis.call('HDEL', record, 'stalls', 'stalled_turn')
   end
   redis.call('HSET', record, 'status', 'queued', 'queued_at', now + retry_ms, 'fence', '', 'worker', '',
     'finisher', arguments.fence, 'ended', 'retried', 'retried_after', attempt, 'lost', 0)

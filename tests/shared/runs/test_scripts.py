@@ -379,6 +379,29 @@ async def test_ten_completed_turns_take_one_standstill_back(store: RunStore, tur
     assert await store.redis.hmget(key, ["stalls", "stalled_turn"]) == [str(stalls + 1), str(turns)]
 
 
+@pytest.mark.parametrize(
+    ("stalls", "turns", "done", "left"),
+    [
+        *[(1, 40, 0, 1), (1, 40, 9, 1), (1, 40, 10, 0), (2, 40, 10, 1)],
+        *[(5, 41, 0, 2), (5, 41, 10, 1), (2, 50, 0, 1), (1, 60, 0, 0)],
+    ],
+    ids=str,
+)
+async def test_a_run_that_is_done_again_counts_its_clean_turns_from_its_new_start(
+    store: RunStore, stalls: int, turns: int, done: int, left: int
+) -> None:
+    claim = await claimed(store)
+    key, again = record_key(claim.id), RunUpdate(events=[(2, "{}")], fields={"checkpoint": "{}"}, retry_ms=0)
+    stood = {"checkpoint": f'{{"turns": {turns}}}', "stalls": stalls, "stalled_turn": 40}
+    await store.redis.hset(key, mapping=stood)
+    async with Pipe(store.redis, WRITING) as pipe:
+        assert await pipe.script(RECORD, *script_call(again, claim.id, claim.fence)) == "written"
+    await store.redis.hset(key, "checkpoint", f'{{"turns": {done}}}')
+    found = await store.claim(claim.id, "token", "worker-1", SECONDS)
+    assert found is not None
+    assert found.past.stalls == left
+
+
 async def test_a_run_that_is_done_again_keeps_nothing_of_its_failed_try_but_its_report(
     store: RunStore, clients: list[Any]
 ) -> None:
