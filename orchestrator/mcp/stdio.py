@@ -46,7 +46,10 @@ async def serve(source: Source) -> None:
 
 
 class _Requests:
-    """The client's messages. One that cannot be read is answered with the reason: its sender would wait for ever."""
+    """The client's messages. One that cannot be read is answered with the reason: its sender would wait for ever.
+
+    Where it has no id that can be read, the answer's is null, unless it has the form of a notification.
+    """
 
     def __init__(self, reading: Any, writing: Any) -> None:
         self._reading = reading
@@ -76,9 +79,11 @@ class _Requests:
                 if isinstance(each["input"], dict) and "id" in each["input"]
             ]
             id = json.loads(found[1] or found[2]) if found else next(iter(ids), None)
-            if isinstance(id, int | str):
+            notifies = isinstance(given, dict) and "method" in given and "id" not in given
+            if not notifies:
                 detail = ErrorData(code=PARSE_ERROR, message=f"the message cannot be read: {first['msg']}")
-                await self._writing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=id, error=detail)))
+                known = id if isinstance(id, int | str) else None
+                await self._writing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=known, error=detail)))
         return cast("SessionMessage | Exception", item)
 
 
@@ -87,7 +92,7 @@ def _messages_in(line: bytes) -> Sequence[str]:
     text = valid_json_unicode(line).decode().strip(" \t\r\n\ufeff")
     if text.startswith("["):
         with suppress(ValueError, RecursionError):
-            return [json.dumps(each) for each in json.loads(text)]
+            return [json.dumps(each) for each in json.loads(text)] or [text]
     return [text] if text else []
 
 

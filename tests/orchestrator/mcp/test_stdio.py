@@ -58,10 +58,14 @@ async def test_a_signal_ends_it_at_once_with_what_its_client_waits_for(
     assert [run.status for run in service.runs.values()] == ["cancelled"]
 
 
-async def test_lines_that_are_no_messages_do_not_end_it(url: str) -> None:
+async def test_lines_without_a_message_are_answered_without_an_id_and_do_not_end_it(url: str) -> None:
+    lines = ["no message", "\x80", "[", "[]", " [ ] ", "[1]", "[[]]", "null", "7", "{}", "[1, 2]"]
+    silent = ["", " ", '{"jsonrpc":"2.0","method":"notifications/x","params":[1]}']
     async with process(url) as running:
-        await say(running, "no message", "\x80", "", hello())
-        assert "result" in await heard(running)
+        await say(running, *lines, *silent, hello())
+        answers = [await asyncio.wait_for(heard(running), 30) for _ in range(len(lines) + 1)]
+        assert "result" in await asyncio.wait_for(heard(running), 30)
+    assert {(each["id"], each["error"]["code"]) for each in answers} == {(None, -32700)}
 
 
 async def test_a_message_after_a_byte_order_mark_and_those_of_a_batch_are_answered(url: str) -> None:
@@ -71,7 +75,7 @@ async def test_a_message_after_a_byte_order_mark_and_those_of_a_batch_are_answer
         await heard(running)
         await say(running, message("notifications/initialized", None))
         await say(running, f"[{ping % 7}]", f" \ufeff [{ping % 8}, {ping % 9}]", "[", "[1]", ping % 10)
-        answers = [await asyncio.wait_for(heard(running), 30) for _ in range(4)]
+        answers = [await asyncio.wait_for(heard(running), 30) for _ in range(6)]
     assert sorted(answer["id"] for answer in answers if "result" in answer) == [7, 8, 9, 10]
 
 
