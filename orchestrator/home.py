@@ -7,6 +7,8 @@ import errno
 import fcntl
 import json
 import os
+import re
+import secrets
 import stat
 import struct
 import time
@@ -21,6 +23,8 @@ from ..shared.errors import Misconfigured
 SUPERVISOR_LOCK = "supervisor.lock"
 USERS_LOCK = "users.lock"
 INFO = "stack.json"
+KEPT = "token"
+"""Holds the token of this home's stacks, so that a page and scripts keep it over a restart."""
 OPENED = "open.html"
 """Leads a browser to the page, with its token (`deputize open`)."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -28,6 +32,7 @@ RESERVE_BYTES = 64 * 1024
 """Free bytes below which the disk counts as full."""
 UNUSED_SECONDS = 1.0
 UNUSED_TICK_SECONDS = 0.2
+_TOKEN = re.compile(r"[\w-]{43}", re.ASCII)
 _FLOCK = "hhqqi0q"
 """Linux: struct flock."""
 
@@ -128,13 +133,41 @@ def read_info(home: Path) -> StackInfo | None:
 
 
 def write_info(home: Path, info: StackInfo) -> None:
-    """Writes the description atomically and readable only by its user: it contains the token."""
-    new = home / f"{INFO}.new"
+    """Writes the description; it contains the token."""
+    _replace(home / INFO, json.dumps(asdict(info)).encode())
+
+
+def kept_token(home: Path) -> str:
+    """Returns the token of this home's stacks; where none is kept that only its user can read, a new one."""
+    with suppress(OSError, ValueError), _opened_token(home) as file:
+        found = os.fstat(file.fileno())
+        is_private = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+        kept = file.read(100).decode("ascii").strip()
+        if is_private and _TOKEN.fullmatch(kept):
+            return kept
+    return renewed_token(home)
+
+
+def renewed_token(home: Path) -> str:
+    """Makes a token for the stacks of this home that start from now on."""
+    made = secrets.token_urlsafe(32)
+    _replace(home / KEPT, made.encode() + b"\n")
+    return made
+
+
+def _opened_token(home: Path) -> IO[bytes]:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.fdopen(os.open(home / KEPT, flags), "rb")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Writes a file atomically and readable only by its user."""
+    new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     try:
         with open_private(new, "xb") as file:
-            file.write(json.dumps(asdict(info)).encode())
-        new.replace(home / INFO)
+            file.write(data)
+        new.replace(path)
     except OSError:
         new.unlink(missing_ok=True)
         raise

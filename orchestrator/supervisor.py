@@ -34,6 +34,7 @@ from .home import (
     USERS_LOCK,
     StackInfo,
     is_full,
+    kept_token,
     no_space,
     open_private,
     prepare_home,
@@ -94,11 +95,11 @@ class Supervisor:
         self._embedded: EmbeddedRedis | None = None if settings.redis_url else prepare(home / "redis")
         self._listening = listen(settings.host, port)
         # Users of this stack read the token from stack.json, which only their user can read.
-        made = "" if settings.no_token and settings.tokens_file is None else secrets.token_urlsafe(32)
+        needs_own = settings.token is None and not (settings.no_token and settings.tokens_file is None)
         self.info = StackInfo(
             pid=os.getpid(),
             url=url_of(self._listening),
-            token=settings.token.get_secret_value() if settings.token else made,
+            token=kept_token(home) if needs_own else settings.token.get_secret_value() if settings.token else "",
             redis_url=self._embedded.url if self._embedded else settings.redis_url or "",
             flower_url=None,
             workers=wanted.workers,

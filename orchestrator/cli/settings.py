@@ -55,7 +55,8 @@ def _shown(value: str) -> str:
 def token() -> None:
     """Print the token of the service: the one of DEPUTIZE_TOKEN, or that of the stack on this machine.
 
-    `deputize token new` makes further ones, which have only the scopes that you name.
+    The stack's own token stays the same when it is started again; `deputize token rotate` makes a new one. `deputize
+    token new` makes further ones, which have only the scopes that you name.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
@@ -71,6 +72,26 @@ def token() -> None:
     if not stack.token:
         raise Unavailable("the service on this machine asks for no token; it was started with --no-token")
     output.line(stack.token)
+
+
+@token.command()
+def rotate() -> None:
+    """Make a new token for the stack on this machine, and print it.
+
+    A stack that runs takes the old one until it ends.
+    """
+    from ..home import renewed_token, unusable
+
+    settings = load_settings()
+    if settings.token is not None:
+        raise click.UsageError("the token is the one of DEPUTIZE_TOKEN; change it there, then start the service again")
+    stack = stack_here(settings)
+    try:
+        output.line(renewed_token(settings.home))
+    except OSError as error:
+        raise unusable(settings.home, error) from None
+    if stack is not None:
+        output.note("the stack that runs still takes the old one: `deputize stop`, then `deputize up --detach`")
 
 
 class _Scopes(click.Choice[str]):

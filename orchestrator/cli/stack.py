@@ -92,7 +92,7 @@ def _flower(info: StackInfo, settings: Settings) -> str:
 def _token(info: StackInfo, settings: Settings) -> str:
     if not info.token:
         return "none: every user and every program of this machine may use the API"
-    return "the one of DEPUTIZE_TOKEN" if settings.token else "made for this stack; `deputize token` prints it"
+    return "the one of DEPUTIZE_TOKEN" if settings.token else "kept for this home; `deputize token` prints it"
 
 
 def without_password(url: str) -> str:

@@ -15,7 +15,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 from deputize.orchestrator.child import last_line
-from deputize.orchestrator.home import StackInfo, holder, prepare_home, write_info
+from deputize.orchestrator.home import StackInfo, holder, kept_token, prepare_home, renewed_token, write_info
 from deputize.orchestrator.stack import (
     API,
     LONGEST,
@@ -128,6 +128,34 @@ def test_a_home_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
     for folder in (used, named, empty):
         prepare_home(folder)
     assert [folder.stat().st_mode & 0o777 for folder in (used, named, empty)] == [0o700, 0o755, 0o700]
+
+
+def test_the_token_of_a_home_is_kept_and_private(tmp_path: Path) -> None:
+    first = kept_token(tmp_path)
+    assert (kept_token(tmp_path), (tmp_path / "token").stat().st_mode & 0o777) == (first, 0o600)
+    renewed = renewed_token(tmp_path)
+    assert renewed != first
+    assert (kept_token(tmp_path), (tmp_path / "token").stat().st_mode & 0o777) == (renewed, 0o600)
+
+
+@pytest.mark.parametrize("broken", ["open to others", "torn", "a link", "a FIFO", "bytes", "empty", "a directory's"])
+def test_a_token_that_others_may_know_or_that_is_none_is_replaced(tmp_path: Path, broken: str) -> None:
+    first, file = kept_token(tmp_path), tmp_path / "token"
+    if broken == "open to others":
+        file.chmod(0o640)
+    elif broken == "torn":
+        file.write_text(first[:20])
+    elif broken in ("bytes", "empty"):
+        file.write_bytes(b"\xff" * 43 if broken == "bytes" else b"")
+    else:
+        file.rename(tmp_path / "elsewhere")
+        if broken == "a FIFO":
+            os.mkfifo(file, 0o600)
+        elif broken == "a link":
+            file.symlink_to("elsewhere")
+    assert kept_token(tmp_path) not in ("", first)
+    assert kept_token(tmp_path) == kept_token(tmp_path)
+    assert file.lstat().st_mode & 0o170777 == 0o100600
 
 
 async def test_what_a_start_waits_for_is_known_from_outside() -> None:

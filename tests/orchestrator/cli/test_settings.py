@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from deputize.orchestrator.cli.doctor import token_row
+from deputize.orchestrator.home import kept_token
 from tests.orchestrator.command_line import deputize
 from tests.orchestrator.fake_service import FakeService
 from tests.orchestrator.serving import served, settings
@@ -93,6 +94,14 @@ async def test_a_new_token_is_printed_once_with_its_entry(tmp_path: Path, given:
     assert token not in entry
     assert (await deputize("token", "new", "ci", "--scope", "read", cwd=tmp_path)).out.split("\n")[0] != token
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_stacks_own_token_can_be_exchanged_and_that_of_the_settings_not(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    first, second = [(await deputize("token", "rotate", DEPUTIZE_HOME=str(home))).out.strip() for _ in range(2)]
+    assert (len(first), first != second, kept_token(home)) == (43, True, second)
+    refused = await deputize("token", "rotate", DEPUTIZE_HOME=str(home), DEPUTIZE_TOKEN="x" * 43)
+    assert (refused.code, "DEPUTIZE_TOKEN; change it there" in refused.err, kept_token(home)) == (2, True, second)
 
 
 async def test_a_token_that_is_added_to_the_file_of_a_service_is_accepted_at_once(tmp_path: Path) -> None:

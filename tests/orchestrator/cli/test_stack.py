@@ -34,6 +34,10 @@ async def test_what_up_runs_is_found_by_the_other_commands(tmp_path: Path) -> No
         assert {path.name for path in tmp_path.glob("logs/worker-*")} >= {"worker-1.log", "worker-3.log.1"}
         assert not (tmp_path / "logs/worker-3.log").exists()
         await _only_its_user_is_let_in(tmp_path, **here)
+        token = (await deputize("token", **here)).out.strip()
+        rotated = await deputize("token", "rotate", **here)
+        assert (rotated.out.strip() != token, "still takes the old one" in rotated.err) == (True, True)
+        (tmp_path / "token").write_text(token)
         done = await deputize("run", "Look around", "--json", **here)
         result = ToolAgentResult.model_validate_json(done.out)
         assert (done.code, result.success) == (1, False)
