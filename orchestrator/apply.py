@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..shared.errors import Conflict, NotFound, Refused
+from ..shared.errors import Conflict, Invalid, NotFound, Refused
 
 if TYPE_CHECKING:
     from ..shared.delegation import Delegation
@@ -32,6 +32,13 @@ class How:
 
 
 PLAINLY = How()
+
+
+def directory_here(path: str | Path) -> Path:
+    """Returns the absolute path. Raises Invalid unless it is a directory of this machine."""
+    if not (folder := Path(path).absolute()).is_dir():
+        raise Invalid(f"{folder} is not a directory on this machine")
+    return folder
 
 
 async def take_over(service: Service, delegation: Delegation, folder: Path, how: How = PLAINLY) -> MergePlan:

@@ -29,10 +29,11 @@ from ..shared.request import (
     MergeRequest,
 )
 from ..shared.settings import Settings
-from .apply import How, take_over
+from .apply import How, directory_here, take_over
 from .client import Client
 from .delegate_tool import DelegateTool, ToolAnswer, delegate_tool
 from .delegations import open_service
+from .large_copies import NotedCopies
 from .operations import Operation
 from .packing import pack
 from .request_fields import MergeFields, SubmitFields, ToolFields, request_of, validated
@@ -93,6 +94,7 @@ class Orchestrator(Operations):
             raise Misconfigured("url and token are settings: give them alone, or in the settings")
         self._settings = settings or Settings.load(url=url, token=token)
         self._workers = workers
+        self._copies = NotedCopies(self._settings)
         self._exit = AsyncExitStack()
         self._service: Service | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -145,7 +147,8 @@ class Orchestrator(Operations):
     async def start(self, task: str | DelegationRequest, **fields: Unpack[SubmitFields]) -> Delegation:
         """Submits a task and returns at once. ``fields`` are those of ``DelegationRequest``, and ``traceparent``."""
         with _in_trace(fields):
-            return (await self.service.create(request_of(task, fields))).delegation
+            (request,) = await self._copies.noted([request_of(task, fields)])
+            return (await self.service.create(request)).delegation
 
     @overload
     async def delegate(
@@ -188,7 +191,8 @@ class Orchestrator(Operations):
         if not requests:
             return []
         with _in_trace(fields):
-            accepted = await self.service.create_many([request_of(request, fields) for request in requests])
+            asked = await self._copies.noted([request_of(request, fields) for request in requests])
+            accepted = await self.service.create_many(asked)
         return await _in_order(self.result(delegation.id, on_event) for delegation in accepted)
 
     async def map(
@@ -218,7 +222,8 @@ class Orchestrator(Operations):
                 return await self._result(await self._submitted(request, key), on_event, self.service.resume)
 
         with _in_trace(fields):
-            keyed = [_keyed(request_of(request, fields)) for request in requests]
+            asked = await self._copies.noted([request_of(request, fields) for request in requests])
+            keyed = [_keyed(request) for request in asked]
             waits = {key: asyncio.ensure_future(once(request, key)) for key, request in dict(keyed).items()}
         return await _in_order(waits[key] for key, _ in keyed)
 
@@ -375,7 +380,7 @@ class Orchestrator(Operations):
             Conflict: The delegation is not finished, or files would lose other work; the message names them.
             Invalid: It is not a directory.
         """
-        folder = _directory(into)
+        folder = directory_here(into)
         how = How(check, reverse, with_ignored, with_protected)
         plan = await take_over(self.service, await self.service.get(id), folder, how)
         if plan.refused:
@@ -412,12 +417,6 @@ async def _ended(waits: Sequence[asyncio.Future[Any]]) -> None:
     for each in waits:
         each.cancel()
     await asyncio.gather(*waits, return_exceptions=True)
-
-
-def _directory(path: str | Path) -> Path:
-    if not (folder := Path(path).absolute()).is_dir():
-        raise Invalid(f"{folder} is not a directory on this machine")
-    return folder
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def pack(path: Path, *, ignored: bool = False, exclude: Sequence[str] = ()) -> P
         is_folder, folder = path.is_dir(), path.resolve()
         packed = Packed(tempfile.TemporaryFile() if is_folder else path.open("rb"))  # noqa: SIM115 - the caller closes it
         if is_folder:
-            _pack(folder, packed, None if ignored and not exclude else _wanted(folder, ignored, exclude))
+            _pack(folder, packed, copied_paths(folder, ignored=ignored, exclude=exclude))
         packed.file.seek(0)
         packed.sha256 = hashlib.file_digest(packed.file, "sha256").hexdigest()
         return packed
@@ -62,17 +62,22 @@ def pack(path: Path, *, ignored: bool = False, exclude: Sequence[str] = ()) -> P
         raise Invalid(f"{path} cannot be packed{where}: {error.strerror or error}") from None
 
 
+def copied_paths(folder: Path, *, ignored: bool = False, exclude: Sequence[str] = ()) -> Iterator[str]:
+    """Yields the paths of what a copy of the directory has, relative to it. Raises OSError."""
+    return _paths(folder, "", None if ignored and not exclude else _wanted(folder, ignored, exclude))
+
+
 def _wanted(folder: Path, ignored: bool, exclude: Sequence[str]) -> Set[str]:
     with closing_fd(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
         return listed(Source(fd, folder), None if ignored else outer_rules(folder), exclude)
 
 
-def _pack(top: Path, packed: Packed, wanted: Set[str] | None) -> None:
+def _pack(top: Path, packed: Packed, paths: Iterator[str]) -> None:
     with (
         gzip.GzipFile("", "wb", 6, packed.file, mtime=0) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for path in _paths(top, "", wanted):
+        for path in paths:
             if why := _add(archive, top, path):
                 packed.left_out[path] = why
 

@@ -24,7 +24,7 @@ from . import output
 from .batch_input import FORMATS, BatchInput, RequestLine
 from .connect import connect, lacks_endpoint, load_settings, note_before_work
 from .errors import Exit, exit_code_of_results
-from .request_options import given_options, note_if_empty, request_options, workspace_here
+from .request_options import agree_to_copies, given_options, note_if_empty, request_options, workspace_here
 from .values import TEXT, StrictCommand, denied_option, stdin_once, stream_option, wait_option
 from .watcher import Watcher, display, note_if_queued
 
@@ -266,7 +266,9 @@ def batch(
     lines = source.read(file)
     if not lines:
         raise click.UsageError(f"{name} holds no request")
-    note_if_empty([line.request for line in lines], given)
+    requests = [line.request for line in lines]
+    note_if_empty(requests, given)
+    agree_to_copies(requests, settings)
     # What reads stdin is over: in an event loop the first Ctrl-C would not interrupt it.
     with nullcontext(Results()) if out is None else open_results(out, file, resume=resume) as results:
         return asyncio.run(_run(settings, source, lines, results, wait=wait, stream=stream, as_json=as_json))

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -48,6 +49,7 @@ _CACHE = re.compile(
 )
 """A file that a tool makes again by itself."""
 SHOWN_LEFT_OUT = 5
+SHOWN_DOUBTS = 3
 GROUNDS = ("base", "candidate", "canary")
 MAX_CHECK = 60
 """Characters of a check in a line."""
@@ -162,8 +164,13 @@ def _coloured(line: str) -> str:
 
 
 def confirm(question: str) -> bool:
-    """Asks on the terminal; no is the default."""
-    return click.confirm(visible(question), err=True)
+    """Asks on the terminal; no is the default. Raises click.Abort at Ctrl-C."""
+    # An event loop's own handler only notes the first one, and reading goes on.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return click.confirm(visible(question), err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _write(text: str | bytes, err: bool) -> None:
@@ -286,8 +293,21 @@ def reasons(result: ToolAgentResult) -> list[str]:
     """Returns why the mark and the verdict of a result are what they are."""
     found = result.verification
     why = [found.why] if found.why else [f"{_checked(check)}: {check.why}" for check in found.checks[:1]]
-    claims = [f"refuted in the summary: {claim}" for claim in result.refuted_claims]
-    return [*why, *claims, *(f"error: {error}" for error in other_errors(result)[-1:])]
+    return [*why, *doubts(result), *(f"error: {error}" for error in other_errors(result)[-1:])]
+
+
+def doubts(result: ToolAgentResult) -> list[str]:
+    """Returns what the summary states and the run's steps and changes refute or do not prove."""
+    found = [f"refuted in the summary: {claim}" for claim in result.refuted_claims]
+    found += [f"not proved in the summary: {claim}" for claim in unproved(result)]
+    more = len(found) - SHOWN_DOUBTS
+    return found if more <= 0 else [*found[:SHOWN_DOUBTS], f"and {more} more"]
+
+
+def unproved(result: ToolAgentResult) -> list[str]:
+    """Returns what the summary states and no step or change shows, each with the reason."""
+    claims = [each for each in result.verification.claims if each.verdict == "unproved"]
+    return [f"{each.claim} ({each.why})" if each.why else each.claim for each in claims]
 
 
 def left_out(result: ToolAgentResult) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import click
 from ...shared.errors import Invalid, Refused
 from ...shared.request_options import OPTIONS, Option
 from . import completion, output
-from .errors import message, refusal
+from .errors import Exit, message, refusal
 from .values import AFTER, DIRECTORY, LABEL, NAMES, RETRY, TEXT, Finite, Parsed, read_text
 
 if TYPE_CHECKING:
@@ -175,6 +176,16 @@ def note_if_empty(requests: Iterable[DelegationRequest], given: Mapping[str, Any
     empty = any(request.workspace.kind == "empty" and not request.builds_on for request in requests)
     if empty and not given["no_workspace"]:
         output.note("note: in an empty directory; -w . is for a copy of this one, --no-workspace for none")
+
+
+def agree_to_copies(requests: Iterable[DelegationRequest], settings: Settings) -> None:
+    """Notes how large the copies are, where they are large. Ends the command if a person at a terminal refuses."""
+    from ..large_copies import large_copies
+
+    sentences = [each.replace("`exclude`", "--exclude PATTERN") for each in large_copies(requests, settings)]
+    output.lines(sentences, err=True)
+    if sentences and sys.stdin.isatty() and sys.stderr.isatty() and not output.confirm("Go on?"):
+        raise click.exceptions.Exit(Exit.CANCELLED)
 
 
 def _workspace(given: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ from .errors import Exit
 from .request_options import (
     REQUEST_FILE,
     RequestOptions,
+    agree_to_copies,
     given_options,
     in_options,
     merged,
@@ -108,6 +109,7 @@ def run(
     into = _applied_to(whole, upload, detach=detach) if apply else None
     how = How(with_protected=with_protected)
     note_if_empty([whole], given)
+    agree_to_copies([whole], settings)
     # What reads stdin is over: in an event loop the first Ctrl-C would not interrupt it.
     if detach:
         return asyncio.run(_run_detached(settings, whole, options, as_json, archive))

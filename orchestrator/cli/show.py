@@ -33,7 +33,7 @@ from .connect import NEWEST, asynchronous, connect, full_id, listed, load_settin
 from .selection import by_label_and_session, filters
 
 if TYPE_CHECKING:
-    from ...shared.delegation import Delegation, Step, Usage
+    from ...shared.delegation import Delegation, Step, ToolAgentResult, Usage
     from ...shared.events import Envelope
     from ...shared.request import DelegationRequest
     from ..client import Client
@@ -300,6 +300,11 @@ def _verdict(delegation: Delegation) -> str:
     return result.mark if result.mark == "unproven" else "–"
 
 
+def _claims(result: ToolAgentResult) -> list[str]:
+    refuted = [f"refuted    the summary: {claim}" for claim in result.refuted_claims]
+    return refuted + [f"unproved   the summary: {claim}" for claim in output.unproved(result)]
+
+
 def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
     request = delegation.request
     lines = [
@@ -330,7 +335,7 @@ def _facts(delegation: Delegation, children: Sequence[Delegation]) -> list[str]:
         lines.append(f"changed    {unchanged}")
     if result.git and result.git.commit:
         lines.append(f"delivered  as {where(result.git)}, commit {result.git.commit}")
-    lines += [f"refuted    the summary: {claim}" for claim in result.refuted_claims]
+    lines += _claims(result)
     lines += [f"left out   {sentence}" for sentence in output.left_out(result)]
     if ignored := output.ignored(result.ignored_count, result.ignored_files):
         lines.append(f"ignored    {ignored}")

@@ -264,6 +264,7 @@ def print_result(delegation: Delegation, result: ToolAgentResult, *, json: bool)
     output.data(result)
     if not glance:
         output.lines((f"  {line}" for line in output.verdict(result.verification)), err=True)
+        output.lines((f"  {line}" for line in output.doubts(result)), err=True)
     shown = AT_A_GLANCE if glance else SHOWN_CHANGES
     output.lines((f"  {output.change(changed)}" for changed in result.file_changes[:shown]), err=True)
     if (more := len(result.file_changes) - shown) > 0:

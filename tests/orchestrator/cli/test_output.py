@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from deputize.shared.events import (
     TextDelta,
 )
 from deputize.shared.fleet import ToolCard
+from deputize.shared.libc import closing_fd
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.webhooks import Notification
 from deputize.shared.wire import now
@@ -299,3 +303,30 @@ async def test_the_table_on_a_terminal_shows_nothing_that_acts(
     ours = re.compile(r"\x1b\[[0-9;?]*[mAJKlh]|\r")  # colours and moves of the cursor
     assert_harmless(ours.sub("", terminal.drawn.replace("\x1b[2J", "<cleared>")))
     assert "<cleared>" not in terminal.drawn
+
+
+ASKS = """
+import asyncio, click
+from deputize.orchestrator.cli import output
+async def main():
+    output.confirm("Go on?")
+try:
+    asyncio.run(main())
+except click.Abort:
+    print("aborted")
+"""
+
+
+async def test_the_first_ctrl_c_ends_a_question_also_in_an_event_loop() -> None:
+    ours, theirs = os.openpty()
+    asking = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ASKS, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    said = b""
+    with closing_fd(ours):
+        while b"[y/N]" not in said:
+            said += await asyncio.to_thread(os.read, ours, 1000)
+        asking.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(asking.wait(), 30) == 0
+        assert b"aborted" in os.read(ours, 1000)

@@ -254,7 +254,10 @@ async def test_the_end_of_a_run_is_read_in_one_glance(url: str, service: FakeSer
         "why": "no test failed before",
         "restored": ["tests/a.py"],
         "checks": [item],
-        "claims": [{"claim": "All tests pass", "evidence": None, "verdict": "refuted"}],
+        "claims": [
+            {"claim": "All tests pass", "evidence": None, "verdict": "refuted"},
+            *({"claim": f"`{n}.py` changed", "evidence": None, "verdict": "unproved", "why": "no"} for n in "bcd"),
+        ],
     }
     service.fleet = [worker_card()]
     given = ("run", "Repair it", "-w", str(tmp_path))
@@ -269,7 +272,8 @@ async def test_the_end_of_a_run_is_read_in_one_glance(url: str, service: FakeSer
     assert shown[2].startswith("? inconclusive (completed, 1 claim refuted): ")
     assert shown[3:] == [
         *["  no test failed before", "  refuted in the summary: All tests pass"],
-        *["Done", "", "It is good."],
+        *(f"  not proved in the summary: `{n}.py` changed (no)" for n in "bc"),
+        *["  and 1 more", "Done", "", "It is good."],
         *(f"  modified {n}.py (+{n} -2)" for n in range(1, 9)),
         "  and 2 more",
         f"  {tmp_path} itself is unchanged; to take this over: deputize apply @last",
