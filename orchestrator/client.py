@@ -88,7 +88,7 @@ class Client(Service):
         self.url = url.rstrip("/")
         self._patience = patience
         self.on_connection: Callable[[Unavailable | None], None] = lambda _: None
-        """Called with the reason whenever a broken stream finds no service again, and with None at each event."""
+        """Called with the reason whenever a broken stream finds no service again, and with None where one is open."""
         try:
             headers = {b"Authorization": b"Bearer " + token.encode()} if token else None
         except UnicodeEncodeError:
@@ -205,7 +205,6 @@ class Client(Service):
                     async for envelope in envelopes:
                         backoff.reset()
                         broken_since = None
-                        self.on_connection(None)
                         if envelope.seq is not None and envelope.seq <= after:
                             continue
                         after = envelope.seq or after
@@ -262,6 +261,7 @@ class Client(Service):
             await self._check(source.response)
             if source.response.status_code == 204:
                 raise _NothingFollows
+            self.on_connection(None)  # and not with the next event: a run that waits may have none for long
             async for frame in source:
                 if envelope := Envelope.read(frame.data):
                     yield envelope

@@ -24,6 +24,7 @@ from .delivery import check_git
 
 MAX_SUGGESTIONS = 5
 MAX_NAMED = 50
+SHOWN_PLACES = 3
 
 
 def check_requests(
@@ -45,7 +46,20 @@ def check_requests(
         if len(mistakes) >= MAX_MISTAKES:
             break
     if mistakes:
-        raise Invalid.of(mistakes)
+        raise Invalid(_once_each(mistakes), mistakes)
+
+
+def _once_each(mistakes: Sequence[Mapping[str, str]]) -> str:
+    """Returns the mistakes of a batch as one line, in which what several requests have in common stands once."""
+    places: dict[str, list[str]] = {}
+    for each in mistakes:
+        places.setdefault(each["detail"], []).append(each["pointer"])
+
+    def listed(pointers: Sequence[str]) -> str:
+        more = len(pointers) - SHOWN_PLACES
+        return ", ".join(pointers[:SHOWN_PLACES]) + (f" and {more} more" if more > 0 else "")
+
+    return "; ".join(f"{listed(at)}: {detail}" for detail, at in places.items())
 
 
 async def check_after(redis: Any, requests: Sequence[DelegationRequest], *, batch: bool) -> None:

@@ -255,7 +255,7 @@ async def unfinished(client: Client, **filters: Any) -> AsyncGenerator[Delegatio
     """Yields every delegation that has no result yet and passes the filters of a list."""
     from ...shared.delegation import Status
 
-    for status in (Status.RUNNING, Status.WAITING, Status.QUEUED):
+    for status in (Status.QUEUED, Status.RUNNING, Status.WAITING):  # in the order in which it may change meanwhile
         async for delegation in listed(client, status=status, **filters):
             yield delegation
 

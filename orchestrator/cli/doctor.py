@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,6 +26,7 @@ import click
 
 from ...shared.errors import Misconfigured, ScopeMissing, Unauthorized
 from ...shared.promises import PROMISES, Finding
+from ...shared.text import count
 from . import completion, output
 from .connect import load_settings, stack_here
 from .errors import Exit
@@ -79,11 +80,10 @@ def doctor(as_json: bool, workspace: Path | None, agent: str | None, profile: st
 
 
 async def _doctor(as_json: bool, workspace: Path | None, model: str | None, **named: str | None) -> Exit:
-    broken = False
+    found: list[Finding] = []
 
     def print_row(row: Finding) -> None:
-        nonlocal broken
-        broken = broken or row.state == "✗"
+        found.append(row)
         if as_json:
             output.json_line(json.dumps(row.to_dict(), ensure_ascii=False))
             return
@@ -100,11 +100,18 @@ async def _doctor(as_json: bool, workspace: Path | None, model: str | None, **na
         settings, chosen = chosen_sandbox(settings, **named)
         if chosen:
             print_row(chosen)
-    if not broken:
+    if not _is_broken(found):
         async with aclosing(model_rows(settings, model) if model else run_checks(settings, workspace)) as rows:
             async for row in rows:
                 print_row(row)
-    return Exit.UNREACHABLE if broken else Exit.SUCCEEDED
+    if not as_json:
+        to_do = [row.name for row in found if row.remedy and row.state != "✓"]
+        output.line(f"{count(len(to_do), 'thing')} to do: {', '.join(to_do)}" if to_do else "nothing to do")
+    return Exit.UNREACHABLE if _is_broken(found) else Exit.SUCCEEDED
+
+
+def _is_broken(found: Iterable[Finding]) -> bool:
+    return any(row.state == "✗" for row in found)
 
 
 async def run_checks(settings: Settings, workspace: Path | None = None) -> AsyncGenerator[Finding]:
@@ -176,7 +183,7 @@ def token_row(settings: Settings) -> Finding:
     if settings.token is not None:
         return Finding("✓", "token", "set")
     if not settings.no_token and is_loopback(settings.host):
-        return Finding("✓", "token", "none set: the stack on this machine makes its own; `serve` wants DEPUTIZE_TOKEN")
+        return Finding("✓", "token", "none set: this home keeps one for its stack; `serve` wants DEPUTIZE_TOKEN")
     try:
         check_binding(settings)
     except Misconfigured as error:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..client import Client
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+MOST_LISTS = 10
+"""How often the unfinished ones are listed, at most, until a list has nothing new."""
 
 _LABEL = click.option(
     "--label",
@@ -57,7 +59,14 @@ async def chosen_ids(
     """Returns the whole ids that were given; if none was, those of the unfinished ones that are chosen and match."""
     if ids:
         return [await full_id(client, id) for id in ids]
-    return [each.id async for each in unfinished(client, **chosen) if matches(each)]
+    found: dict[str, None] = {}
+    # A list is read in pages, the newest first: what is accepted meanwhile is only in the next list.
+    for _ in range(MOST_LISTS):
+        before = len(found)
+        found |= {each.id: None async for each in unfinished(client, **chosen) if matches(each)}
+        if len(found) == before:
+            break
+    return [*found]
 
 
 def shown(chosen: Mapping[str, Any]) -> str:

@@ -10,11 +10,12 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, get_args
 
 from ...shared.connection import Script
 from ...shared.fleet import Fleet
-from ...shared.metrics import COUNTED, INFINITY, SUM, Metric
+from ...shared.metrics import COUNTED, INFINITY, RUN_RETRIES, SUM, Metric
+from ...shared.request import RetryReason
 from ...shared.runs.disk import RECORD_PARTS
 from ...shared.runs.keys import LEASES, METRICS, PENDING, WEBHOOKS
 
@@ -56,6 +57,8 @@ LAG = Metric(
     "The longest time of the last minute by which the worker's event loop was late.",
     ("worker",),
 )
+FROM_THE_START = {RUN_RETRIES.name: [(reason,) for reason in get_args(RetryReason)]}
+"""Further series that are reported with 0, too."""
 STATE = [
     *(QUEUED, OLDEST, HELD, RUNNING, WAITING, PERMISSIONS, UNDELIVERED, WORKERS, SLOTS, LOADED, SANDBOXED, LAG),
 ]
@@ -116,7 +119,8 @@ def _block(metric: Metric, samples: Samples) -> str:
 
 
 def _lines(metric: Metric, samples: Samples) -> Iterator[str]:
-    known = dict.fromkeys(metric.begins_with if metric.labels else [()], 0.0)
+    begins_with = [*metric.begins_with, *FROM_THE_START.get(metric.name, [])]
+    known = dict.fromkeys(begins_with if metric.labels else [()], 0.0)
     for values, value in sorted({**known, **samples}.items()):
         yield _line(metric.name, metric.labels, values, value * metric.unit)
 

@@ -360,8 +360,8 @@ async def test_a_lost_connection_is_reported_while_it_is_sought_and_once_it_is_b
         await until(lambda: "lost" in heard, 30)
         heard.clear()
         async with served(service, port=int(url.rpartition(":")[2])):
+            await until(lambda: "there" in heard, 30)  # before it has an event
             service.finish(id)
-            await until(lambda: "there" in heard, 30)
             await following
 
 

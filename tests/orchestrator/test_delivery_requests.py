@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from deputize.orchestrator.request_checks import check_requests
 from deputize.shared.errors import Invalid
-from deputize.shared.request import DelegationRequest
+from deputize.shared.request import DelegationRequest, GitWorkspace
 from deputize.shared.settings import Settings
 from tests.network.git_server import make_repository
 from tests.shared.git.cloning import write_credentials
@@ -120,3 +120,14 @@ def test_a_request_without_a_delivery_is_written_as_before() -> None:
         assert "deliver" not in request.given_json()
     asked = DelegationRequest.model_validate({"task": "x", "deliver": {"branch": "a"}})
     assert '"branch":"a"' in asked.given_json()
+
+
+def test_what_several_requests_of_a_batch_have_in_common_is_stated_once() -> None:
+    elsewhere = DelegationRequest(task="x", workspace=GitWorkspace(kind="git", url=URL))
+    other = DelegationRequest(task="x", agent="nobody")
+    with pytest.raises(Invalid) as refused:
+        check_requests([elsewhere, other, *[elsewhere] * 4], [], Settings.load(environ={}), batch=True)
+    first, second = refused.value.detail.split("; /requests/1/agent: ", 1)
+    url = [f"/requests/{number}/workspace/url" for number in (0, 2, 3)]
+    assert first.startswith(f"{', '.join(url)} and 2 more: the repository's url is on github.com, ")
+    assert (first.count("github.com"), "nobody" in second, len(refused.value.errors)) == (1, True, 6)

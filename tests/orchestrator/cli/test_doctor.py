@@ -77,7 +77,9 @@ async def test_without_a_sandbox_nothing_is_broken_and_every_warning_suggests_wh
     rules.write_text("[[rule]]\n")
     done = await deputize("doctor", DEPUTIZE_HOME=str(home), DEPUTIZE_SANDBOX="false", DEPUTIZE_POLICY=str(rules))
     assert done.code == 0, done.out
-    lines = done.out.splitlines()
+    *lines, last = done.out.splitlines()
+    names = [line.split()[1] for line in lines if line.startswith("!")]
+    assert last == f"{len(names)} things to do: {', '.join(names)}"
     for number, line in enumerate(lines):
         if line.startswith("!"):
             assert lines[number + 1].strip().startswith("→ ")

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from deputize.orchestrator.service import PageOf
+from deputize.shared.delegation import Status
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.cli.asked import FIRST, asked
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService, worker_card
+from tests.orchestrator.serving import served
 from tests.waiting import until
 
 GIVEN: list[dict[str, Any]] = [
@@ -47,6 +50,32 @@ async def test_cancel_stops_those_that_are_chosen_and_no_others(
     assert {ids.index(line.split()[0]) for line in done.out.splitlines()} == wanted
     assert {number for number, id in enumerate(ids) if service.runs[id].status == "cancelled"} == wanted
     assert done.err == ("" if wanted else "nothing is unfinished with --label job:z\n")
+
+
+class GrowingService(FakeService):
+    """Accepts another delegation of the batch after each page of a list, a number of times, and lets one begin."""
+
+    more = 3
+
+    async def list(self, *, status: Status | None = None, **filters: Any) -> PageOf:
+        page = await super().list(status=status, **filters)
+        if self.more:
+            self.more -= 1
+            begun = (await self.create(DelegationRequest(task="begun", labels={"job": "a"}))).delegation
+            await self.create(DelegationRequest(task="another", labels={"job": "a"}))
+            self.begin(begun.id)
+        return page
+
+
+@pytest.mark.parametrize("more", [1, 2, 3, 4])
+async def test_cancel_finds_what_is_accepted_and_begins_between_two_lists(more: int) -> None:
+    service = GrowingService()
+    service.more = more
+    await service.create(DelegationRequest(task="first", labels={"job": "a"}))
+    async with served(service) as url:
+        done = await deputize("cancel", "--label", "job:a", DEPUTIZE_URL=url)
+    assert (done.code, len(done.out.splitlines())) == (0, 1 + 2 * more)
+    assert {run.status for run in service.runs.values()} == {"cancelled"}
 
 
 @pytest.mark.parametrize(
