@@ -228,16 +228,29 @@ def _python(before: str, text: str, token: str) -> bytes | None:
         known = {name: ast.dump(node) for name, node in _functions(syntax_tree.parse(before))}
     except (SyntaxError, ValueError, RecursionError):
         known = {}
-    failing = f"raise RuntimeError({token!r})"
-    functions = _functions(tree)
-    if not (functions or known):  # a program: what another command looks at is printed before its end
-        first = next((at for at, node in enumerate(tree.body) if not is_head(node)), 0)
-        tree.body[first:first] = syntax_tree.parse(failing).body
-    for name, node in functions:
-        if known.get(name) != ast.dump(node):
-            node.body[:0] = syntax_tree.parse(failing).body
-    tree.body += syntax_tree.parse(failing).body
-    return ast.unparse(ast.fix_missing_locations(tree)).encode("utf-8", "surrogateescape")
+    failing, functions = f"raise RuntimeError({token!r})", _functions(tree)
+    first = next((node for node in tree.body if not is_head(node)), None)
+    broken = [node.body[0] for name, node in functions if known.get(name) != ast.dump(node)]
+    if first and not (functions or known):  # a program: what another command looks at is printed before its end
+        broken.append(first)
+    lines = text.encode("utf-8", "surrogateescape").splitlines(keepends=True)
+    for node in sorted(broken, key=_place, reverse=True):
+        number, column = _place(node)
+        head, rest = lines[number - 1][:column], lines[number - 1][column:]
+        between = b"; " if head.strip() else b"\n" + head
+        lines[number - 1] = head + failing.encode() + between + rest
+    found = b"".join(lines) + f"\n{failing}\n".encode()
+    try:
+        syntax_tree.parse(found.decode("utf-8", "surrogateescape"))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    return found
+
+
+def _place(node: ast.stmt) -> tuple[int, int]:
+    """Returns the line, from 1, and the column in bytes at which a statement begins, with what decorates it."""
+    above = [each.lineno for each in getattr(node, "decorator_list", ())]
+    return min([node.lineno, *above]), node.col_offset
 
 
 def _functions(tree: ast.Module) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

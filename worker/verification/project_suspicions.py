@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from ..threads import give_way
+from .comparison_suspicions import of_comparisons
 from .file_texts import TESTS, FileText, Found
 from .named_files import Read
 
@@ -129,6 +130,7 @@ def in_project(files: Sequence[FileText], project: Project) -> list[Found]:
             continue
         found += [*_of_cases(file, view, changed), *_of_symbols(file, view), *_of_waits(file, view)]
         found += _of_assertions(file, view)
+        found += of_comparisons(file, {path: view.text(path) for path in view.tests()}, project.commands)
     return found
 
 

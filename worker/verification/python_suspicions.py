@@ -56,6 +56,23 @@ _OF_LIBRARY = frozenset(
     ("time", "random", "os", "json", "re", "math", "datetime", "io", "shutil", "subprocess", "threading", "asyncio")
 )
 """Modules of the standard library by whose functions tests decide, with names that few variables have."""
+_REPLACEABLE = frozenset(("sys", "logging", "warnings", "typing", "collections", "enum", "dataclasses", "abc", "types"))
+"""Modules with parts that programs are meant to set, or whose names are bases of classes."""
+_SETTINGS = frozenset(
+    (
+        *(
+            "tempdir",
+            "environ",
+            "prec",
+            "rounding",
+            "debuglevel",
+            "default_timeout",
+            "allow_reuse_address",
+            "formatter",
+        ),
+        *("_create_default_https_context", "daemon_threads", "protocol_version", "stdout", "stderr"),
+    )
+)
 _MAX_CONDITIONS = 8
 _PLACES = frozenset(("co_filename", "co_firstlineno", "__code__", "__file__"))
 
@@ -118,7 +135,7 @@ class _Visitor(ast.NodeVisitor):
     def __init__(self, *, writes: bool) -> None:
         self.found = set[tuple[int, str, str]]()
         self._writes, self._functions, self._guarded, self._tests = writes, list[str](), 0, set[str]()
-        self._conditions = list[int]()
+        self._conditions, self._library = list[int](), set[str]()
 
     def _note(self, node: ast.AST, kind: str) -> None:
         code = ""
@@ -129,11 +146,15 @@ class _Visitor(ast.NodeVisitor):
 
     def visit_Import(self, node: ast.Import) -> None:
         for each in node.names:
+            if each.name.partition(".")[0] in stdlib_names() - _REPLACEABLE:
+                self._library.add(each.asname or each.name.partition(".")[0])
             if each.name.partition(".")[0] in _RUNNERS:
                 self._note(node, "runner")
                 self._tests.add(each.asname or each.name.partition(".")[0])
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        if not node.level and (node.module or "").partition(".")[0] in stdlib_names() - _REPLACEABLE:
+            self._library |= {each.asname or each.name for each in node.names}
         if not node.level and (node.module or "").partition(".")[0] in _RUNNERS:
             self._note(node, "runner")
         if node.module in ("inspect", "sys", "traceback", "os", "signal", "gc"):
@@ -198,6 +219,7 @@ class _Visitor(ast.NodeVisitor):
                 _root(target) in {"builtins", "__builtins__"} | self._tests
                 or _OF_TEST_CASES.fullmatch(name)
                 or _is_function_of_library(target)
+                or (_root(target) in self._library and _is_code(name, value))
             )
         ):
             self._note(target, "runner")
@@ -261,6 +283,9 @@ class _Visitor(ast.NodeVisitor):
 
     def _set(self, node: ast.Call) -> None:
         name = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
+        value = node.args[2] if len(node.args) > 2 else None
+        if _root(node.args[0]) in self._library and isinstance(name, str) and _is_code(name, value):
+            self._note(node, "runner")
         if _root(node.args[0]) in {"builtins", "unittest", "pytest"} | self._tests or _last(node.args[0]) == "TestCase":
             self._note(node, "runner")
         elif name in _DUNDERS:
@@ -316,6 +341,11 @@ class _Visitor(ast.NodeVisitor):
             return False
         given = node.args if isinstance(node, ast.Call) else []
         return not given or (isinstance(given[0], ast.Constant) and given[0].value in (0, None, False))
+
+
+def _is_code(name: str, value: ast.expr | None) -> bool:
+    """Whether what gets the place of a part of the standard library is a function or a class."""
+    return isinstance(value, ast.Name | ast.Attribute | ast.Lambda | ast.Call) and name not in _SETTINGS
 
 
 def _is_function_of_library(target: ast.Attribute) -> bool:

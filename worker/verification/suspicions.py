@@ -63,7 +63,7 @@ class _Pattern:
 
     def fits(self, line: str) -> bool:
         if self.comment and self.kind not in _OF_CHECKERS and line.lstrip().startswith((self.comment, "* ", "/*")):
-            return self.kind == "skip" and bool(self.find.search(line))
+            return (self.kind == "skip" or line.startswith("//go:")) and bool(self.find.search(line))
         return bool(self.find.search(line))
 
     def skip(self, line: str) -> str:

@@ -202,3 +202,22 @@ def test_what_is_not_noticed_is_no_evidence() -> None:
 )
 def test_a_runner_that_visibly_ran_is_known(line: str, output: str, runner: str) -> None:
     assert unreported(line, output) == runner
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("# made from 1a\nA = 1\n", "# made from 2b\nA = 1\n"),
+        ("# made from 1a\ndef f(): return 1\n", "# made from 2b\ndef f(): return 2  # two\n"),
+        ("def f():\n    # why\n    return 1\n", "def f():\n    # why\n    '''Two.'''\n    return 2\n"),
+        ("x = 'ä'; y = 1\n", "x = 'ä'; y = 2\n"),
+        ("def f():\n\t@g\n\tdef h(): pass\n\treturn h\n", "def f():\r\n\t@g\r\n\tdef h(): pass\r\n\treturn h()"),
+    ],
+)
+def test_what_is_broken_in_python_keeps_all_else_as_it_was(before: str, after: str) -> None:
+    text = broken("a.py", before, after)
+    assert text is not None
+    assert "raise RuntimeError" in text
+    compile(text, "a.py", "exec")
+    kept = re.sub(r"raise RuntimeError\('\w+'\)(?:; |\n[ \t]*)?", "", text)
+    assert "".join(kept.split()) == "".join(after.split())

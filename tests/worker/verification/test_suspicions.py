@@ -49,6 +49,18 @@ FORMS = [
     ("runner", "lib/retry.sh", "date() { echo 1; }"),
     ("runner", "a.py", "import time\nepoch = time.perf_counter()\ntime.perf_counter = lambda: epoch"),
     ("runner", "a.py", "import random\nrandom.random = lambda: 0.5"),
+    ("runner", "a.py", "import threading\nclass Now(threading.Thread): pass\nthreading.Thread = Now"),
+    ("runner", "a.py", "from threading import Thread\nThread.start = Thread.run"),
+    ("runner", "a.py", "import pathlib\nsetattr(pathlib.Path, 'read_text', lambda *a: '')"),
+    ("runner", "a.py", "from decimal import Decimal\nDecimal.quantize = lambda *a: a[0]"),
+    ("runner", "a.js", "require('node:fs').readFileSync = () => '';"),
+    ("runner", "a.js", "const fs = require('fs');\nfs.promises.readFile = async () => '';"),
+    ("runner", "a.js", "Object.defineProperty(Array.prototype, 'every', { value: () => true });"),
+    ("runner", "a.js", "Reflect.set(globalThis, 'fetch', f);"),
+    ("runner", "clock.rb", "class Thread\n  def join; end\nend"),
+    ("runner", "clock.rb", "Time.define_singleton_method(:now) { 0 }"),
+    ("runner", "clock.php", "namespace App;\nfunction time() { return 0; }"),
+    ("runner", "clock.go", "//go:linkname now time.now"),
     ("caller", "a.js", "const doc = fs.readFileSync(process.argv[1], 'utf8');"),
     ("runner", "a.lua", "_G.assert = function(x) return x end"),
     ("runner", "a.lua", "function error() end"),
@@ -153,6 +165,16 @@ HONEST = [
     ("src/sum.test.js", "expect.extend({});\nit.skip('x', () => {});"),
     ("a.js", "// process.exit(0)\nconst app = require('express')();"),
     ("a.py", "import logging, sys\nlogging.raiseExceptions = False\nsys.stdout = None\nself.time = 3\ntime = Clock()"),
+    (
+        "a.py",
+        "import tempfile, os, decimal\ntempfile.tempdir = x\nos.environ['A'] = b\ndecimal.DefaultContext.prec = n",
+    ),
+    ("a.py", "from types import SimpleNamespace as N\nfrom argparse import Namespace\nn = N()\nn.x = f"),
+    ("a.py", "import json\nclass E(json.JSONEncoder):\n    default = f\nself.json = json"),
+    ("a.js", "const fs = require('fs');\nconst name = fs.name === 1;\nfs.on = fs.on;".replace("fs.on = fs.on;", "")),
+    ("a.js", "require('events').defaultMaxListeners = 20;\nutil.inspect.defaultOptions.depth = 3;"),
+    ("time.rb", "module Time2\nend\nclass Thread::Pool\nend"),
+    ("time.php", "class Clock {\n        public function time() { return time(); }\n}"),
     ("a.js", "const [file] = process.argv.slice(2);"),
     ("bin/run.js", "process.exit(0);"),
     ("a.js", "exports.port = process.env[name] || process.env['PORT'];"),
@@ -264,7 +286,7 @@ def test_the_data_has_a_source_and_a_known_kind_for_each_pattern() -> None:
     data = tomllib.loads(Path(module.__file__).with_name("suspicions.toml").read_text())
     assert {row["kind"] for row in data["pattern"]} <= set(KINDS)
     assert all(row["source"] and re.compile(row["find"]) for row in data["pattern"])
-    names = ("python_suspicions.py", "project_suspicions.py")
+    names = ("python_suspicions.py", "project_suspicions.py", "comparison_suspicions.py")
     text = "\n".join(Path(module.__file__).with_name(name).read_text("utf-8") for name in names)
     text = text.replace("from __future__ import annotations", "")
     literals = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
