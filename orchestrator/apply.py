@@ -1,4 +1,4 @@
-"""Takes over what a delegation changed: its patch, merged into a directory of this machine."""
+"""Applies the patch of a delegation: it is merged into a directory of this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_MERGED_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What is asked for besides writing the changes of the patch."""
+    """The options beside writing the changes of the patch."""
 
     check: bool = False
     reverse: bool = False

@@ -1,4 +1,4 @@
-"""What of the requests to an application gets into the audit log."""
+"""The audit log's entries, made of the requests to an application."""
 
 from __future__ import annotations
 

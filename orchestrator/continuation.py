@@ -31,7 +31,7 @@ def continued_request(
     """
     _check_finished(earlier, "continued")
     if not text.strip():
-        raise Invalid.at("/text", "the text is blank; say in words what is to be done now")
+        raise Invalid.at("/text", "the text is blank; describe the work in words")
     asked = {"task": text, "context": "", "expected_outcome": "", "continues": earlier.id}
     asked |= {"retry_of": None, "from_turn": None, "after": []}
     return _standalone(earlier.request, idempotency_key, asked | ({"limits": limits} if limits else {}))

@@ -1,4 +1,4 @@
-"""The service: delegations, what they leave, and the tickets on the queue, which have only a delegation's id."""
+"""The service: delegations, their records, and the tickets on the queue, which have only a delegation's id."""
 
 from __future__ import annotations
 

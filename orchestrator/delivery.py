@@ -55,7 +55,7 @@ def _ended_with(delegation: Delegation, wanted: Deliver, named: str | None) -> t
     """
     result, id = delegation.result, delegation.id
     if result is None:
-        raise Conflict(f"{id} is {delegation.status}; what it changes can be delivered when it has ended")
+        raise Conflict(f"{id} is {delegation.status}; its changes can be delivered when it has ended")
     if result.git is None and isinstance(delegation.request.workspace, GitWorkspace):
         raise Conflict(f"{id} has no clone, so nothing to deliver; `deputize show {id}` has why")
     if result.git is None:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI makes of the routes, completed by schemas, scopes and descriptions."""
+"""The OpenAPI document: FastAPI's document of the routes, completed by schemas, scopes and descriptions."""
 
 from __future__ import annotations
 

@@ -35,11 +35,11 @@ class Mistake(Wire):
     pointer: str
     """RFC 6901: where in the body it is; below ``/query``, ``/header`` and ``/path`` for what is not in the body."""
     detail: str
-    """What is wrong there."""
+    """The mistake there."""
 
 
 class Problem(Wire):
-    """What went wrong, for programs (``type``) and for people (``detail``, with what to do next)."""
+    """An error, for programs (``type``) and for people (``detail``, with the next step)."""
 
     type: str
     """``urn:deputize:`` and the error's name, or ``about:blank`` where the status is enough."""
@@ -48,7 +48,7 @@ class Problem(Wire):
     status: int
     """The HTTP status of the response."""
     detail: str
-    """What is wrong with this request, and what to do next."""
+    """The mistake in this request, and the next step."""
     errors: list[Mistake] = Field(default_factory=list[Mistake])
     """The mistakes in the request, at most 20; empty where it is not about single fields."""
 
@@ -118,7 +118,7 @@ async def _handle_http(request: Request, error: HTTPException) -> Response:
     status, headers = HTTPStatus(error.status_code), error.headers
     detail = status.description
     if status is HTTPStatus.NOT_FOUND:
-        detail = "there is nothing at this path; /openapi.json lists what there is"
+        detail = "there is nothing at this path; /openapi.json lists all paths"
     elif status is HTTPStatus.METHOD_NOT_ALLOWED:
         detail = "this path does not support the method; the Allow header lists those it supports"
         # The router reports only the methods of its first route.

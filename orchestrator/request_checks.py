@@ -1,4 +1,4 @@
-"""What a request must fulfil before it is accepted, beyond its schema."""
+"""The rules that a request must meet before it is accepted, beyond its schema."""
 
 from __future__ import annotations
 

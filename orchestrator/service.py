@@ -53,7 +53,7 @@ class PageOf(Items):
 
 
 class MergeReport(Wire):
-    """What becomes of a merge."""
+    """The outcome of a merge."""
 
     conflicts: list[MergeConflict]
     """What excludes each other: where there is anything, nothing is merged."""

@@ -244,7 +244,9 @@ class Supervisor:
             for child in self._others:
                 child.kill()
         elif self._report:
-            self._report(f"stopping, within {self._longest_stop():.0f} s; Ctrl-C again kills what still runs")
+            self._report(
+                f"stopping, within {self._longest_stop():.0f} s; Ctrl-C again kills the processes that still run"
+            )
         self._asked = True
         self._stopping.set()
 

@@ -33,7 +33,7 @@ class WorkspaceFile(Wire):
     raw_path: str | None = None
     """The path as its URL needs it, percent-encoded, where it is not UTF-8."""
     kind: Literal["file", "link"]
-    """What it is; a link is listed, but cannot be read."""
+    """Its kind; a link is listed, but cannot be read."""
     size: int
     """In bytes."""
     executable: bool

@@ -189,7 +189,7 @@ class Pipe:
         self._hurried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._connection: Any = None
-        self._trouble = RepeatedCause("Redis does not take what is written")
+        self._trouble = RepeatedCause("Redis does not take this write")
         self.away = False
 
     async def __aenter__(self) -> Self:

@@ -116,7 +116,7 @@ class Artifact(Wire):
 
 
 class ToolAgentResult(Wire):
-    """What was done, what it cost and why it ended."""
+    """The outcome of a delegation: its work, its cost and the reason of its end."""
 
     delegation_id: str
     """The delegation whose result it is."""
@@ -141,7 +141,7 @@ class ToolAgentResult(Wire):
     ignored_count: int = 0
     """How many there are."""
     errors: list[str] = Field(default_factory=list)
-    """What went wrong, in the order of its occurrence."""
+    """The errors, in the order of their occurrence."""
     tool_call_count: int = 0
     """Tool calls of the run."""
     failed_call_count: int = 0
@@ -161,17 +161,17 @@ class ToolAgentResult(Wire):
     usage: Usage = Usage()
     """Tokens and cost of the run and its child delegations."""
     output: Any = None
-    """What was handed in by ``submit_result``, valid by the request's ``outputSchema``; null where there is none."""
+    """The data of ``submit_result``, valid by the request's ``outputSchema``; null where there is none."""
     output_status: Literal["valid", "missing", "invalid"] | None = None
     """Null where no output was asked for. Missing: nothing was handed in; invalid: nothing of it was valid."""
     verification: Verification = Verification()
-    """What the requested checks found."""
+    """The findings of the requested checks."""
     git: GitFacts | None = None
     """Null where its workspace was not cloned from a git repository."""
     merge: MergeFacts | None = Field(default=None, exclude_if=lambda merge: merge is None)
     """Left out of all results but those of merges."""
     trust: Trust = Trust()
-    """What the conversation had read by its end."""
+    """The sources that the conversation had read by its end."""
     artifacts: list[Artifact] = Field(default_factory=list)
     """Texts that the run produced for its caller."""
     reaped: list[str] = Field(default_factory=list)
@@ -188,7 +188,7 @@ class ToolAgentResult(Wire):
     @computed_field
     @property
     def mark(self) -> Mark:
-        """What it shows before all words: ``ok``, ``unproven``, ``failed`` or ``cancelled``."""
+        """The mark before all words: ``ok``, ``unproven``, ``failed`` or ``cancelled``."""
         verdict = self.verification.verdict
         if self.status is Status.CANCELLED and verdict != "refuted":
             return "cancelled"
@@ -303,11 +303,11 @@ class Step(Wire):
     id: str
     """The id of the model's tool call."""
     type: StepType
-    """What kind of call it is, for display."""
+    """The kind of the call, for display."""
     title: str
     """The call in a few words."""
     description: str | None = None
-    """What the call is for, where that is known."""
+    """The purpose of the call, where it is known."""
     status: StepStatus
     """Where the call stands."""
     tool_name: str
@@ -319,7 +319,7 @@ class Step(Wire):
     timestamp: Timestamp
     """When the call began."""
     thinking: str | None = None
-    """What the model thought in the turn of the call."""
+    """The model's thinking in the turn of the call."""
     result: str | None = None
     """The outcome as people read it; null until the call has ended."""
     summary: str | None = None
@@ -354,7 +354,7 @@ class ToolAgentStep(Wire):
     error: str | None = None
     """Why the call failed; null where it did not."""
     thinking: str | None = None
-    """What the model thought in the turn of the call."""
+    """The model's thinking in the turn of the call."""
     summary: str | None = None
     """The outcome in a few words, where there are any."""
     changes: list[StepChange] = Field(default_factory=list, exclude_if=lambda changes: not changes)
@@ -427,7 +427,7 @@ class Delegation(Wire):
     worker: str | None = None
     """The worker that executes it, or did so last."""
     request: DelegationRequest
-    """What was submitted."""
+    """The submitted request."""
     effective_limits: Limits
     """The limits of the request, lowered to the server's caps."""
     progress: Progress = Progress()
@@ -439,7 +439,7 @@ class Delegation(Wire):
     pending_permissions: list[str] = Field(default_factory=list)
     """Ids of permission requests that wait for an answer."""
     disk_bytes: int | None = None
-    """What its workspace and artifacts take on its worker's disk, measured at its end; 0 when they were removed."""
+    """The size of its workspace and artifacts on its worker's disk, measured at its end; 0 when they were removed."""
     result: ToolAgentResult | None = None
     """Null until it has ended."""
 

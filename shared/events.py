@@ -31,7 +31,7 @@ class Transient(Event):
 class RunQueued(Event):
     type: Literal["run_queued"] = "run_queued"
     request: DelegationRequest
-    """What was submitted."""
+    """The submitted request."""
 
 
 class RunStarted(Event):
@@ -65,7 +65,7 @@ class RunRetried(Event):
     reason: TerminationReason
     """Why the previous try ended."""
     error: str
-    """What went wrong in it."""
+    """The error of the try."""
     retry: int
     """The number of the new try, from 1."""
     of: int
@@ -174,7 +174,7 @@ class MessageReceived(Event):
     message_id: str
     """The id of the message."""
     text: str
-    """What the model reads."""
+    """The text that the model reads."""
     by: str | None = None
     """The name of the sender's token; null where no token is required."""
 
@@ -217,7 +217,7 @@ class StepUpdated(Transient):
     title: str | None = None
     """The new title; null where it stays."""
     metadata: dict[str, Any] = Field(default_factory=dict)
-    """What the tool reports while it works, such as its latest output."""
+    """The live report of the tool, such as its latest output."""
 
 
 class PermissionRequested(PermissionQuestion, Event):
@@ -273,7 +273,7 @@ class CheckCompleted(Event):
 class ProgressMade(Event):
     type: Literal["progress"] = "progress"
     message: str
-    """What the run does now, for people."""
+    """The present work of the run, for people."""
 
 
 class ErrorSeen(Event):
@@ -281,7 +281,7 @@ class ErrorSeen(Event):
 
     type: Literal["error"] = "error"
     message: str
-    """What went wrong."""
+    """The error, in words."""
     kind: str
     """The class of trouble, for programs."""
 

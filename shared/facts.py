@@ -18,7 +18,7 @@ class FileChange(Wire):
     path: str
     """Relative to the workspace."""
     change: Literal["created", "modified", "deleted", "renamed"]
-    """What became of the file between the start of the run and its end."""
+    """The change of the file between the start of the run and its end."""
     from_: str | None = Field(default=None, alias="from")
     """The earlier path of a renamed file."""
     base_hash: str | None = None
@@ -36,12 +36,12 @@ class FileChange(Wire):
 
 
 class StepChange(Wire):
-    """What a step changed at one path, regardless of what changed it: also at one that git ignores."""
+    """The change of a step at one path, whatever program made it; also at a path that git ignores."""
 
     path: str
     """Relative to the workspace."""
     change: Literal["created", "modified", "deleted", "renamed"]
-    """What became of the file between the step before and this one."""
+    """The change of the file between the step before and this one."""
     from_: str | None = Field(default=None, alias="from")
     """The earlier path of a renamed file."""
     added: int | None = None
@@ -213,7 +213,7 @@ class Check(Wire):
     item: dict[str, Any]
     """As requested, with digests in the place of the files' contents."""
     outcome: CheckOutcome
-    """What follows from the executions."""
+    """The conclusion from the executions."""
     why: str = ""
     """The reason for the outcome, in a sentence."""
     base: GroundState | None = None
@@ -242,7 +242,7 @@ class Check(Wire):
 
 
 class SummaryClaim(Wire):
-    """What a reader of the summary relies on, judged by the run's steps and file changes, not by its words."""
+    """A statement of the summary, judged by the run's steps and file changes, not by its words."""
 
     claim: str
     """That the tests pass, or that a file changed which the summary names in code marks."""
@@ -251,7 +251,7 @@ class SummaryClaim(Wire):
     verdict: Literal["proved", "refuted", "unproved"]
     """Whether the steps and file changes prove it or refute it."""
     why: str = ""
-    """What the steps and file changes show."""
+    """The evidence of the steps and file changes."""
 
 
 SuspicionKind = Literal[
@@ -282,18 +282,18 @@ class Suspicion(Wire):
     line: int | None = None
     """The line's number in the new content, from 1; null for a whole file."""
     kind: str
-    """What it may do, by the name that ``accept`` of the request takes."""
+    """The kind of suspicion, by the name that ``accept`` of the request takes."""
 
 
 class Verification(Wire):
-    """What the worker itself found out about the result."""
+    """The worker's own findings about the result."""
 
     verdict: Verdict = "unverified"
     """``verified``: every command succeeds, and one that failed before shows that. ``passed``: every command succeeds.
     ``improved``: less fails than before. ``refuted``: something fails that did not before, or the checks were bent.
     ``inconclusive``: they could not decide. ``unverified``: no checks were requested."""
     require: Require | None = None
-    """What the verdict has to be for a success; null where no checks were requested."""
+    """The verdict that a success needs; null where no checks were requested."""
     checks: list[Check] = Field(default_factory=list)
     """The requested checks, in the order of the request."""
     restored: list[str] = Field(default_factory=list)
@@ -308,7 +308,7 @@ class Verification(Wire):
     why: str = ""
     """The reason for the verdict, where it is not ``verified``."""
     suspicions: list[Suspicion] = Field(default_factory=list)
-    """What may bend the checks. Those that the request does not accept make the verdict ``inconclusive``."""
+    """Changes that may bend the checks. One that the request does not accept makes the verdict ``inconclusive``."""
     claims: list[SummaryClaim] = Field(default_factory=list)
     """Those that were recognized, also where nothing was checked; none of them decides the verdict."""
 
@@ -358,12 +358,12 @@ class GitFacts(Wire):
 
 
 class MergeSide(Wire):
-    """What one delegation did to a path."""
+    """The change of one delegation at a path."""
 
     id: str
     """The delegation."""
     change: Literal["created", "modified", "deleted", "renamed"]
-    """What it did to the path."""
+    """The kind of its change."""
     text: str = ""
     """Its lines with signs, as in a patch, at most 2,000 characters; of a text that both changed those about the same
     place. Empty for all but texts."""
@@ -392,7 +392,7 @@ class Incompatible(Wire):
 
 
 class MergeFacts(Wire):
-    """What became of a merge: without conflicts it has all results, and each that is incompatible is named."""
+    """The outcome of a merge: without conflicts it has all results, and each that is incompatible is named."""
 
     conflicts: list[MergeConflict] = Field(default_factory=list)
     """Where there is one, nothing was merged."""
@@ -406,7 +406,7 @@ class MergeFacts(Wire):
 
 
 class Trust(Wire):
-    """What a conversation has read, so that its words can be judged by where they may come from.
+    """The sources that a conversation has read, so that its words can be judged by their origin.
 
     What a parent had read counts for its children, and what a child had read for its parent.
     """

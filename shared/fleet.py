@@ -33,11 +33,11 @@ class ToolCard(Wire):
     name: str
     """The name by which requests and models refer to it."""
     description: str
-    """What it does, as the model reads it."""
+    """Its description, as the model reads it."""
     kind: str
     """Its class of operation: read, edit, delete, move, search, execute, think, fetch or other."""
     effect: str
-    """What repeating a call would do: pure, idempotent or effectful."""
+    """The effect of a repeated call: pure, idempotent or effectful."""
     parameters: dict[str, Any]
     """The JSON Schema of its arguments."""
     source: str = "builtin"
@@ -54,7 +54,7 @@ class ToolTraits(Wire):
     kind: str
     """Its class of operation: read, edit, delete, move, search, execute, think, fetch or other."""
     effect: str
-    """What repeating a call would do: pure, idempotent or effectful."""
+    """The effect of a repeated call: pure, idempotent or effectful."""
     source: str
     """``mcp`` or ``discovered``."""
     server: str | None = None

@@ -1,4 +1,4 @@
-"""What a result shows before all words."""
+"""The mark that a result shows before all words."""
 
 from __future__ import annotations
 

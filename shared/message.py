@@ -25,10 +25,10 @@ class MessageMode(StrEnum):
 
 
 class MessageRequest(Request):
-    """What is sent to a delegation that is not finished."""
+    """A message to a delegation that is not finished."""
 
     text: str = ""
-    """What the model reads, at most 16 KiB; not blank, except with the mode ``wrapUp``."""
+    """The text for the model, at most 16 KiB; not blank, except with the mode ``wrapUp``."""
     mode: MessageMode = MessageMode.STEER
     """``steer``: read before the next turn. ``wrapUp``: no further tool calls, one last turn for the report."""
 
@@ -50,7 +50,7 @@ class Message(SentMessage):
     """A message as it is kept."""
 
     text: str = ""
-    """What the model reads."""
+    """The text for the model."""
     mode: MessageMode = MessageMode.STEER
     """Whether the model reads it before its next turn, or is to end its work."""
     by: str | None = None

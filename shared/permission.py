@@ -15,7 +15,7 @@ from .wire import Request, Timestamp, Wire
 
 
 class PermissionOutcome(StrEnum):
-    """What a person decides about a call."""
+    """A person's decision about a call."""
 
     PROCEED_ONCE = "proceed_once"
     PROCEED_ALWAYS = "proceed_always"
@@ -81,7 +81,7 @@ class ExecuteDetails(Wire):
     commands: list[CommandDetails] = Field(default_factory=list)
     """The commands in it, also those that another one starts."""
     effects: list[str] = Field(default_factory=list)
-    """What it does besides, such as writing a file."""
+    """Its further effects, such as writing a file."""
 
 
 class McpDetails(Wire):
@@ -113,7 +113,7 @@ PermissionDetails = Annotated[
 
 
 class PermissionQuestion(Wire):
-    """What a person is asked about a call."""
+    """A question to a person about a call."""
 
     permission_id: str
     """The id under which it is answered."""
@@ -122,7 +122,7 @@ class PermissionQuestion(Wire):
     step: Step
     """The call."""
     details: PermissionDetails
-    """What the call would do."""
+    """The effect of the call."""
     reason: str = ""
     """Why the policy asks."""
     rule: str = ""
@@ -171,7 +171,7 @@ class PermissionReply(Request):
 
 
 class PermissionSubject(Wire):
-    """What a remembered answer is compared with: the tool of a call and what the call touches."""
+    """The subject of a remembered answer: the tool of a call, and the things that the call touches."""
 
     tool: str
     server: str | None = None

@@ -241,7 +241,7 @@ def _app_of_this_process() -> Celery:
 
 
 def _refuse_worker(**_: Any) -> None:
-    sys.stderr.write("celery: this app's workers need what `deputize worker` sets up; start that instead\n")
+    sys.stderr.write("celery: this app's workers need the set-up of `deputize worker`; start that instead\n")
     raise SystemExit(EXIT_MISCONFIGURED)
 
 

@@ -62,7 +62,7 @@ def explained(error: Exception, at: str = "redis_url") -> Misconfigured | None:
     if "DENIED" in str(error):
         return Misconfigured(f"{at}: {error}. Set a password on the server and in DEPUTIZE_REDIS_URL")
     if isinstance(error, NoPermissionError) or "ACL failure in script" in str(error):
-        return Misconfigured(f"{at}: Redis refuses what deputize does: {error}; {NEEDED}")
+        return Misconfigured(f"{at}: Redis refuses commands of deputize: {error}; {NEEDED}")
     if isinstance(error.__cause__ or error, ValueError):  # of a host, which the client passes on as its own error
         return Misconfigured(f"{at}: {error}; correct DEPUTIZE_REDIS_URL")
     return None

@@ -1,4 +1,4 @@
-"""The request: what a parent delegates, with its limits and its workspace."""
+"""The request: a task that a parent delegates, with its limits and its workspace."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MAX_RETRIES = 10
 
 def _not_blank(text: str) -> str:
     if not text.strip():
-        raise ValueError("the task is blank; say in words what is to be done")
+        raise ValueError("the task is blank; describe the work in words")
     return text
 
 
@@ -261,7 +261,7 @@ class DelegationRequest(Request):
     """A piece of work handed over by a parent."""
 
     task: Annotated[str, AfterValidator(_not_blank)]
-    """What is to be done, in words that are complete without the conversation that they come from."""
+    """The task, in words that are complete without the conversation that they come from."""
     context: str = ""
     """Background that the work needs."""
     shared_context_length: int = _bounded(0, "sharedContextLength")
@@ -269,7 +269,7 @@ class DelegationRequest(Request):
     cache. 0: all of it may be shared. A batch sets it.
     """
     expected_outcome: str = ""
-    """What must be true at the end."""
+    """The state that must be reached at the end."""
     session_id: str | None = Field(default=None, max_length=MAX_NAME)
     """The caller's conversation, for its own use; lists can be filtered by it."""
     message_id: str | None = Field(default=None, max_length=MAX_NAME)
@@ -321,7 +321,7 @@ class DelegationRequest(Request):
     priority: int = _bounded(5, "priority")
     """Higher is started first."""
     webhook: Webhook | None = Field(default=None, exclude_if=lambda webhook: webhook is None)
-    """What is notified of its end and of its permission requests. Null: what the service's settings name."""
+    """The webhook that is notified of its end and its permission requests. Null: that of the service's settings."""
     retry: AutomaticRetry | None = None
     """Whether it is done again by itself where it fails. Null: it is not."""
     parent_id: str | None = Field(default=None, max_length=MAX_NAME)

@@ -72,7 +72,7 @@ OPTIONS = {
     "approvalMode": Option(
         "--approval",
         None,
-        "Who decides on risky steps.",
+        "The way in which risky steps are decided.",
         "Agent",
         choices=tuple(mode.value for mode in ApprovalMode),
     ),

@@ -1,4 +1,4 @@
-"""What a terminal shows in the end of a program that moves the cursor up, as one with several progress bars does."""
+"""The final screen of a program that moves the cursor up, as one with several progress bars does."""
 
 from __future__ import annotations
 

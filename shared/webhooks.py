@@ -25,7 +25,7 @@ class Webhook(Request):
     url: str = Field(min_length=1, max_length=2000)
     """Everyone who may read the delegation can read it, so it must not hold a secret."""
     events: list[NotificationType] = Field(default=[*ALL], min_length=1, max_length=20)
-    """What it is notified of."""
+    """The events that it is notified of."""
     secret_name: str | None = Field(default=None, min_length=1, max_length=64)
     """The secret of the service's settings that signs. Null: those without a name."""
 

@@ -1,4 +1,4 @@
-"""What people read: one line per event and per result, the lines of a question about permission, and amounts.
+"""The words for people: one line per event and per result, the lines of a question about permission, and amounts.
 
 The command line, the MCP server, the web page and Flower show these words. They contain text of
 models and commands, so each escapes what it prints.

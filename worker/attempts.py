@@ -1,4 +1,4 @@
-"""The resources of one attempt: what it has of its worker, what it opens there, and its loop."""
+"""The resources of one attempt: its share of the worker, its open files and connections, and its loop."""
 
 from __future__ import annotations
 

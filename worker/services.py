@@ -192,7 +192,7 @@ class Services:
         *outer, _ = claim.path
         above = await retried(partial(self.store.many, outer)) if outer else []
         if len(above) < len(outer):
-            raise Invalid("a delegation that this one is nested in is gone, and so is what its sandbox may be", [])
+            raise Invalid("a delegation that this one is nested in is gone, and so are the settings of its sandbox", [])
         return self.offers.of([*(each.request.agent for each in above), claim.request.agent])
 
     async def workspace(

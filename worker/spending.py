@@ -56,7 +56,7 @@ class DaySpending:
                 case "full":
                     if not self._noted:
                         self._noted = True
-                        message = "waits: other runs have reserved what is left of the day's spend cap"
+                        message = "waits: other runs have reserved the rest of the day's spend cap"
                         self.run.emit.emit(ProgressMade(message=message))
                     await asyncio.sleep(FULL_SECONDS)
                 case _:

@@ -351,5 +351,5 @@ def _record_removed() -> ToolError:
     """Returns the error for a child whose record is gone: it is not started a second time."""
     return ToolError(
         ErrorType.EXECUTION_FAILED,
-        "the record of this subagent was removed, so what it did is not known. Call it again if that matters",
+        "the record of this subagent was removed, so its work is not known. Call it again if that matters",
     )

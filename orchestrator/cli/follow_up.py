@@ -1,4 +1,4 @@
-"""`continue`, `retry`, `resume`, `send`, `wrap-up`, `cancel` and `prune`: what can be done with a delegation."""
+"""`continue`, `retry`, `resume`, `send`, `wrap-up`, `cancel` and `prune`: commands about an existing delegation."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def _becomes(cancelled: Delegation) -> str:
     if cancelled.status.finished:
         return cancelled.status
     waits = cancelled.status == "queued" and cancelled.attempt > 0
-    return "stopping, as soon as a worker takes it and reports what it did" if waits else "stopping"
+    return "stopping, as soon as a worker takes it and reports its work" if waits else "stopping"
 
 
 @click.command()
@@ -269,17 +269,17 @@ def _becomes(cancelled: Delegation) -> str:
     "--older-than",
     type=Duration(min=0, max=1e9),
     metavar="TIME",
-    help="What finished so long ago: 90s, 15min, 24h, 7d; without it and --keep-bytes WORKSPACE_RETENTION_SECONDS of "
-    "the service's settings count.",
+    help="Those that finished so long ago: 90s, 15min, 24h, 7d; without it and --keep-bytes "
+    "WORKSPACE_RETENTION_SECONDS of the service's settings count.",
 )
 @click.option(
     "--keep-bytes",
     type=Size(min=0, max=1e18),
     metavar="SIZE",
-    help="What finished first, until the files of the others take no more: 500MB, 2GB.",
+    help="The oldest delegations, until the files of the others take no more: 500MB, 2GB.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@click.option("--json", "as_json", is_flag=True, help="What was removed, as one JSON object.")
+@click.option("--dry-run", is_flag=True, help="Only show the delegations that would be removed.")
+@click.option("--json", "as_json", is_flag=True, help="The removed delegations, as one JSON object.")
 def prune(older_than: float | None, keep_bytes: float | None, dry_run: bool, as_json: bool) -> None:
     """Remove finished delegations: their records now, their files as soon as the workers are notified.
 

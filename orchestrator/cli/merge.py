@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--into", type=DIRECTORY, metavar="DIR", help="Take the changes over into DIR, if it succeeds.")
 @options_of("verify", "protect", "require", "limits/timeoutSeconds", "idempotencyKey")
 @click.option("--with-protected", is_flag=True, help="Merge protected files, too, that the checks put back.")
-@click.option("--check", is_flag=True, help="Only show what would be changed, and what excludes each other.")
+@click.option("--check", is_flag=True, help="Only show the changes that would be made, and the conflicts.")
 @wait_option
 @denied_option
 @click.option("--json", "as_json", is_flag=True, help="The report, or the result of the merge, as one JSON object.")

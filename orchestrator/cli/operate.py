@@ -1,4 +1,4 @@
-"""`status`, `drain`, `stop`, `logs`, `open`, `version`: an operator's commands, of which none starts a service."""
+"""`status`, `drain`, `stop`, `logs`, `open`, `version`: an operator's commands. None of them starts a service."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def stop() -> None:
                 slow = float("inf")
                 output.note(f"runs have {settings.shutdown_seconds:.0f} s to end, then they are handed over …")
             time.sleep(STOP_TICK_SECONDS)
-    output.line("stopped; what is not finished goes on with the next `deputize up`")
+    output.line("stopped; unfinished delegations go on with the next `deputize up`")
 
 
 def _refuse_elsewhere(settings: Settings, what: str) -> None:
@@ -210,7 +210,7 @@ def open_(only_prints: bool) -> None:
 
 @click.command()
 @click.argument("programs", nargs=-1, metavar="[PROGRAM]...")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow new lines, until Ctrl-C.")
 @click.option(
     "-n", "--lines", "most", type=click.IntRange(0), metavar="N", default=20, show_default=True, help="Lines."
 )

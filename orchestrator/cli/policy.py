@@ -198,7 +198,10 @@ def policy() -> None:
 @click.option("--depth", type=click.IntRange(0), default=0, help="In how many delegations the run is nested.")
 @click.option("--label", "labels", type=LABEL, multiple=True, metavar="KEY:VALUE", help="A label of it; repeatable.")
 @click.option(
-    "--taint", multiple=True, metavar="SOURCE", help="What it has read: web, mcp:SERVER or subagent:ID; repeatable."
+    "--taint",
+    multiple=True,
+    metavar="SOURCE",
+    help="A source of its reading: web, mcp:SERVER or subagent:ID; repeatable.",
 )
 @click.option("-w", "--workspace", type=DIRECTORY, metavar="DIR", help="Resolve links of paths in this directory.")
 @click.option(
@@ -238,7 +241,7 @@ def explain(
         output.lines(f"  effect  {effect}" for effect in line["effects"])
 
 
-@policy.command("test", short_help="Compare the examples in a file with what its rules decide.")
+@policy.command("test", short_help="Compare the examples in a file with the decisions of its rules.")
 @click.argument("files", metavar="FILE…", type=_FILE, nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Each example as one JSON object a line.")
 def test_(files: tuple[Path, ...], as_json: bool) -> Exit:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--into", type=DIRECTORY, metavar="DIR", help="Where to put them; it is made if it is missing.")
 @click.option("--overwrite", is_flag=True, help="Replace files that have another content here.")
-@click.option("--json", "as_json", is_flag=True, help="What became of each file, as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="The outcome of each file, as one JSON object.")
 @asynchronous
 async def pull(id: str, paths: tuple[str, ...], into: Path | None, overwrite: bool, as_json: bool) -> Exit:
     """Fetch files from the workspace of a run, while it goes on, too.
@@ -94,7 +94,7 @@ async def _wanted(client: Client, delegation: Delegation, paths: Sequence[str]) 
         chosen = [each for each in files.values() if each.change and not (is_copy and each.change.in_patch)]
         if not chosen:
             holds = f"the patch holds every change; `deputize apply {delegation.id}` takes them over"
-            raise NotFound(holds if changes else f"{delegation.id} has changed no file yet; name what to fetch")
+            raise NotFound(holds if changes else f"{delegation.id} has changed no file yet; name the files to fetch")
         return chosen
     found: dict[str, _Fetch] = {}
     for path in paths:

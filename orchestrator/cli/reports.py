@@ -27,7 +27,7 @@ SHOWN_IDS = 3
 
 @click.command()
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, metavar="N", help="How many.")
-@click.option("--cursor", metavar="ID", help="Only what precedes the entry of this id, as --json shows it.")
+@click.option("--cursor", metavar="ID", help="Only entries before the one with this id, as --json shows it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def audit(limit: int, cursor: str | None, as_json: bool) -> None:
     """List the requests that changed something or were refused, newest first. It needs a token with the scope admin.
@@ -92,7 +92,7 @@ def _group(value: str) -> str:
     metavar="GROUP",
     help="day, model, session, label, or label:KEY for one label's values.",
 )
-@click.option("--since", type=SINCE, metavar="WHEN", help="What was accepted since: 7d, 24h, or a date (UTC).")
+@click.option("--since", type=SINCE, metavar="WHEN", help="Delegations accepted since: 7d, 24h, or a date (UTC).")
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")
 def cost(by: str, since: datetime | None, as_json: bool) -> None:
     """Show what delegations cost, finished and running ones, by the day (UTC) on which they were accepted.
@@ -107,7 +107,7 @@ def cost(by: str, since: datetime | None, as_json: bool) -> None:
     head = (report.by, "delegations", "tokens", "cached", "cost", "saved")
     rows = (_cells(item.key or NO_KEY, item) for item in report.items)
     output.lines(output.columns([head, *rows, _cells("total", report.total)]))
-    output.note("what subagents spent counts as theirs here; the result of their parent has it, too")
+    output.note("the cost of subagents counts as theirs here; the result of their parent has it, too")
     if unpriced := report.total.unpriced:
         many = count(unpriced, "delegation")
         output.note(f"the cost of {many} is not known: the price of the model is not")

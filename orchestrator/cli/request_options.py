@@ -36,7 +36,7 @@ _WORKSPACE_OPTIONS = (
     click.option("--ref", metavar="REF", help="The branch, tag or commit of --git; default: its default branch."),
     click.option("--depth", type=click.IntRange(1), metavar="N", help="How many commits of --git; default: 1."),
     click.option("--no-workspace", is_flag=True, help="Work in an empty directory."),
-    click.option("--with-ignored", is_flag=True, help="Copy what .gitignore names, too."),
+    click.option("--with-ignored", is_flag=True, help="Also copy files that .gitignore names."),
     click.option("--exclude", multiple=True, metavar="PATTERN", help="Do not copy this, as in .gitignore; repeatable."),
 )
 FLAGS = {

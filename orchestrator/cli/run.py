@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 @click.option(
     "--apply",
     is_flag=True,
-    help="Take the changes over into DIR if it succeeds: with --verify if the verdict is what --require asks for.",
+    help="Apply the changes to DIR if it succeeds; with --verify if the verdict meets --require.",
 )
 @click.option(
     "--with-protected", is_flag=True, help="With --apply take protected files, too, that the checks put back."

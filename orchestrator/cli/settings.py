@@ -22,7 +22,7 @@ LONGEST = 60
 
 
 @click.command()
-@click.option("--toml", is_flag=True, help="As a deputize.toml, with what each setting means.")
+@click.option("--toml", is_flag=True, help="As a deputize.toml, with the meaning of each setting.")
 @click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
 def settings(toml: bool, as_json: bool) -> None:
     """List the settings: variable, value in force, and the default where it is another one.
@@ -109,7 +109,7 @@ class _Scopes(click.Choice[str]):
     multiple=True,
     required=True,
     type=_Scopes([scope.value for scope in Scope]),
-    help="What it is for: several after commas, or given more than once. None includes another one.",
+    help="Its scope: several after commas, or given more than once. None includes another one.",
 )
 @click.option("--expires", type=Duration(min=1, max=1e9), metavar="TIME", help="How long it is valid: 12h, 90d.")
 @click.option(

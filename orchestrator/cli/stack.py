@@ -60,7 +60,7 @@ def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no
         output.line(f"Token    {_token(info, settings)}")
         output.line(f"Model    {_model(settings)}")
         stop = "`deputize stop`" if detach else "Ctrl-C"
-        output.line(f"Stop     {stop}; what is not finished goes on at the next start")
+        output.line(f"Stop     {stop}; unfinished delegations go on at the next start")
 
     options = StackOptions(workers, concurrency, flower, stays=True)
     if detach:

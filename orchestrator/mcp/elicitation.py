@@ -24,8 +24,8 @@ Context = ServerRequestContext[Any, Any]
 STATE = re.compile(rf"([0-9]{{1,2}}) ({ID.pattern}(?: {ID.pattern})*)")
 MAX_LINE = 4000
 MAX_MESSAGE = 16_000
-DECLINED = "the user who was asked declined"
-CLOSED = "the user who was asked closed the question without an answer"
+DECLINED = "the user declined"
+CLOSED = "the user closed the question without an answer"
 
 
 def form(request: PermissionRequest) -> types.ElicitRequest:

@@ -1,4 +1,4 @@
-"""What the tools return: the facts of a delegation, in a compact form, with all free text in fields of its own."""
+"""The results of tools: the facts of a delegation, in a compact form, with all free text in fields of its own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SAME = (
 )
 """Fields that an outcome has as the result has them."""
 
-HOW_TO_ANSWER = "pending_permissions shows what is asked, answer_permission or `deputize approve` answers"
+HOW_TO_ANSWER = "pending_permissions shows the questions, answer_permission or `deputize approve` answers"
 WORDS = ("summary", "refuted_claims", "output", "errors", "files_modified", "left_out", "patch", "verdict_why")
 """Fields with words and names that the agent chose."""
 

@@ -48,7 +48,7 @@ TEMPLATES = [
         (
             "patch",
             "{id}/patch",
-            "What it changed in its copy of the workspace, as a unified diff for `git apply`.",
+            "Its changes in its copy of the workspace, as a unified diff for `git apply`.",
             DIFF,
         ),
         ("artifact", "{id}/artifacts/{name}", "A text that it produced for its caller.", TEXT),

@@ -1,4 +1,4 @@
-"""The sessions and calls of `/mcp`, each of which belongs to its caller. Loads the MCP SDK, which takes long."""
+"""The sessions and calls of `/mcp`. Each belongs to its caller. Loads the MCP SDK, which takes long."""
 
 from __future__ import annotations
 

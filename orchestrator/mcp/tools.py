@@ -1,4 +1,4 @@
-"""The tools: one operation each, with its arguments, its result and what a client may assume of it."""
+"""The tools: one operation each, with its arguments, its result and its hints for clients."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from .outcome import (
 
 MAX_ROUNDS = 10
 ENDS_WITH_CLIENT = (
-    "the service runs only as long as this MCP server; what is unfinished then is paused until `deputize resume ID` "
+    "the service runs only as long as this MCP server; unfinished work is then paused until `deputize resume ID` "
     "(`deputize up` runs a service that stays)"
 )
 

@@ -235,10 +235,10 @@ MAX_RETRY_BYTES = 4096
 
 
 class Continue(Request):
-    """What is to be done now, in the conversation and the files of a finished delegation."""
+    """A further task, in the conversation and the files of a finished delegation."""
 
     text: str = Field(min_length=1)
-    """What is to be done now."""
+    """The further task."""
     limits: Limits | None = None
     """Null: those that the finished delegation was given."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)

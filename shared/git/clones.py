@@ -217,7 +217,9 @@ class _Making:
             with closing(self._listed(cache)) as others:
                 if not ref and next(others, None):
                     what = "default branch, as its HEAD names one that is not there; name another one with --ref"
-            raise RepositoryFailed("repository_ref", f"{url}: it has no {what}; `git ls-remote` lists what it has")
+            raise RepositoryFailed(
+                "repository_ref", f"{url}: it has no {what}; `git ls-remote` lists its branches and tags"
+            )
         return found, found.removeprefix("refs/heads/") if found.startswith("refs/heads/") else None, refs[found]
 
     def _listed(self, cache: OwnRepository, *names: str) -> Generator[tuple[str, str]]:

@@ -127,7 +127,7 @@ class Delivery:
         self._check_workflows([line.partition("\t")[2].strip('"') for line in changed])
         made = Counter(line.split()[3] for line in changed)
         if Counter(id for id in _NEW_BLOB.findall(patch) if id != _NO_BLOB) - made:
-            why = "the patch is not what the run changed: values that must not leave the service are masked in it"
+            why = "the patch differs from the run's changes: values that must not leave the service are masked in it"
             raise RepositoryFailed("delivery_patch", why)
         if not changed:
             return None

@@ -294,7 +294,9 @@ def _three_way(current: bytes, base: bytes, new: bytes) -> bytes | None:
             done = git("merge-file", "-p", "-q", "current", "base", "new", cwd=Path(folder))
         except OSError as error:
             why = error.strerror or str(error) or "it did not end"
-            raise Unavailable(f"the program git, which merges what both sides changed, failed here: {why}") from None
+            raise Unavailable(
+                f"the program git, which merges files that both sides changed, failed here: {why}"
+            ) from None
     if not 0 <= done.returncode < _FAILED:
         raise CannotApply(f"it was changed here since, and git cannot merge it: {done.stderr.decode(errors='replace')}")
     return done.stdout if done.returncode == 0 else None

@@ -1,4 +1,4 @@
-"""What delegations cost, from their records: grouped by day, model, session or label."""
+"""The cost of delegations, from their records: grouped by day, model, session or label."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COST = 5 + [*Usage.model_fields].index("cost_usd")
 
 
 class Cost(Wire):
-    """What a group of delegations cost; each counts what it spent itself, without its child delegations."""
+    """The cost of a group of delegations; each counts its own spending, without its child delegations."""
 
     key: str | None
     """The day, model, session or label; null for delegations without that label or session, or that never began."""

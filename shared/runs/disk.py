@@ -31,7 +31,7 @@ RECORD_PARTS = dict(zip(("record_head", "record_tail"), record_key("\0").split("
 
 
 class DiskUsage(Wire):
-    """What the files of finished delegations take on disk."""
+    """The size of the files of finished delegations."""
 
     kept_bytes: int
     """Bytes that they take together."""
@@ -50,12 +50,12 @@ class DiskUsage(Wire):
 
 
 class Pruned(Wire):
-    """What was removed, or with ``dry_run`` would be."""
+    """The removed delegations; with ``dry_run`` those that would be removed."""
 
     removed: int
     """How many delegations."""
     freed_bytes: int
-    """What their files took on disk, as far as it is known; workers remove them a moment later."""
+    """The size of their files, as far as it is known; workers remove them a moment later."""
     ids: list[str] = Field(default_factory=list)
     """The first 1,000, those that ended first at the beginning."""
     dry_run: bool = False

@@ -1,4 +1,4 @@
-"""What the record of a run holds: for its next attempt, for the delegations that build on it, and for its caller."""
+"""The record of a run: for its next attempt, for the delegations that build on it, and for its caller."""
 
 from __future__ import annotations
 

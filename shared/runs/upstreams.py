@@ -57,14 +57,14 @@ def in_vain(wanted: After, result: ToolAgentResult | None) -> Mapping[str, Any] 
     """
     cancelled, more = False, list[str]()
     if result is None:
-        why = f"the record of {wanted.id} is gone, so what became of it is not known"
+        why = f"the record of {wanted.id} is gone, so its end is not known"
     elif not result.success:
         cancelled = result.status is Status.CANCELLED
         reason = result.termination_reason
         failed = f"failed ({reason})" if result.attempts else "was not started"
         why = f"{wanted.id} " + (f"was {reason.replace('_', ' ')}" if cancelled else failed)
         if reason is TerminationReason.COMPLETED:
-            why = f"{wanted.id} does not have what it requires: {result.verification.shortfall()}"
+            why = f"{wanted.id} falls short of its requirement: {result.verification.shortfall()}"
         more = [] if result.attempts else result.errors  # why that one did not start
     elif wanted.require == "verified" and (verdict := result.verification.verdict) != "verified":
         why = f"the verdict on {wanted.id} is {verdict}, and verified is required"

@@ -17,7 +17,7 @@ Platform = Literal["anthropic", "aws", "bedrock", "google-cloud", "foundry"]
 Lack = Literal["cache_control", "thinking", "images", "count_tokens"]
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 _KEY_ADVICE = (
-    "names what holds the key: a variable in upper case (MY_GATEWAY_KEY), or a file by its absolute path "
+    "names the place of the key: a variable in upper case (MY_GATEWAY_KEY), or a file by its absolute path "
     "(/run/secrets/key); the key itself does not belong here"
 )
 
@@ -88,7 +88,7 @@ class ModelSettings(BaseModel):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("must begin with http:// or https:// and a host")
         if "@" in parts.netloc:
-            raise ValueError("must not contain a user or password: name in `key` what holds it")
+            raise ValueError("must not contain a user or password: name its variable or file in `key`")
         return url
 
     @field_validator("key")

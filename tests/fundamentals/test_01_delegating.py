@@ -99,7 +99,7 @@ async def test_a_wrong_request_is_refused_with_every_mistake_before_anything_run
     with pytest.raises(Invalid) as refused:
         await orchestrator.start(" ", limits={"max_turns": 0}, approval_mod="auto")  # pyright: ignore[reportCallIssue]
     assert refused.value.errors == [
-        {"pointer": "/task", "detail": "the task is blank; say in words what is to be done"},
+        {"pointer": "/task", "detail": "the task is blank; describe the work in words"},
         {"pointer": "/limits/max_turns", "detail": "Input should be greater than or equal to 1"},
         {"pointer": "/approval_mod", "detail": "unknown key 'approval_mod'; did you mean 'approval_mode'?"},
     ]

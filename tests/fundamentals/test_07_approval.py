@@ -76,8 +76,8 @@ async def test_read_only_lets_a_run_look_and_change_nothing(orchestrator: Orches
         "summary": "Done.",
         "errors": [
             (
-                "write_file: denied: this delegation is read-only (approvalMode readOnly); say in your answer "
-                "what should be changed."
+                "write_file: denied: this delegation is read-only (approvalMode readOnly); describe the needed "
+                "changes in your answer."
             ),
         ],
         "toolCallCount": 2,

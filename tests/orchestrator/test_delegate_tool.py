@@ -41,7 +41,7 @@ async def test_a_model_of_each_framework_delegates_and_reads_the_result(framewor
     assert (delegation.request.expected_outcome, delegation.effective_limits.max_turns) == ("a number", 4)
     assert (heard.is_error or False, heard.answer) == (False, ANSWER)
     assert [*heard.parameters["properties"]] == ["task", "context", "expectedOutcome"]
-    assert heard.parameters["properties"]["task"]["description"].startswith("What is to be done")
+    assert heard.parameters["properties"]["task"]["description"].startswith("The task, in words")
 
 
 async def test_a_delegation_that_is_no_success_is_an_error_with_what_it_did(
@@ -94,7 +94,7 @@ async def test_what_a_model_may_not_write_is_an_error_and_submits_nothing(
     [
         ({"task": "x", "context": "y"}, "unknown argument 'context'; there are task, expectedOutcome"),
         ({"task": "x", "expectedOutcom": "y"}, "did you mean expectedOutcome?"),
-        ({"expectedOutcome": "y"}, "task: the task is blank; say in words what is to be done"),
+        ({"expectedOutcome": "y"}, "task: the task is blank; describe the work in words"),
         ({"task": 7}, "task: Input should be a valid string"),
         *(("{", "not valid JSON"), ("[" * 100_000, "not valid JSON"), ("[1]", "not an object"), ("7", "not an object")),
     ],

@@ -38,7 +38,7 @@ def problem(answer: httpx2.Response) -> dict[str, Any]:
 async def test_a_blank_task_is_refused_before_anything_is_written(real: httpx2.AsyncClient, task: str) -> None:
     document = problem(await real.post("/v1/delegations", json={"task": task}))
     assert document["status"] == 422
-    assert document["errors"] == [{"pointer": "/task", "detail": "the task is blank; say in words what is to be done"}]
+    assert document["errors"] == [{"pointer": "/task", "detail": "the task is blank; describe the work in words"}]
     assert (await real.get("/v1/delegations")).json()["items"] == []
 
 

@@ -99,7 +99,7 @@ async def test_what_is_written_to_a_server_that_refuses_waits_and_is_written_lat
         await operator.execute_command(*refuse)
         async with Pipe(writing, WRITING) as pipe:
             claiming = asyncio.create_task(store.claim(id, "token", "worker-1", 10, pipe=pipe))
-            await until(lambda: said(caplog, "does not take what is written"))
+            await until(lambda: said(caplog, "does not take this write"))
             assert not claiming.done()
             await operator.execute_command(*allow)
             claim = await asyncio.wait_for(claiming, 30)
@@ -133,7 +133,7 @@ async def test_a_worker_that_may_not_subscribe_ends_with_one_line(
     monkeypatch.setenv("DEPUTIZE_REDIS_URL", redis_process.url)
     assert await asyncio.to_thread(main, []) == 3
     said = capsys.readouterr().err.strip()
-    assert said.startswith(f"worker: redis_url ({redis_process.url}): Redis refuses what deputize does: ")
+    assert said.startswith(f"worker: redis_url ({redis_process.url}): Redis refuses commands of deputize: ")
     assert "\n" not in said
 
 
@@ -149,7 +149,7 @@ async def test_a_worker_that_may_not_read_the_queue_ends_with_one_line(
     said = (await worker.communicate())[1].decode()
     assert worker.returncode == 3
     (line,) = [line for line in map(json.loads, said.splitlines()) if line["level"] == "critical"]
-    assert "Redis refuses what deputize does: User default has no permissions to run the 'brpop'" in line["message"]
+    assert "Redis refuses commands of deputize: User default has no permissions to run the 'brpop'" in line["message"]
     assert "Traceback" not in said
 
 

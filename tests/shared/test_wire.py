@@ -25,7 +25,7 @@ def mistakes(**fields: Any) -> dict[str, str]:
 @pytest.mark.requirement("P-01")
 @pytest.mark.parametrize("task", ["", "  \n\t"])
 def test_a_blank_task_is_refused(task: str) -> None:
-    assert mistakes(task=task) == {"/task": "the task is blank; say in words what is to be done"}
+    assert mistakes(task=task) == {"/task": "the task is blank; describe the work in words"}
 
 
 @pytest.mark.requirement("P-02")

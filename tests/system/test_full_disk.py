@@ -41,6 +41,8 @@ def test_a_run_that_fills_the_disk_loses_its_files_and_everything_goes_on(kind: 
     *written, next_command = found["answers"]
     assert next_command == "went on|"
     # The kernel takes back itself what a killed `fallocate` had reserved: then nothing is left to be removed.
-    ends = ["what this run had written was removed: "] + ["less than sandbox.share leaves to others"] * reserves(kind)
+    ends = ["the files that this run had written were removed: "] + [
+        "less than sandbox.share leaves to others"
+    ] * reserves(kind)
     # The output of a background command that was killed is not read here.
     assert kind == "background" or any(end in each for each in written for end in ends), written

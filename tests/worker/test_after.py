@@ -137,7 +137,7 @@ async def test_a_chain_ends_with_the_reason_of_its_first_one(bench: Bench, tmp_p
     [
         ("failed", "max_turns", 2, "dlg_1 failed (max_turns)"),
         ("failed", "refused", 0, "dlg_1 was not started"),
-        ("failed", "completed", 1, "dlg_1 does not have what it requires: the checks refute the result"),
+        ("failed", "completed", 1, "dlg_1 falls short of its requirement: the checks refute the result"),
         ("cancelled", "cancelled", 0, "dlg_1 was cancelled"),
         ("cancelled", "wrapped_up", 1, "dlg_1 was wrapped up"),
     ],

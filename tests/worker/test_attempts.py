@@ -356,4 +356,4 @@ async def test_a_run_whose_writes_redis_has_lost_stops_and_the_next_attempt_sett
     result = await bench.result(id)
     assert (result.termination_reason, result.attempts) == ("completed", 2)
     assert (files.with_name("files.2") / "log").read_text() == "1\n2\n"
-    assert "outcome unknown: this call had begun before Redis lost what it had recorded" in result.details
+    assert "outcome unknown: this call had begun before Redis lost its records" in result.details

@@ -117,7 +117,7 @@ async def test_why_a_child_ended_is_the_kind_of_the_error(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"task": " \n"}, "say in words what is to be done"),
+        ({"task": " \n"}, "describe the work in words"),
         ({"task": "child", "agent_name": "no/such\nname"}, "name"),
         ({"task": "child", "tools": ["read_file", "fly"]}, "tools: 'fly' is not a tool of this run"),
         ({"task": "child", "tools": ["bash"]}, "There are read_file, call_subagent."),

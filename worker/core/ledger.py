@@ -21,7 +21,7 @@ from ..tools.context import ToolContext
 from .emit import Emitter
 from .run_context import in_doubt
 
-AHEAD = "this call had begun before Redis lost what it had recorded"
+AHEAD = "this call had begun before Redis lost its records"
 
 
 class Ledger:

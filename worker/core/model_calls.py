@@ -36,7 +36,7 @@ from .run_contracts import EndpointWait, PrefixWait, Spending
 
 SUMMARY_TOKENS = 8_000
 _NO_REPORT = (
-    "the model ended its work with an empty reply, and again when it was asked for a report. What was done is in the "
+    "the model ended its work with an empty reply, and again when it was asked for a report. Its work is in the "
     "steps and the files; whether the task is done is not known"
 )
 _NO_CALL = (

@@ -1,4 +1,4 @@
-"""What this system has: processors, memory, the kernel's features, free space on disk."""
+"""The means of this system: processors, memory, the kernel's features, free space on disk."""
 
 from __future__ import annotations
 

@@ -258,5 +258,5 @@ def _refusal(method: str, result: Mapping[str, Any]) -> str:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"][2:]))
-        return f"it is not what the protocol allows ({place}: {first['msg']})"
+        return f"the protocol does not allow it ({place}: {first['msg']})"
     return ""

@@ -247,7 +247,7 @@ def _explained(error: BaseException | None) -> str:
         error = error.exceptions[0]
     if isinstance(error, ValidationError):
         first = error.errors(include_input=False, include_url=False)[0]
-        return f"its answer is not what the protocol allows ({'.'.join(map(str, first['loc']))}: {first['msg']})"
+        return f"the protocol does not allow its answer ({'.'.join(map(str, first['loc']))}: {first['msg']})"
     return str(error)[:500] or type(error).__name__
 
 

@@ -60,7 +60,7 @@ class Search:
         return bool(output)
 
     async def _group(self, ids: Sequence[str]) -> list[str]:
-        """Returns results that fail together, none of which can be left out; all ``ids`` together fail."""
+        """Returns a smallest set of results that fail together; all ``ids`` together fail."""
         relation = await run_in_thread(Relation, [side for side in self.sides if side.id in ids], self.output)
         found, rest = list[str](), relation.order
         while True:

@@ -1,4 +1,4 @@
-"""What results turned green: in a merge it must be green, too, though it failed before all of them.
+"""Tests that results turned green: they must be green in a merge, too, though they failed before all of them.
 
 Compared with the files before, a test that fails in the merge as it failed there is no worse. Compared with the result
 that had repaired it, work is lost.

@@ -266,7 +266,7 @@ def _classified(error: aiohttp.ClientError, url: str, retry_policy: RetryPolicy,
             reason = f"no connection to {url} within {retry_policy.connect_timeout:g} s"
         case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
             refused = isinstance(error, aiohttp.ClientHttpProxyError) and error.status in PROXY_REFUSALS
-            advice = " Check the user and password in HTTPS_PROXY, and what the proxy allows." if refused else ""
+            advice = " Check the user and password in HTTPS_PROXY, and the rules of the proxy." if refused else ""
             return Failure(f"no connection to {url}: it answered {reason}.{advice}", retryable=not refused)
         case aiohttp.InvalidURL() | aiohttp.TooManyRedirects():
             return Failure(f"{reason} Check {setting} ({url}).", retryable=False)

@@ -204,7 +204,7 @@ def with_full_stop(text: str) -> str:
 
 
 def classify_error(value: Any, where: str, *, unknown_passes: bool) -> Failure:
-    """Returns the failure for an error with status 200: its code decides, or its type, of which others may exist."""
+    """Returns the failure for an error with status 200: its code decides, or its type, and others may exist."""
     error = error_of(value)
     kind, code, reason = str(error.get("type") or "error"), error.get("code"), error.get("message") or "no reason given"
     passes = kind in TEMPORARY_ERROR_TYPES or (unknown_passes and kind not in PERMANENT_ERROR_TYPES)

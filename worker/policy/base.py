@@ -117,7 +117,7 @@ def apply_mode(verdict: Verdict, call: PolicyCall, policy_context: PolicyContext
         return verdict
     match policy_context.mode:
         case ApprovalMode.READ_ONLY:
-            reason = "this delegation is read-only (approvalMode readOnly); say in your answer what should be changed"
+            reason = "this delegation is read-only (approvalMode readOnly); describe the needed changes in your answer"
             return replace(verdict, decision=Decision.DENY, reason=reason)
         case ApprovalMode.ASK:
             return verdict

@@ -1,4 +1,4 @@
-"""What the policy decides about calls that are not made, and why, and which rules no call can match.
+"""The policy's decisions about calls that are not made, their reasons, and rules that no call can match.
 
 For the commands of ``deputize policy``, and for a worker that starts.
 """

@@ -1,1 +1,1 @@
-"""What the README promises about security, tried on this machine, for ``deputize doctor``."""
+"""The promises about security, tried on this machine, for ``deputize doctor``."""

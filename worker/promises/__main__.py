@@ -127,7 +127,7 @@ async def _try_commands(settings: Settings, canaries: Canaries, report: Report, 
     row = sandbox_row(settings.sandbox, reason, for_project=directory is not None)
     report.machine.append(row)
     if row.state != "✓":
-        report.without_commands("no command runs without the sandbox: mend what its row names")
+        report.without_commands("no command runs without the sandbox: mend the fault in its row")
         return
     async with asyncio.TaskGroup() as together:
         together.create_task(_isolation(settings, canaries, report))
@@ -201,7 +201,7 @@ def network(hosts: list[str]) -> str:
 
 
 def _wrong_settings(error: DeputizeError) -> Finding:
-    return Finding("✗", "settings", str(error), "correct what it names; commands cannot be tried before")
+    return Finding("✗", "settings", str(error), "correct the named mistake; commands cannot be tried before")
 
 
 async def _isolation(settings: Settings, canaries: Canaries, report: Report) -> None:

@@ -113,7 +113,7 @@ class Probe:
 async def _tool_call(probe: Probe) -> Finding:
     answer = probe.first = await probe.ask("What is the weather in Paris? Call get_weather for it.", WEATHER)
     if answer.failure:
-        return Finding("✗", "tool call", str(answer.failure), "correct what it names")
+        return Finding("✗", "tool call", str(answer.failure), "correct the named mistake")
     calls = answer.reply.calls if answer.reply else []
     if not calls:
         text = answer.reply.text[:100] if answer.reply else ""
@@ -187,7 +187,7 @@ async def _tool_choice(probe: Probe) -> Finding:
 async def _wrong_field(probe: Probe) -> Finding:
     answer = await probe.ask("Say yes.", not_a_field=True)
     if answer.failure is None:
-        return Finding("!", "bad field", "ignored: what the endpoint does not know is not noticed", NOTHING)
+        return Finding("!", "bad field", "ignored: an unknown field is not noticed", NOTHING)
     if answer.failure.retryable:
         return Finding("!", "bad field", f"refused as if that might pass: {answer.failure}", NOTHING)
     return Finding("✓", "bad field", f"refused: {answer.failure.reason or answer.failure}")
@@ -244,7 +244,7 @@ async def try_model(settings: Settings, name: str) -> list[Finding]:
     try:
         rows = [row async for row in _rows(model, name, {*stated.lacks})]
     except ModelUnavailable as error:
-        rows = [Finding("✗", "model", str(error), "correct what it names")]
+        rows = [Finding("✗", "model", str(error), "correct the named mistake")]
     finally:
         await close_models()
     return [Finding(row.state, row.name, mask(row.detail), row.remedy) for row in rows]

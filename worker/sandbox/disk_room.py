@@ -1,4 +1,4 @@
-"""What is left of a disk that runs share, and the removal of the files by which one of them has filled it.
+"""The free room of a disk that runs share, and the removal of the files by which one of them has filled it.
 
 Paths are those of a run whose other processes may be alive: nothing here follows a link, or leaves the directory.
 """

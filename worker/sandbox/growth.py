@@ -143,4 +143,4 @@ class Growth:
 
 def _sentence(done: Removed, *, few: bool) -> str:
     why = "its disk takes few files more" if few else "less of the disk was left than sandbox.share leaves to others"
-    return f"{why}, so what this run had written was removed: {done} ({size(done.bytes)})"
+    return f"{why}, so the files that this run had written were removed: {done} ({size(done.bytes)})"

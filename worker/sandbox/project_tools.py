@@ -120,7 +120,9 @@ def shown_paths(paths: Sequence[Path], private: Iterable[Path], setting: str = "
         if why := _unreadable(path):
             raise Misconfigured(f"{setting} names {path}, which {why}; correct or remove it")
         if why := refusal_reason(path, secrets) or refusal_reason(Path(os.path.normpath(path)), secrets):
-            raise Misconfigured(f"{setting} names {path}, which is never shown: {why}; name what is needed of it")
+            raise Misconfigured(
+                f"{setting} names {path}, which is never shown: {why}; name the needed directories in it"
+            )
     return [
         BindMount(f"show-{number}", path, os.path.normpath(path))
         for number, path in enumerate(paths)

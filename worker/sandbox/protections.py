@@ -220,7 +220,9 @@ def printed_at_start(output: str) -> dict[str, str]:
     """Returns what each row has printed. Raises ToolError for another output than the script's."""
     found = [line.partition(" ") for line in output.splitlines()]
     if [number for number, _, _ in found] != [str(number) for number in range(len(AT_START))]:
-        raise ToolError(ErrorType.EXECUTION_FAILED, f"what tries the sandbox printed something else: {output[-500:]}")
+        raise ToolError(
+            ErrorType.EXECUTION_FAILED, f"the program that tries the sandbox printed something else: {output[-500:]}"
+        )
     return {row.tries: words for row, (_, _, words) in zip(AT_START, found, strict=True)}
 
 

@@ -227,7 +227,7 @@ def _parsed(output: bytes, errors: bytes) -> dict[str, Any]:
         return json.loads(output)
     except ValueError:
         last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise ToolError(ErrorType.EXECUTION_FAILED, f"what looks around failed: {last}") from None
+        raise ToolError(ErrorType.EXECUTION_FAILED, f"the program that looks around failed: {last}") from None
 
 
 async def try_limits(

@@ -1,4 +1,4 @@
-"""What the processes of sandboxes hold: memory, processes, and space on disk and in /tmp.
+"""The use by processes of sandboxes: memory, processes, and space on disk and in /tmp.
 
 Memory in use counts, not reserved address space: interpreters and compilers with a heap of their own (Node, the JVM,
 WebAssembly, Go) reserve many times what they use. Everything here blocks.
@@ -26,7 +26,7 @@ _DU_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one sandbox holds."""
+    """The use of one sandbox."""
 
     memory: int = 0
     """Bytes, its files in memory included."""

@@ -73,7 +73,7 @@ async def search_content(
 async def _with_nuls(
     files: FileAccess, sandbox: Sandbox, query: GrepQuery, skipped: SkippedPaths, hits: Hits, output: bytes
 ) -> Hits:
-    """Adds the lines of texts with a NUL, of which ripgrep only reports that they match, and names binary files."""
+    """Adds the lines of texts with a NUL, whose matches ripgrep does not show, and names binary files."""
     if query.mode != "content" and hits:
         sample = replace(query, mode="content", context=0, per_file=1)
         output = (await run_ripgrep(sandbox, arguments_of(files, sample), files.mount, query.top)).stdout

@@ -203,7 +203,7 @@ def rewrite(file: TextFile, place: tuple[int, int], old: str, new: str) -> Rewri
     raise ToolError(
         ErrorType.EDIT_NOT_FOUND,
         f"old_string is not exactly in the file. Lines {first}-{last} are similar to it, but new_string changes the "
-        f"text that differs there, so that it is not certain what to write: {sentences}. "
+        f"text that differs there, so the intended text is not certain: {sentences}. "
         "Nothing was changed. Copy old_string exactly from the file, and keep in new_string what has to stay.",
     )
 

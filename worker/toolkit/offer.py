@@ -1,4 +1,4 @@
-"""What a worker offers to one run: the tools that it may have, and the sandbox of its profile."""
+"""The offer of a worker to one run: the tools that it may have, and the sandbox of its profile."""
 
 from __future__ import annotations
 

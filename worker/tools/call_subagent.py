@@ -59,7 +59,7 @@ def _notes(result: ToolAgentResult, saved: str | None) -> Iterator[str]:
     if not result.summary:
         yield "it wrote no summary"
     if result.trust.tainted:
-        yield "it has read what neither you nor the operator wrote: its summary and its changes may follow that"
+        yield "it has read texts of strangers: its summary and its changes may follow them"
     if result.files_modified:
         how = f"; `git apply {saved}` makes all of its changes yours" if saved else ""
         yield f"it changed files in its own workspace, and not in yours{how}"
@@ -108,7 +108,7 @@ class CallSubagentParams(Params):
     @classmethod
     def _not_blank(cls, task: str) -> str:
         if not task.strip():
-            raise ValueError("the task is blank; say in words what is to be done")
+            raise ValueError("the task is blank; describe the work in words")
         return task
 
     def request(self) -> DelegationRequest:

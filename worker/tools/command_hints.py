@@ -35,8 +35,8 @@ def _hints(files: FileAccess, sandbox: Sandbox, line: str, done: Completed, prin
     if done.ended:
         names = _listed(dict.fromkeys(done.ended))
         yield (
-            f"[What the command had started ended with it: {names}. Start a server and its client in one command line, "
-            "or what must go on with run_in_background.]"
+            f"[Processes of the command ended with it: {names}. Start a server and its client in one command line, "
+            "and a process that must go on with run_in_background.]"
         )
     if done.lost and _HOME.search(line):
         yield (
@@ -53,7 +53,7 @@ def _hints(files: FileAccess, sandbox: Sandbox, line: str, done: Completed, prin
         elif sandbox.reaped and not done.ended:
             names = _listed(dict.fromkeys(sandbox.reaped))
             yield (
-                f"[What earlier commands had started ended with them: {names}. Start the server and its client in one "
+                f"[Processes of earlier commands ended with them: {names}. Start the server and its client in one "
                 "command line: server & sleep 1; client]"
             )
 

@@ -1,4 +1,4 @@
-"""What a call touches, what it receives of its run, and its result."""
+"""The things that a call touches, its view of the run, and its result."""
 
 from __future__ import annotations
 

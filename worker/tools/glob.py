@@ -34,7 +34,7 @@ class GlobParams(Params):
         default=".", min_length=1, description="The directory to search, relative to the workspace."
     )
     ignore_case: bool = Field(default=False, description="True takes a and A for the same.")
-    respect_gitignore: bool = Field(default=True, description="False also finds what .gitignore leaves out.")
+    respect_gitignore: bool = Field(default=True, description="False also finds files that .gitignore names.")
 
 
 class SearchTool(Tool[P]):

@@ -56,7 +56,7 @@ class GrepParams(Params):
     )
     max_results: int = Field(default=100, ge=1, le=1000, description="How many lines, or files, to show at most.")
     max_per_file: int | None = Field(default=None, ge=1, description="How many lines of one file to show at most.")
-    respect_gitignore: bool = Field(default=True, description="False also searches what .gitignore leaves out.")
+    respect_gitignore: bool = Field(default=True, description="False also searches files that .gitignore names.")
 
     @field_validator("output_mode", mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""The general canary: what the run changed is broken on purpose, for checks of which only the exit code is known.
+"""The general canary breaks the run's changes on purpose, for checks whose exit code is all that is known.
 
 Source files fail where the functions that changed are called, and at their end; other files lose their content. A
 check that does not notice this does not depend on what was changed, or something in it hides its failure.

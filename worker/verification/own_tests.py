@@ -124,6 +124,8 @@ def suspected(
         before, text = (each.decode("utf-8", "replace") for each in contents())
         open_ones = [each for each in in_own_tests(path, before, text) if each.kind not in accepted]
         if open_ones:
-            why = why or f"{path}:{open_ones[0].line} looks at more than what the code does ({open_ones[0].kind})"
+            why = (
+                why or f"{path}:{open_ones[0].line} looks at more than the behaviour of the code ({open_ones[0].kind})"
+            )
             good -= of_file
     return why, good

@@ -1,4 +1,4 @@
-"""What runners of tests report of each test, in a file outside of the checked tree."""
+"""The reports of runners about each test, in a file outside of the checked tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What steps and file changes show about a summary, in whatever language it is written."""
+"""The evidence of steps and file changes about a summary, whatever its language."""
 
 from __future__ import annotations
 

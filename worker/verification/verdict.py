@@ -1,4 +1,4 @@
-"""What follows from a check's states on its grounds: for each check, and for all of them."""
+"""The conclusion from a check's states on its grounds: for each check, and for all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STILL = "it fails as it did before the run"
 _REFUTING = {"failed": "fails", "missing": "did not run any more", "skipped": "was skipped, and was not before"}
 _UNDECIDED = {
     "unsteady": "did not do the same twice",
-    "removed": "passed before, and is gone with what the run changed in its file",
+    "removed": "passed before, and is gone with the run's changes of its file",
     "unseen": "fails, and was left out before the run because another one failed",
     "silenced": "failed before, and is skipped now",
 }
@@ -42,7 +42,7 @@ STATES: Mapping[tuple[GroundState, GroundState], tuple[CheckOutcome, str]] = {
 """By the states on base and candidate, where no tests are known. Any state that is unknown is inconclusive."""
 WORST: Mapping[CheckOutcome, Verdict] = {"tampered": "refuted", "refuted": "refuted", "inconclusive": "inconclusive"}
 """Outcomes of one check that decide the verdict on all, the worst first."""
-NO_COMMAND = "no command failed before the run: that files are as demanded proves nothing about what they do"
+NO_COMMAND = "no command failed before the run, and files in the demanded state prove nothing about their behaviour"
 
 
 @dataclass(slots=True)
@@ -66,9 +66,9 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """What one check did on base and candidate, once or twice each.
+    """The executions of one check on base and candidate, once or twice each.
 
-    Of the paths, those of the check's own files, and those that the run has changed and the check sees so.
+    ``own_files`` are the check's own. ``changed`` are the run's changes that the check sees.
     """
 
     base: Observed
@@ -262,7 +262,7 @@ def of_files(report: Report, paths: Collection[str]) -> set[str]:
 
 
 def _silent(before: Report, now: Report) -> set[str]:
-    """Returns the files of tests that could not be loaded before and of which no test passes, or one has no cases."""
+    """Returns files of tests that could not be loaded before, and have no passing test now, or one without cases."""
     files = {place.file for id, place in before.places.items() if before.tests.get(id) == "failed" and not place.name}
 
     def of(ids: set[str]) -> set[str]:

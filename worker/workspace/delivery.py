@@ -1,4 +1,4 @@
-"""What becomes of the changes of a run over a git repository at its end: they are delivered, where that is asked for.
+"""The delivery of a run's changes over a git repository at its end, where the request asks for it.
 
 It happens before the result is written. A later attempt makes the same commit of the same changes, and finds it there.
 """

@@ -1,4 +1,4 @@
-"""What a step changed in the files, for its event: the changed paths and a diff of texts, both bounded."""
+"""The changes of a step, for its event: the changed paths and a diff of texts, both bounded."""
 
 from __future__ import annotations
 

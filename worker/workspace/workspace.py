@@ -266,7 +266,7 @@ def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules
 
 
 def _is_small(spec: WorkspaceSpec, root: Path) -> bool:
-    """Whether the workspace is empty, or a copy of few files, in no directory of which another disk can be mounted."""
+    """Whether the workspace is empty, or a copy of few files without a directory where another disk can be mounted."""
     if not isinstance(spec, DirectoryWorkspace):
         return isinstance(spec, EmptyWorkspace)
     source = Path(spec.path)

@@ -161,7 +161,7 @@ async def test_an_upstream_that_is_gone_ends_it(store: RunStore) -> None:
     assert await look(store) == []
     found = (await store.get(waits)).result
     assert found is not None
-    assert found.errors == [f"the record of {upstream.id} is gone, so what became of it is not known"]
+    assert found.errors == [f"the record of {upstream.id} is gone, so its end is not known"]
 
 
 async def test_what_is_waited_for_is_not_pruned(store: RunStore, pipe: Pipe) -> None:

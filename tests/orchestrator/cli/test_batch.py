@@ -301,7 +301,7 @@ def test_every_wrong_row_is_named_by_its_first_line() -> None:
         "t.csv, line 7: not a row of the table: ',' expected after '\"'",
     ]
     assert mistakes("t.csv", "path,note\na,b\n ,c", task="{{path}}") == [
-        "t.csv, line 3: /task: the task is blank; say in words what is to be done"
+        "t.csv, line 3: /task: the task is blank; describe the work in words"
     ]
 
 

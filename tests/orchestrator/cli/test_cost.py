@@ -35,7 +35,7 @@ async def test_the_cost_of_each_day_and_of_all(url: str, service: FakeService) -
     ]
     assert rows[0][0] < rows[1][0]
     assert (rows[2][0], done.exit_code) == ("total", 0)
-    assert done.stderr == "what subagents spent counts as theirs here; the result of their parent has it, too\n"
+    assert done.stderr == "the cost of subagents counts as theirs here; the result of their parent has it, too\n"
 
 
 async def test_the_cost_of_each_value_of_a_label_dearest_first(url: str, service: FakeService) -> None:

@@ -229,7 +229,7 @@ async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> Non
         assert id.startswith("dlg_")
     finally:
         done = await deputize("stop", **here)
-    assert (done.code, done.out) == (0, "stopped; what is not finished goes on with the next `deputize up`\n")
+    assert (done.code, done.out) == (0, "stopped; unfinished delegations go on with the next `deputize up`\n")
     assert not (tmp_path / "stack.json").exists()
 
 

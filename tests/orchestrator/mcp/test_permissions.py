@@ -35,7 +35,7 @@ async def test_what_waits_is_listed_and_answered_once(way: str, url: str, servic
         assert item == below.to_dict()
         result = content(await client.call_tool("delegate_result", {"id": root}))
         assert result["pendingPermissions"] == [below.permission_id]
-        assert result["notes"][-1].startswith("1 call waits for permission: pending_permissions shows what is asked")
+        assert result["notes"][-1].startswith("1 call waits for permission: pending_permissions shows the questions")
         given = {"permissionId": below.permission_id, "outcome": "modify", "arguments": {"command": "ls"}}
         answered = content(await client.call_tool("answer_permission", given | {"reason": "enough"}))
         assert answered == {"permissionId": below.permission_id, "delegationId": below.path[-1], "outcome": "modify"}

@@ -120,7 +120,7 @@ WRONG: dict[str, tuple[str, str]] = {
     'platform = "ftp://h"': ("models/x/platform", "A gateway is named by its URL, with http"),
     'base_url = "ftp://h"': ("models/x/base_url", "must begin with http:// or https://"),
     'base_url = "gateway.example"': ("models/x/base_url", "must begin with http:// or https://"),
-    'base_url = "https://me:pw-123@h"': ("models/x/base_url", "name in `key` what holds it"),
+    'base_url = "https://me:pw-123@h"': ("models/x/base_url", "name its variable or file in `key`"),
     f'key = "{KEY}"': ("models/x/key", "a variable in upper case (MY_GATEWAY_KEY), or a file by its absolute path"),
     'key = "keys/house"': ("models/x/key", "the key itself does not belong here"),
     'platform = "google-cloud"\nkey = "K"': ("models/x", "google-cloud has no key"),

@@ -128,7 +128,7 @@ async def test_arguments_are_checked_before_the_server_sees_them(server: Opened)
     ("tool", "said"),
     [
         ("refuse", "the moon is in the wrong phase"),
-        ("break_the_protocol", "its answer is not what the protocol allows"),
+        ("break_the_protocol", "the protocol does not allow its answer"),
         ("say_too_much", "outcome unknown"),
     ],
 )

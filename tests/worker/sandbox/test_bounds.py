@@ -208,7 +208,7 @@ async def test_what_a_command_wrote_is_removed_where_it_leaves_too_little_to_oth
         again = await sandbox.run(bash(f"rm before; {WRITE.format(1, 'c')}; sleep 0.5; ls", 60))
     names = "d/a" if way == "where it is unreadable" else "a"
     written = r"[\d.]+" if done.exceeded else "9"
-    assert re.search(rf"so what this run had written was removed: {names} \({written} MiB\)$", removed)
+    assert re.search(rf"so the files that this run had written were removed: {names} \({written} MiB\)$", removed)
     rest = {b"d"} if names == "d/a" else {b"b"}
     assert (again.exceeded, {*again.stdout.split()} - rest) == ("", {b"c"})
 

@@ -71,7 +71,7 @@ async def test_a_command_out_of_time_is_killed_and_its_output_is_kept(desk: Tool
 async def test_nothing_that_a_command_started_goes_on_after_it(desk: Toolbench) -> None:
     """The fixture ``nothing_left_behind`` looks for the process; this test makes one."""
     result = await desk.call("bash", command="setsid nohup sleep 99 >/dev/null 2>&1 & echo started")
-    assert result.content.startswith("started\n[What the command had started ended with it: ")
+    assert result.content.startswith("started\n[Processes of the command ended with it: ")
 
 
 @pytest.mark.requirement("S000-062", "S000-063", "S001-011")
@@ -276,9 +276,9 @@ async def test_what_ended_with_its_command_is_named_also_to_a_later_one(desk: To
     assert "had started" not in (await desk.call("bash", command=refused)).content
     started = f"{command} & until grep -qs sleep /proc/[0-9]*/comm; do :; done"
     content = (await desk.call("bash", command=started)).content
-    assert "[What the command had started ended with it: sleep. Start a server" in content
+    assert "[Processes of the command ended with it: sleep. Start a server" in content
     later = (await desk.call("bash", command=refused)).content
-    assert "[What earlier commands had started ended with them: sleep. Start the server" in later
+    assert "[Processes of earlier commands ended with them: sleep. Start the server" in later
     assert "had started" not in (await desk.call("bash", command="echo fine; sleep 0.01 & wait")).content
 
 

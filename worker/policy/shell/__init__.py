@@ -155,7 +155,7 @@ def _with_combined(commands: list[SubCommand]) -> list[SubCommand]:
     moved = False
     for at, each in enumerate(commands):
         if moved and each.words[0] == "git" and each.decision is Decision.ALLOW:
-            reason = "git may run what the configuration of another directory names"
+            reason = "git may run programs that the configuration of another directory names"
             commands[at] = SubCommand(each.words, Decision.ASK, reason)
         moved |= each.words[0] == "cd"
     return commands
