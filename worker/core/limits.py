@@ -83,10 +83,9 @@ class Meter:
     """The child delegations whose usage is included in ``usage``."""
 
     def set_price(self, model: Model, caps: Sequence[Cap] = ()) -> None:
-        """Sets the price of further replies.
+        """Sets the price of further replies. For the day's caps, scripts cost nothing.
 
-        Raises ``Refused`` where a cost limit or one of the day's caps has no known price to enforce it. For the caps,
-        scripts cost nothing.
+        Raises ``Refused`` where a cost limit or one of the caps has no known price to enforce it.
         """
         self.price = model.price()
         if self.limits.max_cost_usd is not None and self.price is None:

@@ -233,10 +233,9 @@ MAX_LOG_CHARS = 12_000
 
 
 async def compact(calls: ModelCalls, why: str) -> None:
-    """Replaces the conversation by a new one.
+    """Replaces the conversation by a new one: the model's summary or, if it cannot write one, the log of the steps.
 
-    If the model cannot write the summary, because the call failed or the conversation is too long even for that, the
-    log of the steps is used instead. Raises ``ModelUnavailable`` where there is nothing to leave out.
+    Raises ``ModelUnavailable`` where there is nothing to leave out.
     """
     conversation, run = calls.conversation, calls.run
     messages = len(conversation.messages)
