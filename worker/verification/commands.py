@@ -117,7 +117,7 @@ def _rewritten(ground: Path, before: Mapping[str, Stamp], check: CommandCheck, r
     inside = f"{MOUNT}/"
     files = {place.file.removeprefix(inside) for place in report.places.values()} if report else set[str]()
     now = stamps(ground)
-    changed = {path for path in before if now.get(path) != before[path]}
+    changed = {path for path in before if now.get(path) != before[path] and "__pycache__" not in path.split("/")}
     new = {path for path in now.keys() - before.keys() if is_obeyed(path)}
     return frozenset(new | {path for path in changed if path in check.files or path in files or OF_TESTS.match(path)})
 
