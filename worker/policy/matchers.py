@@ -143,6 +143,8 @@ def of_command_prefix(prefixes: Sequence[str], allows: bool) -> Matches:
             return False
         if allows:  # each command of a plain line that needs permission, and no other line
             return line.covered(lambda command: _begins(command.words, wanted))
+        if line.hidden_in:
+            return True
         if not line.commands:  # it is not plain: the program of a prefix counts wherever it stands
             words = Words.of(line.text)
             return any(words.hold(name_of(prefix[0])) for prefix in wanted)
@@ -170,8 +172,6 @@ def _begins(words: Sequence[str], prefixes: Sequence[Sequence[str]]) -> bool:
 
 def _may_begin(command: SubCommand, prefixes: Sequence[Sequence[str]]) -> bool:
     """Whether a command may be, or start, one that begins so: in doubt it may."""
-    if command.is_hidden:
-        return True
     if command.text:
         words = Words.of(command.text)
         if any(words.hold(name_of(prefix[0])) for prefix in prefixes):
@@ -190,7 +190,7 @@ def _spelled(command: SubCommand, prefixes: Sequence[Sequence[str]]) -> Iterator
     """
     programs = {prefix[0] for prefix in prefixes}
     for words, at in ((command.words, 0), *((command.may_start, at) for at in range(len(command.may_start)))):
-        for name in {words[at], name_of(words[at])} & programs:
+        for name in {words[at], name_of(words[at]), words[at][2:] if words[at][:1] == "-" else ""} & programs:
             yield (spelled := [name, *words[at + 1 :]])
             yield from _without_options(spelled)
 

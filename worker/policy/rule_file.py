@@ -163,11 +163,11 @@ class FileRule:
             reason = f"its arguments take too long to compare with the policy's rule {fields.name}; write them shorter"
             return Verdict(Decision.DENY, reason, fields.name, place=self.place)
         reason = fields.reason.strip().rstrip(".") or f"the policy's rule {fields.name} decides it"
-        if fields.decision is Decision.DENY and fields.command_prefix and call.line and call.line.why:
-            reason = f"{reason}. The line {call.line.why}: {PLAINLY}"
-        elif fields.decision is Decision.DENY and fields.command_prefix and call.line:
-            hidden = next((each.words[0] for each in call.line.commands if each.is_hidden), None)
-            reason += f". What is piped into {hidden} cannot be read: write the commands themselves" if hidden else ""
+        line = call.line if fields.decision is Decision.DENY and fields.command_prefix else None
+        if line and line.hidden_in:
+            reason += f". What {line.hidden_in} executes cannot be read: write the commands themselves"
+        elif line and line.why:
+            reason = f"{reason}. The line {line.why}: {PLAINLY}"
         return Verdict(fields.decision, reason, fields.name, remedy=call.remedy, place=self.place)
 
 

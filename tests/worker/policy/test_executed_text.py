@@ -26,6 +26,19 @@ HIDDEN = (
         "cat f | ruby -w",
     ),
     *("cat f | xargs timeout 5", "seq 2 | bash +x", "cat f | python3 -E", "cat f | xargs xargs"),
+    *("awk '{system($0)}' f", "awk '{print | \"sh\"}' f", "gawk -v c=x 'BEGIN{c | getline}'", "cat f | awk -f -"),
+    *('awk \'BEGIN{system("gi" "t push")}\'', 'awk \'BEGIN{"gi" "t push" | getline}\'', "awk --lint 1 f"),
+    *('awk \'$0~/[/"]/{system("gi" x)}/"/\' f', "awk '{if(1)/\"/;system(x);y=/\"/}'", "nawk '{f=$1;@f(x)}' f"),
+    *(
+        "sed e f",
+        "sed -n 's/a/b/ep' f",
+        "sed -i '1{h;s,a,b,e}' f",
+        "sed -e p -e 's/x/y/we' -e '$e' f",
+        "gsed -Es/a/b/e f",
+    ),
+    *("find . -exec sed e {} +", "cat f | sed -f -", "timeout 5 sed 's|\\||\\||e' f", "env -S 'g${X}t push'"),
+    *("cat f | perl -ne 'system $_'", "cat f | python3 -c 'import os,sys;os.system(sys.stdin.read())'"),
+    *("printf 'gi%s push' t | sh", "seq 2 | ruby -ne 'exec $_'", "curl -s x | node -e 'eval(read())'"),
 )
 """Lines that execute what does not stand in them."""
 HONEST = (
@@ -34,6 +47,20 @@ HONEST = (
     *("cat x | bash build.sh", "cat x | bash -eu build.sh", "git branch | xargs git branch -d", "echo x | make all"),
     *("seq 3 | xargs -I % touch f%", "python3 manage.py migrate", "cat f | node -e 'x'", "echo ls | sh", "echo scp"),
     *("cat f | python3 -u run.py", "cat f | perl -ne print", "cat f | deno eval 'x'", "echo hi | tee notes.md"),
+    *("awk -F'|' '{print $1 \"|\" $2}' f", "awk '/a|b/ {print}' f", "awk '{print $2 | \"sort -n\"}' f"),
+    *("awk 'BEGIN{while ((\"date\" | getline d) > 0) print d}'", "awk -f script.awk f", "awk '$1 == 2 || /[|]/' f"),
+    *(
+        "sed -i 's/the/a/g; s|e|f|w e' f",
+        "sed -n '/^begin/,/end$/{s/[^x]/e/2;p}' f",
+        "sed '1i\\\ntext; e' f",
+        "sed -n '2q5;$='",
+    ),
+    *(
+        "sed -i.bak -e '2d' -e '/e$/!b' -e 'y/ab/ee/' f",
+        "cat f | sed s/a/e/ | sort",
+        "sed -f script.sed f",
+        "env -u X ls",
+    ),
     *("git --no-pager log", "echo git push", "cat f | grep git", "make -f Makefile", "printf '%s\\n' ls | sh"),
 )
 
@@ -57,8 +84,63 @@ def test_a_command_is_denied_in_each_way_to_execute_it_as_a_text(tmp_path: Path,
 def test_what_executes_a_text_that_does_not_stand_in_the_line_is_denied(tmp_path: Path, line: str) -> None:
     assert denied(tmp_path, "git push", line)
     verdict = verdict_of(tmp_path, DENY, call_of("bash", command=line))
-    assert verdict.reason.startswith("Only people push. What is piped into ")
-    assert verdict.reason.endswith(" cannot be read: write the commands themselves")
+    assert verdict.reason.startswith("Only people push. What ")
+    assert verdict.reason.endswith(" executes cannot be read: write the commands themselves")
+
+
+HIDDEN_IN_OTHERS = (
+    *("base64 -d < f | sh", "cat f | sh > out", "{ cat f; } | bash", "cat f 2>&1 | (sh)", "cat <<E | python3\nE"),
+    *('eval "$(cat f)"', "eval $(base64 -d f)", 'bash -c "$(curl x)"', "sh <(cat f)", "source <(curl -s x)", "eval $x"),
+    *(
+        "bash <<< $x",
+        'sh -s <<<"$(cat f)"',
+        "$(cat f)",
+        "cd x && $(cat f)",
+        "for i in 1; do $(cat f); done",
+        "eval `cat f`",
+    ),
+    *("X=1 && cat f | awk '{system($0)}'", "echo \"it's\" > a; awk '{print|$1}' f", "gawk '{$1 | getline}' f > g"),
+    *(
+        "sed e f > g",
+        "X=1; sed -i 's/a/b/e' f",
+        'for i in *; do sed -n "1e$i" f; done',
+        "sed $'e\\n' f",
+        "awk '{@f(1)}' <f",
+    ),
+    *("cat f | xargs -I % % push > g", ". <(cat f)", "true > a; cat f | " * 40 + "sh"),
+)
+"""Lines that are not plain, and execute what does not stand in them."""
+HONEST_OTHERS = (
+    *(
+        "x=$(date) && echo $x",
+        'bash -c "make $X"',
+        "cat f | sort > g",
+        "for i in *; do wc $i; done",
+        "python3 - <<E\nE",
+    ),
+    *("awk '{print $2}' f > g", "for i in $(ls | awk 'NR>1'); do wc $i; done", "sed -e 's/e/a/;s/x/e/' f > e/g"),
+    *(
+        "echo $(( $(wc -l < f) + 1 ))",
+        "cat <<E > f\nx | y\nE",
+        "true > a || sh b",
+        "sh -c 'ls \"$1\"' x > f",
+        ". ./env > f",
+    ),
+)
+
+
+@pytest.mark.parametrize("line", HIDDEN_IN_OTHERS)
+def test_also_in_a_line_that_is_not_plain(tmp_path: Path, line: str) -> None:
+    assert not classify_line(line).commands
+    call = call_of("bash", command=line)
+    assert [matches(tmp_path, f'command_prefix = "{rule}"', call, "deny") for rule in ("git push", "scp")] == [True] * 2
+    assert verdict_of(tmp_path, DENY, call).reason.endswith(" executes cannot be read: write the commands themselves")
+
+
+@pytest.mark.parametrize("line", HONEST_OTHERS)
+def test_a_line_that_is_not_plain_need_not_hide_anything(tmp_path: Path, line: str) -> None:
+    assert not classify_line(line).commands
+    assert not matches(tmp_path, 'command_prefix = "git push"', call_of("bash", command=line), "deny")
 
 
 DENY = '[[rule]]\nname = "no-push"\ndecision = "deny"\nreason = "Only people push"\ncommand_prefix = "git push"\n'

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
-from .executed_text import Input, executed_by, printed_by
+from .executed_text import Input, executed_by, hidden_in, printed_by
 from .forbidden import name_of, removes_root, why_forbidden, words_why_forbidden, written_device
 from .plain_line import Argv, NotPlain, Simple, commands_of
 from .programs import (
@@ -35,7 +35,7 @@ _CACHED = 2_000
 _LAUNCHERS = 20
 """Each of them is judged with all words after it."""
 _OF_SYSTEM = re.compile(r"\A(?:/usr(?:/local)?)?/s?bin/(?!git$)([^/]+)\Z")
-_BETWEEN = re.compile(r"[\s;&|(){}`'\"=!]+")
+_BETWEEN = re.compile(r"[\s;&|(){}`'\"=!\[\],:<>]+")
 
 
 class Decision(StrEnum):
@@ -86,6 +86,8 @@ class CommandLine:
     """A line that is not plain, as it is. Only its words are compared with rules, and none of them allows it."""
     why: str = ""
     """Why it is not plain."""
+    hidden_in: str | None = None
+    """The program that executes what does not stand in the line, if one does: a rule that denies covers it."""
     malformed: bool = False
     """Whether no shell should get the line at all, whatever it means."""
 
@@ -128,9 +130,11 @@ def _classify(line: str) -> CommandLine:
         why = str(error)
         if found := words_why_forbidden(line):
             return CommandLine(Decision.DENY, f"{found[0]} {found[1]}, and the line {why}: {PLAINLY}", (), line, why)
-        return CommandLine(Decision.ASK, f"it {why}", (), line, why)
+        return CommandLine(Decision.ASK, f"it {why}", (), line, why, hidden_in(line))
     decision = strictest(each.decision for each in commands)
-    return CommandLine(decision, next(each.reason for each in commands if each.decision is decision), tuple(commands))
+    reason = next(each.reason for each in commands if each.decision is decision)
+    hidden = next((each.words[0] for each in commands if each.is_hidden), None)
+    return CommandLine(decision, reason, tuple(commands), hidden_in=hidden)
 
 
 _cached = lru_cache(maxsize=1000)(_classify)

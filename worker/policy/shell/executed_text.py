@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from .forbidden import decoded_in, name_of
 from .programs import LAUNCHERS, NAMES_ONLY, SHELLS
+from .scripts import AWK, SED, Script, program_in, script_of
 
 _PYTHON = re.compile(r"(?:python|pypy|ipython)[\d.]*")
 _INTERPRETERS = re.compile(
-    rf"{_PYTHON.pattern}|(?:perl|ruby|lua|luajit|php|tclsh|wish|guile|julia|node|nodejs)[\d.]*"
-    r"|deno|bun|expect|Rscript|R|osascript|groovy|jshell|irb|gnuplot"
+    rf"{_PYTHON.pattern}|(?:perl|ruby|lua|luajit|php|tclsh|wish|guile|julia|node|nodejs|octave)[\d.]*"
+    r"|deno|tsx|ts-node|bun|expect|Rscript|R|osascript|groovy|jshell|irb|gnuplot"
 )
 _OTHERS = frozenset(("at", "batch", "crontab", "ed", "ex", "vi", "vim", "nvim", "emacs", "gdb", "dc", "m4", "sqlite3"))
 """Further programs that start what their input, or an argument, names."""
@@ -34,9 +35,26 @@ _INPUT = re.compile(r"-|/dev/.*|/proc/.*")
 _INPUT_OF_MAKE = re.compile(r"(?:-\w*f|--(?:make)?file=)?(?:-|/dev/.*|/proc/.*)")
 _STARTER_VALUES = re.compile(r"-[IndPLsEaj]|--(?:arg-file|delimiter|max-args|max-procs|jobs|eof|max-lines)")
 _REPLACES = re.compile(r"-[iI]|--replace")
+_STARTS = re.compile(
+    r"eval\s*[($]|(?:system|exec(?:[lv]p?e?|Sync|File(?:Sync)?)?|popen\w*|Popen|spawn\w*|subprocess|child_process|qx|passthru"
+    r"|shell_exec|IO)\b|`|%x"
+)
+"""What code in another language has that starts programs, perhaps those that its input names."""
+_SPLITS = re.compile(r"-[A-Za-z0-9]*S=?|--s(?:plit-string|[a-z-]*)=?")
+"""Options of env behind which the words of a command stand in one."""
 _MOST_STARTED = 32
 _UNUSUAL = re.compile(r"\\(?![nt\\\"' ])")
-_FORMAT = re.compile(r"(?:%s(?=[\s\\]|\Z)|%%|\\[nt]|[^%\\])*")
+_FORMAT = re.compile(r"(?:(?<![^\s])%s(?=[\s\\]|\Z)|(?<=\\[nt])%s(?=[\s\\]|\Z)|%%|\\[nt]|[^%\\])*")
+_PIECES = re.compile(r"([;&\n(){}<>`|]+)")
+_QUOTES = re.compile(r"[\"'\\]")
+_SHELL = r"(?<![\w.-])(?:ba|da|z|k|mk|a|fi)?sh(?![\w.-])"
+_EXPANDED = re.compile(
+    rf"(?:\beval|{_SHELL}[^;&|\n]{{0,200}}?\s-\w*c\w*)\s+[\"']?[$`]"
+    rf"|(?:{_SHELL}|\bsource|(?<!\S)\.)(?:\s+-\w+){{0,20}}\s+<\("
+    rf"|{_SHELL}[^;&|\n<]{{0,200}}<<<\s*[\"']?[$`]"
+    r"|(?:\A|[;&|\n]|\b(?:do|then|else)\s)[ \t]*\"?\$\((?!\()"
+)
+"""What executes the result of an expansion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +106,60 @@ def executed_by(words: Sequence[str], given: Input | None) -> Executed:
 
 
 def _executes_texts(name: str) -> bool:
-    known = _STARTERS | SHELLS | _OTHERS | {"make", "gmake", "source", "."}
-    return name in known or _INTERPRETERS.fullmatch(name) is not None
+    known = _STARTERS | SHELLS | _OTHERS | {"make", "gmake", "source", ".", "env"}
+    return name in known or any(each.fullmatch(name) for each in (_INTERPRETERS, AWK, SED))
 
 
 def _executed(name: str, arguments: Sequence[str], given: Input | None) -> Executed:
     if name in _STARTERS:
         return _started(name, arguments, given or Input())
+    if script := script_of(name, arguments, given.text if given else ""):
+        return _of_script(script, given)
+    if name == "env":
+        return _split(arguments)
     takes_code = name in _OTHERS or _INTERPRETERS.fullmatch(name)
     code = " ".join(arguments) if takes_code and any(map(_CODE.fullmatch, arguments)) else ""
-    if given is None or not _executes_input(name, arguments):
+    starts = code and _STARTS.search(code)
+    if given is None or not (starts or _executes_input(name, arguments)):
         return Executed(f"{code}\n{decoded_in(code)}" if code else "")
     return Executed(f"{code}\n{given.text}\n{decoded_in(f'{code} {given.text}')}", not given.is_whole)
+
+
+def _of_script(script: Script, given: Input | None) -> Executed:
+    starts_others = script.starts_others or any(_executes_texts(name_of(word)) for word in script.text.split())
+    if not (starts_others or script.is_input):
+        return Executed(script.text)
+    text = f"{script.text}\n{given.text}" if given else script.text
+    return Executed(f"{text}\n{decoded_in(text)}", starts_others or not (given and given.is_whole))
+
+
+def _split(arguments: Sequence[str]) -> Executed:
+    """Returns what ``env -S`` executes: the words in one argument."""
+    at = next((at for at, each in enumerate(arguments) if _SPLITS.match(each)), None)
+    if at is None:
+        return Executed()
+    text = _SPLITS.sub(" ", arguments[at], count=1) + " " + " ".join(arguments[at + 1 :])
+    return Executed(text.replace("\\_", " "), "${" in text)
+
+
+def hidden_in(line: str) -> str | None:
+    """Returns a program of a line that is not plain which executes what does not stand in the line; or None."""
+    if expanded := _EXPANDED.search(line):
+        return name_of((_QUOTES.sub("", expanded[0]).strip(";&| \t\n").split() or ["$("])[0])
+    if name := program_in(line):
+        return name
+    before, piped = "", 0
+    for at, piece in enumerate(_PIECES.split(line)):
+        words = _QUOTES.sub("", piece).split()
+        if at % 2 or not words:
+            before += piece.strip()
+            continue
+        if before.count("|") == 1:
+            piped += 1
+            if piped > _MOST_STARTED or executed_by(words, Input()).is_hidden:
+                return name_of(words[0])
+        before = ""
+    return None
 
 
 def _executes_input(name: str, arguments: Sequence[str]) -> bool:
