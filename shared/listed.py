@@ -27,6 +27,8 @@ from .workspaces import PRIVATE_DIR
 MAX_BYTES = 1024 * 1024
 """Of the rules of one file."""
 SECONDS = 10.0
+_CONFIG_SECONDS = 2.0
+"""Files that a configuration includes may be FIFOs."""
 """For all answers about a directory: lines with many wildcards take git long."""
 _LOOK_SECONDS = 0.1
 _END = b"end"
@@ -223,7 +225,7 @@ def ignored_files(
 def tracked_paths(folder: Path) -> frozenset[str]:
     """Returns the tracked files below a folder of a repository and the directories that they are in."""
     repository = repository_of(folder)
-    if repository is None or not (git_directory(repository) / "index").is_file():  # git would wait for a pipe
+    if repository is None or not (git_directory(repository) / "index").is_file():
         return frozenset()
     try:
         done = git("ls-files", "-z", "--cached", repository=repository, cwd=folder)
@@ -261,7 +263,7 @@ def _excludes_file(repository: Path) -> Path | None:
     asked = "--type=path", "--get", "core.excludesFile"
     for configured in (repository, None):  # the user's part alone where git cannot read the repository's
         try:
-            done = git("config", *asked, repository=configured, cwd=repository, as_user=True)
+            done = git("config", *asked, repository=configured, cwd=repository, as_user=True, seconds=_CONFIG_SECONDS)
         except OSError:
             continue
         if done.returncode == 0:

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -27,6 +27,9 @@ GitCommand = Literal["cat-file", "check-ignore", "config", "ls-files", "merge-fi
 SECONDS = 30.0
 _MAX_LINK_BYTES = 4096
 _MAX_CONFIG_BYTES = 1 << 20
+_MAX_ALTERNATES = 6
+"""So deep git follows alternates of alternates."""
+_MOST_FOLDERS = 100
 _SHA256 = re.compile(rb"^\s*objectFormat\s*=\s*sha256\s*$", re.IGNORECASE | re.MULTILINE)
 _OPTIONS = {
     "core.fsmonitor": "false",
@@ -94,8 +97,10 @@ def running_git(
 
     It begins in ``cwd``, else in the ``repository`` whose files, objects and index it uses. No configuration counts;
     ``as_user``: only that of the user who runs this process. ``config`` alone, which starts nothing, reads that of the
-    repository, too. Raises OSError: without git FileNotFoundError.
+    repository, too. Raises OSError: without git FileNotFoundError, and for a state in which git would wait for a FIFO.
     """
+    if repository:
+        _check_files(command, repository, arguments)
     variables = environment()
     with tempfile.TemporaryDirectory(prefix="deputize-git-") as own:
         env = {"PATH": variables.get("PATH", os.defpath), **_ENVIRONMENT, **_state(Path(own), repository)}
@@ -159,6 +164,31 @@ def _state(own: Path, repository: Path | None) -> dict[str, str]:
         "GIT_INDEX_FILE": str((state / "index").absolute()),
         "GIT_OBJECT_DIRECTORY": str((shared_state(repository) / "objects").absolute()),
     }
+
+
+def _check_files(command: GitCommand, repository: Path, arguments: Sequence[str | Path]) -> None:
+    """Raises OSError where a file that git would read is none: it would wait for a FIFO without an end."""
+    state, shared = git_directory(repository), shared_state(repository)
+    paths = [*(state / name for name in ("HEAD", "commondir", "config.worktree", "index")), shared / "config"]
+    paths += state.glob("sharedindex.*")
+    if command == "cat-file":
+        for objects in _folders_of_objects(shared / "objects"):
+            paths += [*objects.glob("pack/*"), objects / "info/alternates"]
+            paths += [objects / str(each)[:2] / str(each)[2:] for each in arguments[-1:]]
+    for path in paths:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError(errno.EINVAL, f"{path} is neither a file nor a folder, and git would wait for it")
+
+
+def _folders_of_objects(first: Path) -> list[Path]:
+    """Returns a folder of objects and those that it names as further ones, as many as git follows."""
+    found, level = [first], [first]
+    for _ in range(_MAX_ALTERNATES):
+        texts = ((folder, read_regular(folder / "info/alternates", _MAX_CONFIG_BYTES)) for folder in level)
+        named = (folder / os.fsdecode(line) for folder, text in texts for line in text.split(b"\n") if line)
+        level = [each for each in dict.fromkeys(named) if each not in found][:_MOST_FOLDERS]
+        found += level
+    return found
 
 
 def repository_of(folder: Path) -> Path | None:

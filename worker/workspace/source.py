@@ -127,7 +127,8 @@ def linked_state(folder: Path) -> tuple[Path, Path] | None:
     if back := os.fsdecode(read_regular(state / "gitdir", _MAX_LINK_BYTES).strip()):
         is_ours = (state / back).resolve() == link.resolve() and state.parent == common / "worktrees"
     else:
-        named = git("config", "--file", state / "config", "--get", "core.worktree").stdout.rstrip(b"\n")
+        text = read_regular(state / "config", _MAX_CONFIG_BYTES)
+        named = git("config", "--file", "-", "--get", "core.worktree", input=text).stdout.rstrip(b"\n")
         is_ours = bool(named) and (state / os.fsdecode(named)).resolve() == folder.resolve() and state == common
     return (state, common) if is_ours else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from pathlib import Path
 from typing import get_args
@@ -11,8 +12,10 @@ import pytest
 
 from deputize.shared.git import GitCommand, git, read_regular, repository_of
 from deputize.shared.git.command import found_git
+from deputize.shared.listed import outer_rules, tracked_paths
 from deputize.shared.patches.merge import content_in_git
 from tests.hostile.planted import Planted, plant
+from tests.network.git_server import make_repository
 
 ASKED: dict[str, list[str]] = {
     "cat-file": ["blob", "ID"],
@@ -92,12 +95,50 @@ def test_variables_of_the_environment_and_a_relative_path_change_nothing(
     assert planted.ran() == []
 
 
-def test_git_that_does_not_end_is_ended(planted: Planted) -> None:
-    blocked = "1" * 40
-    (planted.folder / ".git/objects/11").mkdir(exist_ok=True)  # objects have random names
-    os.mkfifo(planted.folder / f".git/objects/11/{blocked[2:]}")
+def test_git_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(TimeoutError, match="did not end within"):
-        git("cat-file", "blob", blocked, repository=planted.folder, seconds=0.5)
+        git("config", "--list", "--file", tmp_path / "pipe", seconds=0.5)
+
+
+LOOSE = "1" * 40
+WAITING = {
+    "config": ("HEAD", "commondir", "config", "config.worktree"),
+    "ls-files": ("index", "sharedindex.1"),
+    "cat-file": (
+        *("objects/info/alternates", "objects/pack/multi-pack-index", "objects/pack/x.idx", f"objects/11/{LOOSE[2:]}"),
+        *("more/pack/y.pack", f"more/11/{LOOSE[2:]}", "more/info/alternates", "further/pack/multi-pack-index"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("command", "name"), [(command, name) for command in WAITING for name in WAITING[command]])
+@pytest.mark.parametrize("kind", ["FIFO", "link to a FIFO", "socket"])
+def test_no_fifo_of_a_state_is_opened(
+    command: GitCommand, name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_repository(tmp_path / "r", {"a": "x"})
+    state = folder / ".git"
+    if "objects" not in name:
+        (state / "more/info").mkdir(parents=True)
+        (state / "objects/info/alternates").write_text("# x\n../more\n")
+        (state / "more/info/alternates").write_text(f"{state}/further\n")
+    path = state / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.chdir(path.parent)
+    with socket.socket(socket.AF_UNIX) as bound:
+        if kind == "socket":
+            bound.bind(path.name)
+        else:
+            path.symlink_to(tmp_path / "pipe") if kind != "FIFO" else os.mkfifo(path)
+        arguments = [LOOSE if each == "ID" else each for each in ASKED[command]]
+        with pytest.raises(OSError, match="is neither a file nor a folder, and git would wait for it"):
+            git(command, *arguments, repository=folder, seconds=10)
+        assert content_in_git(folder, LOOSE) is None
+        outer_rules(folder)
+        assert tracked_paths(folder) == frozenset() or command != "ls-files"
 
 
 def test_without_git_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
