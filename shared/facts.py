@@ -354,7 +354,7 @@ class GitFacts(Wire):
     pull_request_url: str | None = None
     """Null where no pull request was opened."""
     left_out: list[str] = Field(default_factory=list, exclude_if=lambda paths: not paths)
-    """Changed paths that were not delivered, as the checks had put them back; left out where there are none."""
+    """Changed paths that were not delivered: the checks had put them back, or they are too large for the patch."""
 
 
 class MergeSide(Wire):

@@ -25,6 +25,7 @@ _SIGNS = {b"+": b"-", b"-": b"+", b" ": b" "}
 _ESCAPED = re.compile(rb'\\([0-7]{3}|["\\])')
 _OF_GIT = re.compile(r"(?:\.git|git~1)[ .]*(?::.*)?", re.ASCII | re.DOTALL | re.IGNORECASE)
 """Names that some file systems take for git's own directory, so that git refuses them everywhere."""
+TOO_LARGE = "too large"
 NOT_IN_GIT = "git accepts no file at such a path"
 
 
@@ -186,7 +187,7 @@ def _part(lines: Sequence[bytes]) -> PatchPart:
         if line.startswith(b"@@ "):
             return replace(part, hunks=[*_hunks(lines[at:])])
         if line.startswith(b"GIT binary patch"):
-            return replace(part, binary=True, literal=_literal(lines[at + 1 :]))
+            return replace(part, binary=True, literal=literal_of(lines[at + 1 :]))
         part = _with_header(part, *line.decode().rpartition(" ")[::2])
     return part
 
@@ -228,7 +229,8 @@ def _hunks(lines: Sequence[bytes]) -> Iterator[Hunk]:
         yield Hunk(start - 1 if old else start, new_start - 1 if new else new_start, found)
 
 
-def _literal(lines: Sequence[bytes]) -> bytes:
+def literal_of(lines: Sequence[bytes]) -> bytes:
+    """Returns the content in the lines of a binary patch. Raises ValueError for one that is not whole."""
     size = int(lines[0].removeprefix(b"literal "))
     packed = bytearray()
     for line in lines[1:]:

@@ -53,7 +53,7 @@ from .tools.context import SUBMIT, ToolResult
 from .tools.naming import call_names
 from .workspace.artifacts import Artifacts
 from .workspace.manifest import Deadline
-from .workspace.patches import MAX_PATCH_BYTES, Facts
+from .workspace.patches import MAX_PATCH_BYTES, Facts, with_masked_binaries
 from .workspace.workspace import Workspace
 
 ENDING_SECONDS = 20.0
@@ -82,11 +82,11 @@ async def collect_outputs(
     hurried: float = HURRIED_SECONDS,
     restored: Collection[str] = (),
     most: int = sys.maxsize,
+    mask: Callable[[str], str] = str,
 ) -> tuple[RunOutputs, Facts]:
-    """Collects the outputs from the workspace within the time limit.
+    """Collects the outputs from the workspace within the time limit; a request to stop shortens it to ``hurried``.
 
-    A request to stop shortens the limit to HURRIED_SECONDS. ``restored`` are the paths that checks have put back.
-    ``most`` are the bytes that the patch may take, and the artifacts.
+    ``restored``: paths that checks have put back; ``most``: bytes of patch and artifacts; ``mask``: for binary files.
     """
     deadline = Deadline(seconds)
 
@@ -98,7 +98,7 @@ async def collect_outputs(
         artifacts = Artifacts(workspace.files)
         latest = artifacts.latest_versions()
         kept = fields_of(latest, artifacts.contents(latest, most))
-        facts = workspace.compare(deadline, min(MAX_PATCH_BYTES, most), restored)
+        facts = with_masked_binaries(workspace.compare(deadline, min(MAX_PATCH_BYTES, most), restored), mask)
         return RunOutputs(of_files(facts), facts.patch, latest, kept, workspace.disk_bytes()), facts
 
     hurry = asyncio.create_task(hurry_when_stopped())
@@ -263,11 +263,11 @@ class Attempt:
             if self._workspace is None:
                 return RunOutputs(of_files(Facts()))
             self._workspace.snapshots.turn = lambda: self.context.meter.turns
+            mask, most = self.context.emit.mask.text, self.services.most_output
             try:
                 restored = self.context.verification.restored if self.context.verification else ()
-                outputs, self.facts = await collect_outputs(
-                    self._workspace, self.stop, restored=restored, most=self.services.most_output
-                )
+                found = collect_outputs(self._workspace, self.stop, restored=restored, most=most, mask=mask)
+                outputs, self.facts = await found
                 return outputs
             finally:
                 self.context.file_turns = self._workspace.snapshots.history.turns

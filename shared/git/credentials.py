@@ -1,4 +1,7 @@
-"""The credentials of git hosts: a file in the format of git's own store, one address with user and token per line."""
+"""The credentials of git hosts: a file in the format of git's own store, one address with user and token per line.
+
+A line with a path is for that repository, or for all below it, and its token is sent for no other one.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,12 @@ class Credential:
     user: str
     token: str
     scheme: str = "https"
+    path: tuple[str, ...] = ()
+    """What the token is limited to: a repository, or what all its repositories have in common. Empty: no limit."""
+
+    def covers(self, repository: Sequence[str]) -> bool:
+        """Whether the token is for the repository with these names in its path."""
+        return tuple(repository[: len(self.path)]) == self.path
 
     @property
     def header(self) -> str:
@@ -61,10 +70,19 @@ def _entry(path: Path, number: int, line: str) -> Credential:
         parts = urlsplit(line)
         if parts.scheme in ("http", "https") and parts.hostname and parts.username and parts.password:
             host = host_of(parts.scheme, parts.hostname, parts.port)
-            return Credential(host, *map(unquote, _userinfo(parts.netloc)), scheme=parts.scheme)
+            user, token = map(unquote, _userinfo(parts.netloc))
+            return Credential(host, user, token, parts.scheme, names_of(parts.path))
     except ValueError:
         pass
-    raise Misconfigured(f"git_credentials_file: line {number} of {path} is not https://USER:TOKEN@HOST")
+    raise Misconfigured(f"git_credentials_file: line {number} of {path} is not https://USER:TOKEN@HOST or …@HOST/PATH")
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """Returns the names in the path of a repository's address. Raises ValueError where it leads elsewhere."""
+    names = tuple(map(unquote, path.strip("/").removesuffix(".git").split("/"))) if path.strip("/") else ()
+    if {"", ".", ".."}.intersection(names) or any("/" in name for name in names):
+        raise ValueError("the path has empty names or dots")
+    return names
 
 
 def _userinfo(netloc: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from ..errors import RepositoryFailed
 from ..facts import GitFacts
 from ..ids import moment_of
-from ..patch_format import NOT_IN_GIT, parse_patch, without
+from ..patch_format import NOT_IN_GIT, TOO_LARGE, parse_patch, without
 from ..request import DelegationRequest, Deliver, GitWorkspace
 from ..settings import Settings
 from ..text import clip, visible
@@ -34,6 +34,9 @@ from .remote import Remote, remote_of
 SECONDS = 120.0
 _NEW_BLOB = re.compile(r"^index [0-9a-f]{40}\.\.([0-9a-f]{40})", re.MULTILINE)
 _NO_BLOB = "0" * 40
+_TOO_LARGE = re.compile(rf"(.*) is not in the patch: {TOO_LARGE}\b.*", re.DOTALL)
+_NO_CHANGE = re.compile(r"(?:not copied|pointers to them|repository stores them|in no patch|left out, too)\Z")
+"""Ends of sentences about what the run did not have, or what no patch holds."""
 _MAX_SHOWN = 500
 _MAX_LISTED = 4000
 
@@ -61,7 +64,8 @@ class Delivery:
     def nothing(self) -> str:
         """Why there is nothing to deliver."""
         others = f" but {put_back(self.withheld)}; `withProtected` delivers them" if self.withheld else ""
-        what = "no file that git accepts" if self.left_out else "no file"
+        fits = "that git accepts" if not self._omitted else "that fits into a patch"
+        what = f"no file {fits}" if len(self._omitted) > len(self.withheld) or self.left_out else "no file"
         return f"{what} was changed{others}"
 
     @property
@@ -90,17 +94,24 @@ class Delivery:
         with _objects(settings, remote, self.base, patience) as own:
             commit = self._commit(own, settings.git_author)
             if commit is None:
-                return GitFacts(base=self.base, left_out=self.withheld)
+                return GitFacts(base=self.base, left_out=self._omitted)
             self._push(own, remote, commit)
-        facts = GitFacts(base=self.base, branch=self.branch, commit=commit, left_out=self.withheld)
+        facts = GitFacts(base=self.base, branch=self.branch, commit=commit, left_out=self._omitted)
         pushed(facts)
         return self.with_pull_request(settings, facts)
 
     @property
     def _lost(self) -> list[str]:
-        """Sentences about changes that the patch lacks although a commit could have them."""
+        """Sentences about changes that the patch lacks although a commit should have them."""
         withheld = tuple(f"{path} " for path in self.withheld)
-        return [each for each in self.left_out if not each.startswith(withheld) and not each.endswith(NOT_IN_GIT)]
+        found = [each for each in self.left_out if not _NO_CHANGE.search(each) and not each.startswith(withheld)]
+        return [each for each in found if not each.endswith(NOT_IN_GIT) and not _TOO_LARGE.fullmatch(each)]
+
+    @property
+    def _omitted(self) -> list[str]:
+        """The changed paths that are not delivered although others are."""
+        too_large = [found[1] for each in self.left_out if (found := _TOO_LARGE.fullmatch(each))]
+        return [*self.withheld, *(path for path in too_large if path not in self.withheld)]
 
     def with_pull_request(self, settings: Settings, facts: GitFacts) -> GitFacts:
         """Makes the pull request for a branch that is there, if one is asked for. Blocks. Raises RepositoryFailed."""

@@ -9,8 +9,7 @@ from ..errors import RepositoryFailed, RepositoryKind
 from ..request import PullRequest
 from ..settings import Settings
 from ..text import clip, visible
-from .credentials import read_credentials
-from .remote import Remote, is_commit
+from .remote import Remote, credential_of, is_commit
 
 if TYPE_CHECKING:  # it takes a tenth of a second, and few deliveries need it
     import httpx2
@@ -37,7 +36,7 @@ def pull_request(
     import httpx2
 
     path = urlsplit(remote.url).path.strip("/").removesuffix(".git")
-    found = next((each for each in read_credentials(settings.git_credentials_file) if each.host == remote.host), None)
+    found = credential_of(remote.url, settings)
     if found is None:
         raise RepositoryFailed("repository_authentication", f"there is no token of {remote.host} for a pull request")
     headers = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,7 +18,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from ..errors import Invalid, Misconfigured, RepositoryFailed
 from ..settings import Settings
 from ..text import shortened, visible
-from .credentials import Credential, host_of, read_credentials
+from .credentials import Credential, host_of, names_of, read_credentials
 from .folder import state_of
 
 URL = "/workspace/url"
@@ -61,15 +62,35 @@ def remote_of(url: str, settings: Settings) -> Remote:
         return Remote(str(parts), "file", variables={"GIT_ALLOW_PROTOCOL": "file"}, state=state)
     host = _host(parts)
     variables = {"GIT_ALLOW_PROTOCOL": parts.scheme}
-    try:
-        entries = read_credentials(settings.git_credentials_file)
-        found = next((each for each in entries if each.host == host and _is_meant(each, parts)), None)
-    except Misconfigured as error:
-        raise RepositoryFailed("repository_authentication", str(error)) from None
-    if found:  # in the environment, which no other user can read, and for this host alone
+    if found := credential_of(url, settings):  # in the environment, which no other user can read
         variables |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"http.{parts.scheme}://{parts.netloc}/.extraHeader"}
         variables["GIT_CONFIG_VALUE_0"] = f"Authorization: {found.header}"
     return Remote(url, parts.scheme, host, variables)
+
+
+def credential_of(url: str, settings: Settings) -> Credential | None:
+    """Returns the credentials for a repository's address; None where the file has none of its host.
+
+    Raises Invalid where all of its host are for other repositories, and RepositoryFailed where they cannot be read.
+    """
+    try:
+        entries = read_credentials(settings.git_credentials_file)
+    except Misconfigured as error:
+        raise RepositoryFailed("repository_authentication", str(error)) from None
+    parts = urlsplit(url)
+    entries = [each for each in entries if each.host == _host(parts) and _is_meant(each, parts)]
+    try:
+        names = names_of(parts.path)
+    except ValueError:
+        names = ()
+    covering = [each for each in entries if each.covers(names)]
+    if entries and not covering:
+        known = shortened(", ".join("/".join(each.path) for each in entries), 300)
+        raise _refusal(
+            f"is none of the repositories that the tokens of {_host(parts)} are for ({known}); see "
+            "DEPUTIZE_GIT_CREDENTIALS_FILE"
+        )
+    return max(covering, key=lambda each: len(each.path), default=None)
 
 
 def _is_meant(credential: Credential, parts: SplitResult) -> bool:
@@ -99,6 +120,8 @@ def check_url(url: str, settings: Settings) -> SplitResult | Path:
             raise _refusal("names another machine; file:///PATH is a folder of the worker's")
         return _checked_folder(Path(unquote(parts.path)), settings)
     _check_host(parts, settings)
+    with suppress(RepositoryFailed):  # the worker's own words about its file reach the result
+        credential_of(url, settings)
     return parts
 
 

@@ -6,13 +6,14 @@ import base64
 import os
 import re
 import zlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from ...shared.facts import FileChange
 from ...shared.git import blob_id
 from ...shared.listed import OuterRules, ignored_files
-from ...shared.patch_format import NOT_IN_GIT, is_safe, printable_path
+from ...shared.patch_format import NOT_IN_GIT, TOO_LARGE, is_safe, literal_of, printable_path
 from ...shared.text import clip
 from ..text.diff import unified_diff
 from ..threads import give_way, release_slot
@@ -24,6 +25,7 @@ _PLAIN_NAME = re.compile(rb"[!#-\[\]-~]+")
 _UNESCAPED = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
 _NO_BLOB = "0" * 40
 _LINE = 52
+_BINARY = re.compile(r"^(GIT binary patch\n)(literal \d+\n(?:[A-Za-z].+\n)*+)", re.MULTILINE)
 BINARY_CHECK_BYTES = 8000
 """Bytes in which git searches for a NUL to recognize a binary file."""
 MAX_PATCH_BYTES = 2 * 1024 * 1024
@@ -35,7 +37,7 @@ MAX_IGNORED = 1000
 _MAX_NAMED = 20
 _MAX_PATH_BYTES = 3500
 """git rejects a whole patch for one path that the system cannot open."""
-_TOO_LARGE, _NO_TIME = "too large", "no time"
+_NO_TIME = "no time"
 _IN_NO_PATCH = "is in no patch"
 
 
@@ -145,6 +147,21 @@ class Facts:
     ignored_count: int = 0
 
 
+def with_masked_binaries(facts: Facts, mask: Callable[[str], str]) -> Facts:
+    """Returns facts with ``mask`` applied to what binary files of the patch hold, also to UTF-16."""
+
+    def masked(found: re.Match[str]) -> str:
+        data = literal_of(found[2].encode().split(b"\n"))
+        for encoding in ("utf-8", "utf-16-le", "utf-16-be"):
+            errors = "surrogateescape" if encoding == "utf-8" else "surrogatepass"
+            with suppress(UnicodeError):
+                text = data.decode(encoding, errors)
+                data = data if (changed := mask(text)) == text else changed.encode(encoding, errors)
+        return found[1] + "\n".join(_binary_literal(data))
+
+    return replace(facts, patch=_BINARY.sub(masked, facts.patch))
+
+
 @dataclass(slots=True)
 class Comparison:
     """A comparison of all files that differ, one after the other until the deadline."""
@@ -233,19 +250,19 @@ class Comparison:
         new = read_content(self.files, difference.path, new_at, MAX_COMPARED_BYTES) if new_at else b""
         if old is None or new is None:
             entry = old_at if old is None else new_at
-            return nothing, _TOO_LARGE if entry and entry.size > MAX_COMPARED_BYTES else "it could not be read"
+            return nothing, TOO_LARGE if entry and entry.size > MAX_COMPARED_BYTES else "it could not be read"
         if (only := _one_sided(old, new)) is not None and len(only) > bytes_left:
             lines = only.count(b"\n")
-            return FilePatch("", *((lines, 0) if new else (0, lines))), _TOO_LARGE
+            return FilePatch("", *((lines, 0) if new else (0, lines))), TOO_LARGE
         if max(old.count(b"\n"), new.count(b"\n")) > MAX_COMPARED_LINES and old != new:
-            return nothing, f"{_TOO_LARGE}, more than {MAX_COMPARED_LINES} lines"
+            return nothing, f"{TOO_LARGE}, more than {MAX_COMPARED_LINES} lines"
         part = file_patch(difference, old, new)
-        return part, _TOO_LARGE if len(part.text.encode()) > bytes_left else ""
+        return part, TOO_LARGE if len(part.text.encode()) > bytes_left else ""
 
     def _omit(self, difference: Difference, why: str) -> None:
         self._comments.append(f"# left out, {why}: {quote_path('', difference.path)}\n")
         entry = self.snapshots.now.get(difference.path)
-        size = f" ({entry.size} bytes)" if entry and why.startswith(_TOO_LARGE) else ""
+        size = f" ({entry.size} bytes)" if entry and why.startswith(TOO_LARGE) else ""
         if len(self._sentences) < _MAX_NAMED:
             self._sentences.append(f"{clip(printable_path(difference.path), 300)} is not in the patch: {why}{size}")
 

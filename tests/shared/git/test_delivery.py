@@ -3,63 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deputize.shared.errors import Invalid, RepositoryFailed
 from deputize.shared.facts import GitFacts
-from deputize.shared.git.delivery import Delivery
-from deputize.shared.git.github import api_host
 from deputize.shared.git.own import GitStopped, Patience
-from deputize.shared.ids import moment_of, new_id
-from deputize.shared.request import DelegationRequest
-from deputize.shared.settings import Settings
+from deputize.shared.ids import moment_of
 from tests.hostile.planted import plant
-from tests.network.git_server import TOKEN, USER, GitServer, git, make_repository
-from tests.network.github_api import GithubApi, github_api
-from tests.shared.git.cloning import cloned, settings, write_credentials
-
-FILES = {"app.py": "one\n", "data.bin": "\0a", "docs/guide.md": "# Guide\n"}
+from tests.network.git_server import GitServer, git, make_repository
+from tests.shared.git.cloning import cloned, settings
+from tests.shared.git.delivering import FILES, added, branches, changed, deliver, delivery
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return make_repository(tmp_path / "source", FILES, commits=3)
-
-
-def changed(source: Path, text: str = "two\n") -> str:
-    """The patch of some changes: text, binary, a mode, a link, a deleted file, odd names."""
-    (source / "app.py").write_text(text)
-    (source / "app.py").chmod(0o755)
-    (source / "data.bin").write_bytes(b"\0b\xff")
-    (source / "docs/guide.md").unlink()
-    (source / "link").symlink_to("app.py")
-    (source / 'a "b"\n.txt').write_text("x")
-    git(source, "add", "-A")
-    patch = git(source, "diff", "--cached", "--binary", "--full-index", "--no-renames") + "\n"
-    git(source, "reset", "-q", "--hard")
-    return patch
-
-
-def delivery(url: str, base: str, patch: str, *, id: str | None = None, **wanted: Any) -> Delivery:
-    request = DelegationRequest.model_validate(
-        {"task": "Say two\nand more", "workspace": {"kind": "git", "url": url}, "deliver": wanted}
-    )
-    assert request.deliver is not None
-    return Delivery(id or new_id(), request, request.deliver, base, patch, [])
-
-
-def deliver(chosen: Settings, asked: Delivery) -> GitFacts:
-    return asked.run(chosen, Patience(seconds=60))
-
-
-def branches(server: GitServer) -> list[str]:
-    return git(server.root / "project.git", "for-each-ref", "--format=%(refname:short)", "refs/heads").split()
 
 
 def test_the_commit_has_exactly_the_changes(server: GitServer, source: Path, tmp_path: Path) -> None:
@@ -157,16 +119,35 @@ def test_no_change_is_no_branch(server: GitServer, source: Path, tmp_path: Path)
     assert branches(server) == ["main"]
 
 
-def test_a_patch_lacks_only_what_git_refuses(server: GitServer, source: Path, tmp_path: Path) -> None:
+def test_a_patch_lacks_only_what_git_refuses_or_is_too_large(server: GitServer, source: Path, tmp_path: Path) -> None:
     url, base = server.add(source), git(source, "rev-parse", "HEAD")
     asked = delivery(url, base, changed(source))
     refused = "sub/.GIT/x is not in the patch: git accepts no file at such a path"
-    with pytest.raises(RepositoryFailed, match=r"complete: big\.iso is not in the patch$") as failed:
-        deliver(settings(tmp_path, server), replace(asked, left_out=[refused, "big.iso is not in the patch"]))
-    assert failed.value.kind == "delivery_patch"
+    large = "a big.iso is not in the patch: too large (3000000 bytes)"
+    lines = "all.csv is not in the patch: too large, more than 400000 lines (9 bytes)"
+    others = [
+        *(
+            "v is a submodule and was not copied",
+            "hooks of the repository were not copied",
+            "pipe is in no patch",
+        ),
+        "files of Git LFS were not copied, only its pointers to them",
+        "files of the filter x were copied as the repository stores them",
+    ]
+    for lost in (
+        "big.iso is not in the patch: no time",
+        "2 more changed files are not in the patch",
+        "not compared: a",
+    ):
+        with pytest.raises(RepositoryFailed, match=rf"complete: {lost}$") as failed:
+            deliver(settings(tmp_path, server), replace(asked, left_out=[refused, lost, large, *others]))
+        assert failed.value.kind == "delivery_patch"
     assert branches(server) == ["main"]
-    assert deliver(settings(tmp_path, server), replace(asked, left_out=[refused])).commit
+    done = deliver(settings(tmp_path, server), replace(asked, left_out=[refused, large, lines, *others]))
+    assert done.commit
+    assert done.left_out == ["a big.iso", "all.csv"]
     assert replace(asked, left_out=[refused]).nothing == "no file that git accepts was changed"
+    assert replace(asked, left_out=[large]).nothing == "no file that fits into a patch was changed"
 
 
 def test_a_patch_with_masked_values_is_not_delivered(server: GitServer, source: Path, tmp_path: Path) -> None:
@@ -239,7 +220,7 @@ def test_paths_that_checks_put_back_are_delivered_only_when_asked_for(
     server: GitServer, source: Path, tmp_path: Path
 ) -> None:
     url, base, patch = server.add(source), git(source, "rev-parse", "HEAD"), changed(source)
-    lost, own = ["data.bin is not in the patch: too large"], settings(tmp_path, server)
+    lost, own = ["data.bin is not in the patch: no time"], settings(tmp_path, server)
     asked = replace(delivery(url, base, patch, branch="one"), restored=["app.py", "data.bin"], left_out=lost)
     done = deliver(own, asked)
     assert done.left_out == ["app.py", "data.bin"]
@@ -270,146 +251,11 @@ def test_a_delivery_can_be_stopped(server: GitServer, source: Path, tmp_path: Pa
         asked.run(settings(tmp_path, server), Patience(stop=stop))
 
 
-# Pull requests
-
-
-@pytest.fixture
-def api() -> Iterator[GithubApi]:
-    with github_api(TOKEN) as api:
-        yield api
-
-
-@pytest.fixture
-def hub(server: GitServer, api: GithubApi, tmp_path: Path) -> Settings:
-    server.credentials = (USER, TOKEN)
-    (server.root / "o").mkdir()
-    credentials = write_credentials(tmp_path / "credentials", server.host)
-    return settings(tmp_path, server, git_credentials_file=credentials, github_api_url=api.url)
-
-
-def asked_of(server: GitServer, source: Path, ref: str | None = None, **pull: Any) -> Delivery:
-    if not (server.root / "o/r.git").exists():
-        server.add(source, "o/r.git")
-    asked = delivery(server.url("o/r.git"), git(source, "rev-parse", "HEAD"), changed(source), pullRequest=pull)
-    workspace = asked.request.workspace.model_copy(update={"ref": ref})
-    request = asked.request.model_copy(update={"workspace": workspace})
-    return Delivery(asked.id, request, asked.wanted, asked.base, asked.patch, [])
-
-
-def test_a_pull_request_is_made_once(server: GitServer, source: Path, hub: Settings, api: GithubApi) -> None:
-    asked = asked_of(server, source, "main", title="Two", body="More", draft=False)
-    first = deliver(hub, asked)
-    assert first.pull_request_url == "https://github.example/o/r/pull/1"
-    assert deliver(hub, asked) == first
-    made = {"title": "Two", "head": asked.branch, "base": "main", "body": "More", "draft": False}
-    assert [{name: each[name] for name in made} for each in api.pulls] == [made]
-
-
-def test_a_pull_request_has_defaults(server: GitServer, source: Path, hub: Settings, api: GithubApi) -> None:
-    deliver(hub, asked_of(server, source))
-    (made,) = api.pulls
-    assert (made["title"], made["base"], made["draft"], made["body"]) == ("Say two", "trunk", True, "")
-
-
-@pytest.mark.parametrize(
-    ("ref", "base"), [("refs/heads/main", "main"), ("a" * 40, "trunk"), ("refs/tags/v1", "trunk"), ("HEAD", "trunk")]
-)
-def test_what_it_is_merged_into(
-    ref: str, base: str, server: GitServer, source: Path, hub: Settings, api: GithubApi
-) -> None:
-    deliver(hub, asked_of(server, source, ref))
-    assert api.pulls[0]["base"] == base
-
-
-def test_a_pull_request_of_the_same_moment_is_found(
-    server: GitServer, source: Path, hub: Settings, api: GithubApi
-) -> None:
-    asked = asked_of(server, source, "main")
-    first = deliver(hub, asked)
-    api.hide = 1
-    assert deliver(hub, asked) == first
-    assert len(api.pulls) == 1
-
-
-def test_an_answer_that_is_lost_makes_no_second_one(
-    server: GitServer, source: Path, hub: Settings, api: GithubApi
-) -> None:
-    asked = asked_of(server, source, "main")
-    api.lose_answers = True
-    with pytest.raises(RepositoryFailed, match="did not answer as expected") as failed:
-        deliver(hub, asked)
-    assert failed.value.kind == "delivery_pull_request"
-    api.lose_answers = False
-    assert deliver(hub, asked).pull_request_url == "https://github.example/o/r/pull/1"
-    assert len(api.pulls) == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (401, "repository_authentication"),
-        (403, "repository_forbidden"),
-        (404, "repository_not_found"),
-        (500, "delivery_pull_request"),
-        (302, "delivery_pull_request"),
-    ],
-)
-def test_refusals_of_the_api_have_kinds(
-    status: int, kind: str, server: GitServer, source: Path, hub: Settings, api: GithubApi
-) -> None:
-    api.status = status
-    with pytest.raises(RepositoryFailed) as failed:
-        deliver(hub, asked_of(server, source, "main"))
-    assert (failed.value.kind, TOKEN in str(failed.value)) == (kind, False)
-
-
-def test_a_base_that_is_no_branch_is_the_apis_word(
-    server: GitServer, source: Path, hub: Settings, api: GithubApi
-) -> None:
-    with pytest.raises(RepositoryFailed, match=r"refused with 422: .*invalid"):
-        deliver(hub, asked_of(server, source, "v1"))
-    assert api.pulls == []
-
-
-def test_an_answer_of_another_service_is_an_error(
-    server: GitServer, source: Path, hub: Settings, api: GithubApi
-) -> None:
-    api.garbage = True
-    with pytest.raises(RepositoryFailed, match="did not answer as expected"):
-        deliver(hub, asked_of(server, source, "main"))
-
-
-def test_without_a_token_the_api_is_not_asked(
-    server: GitServer, source: Path, hub: Settings, api: GithubApi, tmp_path: Path
-) -> None:
-    server.credentials = None
-    other = hub.model_copy(update={"git_credentials_file": write_credentials(tmp_path / "other", "elsewhere.io:80")})
-    with pytest.raises(RepositoryFailed, match="no token") as failed:
-        deliver(other, asked_of(server, source, "main"))
-    assert (failed.value.kind, api.requests) == ("repository_authentication", [])
-
-
-def test_tokens_of_a_host_go_to_its_own_api_alone(tmp_path: Path) -> None:
-    assert api_host(settings(tmp_path)) == "github.com"
-    assert api_host(settings(tmp_path, github_api_url="https://ghe.example/api/v3")) == "ghe.example"
-
-
 WORKFLOWS = (
     *(".github/workflows/evil.yml", ".gitlab-ci.yml", ".circleci/config.yml", ".gitmodules", "sub/action.yaml"),
     *(".GitHub/Workflows/x.yml", "Jenkinsfile", "azure-pipelines-1.yml", ".forgejo/workflows/ä.yml", ".github"),
 )
 PLAIN = ("github/workflows/x.yml", "docs/.gitlab-ci.yml.md", "src/workflows/a.py", ".github/ISSUE_TEMPLATE/bug.md")
-
-
-def added(source: Path, *paths: str) -> str:
-    """The patch that adds these files."""
-    for path in paths:
-        (source / path).parent.mkdir(parents=True, exist_ok=True)
-        (source / path).write_text("x")
-    git(source, "add", "-A", "-f")
-    patch = git(source, "diff", "--cached", "--binary", "--full-index", "--no-renames") + "\n"
-    git(source, "reset", "-q", "--hard")
-    return patch
 
 
 @pytest.mark.parametrize("path", WORKFLOWS)
@@ -438,13 +284,3 @@ def test_a_changed_or_removed_workflow_counts_and_other_files_do_not(
     with pytest.raises(RepositoryFailed, match="delivery_workflow"):
         deliver(chosen, delivery(url, base, added(source)))
     assert deliver(chosen, delivery(url, base, added(source, *PLAIN))).commit
-
-
-def test_a_pull_request_lists_what_a_git_host_executes(
-    server: GitServer, source: Path, hub: Settings, api: GithubApi
-) -> None:
-    patch = added(source, ".gitlab-ci.yml", "a.py")
-    asked = asked_of(server, source, "main", title="Two", body="Mine.")
-    deliver(hub, replace(asked, patch=patch, wanted=asked.wanted.model_copy(update={"workflows": True})))
-    (made,) = api.pulls
-    assert made["body"] == "**A git host may execute these changed files:**\n\n- `.gitlab-ci.yml`\n\nMine."

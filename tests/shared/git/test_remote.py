@@ -12,6 +12,7 @@ import pytest
 from deputize.shared.errors import Invalid, Misconfigured, RepositoryFailed
 from deputize.shared.git.credentials import Credential, read_credentials
 from deputize.shared.git.remote import check_ref, check_url, is_commit, remote_of
+from deputize.shared.settings import Settings
 from tests.network.git_server import TOKEN, USER, git, make_repository
 from tests.shared.git.cloning import settings, write_credentials
 
@@ -266,3 +267,65 @@ def test_a_file_that_others_may_read_is_not_used(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Misconfigured, match="does not exist"):
         read_credentials(tmp_path / "pipe")
+
+
+LIMITED = (
+    ("acme/shop", "acme/shop"),
+    ("acme/shop", "acme/shop.git"),
+    ("acme/shop.git", "acme/shop/"),
+    ("acme", "acme/other"),
+    ("acme/group", "acme/group/sub/r.git"),
+    ("acme/sh%6Fp", "acme/shop"),
+    ("", "any/thing"),
+    ("/", "any/thing"),
+)
+REFUSED = (
+    ("acme/shop", "acme/other"),
+    ("acme/shop", "acme/shops"),
+    ("acme/shop", "acme"),
+    ("acme/shop", "Acme/shop"),
+    ("acme", "other/shop"),
+    ("acme", "acme/../other/shop"),
+    ("acme", "acme/%2e%2e/other/shop"),
+    ("acme", "acme/.%2E/other"),
+    ("acme", "acme//../other"),
+    ("acme", "./acme/shop"),
+    ("acme", "acme%2f..%2fother/shop"),
+)
+
+
+def limited_to(tmp_path: Path, *paths: str) -> Settings:
+    path = tmp_path / "credentials"
+    path.write_text("".join(f"https://me:token-{number}@github.com/{each}\n" for number, each in enumerate(paths)))
+    path.chmod(0o600)
+    return settings(tmp_path, git_hosts=["github.com", "elsewhere.io"], git_credentials_file=path)
+
+
+@pytest.mark.parametrize(("limit", "repository"), LIMITED)
+def test_a_token_of_some_repositories_is_for_these(limit: str, repository: str, tmp_path: Path) -> None:
+    remote = remote_of(f"https://github.com/{repository}", limited_to(tmp_path, limit))
+    assert b64decode(remote.variables["GIT_CONFIG_VALUE_0"].rpartition(" ")[2]) == b"me:token-0"
+
+
+@pytest.mark.parametrize(("limit", "repository"), REFUSED)
+def test_and_refuses_all_others_of_its_host(limit: str, repository: str, tmp_path: Path) -> None:
+    chosen = limited_to(tmp_path, limit)
+    for use in (check_url, remote_of):
+        with pytest.raises(
+            Invalid, match=rf"none of the repositories that the tokens of github.com are for \({limit}\)"
+        ):
+            use(f"https://github.com/{repository}", chosen)
+    assert remote_of("https://elsewhere.io/o/r", chosen).variables == {"GIT_ALLOW_PROTOCOL": "https"}
+
+
+def test_of_several_tokens_of_a_host_the_closest_one_is_used(tmp_path: Path) -> None:
+    chosen = limited_to(tmp_path, "acme", "acme/shop", "")
+    for number, repository in enumerate(("acme/other", "acme/shop", "other/shop")):
+        found = remote_of(f"https://github.com/{repository}", chosen).variables["GIT_CONFIG_VALUE_0"]
+        assert b64decode(found.rpartition(" ")[2]) == f"me:token-{number}".encode()
+
+
+@pytest.mark.parametrize("wrong", ["acme/../other", "a//b", "a%2fb", "."])
+def test_a_limit_that_leads_elsewhere_is_a_mistake_in_the_file(wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"line 1 of .* is not https://USER:TOKEN@HOST"):
+        read_credentials(limited_to(tmp_path, wrong).git_credentials_file)

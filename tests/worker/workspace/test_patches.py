@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from deputize.worker.workspace.patches import Facts, quote_path
+from deputize.shared.masking import SecretMask
+from deputize.shared.patch_format import parse_patch
+from deputize.worker.workspace.patches import Facts, quote_path, with_masked_binaries
 from deputize.worker.workspace.workspace import Workspace
 from tests.worker.workspace.trees import TREES, directory, git_apply, plant, tree
 
@@ -61,6 +63,27 @@ async def test_git_applies_a_patch_of_every_kind_of_change(copied: Workspace, tm
     shutil.copytree(path.with_name("base"), tmp_path / "again", symlinks=True)
     assert git_apply((await copied.facts()).patch, tmp_path / "again") == ""
     assert tree(tmp_path / "again") == tree(path)
+
+
+TOKEN = "ghp_" + "9fK2mQx7Lp0Rt5Vw8Zb3Nc6Hd1Js4GyTeAuX"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("kind", ["shape", "known"])
+@pytest.mark.parametrize("before", ["\0", "é\0", "\0" * 9000])
+async def test_secrets_are_masked_in_binary_files_too(copied: Workspace, encoding: str, kind: str, before: str) -> None:
+    secret = TOKEN if kind == "shape" else "hunter2-hunter2-hunter2"
+    data = f"{before}key = {secret}\n{before}".encode(encoding)
+    copied.files.write("secret.bin", data)
+    copied.files.write("logo.png", bytes(range(255, -1, -1)) * 20)
+    facts = with_masked_binaries(await copied.facts(), SecretMask(["hunter2-hunter2-hunter2"]).text)
+    found = {
+        part.path: part.literal or b"".join(b"".join(hunk.new) for hunk in part.hunks)
+        for part in parse_patch(facts.patch)
+    }
+    masked = found["secret.bin"].replace(b"\0", b"").decode("latin-1")
+    assert (secret in masked, "***" in masked) == (False, True)
+    assert found["logo.png"] == bytes(range(255, -1, -1)) * 20
 
 
 async def test_files_that_do_not_fit_are_left_out_by_name_and_the_rest_applies(

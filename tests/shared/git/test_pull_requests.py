@@ -1,0 +1,155 @@
+"""Pull requests by GitHub's API: one for a branch, and how they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deputize.shared.errors import RepositoryFailed
+from deputize.shared.git.delivery import Delivery
+from deputize.shared.git.github import api_host
+from deputize.shared.settings import Settings
+from tests.network.git_server import TOKEN, USER, GitServer, git, make_repository
+from tests.network.github_api import GithubApi, github_api
+from tests.shared.git.cloning import settings, write_credentials
+from tests.shared.git.delivering import FILES, added, changed, deliver, delivery
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make_repository(tmp_path / "source", FILES, commits=3)
+
+
+@pytest.fixture
+def api() -> Iterator[GithubApi]:
+    with github_api(TOKEN) as api:
+        yield api
+
+
+@pytest.fixture
+def hub(server: GitServer, api: GithubApi, tmp_path: Path) -> Settings:
+    server.credentials = (USER, TOKEN)
+    (server.root / "o").mkdir()
+    credentials = write_credentials(tmp_path / "credentials", server.host)
+    return settings(tmp_path, server, git_credentials_file=credentials, github_api_url=api.url)
+
+
+def asked_of(server: GitServer, source: Path, ref: str | None = None, **pull: Any) -> Delivery:
+    if not (server.root / "o/r.git").exists():
+        server.add(source, "o/r.git")
+    asked = delivery(server.url("o/r.git"), git(source, "rev-parse", "HEAD"), changed(source), pullRequest=pull)
+    workspace = asked.request.workspace.model_copy(update={"ref": ref})
+    request = asked.request.model_copy(update={"workspace": workspace})
+    return Delivery(asked.id, request, asked.wanted, asked.base, asked.patch, [])
+
+
+def test_a_pull_request_is_made_once(server: GitServer, source: Path, hub: Settings, api: GithubApi) -> None:
+    asked = asked_of(server, source, "main", title="Two", body="More", draft=False)
+    first = deliver(hub, asked)
+    assert first.pull_request_url == "https://github.example/o/r/pull/1"
+    assert deliver(hub, asked) == first
+    made = {"title": "Two", "head": asked.branch, "base": "main", "body": "More", "draft": False}
+    assert [{name: each[name] for name in made} for each in api.pulls] == [made]
+
+
+def test_a_pull_request_has_defaults(server: GitServer, source: Path, hub: Settings, api: GithubApi) -> None:
+    deliver(hub, asked_of(server, source))
+    (made,) = api.pulls
+    assert (made["title"], made["base"], made["draft"], made["body"]) == ("Say two", "trunk", True, "")
+
+
+@pytest.mark.parametrize(
+    ("ref", "base"), [("refs/heads/main", "main"), ("a" * 40, "trunk"), ("refs/tags/v1", "trunk"), ("HEAD", "trunk")]
+)
+def test_what_it_is_merged_into(
+    ref: str, base: str, server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    deliver(hub, asked_of(server, source, ref))
+    assert api.pulls[0]["base"] == base
+
+
+def test_a_pull_request_of_the_same_moment_is_found(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    asked = asked_of(server, source, "main")
+    first = deliver(hub, asked)
+    api.hide = 1
+    assert deliver(hub, asked) == first
+    assert len(api.pulls) == 1
+
+
+def test_an_answer_that_is_lost_makes_no_second_one(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    asked = asked_of(server, source, "main")
+    api.lose_answers = True
+    with pytest.raises(RepositoryFailed, match="did not answer as expected") as failed:
+        deliver(hub, asked)
+    assert failed.value.kind == "delivery_pull_request"
+    api.lose_answers = False
+    assert deliver(hub, asked).pull_request_url == "https://github.example/o/r/pull/1"
+    assert len(api.pulls) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, "repository_authentication"),
+        (403, "repository_forbidden"),
+        (404, "repository_not_found"),
+        (500, "delivery_pull_request"),
+        (302, "delivery_pull_request"),
+    ],
+)
+def test_refusals_of_the_api_have_kinds(
+    status: int, kind: str, server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    api.status = status
+    with pytest.raises(RepositoryFailed) as failed:
+        deliver(hub, asked_of(server, source, "main"))
+    assert (failed.value.kind, TOKEN in str(failed.value)) == (kind, False)
+
+
+def test_a_base_that_is_no_branch_is_the_apis_word(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    with pytest.raises(RepositoryFailed, match=r"refused with 422: .*invalid"):
+        deliver(hub, asked_of(server, source, "v1"))
+    assert api.pulls == []
+
+
+def test_an_answer_of_another_service_is_an_error(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    api.garbage = True
+    with pytest.raises(RepositoryFailed, match="did not answer as expected"):
+        deliver(hub, asked_of(server, source, "main"))
+
+
+def test_without_a_token_the_api_is_not_asked(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi, tmp_path: Path
+) -> None:
+    server.credentials = None
+    other = hub.model_copy(update={"git_credentials_file": write_credentials(tmp_path / "other", "elsewhere.io:80")})
+    with pytest.raises(RepositoryFailed, match="no token") as failed:
+        deliver(other, asked_of(server, source, "main"))
+    assert (failed.value.kind, api.requests) == ("repository_authentication", [])
+
+
+def test_tokens_of_a_host_go_to_its_own_api_alone(tmp_path: Path) -> None:
+    assert api_host(settings(tmp_path)) == "github.com"
+    assert api_host(settings(tmp_path, github_api_url="https://ghe.example/api/v3")) == "ghe.example"
+
+
+def test_a_pull_request_lists_what_a_git_host_executes(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    patch = added(source, ".gitlab-ci.yml", "a.py")
+    asked = asked_of(server, source, "main", title="Two", body="Mine.")
+    deliver(hub, replace(asked, patch=patch, wanted=asked.wanted.model_copy(update={"workflows": True})))
+    (made,) = api.pulls
+    assert made["body"] == "**A git host may execute these changed files:**\n\n- `.gitlab-ci.yml`\n\nMine."
