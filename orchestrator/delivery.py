@@ -86,7 +86,7 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
     delivery = Delivery(delegation.id, delegation.request, wanted, begun.base, patch, missing, restored)
     try:
         if begun.commit:
-            git = await asyncio.to_thread(delivery.with_pull_request, settings, begun)
+            git = await asyncio.to_thread(delivery.with_pull_request, settings, begun, Patience(seconds=SECONDS))
         else:
             git = await asyncio.to_thread(delivery.run, settings, Patience(seconds=SECONDS))
     except (RepositoryFailed, OSError) as error:

@@ -243,21 +243,18 @@ class ContextFull(ModelUnavailable):
     """The conversation exceeds the model's context window; a shorter one would be answered."""
 
 
-RepositoryKind = Literal[
-    "repository_not_found",
-    "repository_forbidden",
-    "repository_authentication",
-    "repository_ref",
-    "repository_unreachable",
-    "delivery_patch",
-    "delivery_branch",
-    "delivery_workflow",
-    "delivery_pull_request",
-]
+_OfRepository = Literal["repository_not_found", "repository_forbidden", "repository_authentication", "repository_ref"]
+_OfServer = Literal["repository_unreachable", "repository_rejected", "repository_never"]
+_OfDelivery = Literal["delivery_patch", "delivery_branch", "delivery_workflow", "delivery_pull_request"]
+RepositoryKind = _OfRepository | _OfServer | _OfDelivery
 
 
 class RepositoryFailed(DeputizeError):
-    """A git repository cannot be cloned from, or delivered to. The message begins with the kind."""
+    """A git repository cannot be cloned from, or delivered to. The message begins with the kind.
+
+    ``repository_unreachable`` alone may pass by itself; ``repository_rejected`` is the server's own rule, and
+    ``repository_never`` fails in the same way each time.
+    """
 
     def __init__(self, kind: RepositoryKind, detail: str) -> None:
         super().__init__(f"{kind}: {detail}")

@@ -74,7 +74,7 @@ class Delivery:
 
     @property
     def message(self) -> str:
-        return f"{(self.wanted.message or self.request.title).strip()}\n\nDeputize-Delegation: {self.id}\n"
+        return f"{(self.wanted.message or self.request.title).strip()}\n"
 
     def run(
         self, settings: Settings, patience: Patience, pushed: Callable[[GitFacts], None] = lambda _: None
@@ -98,7 +98,7 @@ class Delivery:
             self._push(own, remote, commit)
         facts = GitFacts(base=self.base, branch=self.branch, commit=commit, left_out=self._omitted)
         pushed(facts)
-        return self.with_pull_request(settings, facts)
+        return self.with_pull_request(settings, facts, patience)
 
     @property
     def _lost(self) -> list[str]:
@@ -113,8 +113,8 @@ class Delivery:
         too_large = [found[1] for each in self.left_out if (found := _TOO_LARGE.fullmatch(each))]
         return [*self.withheld, *(path for path in too_large if path not in self.withheld)]
 
-    def with_pull_request(self, settings: Settings, facts: GitFacts) -> GitFacts:
-        """Makes the pull request for a branch that is there, if one is asked for. Blocks. Raises RepositoryFailed."""
+    def with_pull_request(self, settings: Settings, facts: GitFacts, patience: Patience) -> GitFacts:
+        """Makes the pull request for a branch that is there, if one is asked for. Blocks. Raises as ``run``."""
         asked, spec = self.wanted.pull_request, self.request.workspace
         if asked is None:
             return facts
@@ -124,7 +124,8 @@ class Delivery:
             listed = "".join(f"\n- `{visible(path)}`" for path in found)
             warning = f"**A git host may execute these changed files:**\n{clip(listed, _MAX_LISTED)}\n\n"
             asked = asked.model_copy(update={"body": warning + asked.body})
-        url = pull_request(settings, remote_of(spec.url, settings), facts.branch, spec.ref, asked, self.request.title)
+        remote, title = remote_of(spec.url, settings), self.request.title
+        url = pull_request(settings, remote, facts.branch, spec.ref, asked, title, patience)
         return facts.model_copy(update={"pull_request_url": url})
 
     def _commit(self, own: OwnRepository, author: str) -> str | None:
@@ -146,7 +147,9 @@ class Delivery:
         who = {"NAME": name, "EMAIL": address, "DATE": f"@{int(moment_of(self.id))} +0000"}
         variables = {f"GIT_{role}_{field}": text for role in ("AUTHOR", "COMMITTER") for field, text in who.items()}
         committing = OwnRepository(own.directory, own.patience, {**own.variables, **variables})
-        commit = committing.run("commit-tree", tree, "-p", self.base, input=self.message.encode())
+        options = "--no-divider", "--if-exists=addIfDifferent", f"--trailer=Deputize-Delegation: {self.id}"
+        message = own.run("interpret-trailers", *options, input=self.message.encode())
+        commit = committing.run("commit-tree", tree, "-p", self.base, input=message)
         return commit.decode().strip()
 
     def _check_workflows(self, changed: Sequence[str]) -> None:

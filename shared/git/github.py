@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -9,6 +11,7 @@ from ..errors import RepositoryFailed, RepositoryKind
 from ..request import PullRequest
 from ..settings import Settings
 from ..text import clip, visible
+from .own import Patience
 from .remote import Remote, credential_of, is_commit
 
 if TYPE_CHECKING:  # it takes a tenth of a second, and few deliveries need it
@@ -16,6 +19,10 @@ if TYPE_CHECKING:  # it takes a tenth of a second, and few deliveries need it
 
 _SECONDS = 30.0
 _MAX_SHOWN = 300
+_MOST_ASKED = 5
+_MOVED = (301, 302, 307, 308)
+_PAUSE_SECONDS = 60.0
+"""What GitHub asks for where a limit names no time."""
 _KINDS: dict[int, RepositoryKind] = {
     401: "repository_authentication",
     403: "repository_forbidden",
@@ -30,9 +37,18 @@ def api_host(settings: Settings) -> str:
 
 
 def pull_request(
-    settings: Settings, remote: Remote, branch: str, ref: str | None, asked: PullRequest, title: str
+    settings: Settings,
+    remote: Remote,
+    branch: str,
+    ref: str | None,
+    asked: PullRequest,
+    title: str,
+    patience: Patience,
 ) -> str:
-    """Returns the URL of the pull request for a branch; creates it if there is none. Raises RepositoryFailed."""
+    """Returns the URL of the pull request for a branch; creates it if there is none.
+
+    Raises RepositoryFailed, and what ends the ``patience``, with which limits of the API are waited out.
+    """
     import httpx2
 
     path = urlsplit(remote.url).path.strip("/").removesuffix(".git")
@@ -46,7 +62,9 @@ def pull_request(
     }
     try:
         with httpx2.Client(headers=headers, timeout=_SECONDS, follow_redirects=False) as http:
-            api = _Api(http, f"{settings.github_api_url.rstrip('/')}/repos/{path}", branch, path.split("/")[0])
+            api = _Api(
+                http, f"{settings.github_api_url.rstrip('/')}/repos/{path}", branch, path.split("/")[0], patience
+            )
             return api.existing() or api.create(asked, title, ref)
     except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
         why = f"the API of {api_host(settings)} did not answer as expected: {type(error).__name__}"
@@ -54,17 +72,21 @@ def pull_request(
 
 
 class _Api:
-    def __init__(self, http: httpx2.Client, url: str, branch: str, owner: str) -> None:
+    def __init__(self, http: httpx2.Client, url: str, branch: str, owner: str, patience: Patience) -> None:
         self._http = http
         self._url = url
         self._branch = branch
         self._owner = owner
+        self._patience = patience
 
     def existing(self) -> str | None:
-        """Returns the URL of the pull request for the branch, whatever became of it."""
-        head = {"head": f"{self._owner}:{self._branch}", "state": "all", "per_page": 1}
-        found = self._checked(self._http.get(f"{self._url}/pulls", params=head))
-        return str(found[0]["html_url"]) if found else None
+        """Returns the URL of the pull request for the branch, whatever became of it.
+
+        A service that does not know the filter answers with others.
+        """
+        head = {"head": f"{self._owner}:{self._branch}", "state": "all", "per_page": 100}
+        found = self._checked(self._asked("GET", f"{self._url}/pulls", params=head))
+        return next((str(each["html_url"]) for each in found if each["head"]["ref"] == self._branch), None)
 
     def create(self, asked: PullRequest, title: str, ref: str | None) -> str:
         body = {
@@ -74,7 +96,7 @@ class _Api:
             "body": asked.body,
             "draft": asked.draft,
         }
-        answer = self._http.post(f"{self._url}/pulls", json=body)
+        answer = self._asked("POST", f"{self._url}/pulls", json=body)
         if answer.status_code == 422 and (there := self.existing()):  # made at the same moment
             return there
         return str(self._checked(answer)["html_url"])
@@ -83,7 +105,26 @@ class _Api:
         """Returns the branch to merge into: the one that was cloned, else the repository's default one."""
         if ref and ref != "HEAD" and not is_commit(ref) and not ref.startswith("refs/tags/"):
             return ref.removeprefix("refs/heads/")
-        return str(self._checked(self._http.get(self._url))["default_branch"])
+        return str(self._checked(self._asked("GET", self._url))["default_branch"])
+
+    def _asked(self, method: str, url: str, **fields: Any) -> httpx2.Response:
+        """Returns the answer to a request, after limits are over, and from where a renamed repository is now."""
+        for _ in range(_MOST_ASKED):
+            answer = self._http.request(method, url, **fields)
+            if (seconds := _limited_for(answer)) is not None:
+                why = (
+                    f"the API limits requests for {seconds:.0f} more seconds: {clip(visible(answer.text), _MAX_SHOWN)}"
+                )
+                self._patience.wait(seconds, why)
+            elif answer.status_code in _MOVED and (named := answer.headers.get("Location")):
+                there = answer.url.join(named)
+                if (there.scheme, there.host, there.port) != (answer.url.scheme, answer.url.host, answer.url.port):
+                    why = f"the repository has moved to {visible(str(there))}; give its new address"
+                    raise RepositoryFailed("repository_never", why)
+                url, fields = str(there), {name: value for name, value in fields.items() if name != "params"}
+            else:
+                return answer
+        raise RepositoryFailed("repository_unreachable", f"the API limits or redirects requests {_MOST_ASKED} times")
 
     def _checked(self, answer: httpx2.Response) -> Any:
         if answer.is_success:
@@ -91,3 +132,16 @@ class _Api:
         words = clip(visible(answer.text), _MAX_SHOWN)
         kind = _KINDS.get(answer.status_code, "delivery_pull_request")
         raise RepositoryFailed(kind, f"the pull request was refused with {answer.status_code}: {words}")
+
+
+def _limited_for(answer: httpx2.Response) -> float | None:
+    """Returns for how many seconds the API answers no such request; None where it does not limit them."""
+    if answer.status_code not in (403, 429):
+        return None
+    after, left = answer.headers.get("Retry-After", ""), answer.headers.get("X-RateLimit-Remaining")
+    if after.isdecimal():
+        return float(after)
+    if left == "0" and (reset := answer.headers.get("X-RateLimit-Reset", "")).isdecimal():
+        return max(1.0, int(reset) - time.time())
+    is_limit = answer.status_code == 429 or re.search("secondary rate limit|abuse detection", answer.text)
+    return _PAUSE_SECONDS if is_limit else None

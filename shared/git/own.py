@@ -31,6 +31,7 @@ OwnCommand = Literal[
     "commit-tree",
     "diff-tree",
     "fetch",
+    "interpret-trailers",
     "ls-remote",
     "ls-tree",
     "mktag",
@@ -98,6 +99,13 @@ class Patience:
     def pause(self) -> None:
         """Waits a moment. Raises as ``check``."""
         self.stop.wait(_LOOK_SECONDS)
+        self.check()
+
+    def wait(self, seconds: float, why: str) -> None:
+        """Waits as long. Raises as ``check``, and RepositoryFailed with the reason where the time is not left."""
+        if time.monotonic() + seconds > self._until:
+            raise RepositoryFailed("repository_unreachable", why)
+        self.stop.wait(seconds)
         self.check()
 
 
@@ -225,8 +233,8 @@ _SIGNS: tuple[tuple[RepositoryKind, str, str], ...] = (
         "the host refuses it to these credentials",
     ),
     (
-        "repository_forbidden",
-        r"\[remote rejected\]|protected branch|pre-receive hook declined",
+        "repository_rejected",
+        r"\[(remote )?rejected\]|protected branch|hook declined|error: 413$",
         "the server refuses it by a rule of its own",
     ),
     (
@@ -239,8 +247,26 @@ _SIGNS: tuple[tuple[RepositoryKind, str, str], ...] = (
         r"couldn't find remote ref|not our ref|unadvertised object|upload-pack: not our|Needed a single revision",
         "it has no such branch, tag or commit; give one that `git ls-remote` lists, or a whole commit id",
     ),
-    ("repository_unreachable", r"error: 30\d$", "it redirects, which is not followed; give its final address"),
+    ("repository_never", r"error: 30\d$", "it redirects, which is not followed; give its final address"),
+    (
+        "repository_never",
+        r"mismatched algorithms",
+        "its objects have names of SHA-256, which is not supported; serve it as one of SHA-1",
+    ),
+    (
+        "repository_never",
+        r"SSL certificate problem|certificate verif|self.signed certificate|alternative certificate subject name",
+        "no authority that this machine trusts vouches for its certificate; SSL_CERT_FILE names further ones",
+    ),
+    ("repository_never", r"dumb http|protocol .* (not supported|disabled)", "it does not have git's smart protocol"),
 )
+_MAY_PASS = re.compile(
+    r"error: (?:408|425|429|5\d\d)$|resolve host|connect|timed? ?out|timeout|too slow|early EOF|hung up|RPC failed"
+    r"|empty reply|transfer closed|(?:recv|send) (?:failure|error)|HTTP/[23] |temporar|unavailable|index-pack"
+    r"|unpack-objects|\block|no space|out of memory|cannot allocate|bad pack|protocol error|expected|SSL_ERROR_SYSCALL",
+    re.IGNORECASE,
+)
+"""What git writes where a connection, a server or this machine fails: not of the repository itself."""
 
 
 def failure_of(command: str, url: str, error: str) -> RepositoryFailed:
@@ -253,5 +279,7 @@ def failure_of(command: str, url: str, error: str) -> RepositoryFailed:
     for kind, sign, meaning in _SIGNS:
         if any(re.search(sign, line) for line in fatal):
             return RepositoryFailed(kind, f"{url}: {meaning} ({words}){server}")
-    other: RepositoryKind = "delivery_patch" if command == "apply" else "repository_unreachable"
+    may_pass = not fatal or any(map(_MAY_PASS.search, fatal))
+    unknown: RepositoryKind = "repository_unreachable" if may_pass else "repository_never"
+    other: RepositoryKind = "delivery_patch" if command == "apply" else unknown
     return RepositoryFailed(other, f"{url}: git {command} failed: {words or 'it wrote no reason'}{server}")

@@ -34,6 +34,12 @@ class GithubApi:
     status: int | None = None
     lose_answers: bool = False
     """Makes pull requests, but closes the connection without an answer."""
+    ignores_filter: bool = False
+    """Lists all pull requests, as services do that do not know the filter."""
+    limits: list[tuple[int, dict[str, str], str]] = field(default_factory=list[tuple[int, dict[str, str], str]])
+    """Answers that come first: status, headers and message."""
+    moved: str = ""
+    """Where the repository is now: its other address answers with a redirect, as GitHub does after a rename."""
     hide: int = 0
     """How many lists lack what is there: it was made at the same moment."""
     requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -46,11 +52,18 @@ class GithubApi:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def listed(self, pull: dict[str, Any]) -> dict[str, Any]:
+        """A pull request as GitHub shows it, without the fields that are not used."""
+        head = {"label": f"o:{pull['head']}", "ref": pull["head"], "sha": "6dcb09b5b57875f334f61aebed695e2e4193db5e"}
+        return pull | {"head": head, "base": {"label": f"o:{pull['base']}", "ref": pull["base"]}}
+
     def answer(self, method: str, path: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
         if self.status:
             return self.status, {"message": "no"}
         if self.garbage:
             return 200, ["surprise"]
+        if self.moved:
+            path = "/repos/o/r" + path.removeprefix("/repositories/1296269") if "/repositories/" in path else path
         if path == "/repos/o/r":
             return 200, {"default_branch": "trunk"}
         if path != "/repos/o/r/pulls":
@@ -61,7 +74,7 @@ class GithubApi:
             if self.hide and there:
                 self.hide -= 1
                 return 200, []
-            return 200, there
+            return 200, [self.listed(each) for each in (self.pulls if self.ignores_filter else there)]
         assert isinstance(body, dict)
         wrong = [name for name, value in body.items() if name not in CREATE or not isinstance(value, CREATE[name])]
         missing = [name for name in ("title", "head", "base") if name not in body]
@@ -72,7 +85,7 @@ class GithubApi:
         if any(each["head"] == body["head"] for each in self.pulls):
             return 422, {"message": "A pull request already exists"}
         self.pulls.append(body | {"html_url": f"https://github.example/o/r/pull/{len(self.pulls) + 1}"})
-        return 201, self.pulls[-1]
+        return 201, self.listed(self.pulls[-1])
 
 
 def _handler(api: GithubApi) -> type[BaseHTTPRequestHandler]:
@@ -90,7 +103,14 @@ def _handler(api: GithubApi) -> type[BaseHTTPRequestHandler]:
             parts = urlsplit(self.path)
             api.requests.append((self.command, parts.path))
             assert self.headers["Accept"] == "application/vnd.github+json"
-            if self.headers["Authorization"] != f"Bearer {api.token}":
+            more = dict[str, str]()
+            if api.limits:
+                status, more, message = api.limits.pop(0)
+                found = {"message": message, "documentation_url": "https://docs.github.com/rest"}
+            elif api.moved and parts.path.startswith("/repos/"):
+                more = {"Location": api.moved + self.path.removeprefix("/repos/o/r")}
+                status, found = 301, {"message": "Moved Permanently", "url": more["Location"]}
+            elif self.headers["Authorization"] != f"Bearer {api.token}":
                 status, found = 401, {"message": "Bad credentials"}
             else:
                 status, found = api.answer(self.command, parts.path, parse_qs(parts.query), body)
@@ -101,6 +121,8 @@ def _handler(api: GithubApi) -> type[BaseHTTPRequestHandler]:
                 return
             data = json.dumps(found).encode()
             self.send_response(status)
+            for name, value in more.items():
+                self.send_header(name, value)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

@@ -162,7 +162,7 @@ def test_a_commit_id_that_is_there_asks_the_server_nothing(server: GitServer, so
         ({"status": 403}, "repository_forbidden"),
         ({"status": 500}, "repository_unreachable"),
         ({"status": 429}, "repository_unreachable"),
-        ({"redirect": "http://127.0.0.1:1"}, "repository_unreachable"),
+        ({"redirect": "http://127.0.0.1:1"}, "repository_never"),
         ({"cut_after": 30}, "repository_unreachable"),
     ],
 )

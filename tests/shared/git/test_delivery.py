@@ -12,7 +12,7 @@ import pytest
 from deputize.shared.errors import Invalid, RepositoryFailed
 from deputize.shared.facts import GitFacts
 from deputize.shared.git.own import GitStopped, Patience
-from deputize.shared.ids import moment_of
+from deputize.shared.ids import moment_of, new_id
 from tests.hostile.planted import plant
 from tests.network.git_server import GitServer, git, make_repository
 from tests.shared.git.cloning import cloned, settings
@@ -93,7 +93,7 @@ def test_the_words_of_a_server_that_refuses_reach_the_caller(
     script.chmod(0o755)
     with pytest.raises(RepositoryFailed, match="refuses it by a rule of its own") as failed:
         deliver(settings(tmp_path, server), delivery(url, base, patch, branch="one"))
-    assert failed.value.kind == "repository_forbidden"
+    assert failed.value.kind == "repository_rejected"
     assert "the server wrote: No file over 1 MB." in str(failed.value)
     assert "hook declined" in str(failed.value)
     assert branches(server) == ["main"]
@@ -284,3 +284,31 @@ def test_a_changed_or_removed_workflow_counts_and_other_files_do_not(
     with pytest.raises(RepositoryFailed, match="delivery_workflow"):
         deliver(chosen, delivery(url, base, added(source)))
     assert deliver(chosen, delivery(url, base, added(source, *PLAIN))).commit
+
+
+DONE_BY = "Signed-off-by: Ada <ada@x.io>"
+
+
+@pytest.mark.parametrize(
+    ("message", "written"),
+    [
+        ("Fix it", "Fix it\n\nTRAILER"),
+        ("Fix: the bug", "Fix: the bug\n\nTRAILER"),
+        ("Fix it\n\nBecause.", "Fix it\n\nBecause.\n\nTRAILER"),
+        (f"Fix it\n\n{DONE_BY}", f"Fix it\n\n{DONE_BY}\nTRAILER"),
+        (f"Fix it\n\nBecause.\n\nRefs: #1\n{DONE_BY}\n\n", f"Fix it\n\nBecause.\n\nRefs: #1\n{DONE_BY}\nTRAILER"),
+        ("Fix it\n\nx\n---\ny", "Fix it\n\nx\n---\ny\n\nTRAILER"),
+        ("Fix it\n\nTRAILER", "Fix it\n\nTRAILER"),
+        ("Ä ö\n\n日本: 語 。\nNo trailer here", "Ä ö\n\n日本: 語 。\nNo trailer here\n\nTRAILER"),
+    ],
+)
+def test_the_trailer_stands_where_git_looks_for_it(
+    message: str, written: str, server: GitServer, source: Path, tmp_path: Path
+) -> None:
+    url, base, id = server.add(source), git(source, "rev-parse", "HEAD"), new_id()
+    trailer = f"Deputize-Delegation: {id}"
+    asked = delivery(url, base, changed(source), id=id, message=message.replace("TRAILER", trailer), branch="one")
+    deliver(settings(tmp_path, server), asked)
+    served = server.root / "project.git"
+    assert git(served, "log", "-1", "--format=%B", "one").rstrip("\n") == written.replace("TRAILER", trailer)
+    assert git(served, "log", "-1", "--format=%(trailers:key=Deputize-Delegation,valueonly)", "one").strip() == id

@@ -12,6 +12,7 @@ import pytest
 from deputize.shared.errors import RepositoryFailed
 from deputize.shared.git.delivery import Delivery
 from deputize.shared.git.github import api_host
+from deputize.shared.git.own import Patience
 from deputize.shared.settings import Settings
 from tests.network.git_server import TOKEN, USER, GitServer, git, make_repository
 from tests.network.github_api import GithubApi, github_api
@@ -153,3 +154,87 @@ def test_a_pull_request_lists_what_a_git_host_executes(
     deliver(hub, replace(asked, patch=patch, wanted=asked.wanted.model_copy(update={"workflows": True})))
     (made,) = api.pulls
     assert made["body"] == "**A git host may execute these changed files:**\n\n- `.gitlab-ci.yml`\n\nMine."
+
+
+def test_another_pull_request_is_not_taken_for_that_of_the_branch(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    """Services that do not know the filter list all."""
+    first = deliver(hub, asked_of(server, source, "main"))
+    api.ignores_filter = True
+    second = asked_of(server, source, "main")
+    done = deliver(hub, second)
+    assert done.pull_request_url == "https://github.example/o/r/pull/2" != first.pull_request_url
+    assert deliver(hub, second) == done
+    assert len(api.pulls) == 2
+
+
+SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
+PRIMARY = "API rate limit exceeded for user ID 1."
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        (403, {"Retry-After": "0"}, SECONDARY),
+        (429, {"Retry-After": "1"}, SECONDARY),
+        (403, {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}, PRIMARY),
+        (429, {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1372700873"}, PRIMARY),
+    ],
+)
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_limits_of_the_api_are_waited_out(
+    before: int, limit: tuple[int, dict[str, str], str], server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    asked = asked_of(server, source, "main")
+    api.limits = [limit] * before
+    assert deliver(hub, asked).pull_request_url == "https://github.example/o/r/pull/1"
+    assert len(api.pulls) == 1
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        (403, {"Retry-After": "900"}, SECONDARY),
+        (403, {}, SECONDARY),
+        (429, {}, "Too Many Requests"),
+        (403, {}, "You have triggered an abuse detection mechanism."),
+        (403, {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "99999999999"}, PRIMARY),
+    ],
+)
+def test_a_limit_for_longer_than_there_is_time_may_pass(
+    limit: tuple[int, dict[str, str], str], server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    asked = asked_of(server, source, "main")
+    api.limits = [limit]
+    with pytest.raises(RepositoryFailed, match=r"the API limits requests for \d+ more seconds") as failed:
+        asked.run(hub, Patience(seconds=50))
+    assert (failed.value.kind, api.pulls) == ("repository_unreachable", [])
+
+
+def test_a_limit_without_an_end_is_an_error(server: GitServer, source: Path, hub: Settings, api: GithubApi) -> None:
+    asked = asked_of(server, source, "main")
+    api.limits = [(429, {"Retry-After": "0"}, SECONDARY)] * 9
+    with pytest.raises(RepositoryFailed, match="limits or redirects requests 5 times"):
+        deliver(hub, asked)
+
+
+def test_a_renamed_repository_is_followed_on_the_same_host(
+    server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    api.moved = f"{api.url}/repositories/1296269"
+    asked = asked_of(server, source)
+    done = deliver(hub, asked)
+    assert (done.pull_request_url, api.pulls[0]["base"]) == ("https://github.example/o/r/pull/1", "trunk")
+    assert deliver(hub, asked) == done
+    assert len(api.pulls) == 1
+
+
+@pytest.mark.parametrize("where", ["http://localhost:1/x", "https://127.0.0.1/x", "//elsewhere.io/x"])
+def test_a_repository_that_moved_elsewhere_is_named(
+    where: str, server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    api.moved = where
+    with pytest.raises(RepositoryFailed, match=r"has moved to .*/x/pulls.*; give its new address") as failed:
+        deliver(hub, asked_of(server, source, "main"))
+    assert (failed.value.kind, api.pulls) == ("repository_never", [])
