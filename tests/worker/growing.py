@@ -17,7 +17,7 @@ from deputize.worker import strict_json
 from deputize.worker.mcp import answers
 from deputize.worker.models import endings, retry, stream
 from deputize.worker.policy import matchers
-from deputize.worker.policy.shell import classify_line, forbidden, plain_line
+from deputize.worker.policy.shell import classify_line, executed_text, forbidden, plain_line, scripts
 from deputize.worker.schemas import arguments
 from deputize.worker.search import glob_pattern, grep, ripgrep
 from deputize.worker.text import (
@@ -121,6 +121,7 @@ READS: Mapping[str, Reader] = {
     "shared/masking.py:SecretMask.text": _MASK.text,
     "shared/masking.py:partial_credential": masking.partial_credential,
     "shared/masking.py:without_shapes": lambda text: masking.without_shapes(text, "*"),
+    "shared/patch_format.py:literal_of": lambda text: patch_format.literal_of([b"literal 9", *raw(text).splitlines()]),
     "shared/patch_format.py:parse_patch": patch_format.parse_patch,
     "shared/patch_format.py:without": lambda text: patch_format.without(f"diff --git a/a b/a\n{text}", ["a"]),
     "shared/patch_format.py:split_lines": lambda text: patch_format.split_lines(raw(text)),
@@ -148,6 +149,7 @@ READS: Mapping[str, Reader] = {
     "worker/mcp/answers.py:EventLines.readable": lambda text: answers.EventLines(1 << 20).readable(raw(text)),
     "worker/policy/matchers.py:real_path": lambda text: matchers.real_path(text[:PATH], Path("/tmp")),
     "worker/policy/shell/__init__.py:classify_line": classify_line,
+    "worker/policy/shell/executed_text.py:hidden_in": executed_text.hidden_in,
     "worker/policy/shell/forbidden.py:decoded_in": forbidden.decoded_in,
     "worker/policy/shell/forbidden.py:Words.hold": lambda text: forbidden.Words.of(text).hold("git"),
     "worker/policy/shell/forbidden.py:Words.of": forbidden.Words.of,
@@ -157,6 +159,10 @@ READS: Mapping[str, Reader] = {
         ("rm", "-r", *text.split(" "))
     ),
     "worker/policy/shell/forbidden.py:words_why_forbidden": forbidden.words_why_forbidden,
+    "worker/policy/shell/scripts.py:program_in": scripts.program_in,
+    "worker/policy/shell/scripts.py:script_of": lambda text: [
+        scripts.script_of(name, [text], half(text)) for name in ("awk", "sed")
+    ],
     "worker/policy/shell/plain_line.py:commands_of": plain_line.commands_of,
     "worker/schemas/arguments.py:unknown_tool": lambda text: arguments.unknown_tool(text, _TOOLS),
     "worker/search/glob_pattern.py:GlobPattern.__init__": glob_pattern.GlobPattern,
@@ -248,7 +254,8 @@ _OF_VERDICTS = """
 _GROUND = "remove_grounds Grounds.__init__ Grounds.folder Grounds.make write content_of"
 
 _OF_OPERATORS = """
-    shared/git/command.py:command_line shared/git/credentials.py:host_of worker/mcp/streams.py:guarded
+    shared/git/command.py:command_line shared/git/credentials.py:Credential.covers shared/git/credentials.py:host_of
+    shared/git/own.py:Patience.wait worker/mcp/streams.py:guarded
     worker/sandbox/buffers.py:BoundedBuffer.__init__
 """
 _OF_PROGRAMS = """

@@ -11,6 +11,7 @@ from deputize.worker.verification import (
     broken_sources,
     canary,
     command_words,
+    comparison_suspicions,
     file_texts,
     functions_before,
     kept_python,
@@ -85,6 +86,10 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
         [text],
         [text[:PATH]],
     ),
+    "worker/verification/comparison_suspicions.py:of_comparisons": lambda text: [
+        [*comparison_suspicions.of_comparisons(file_texts.FileText(f"a.{end}", half(text), text), {"t": text}, [text])]
+        for end in ("py", "js", "java", "rb", "go", "php")
+    ],
     "worker/verification/suspicions.py:in_own_tests": lambda text: suspicions.in_own_tests("a.py", half(text), text),
     "worker/verification/functions_before.py:functions_in": functions_before.functions_in,
     "worker/verification/functions_before.py:source_of": lambda text: functions_before.source_of(text, {"f": ["g"]}),

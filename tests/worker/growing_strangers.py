@@ -9,7 +9,7 @@ from contextlib import suppress
 import anyio
 
 from deputize.shared import notebook
-from deputize.shared.git import command, hosted, own, remote
+from deputize.shared.git import command, credentials, hosted, own, remote
 from deputize.shared.settings import Settings
 from deputize.worker.mcp import streams
 from deputize.worker.sandbox import buffers
@@ -48,11 +48,13 @@ def _hidden(text: str) -> None:
 
 READS_OF_STRANGERS: Mapping[str, Callable[[str], object]] = {
     "shared/git/command.py:blob_id": lambda text: command.blob_id(raw(text)),
+    "shared/git/credentials.py:names_of": credentials.names_of,
     "shared/git/hosted.py:run_by_hosts": lambda text: hosted.run_by_hosts([text[:PATH], *text.split("a")]),
     "shared/git/own.py:failure_of": lambda text: own.failure_of("push", "https://a.example/b", text),
     "shared/git/remote.py:check_branch": lambda text: remote.check_branch(text, "/deliver/branch"),
     "shared/git/remote.py:check_ref": lambda text: remote.check_ref(text, "/workspace/ref"),
     "shared/git/remote.py:check_url": lambda text: remote.check_url(f"https://a.example/{text}", _SETTINGS),
+    "shared/git/remote.py:credential_of": lambda text: remote.credential_of(f"https://a.example/{text}", _SETTINGS),
     "shared/git/remote.py:is_commit": remote.is_commit,
     "shared/git/remote.py:remote_of": lambda text: remote.remote_of(f"http://git.example:3000/{text}", _SETTINGS),
     "shared/notebook.py:cell": lambda text: notebook.cell("ok", [text, text], text, ()),

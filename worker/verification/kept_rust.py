@@ -10,10 +10,10 @@ import re
 
 _FIRST_TEST = re.compile(r"#\[(?:\w+::)?test\b|#\[cfg\(test\)\]")
 _ADDED = re.compile(
-    r"[ \t]*#\[(?:(?:\w+::)?test|cfg\(test\))\](?:\s*#\[[^\]\n]*\])*\s*"
-    r"(?:pub(?:\([^)]*\))? )?(?:async )?fn (?P<name>\w+)\([^{};]*\{",
-    re.MULTILINE,
+    r"#\[(?:(?:\w+::)?test|cfg\(test\))\](?:\s*#\[[^\]\n]*\])*\s*"
+    r"(?:pub(?:\([^)]*\))? )?(?:async )?fn (?P<name>\w+)\([^{};]*\{"
 )
+_WORD = re.compile(r"\w+")
 _PIECE = re.compile(
     r"""//[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/|r(?P<marks>#+)".*?"(?P=marks)|r"[^"]*"|"(?:[^"\\]|\\.)*+\""""
     r"""|'(?:[^'\\\n]|\\(?:u\{[^}]*\}|x..|.))'|[{}]""",
@@ -47,9 +47,13 @@ def _tests(text: str) -> list[str]:
 def _without_added(text: str, before: str) -> tuple[str, set[str]]:
     """Returns a file without the functions for tests whose names it did not have before, and these names."""
     parts, names, at = list[str](), set[str](), 0
+    words = {*_WORD.findall(before)}
     for found in _ADDED.finditer(text):
-        end = _end(text, found.end()) if found.start() >= at else None
-        if end is None or re.search(rf"\b{found['name']}\b", before) or _REACHING.search(text, found.start(), end):
+        if found.start() < at:
+            continue
+        if (end := _end(text, found.end())) is None:
+            break
+        if found["name"] in words or _REACHING.search(text, found.start(), end):
             continue
         parts.append(text[at : found.start()])
         names.add(found["name"])
