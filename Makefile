@@ -58,7 +58,7 @@ lint: .venv/.dev-installed
 	$(BIN)/hadolint orchestrator/Dockerfile worker/Dockerfile
 
 # All tests, traced but for those that `UNTRACED` names (tests/conftest.py).
-COMPLETE := shared/*,worker/core/loop.py,worker/core/tool_calls.py,worker/core/limits.py,worker/policy/*
+COMPLETE := shared/*,worker/core/loop.py,worker/core/tool_calls.py,worker/core/execution.py,worker/core/limits.py,worker/policy/*
 FLOOR := 88
 
 coverage: TRACED := --cov --cov-report=

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import secrets
-import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ..shared.connection import REDIS_ERRORS, retried
-from ..shared.errors import Conflict, ErrorType, Fenced, ToolError
+from ..shared.errors import Conflict, Fenced
 from ..shared.events import Envelope, ProgressMade, Replied, RunRetried
-from ..shared.facts import Trust
+from ..shared.facts import Trust, Verification
 from ..shared.log import log
 from ..shared.markup import HarmlessText, harmless
 from ..shared.request import GitWorkspace
-from ..shared.runs.record import TOOLS, TRUST, UPSTREAMS, Claim, fields_of, first_files, nothing_to_continue, trust_of
+from ..shared.runs.cost import MODEL
+from ..shared.runs.record import (
+    FILE_TURNS,
+    TOOLS,
+    TRACE,
+    TRUST,
+    UPSTREAMS,
+    Claim,
+    FileTurns,
+    first_files,
+    nothing_to_continue,
+)
 from ..shared.runs.spend import caps_of
 from ..shared.settings import ModelSettings
-from ..shared.workspaces import delete
+from ..shared.traceparent import trace_id_of
 from .core.conversation import Conversation, current_entries
 from .core.earlier_attempts import given_up_because, interrupted_because
+from .core.hooks import TurnHooks
 from .core.ledger import Ledger
 from .core.loop import Loop
 from .core.model_calls import ModelCalls
@@ -32,7 +39,6 @@ from .core.prompt import first_message, system_prompt
 from .core.repetition import Repetition
 from .core.resources import RunOutputs
 from .core.run_context import RunContext, not_executed
-from .core.run_contracts import Trace
 from .core.tool_calls import ToolCalls
 from .fleet.gate import EndpointWait, PrefixWait
 from .fleet.inbox import Inbox
@@ -41,72 +47,18 @@ from .models.base import Model
 from .permission import Approval, PermissionRequests
 from .policy import PolicyContext, within
 from .policy.trust import ReadSources
+from .run_files import collect_outputs, discard_files, files_left, of_files
 from .sandbox.bubblewrap import MOUNT, Sandbox
 from .sandbox.project_tools import NO_TOOLS
 from .services import Services
 from .spending import DaySpending
 from .subagents import Children, Inheritance, SubagentRunner
-from .threads import run_in_thread, run_short
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools
-from .tools.context import SUBMIT, ToolResult
+from .tools.context import SUBMIT
 from .tools.naming import call_names
-from .workspace.artifacts import Artifacts
-from .workspace.manifest import Deadline
-from .workspace.patches import MAX_PATCH_BYTES, Facts, with_masked_binaries
+from .workspace.patches import Facts
 from .workspace.workspace import Workspace
-
-ENDING_SECONDS = 20.0
-"""Seconds for the comparison of a run's files with their original state."""
-HURRIED_SECONDS = 5.0
-"""The same limit, from the time the run is asked to stop."""
-
-
-def of_files(facts: Facts, *, known: bool = True) -> dict[str, Any]:
-    """Returns the result's fields about files. ``known``: whether these could be read."""
-    return {
-        "files_modified": [change.path for change in facts.changes],
-        "file_changes": [*facts.changes],
-        "truncated": bool(facts.left_out) or not known,
-        "left_out": [*facts.left_out, *facts.not_copied],
-        "ignored_files": [*facts.ignored],
-        "ignored_count": facts.ignored_count,
-    }
-
-
-async def collect_outputs(
-    workspace: Workspace,
-    stop: StopSignal,
-    seconds: float = ENDING_SECONDS,
-    *,
-    hurried: float = HURRIED_SECONDS,
-    restored: Collection[str] = (),
-    most: int = sys.maxsize,
-    mask: Callable[[str], str] = str,
-) -> tuple[RunOutputs, Facts]:
-    """Collects the outputs from the workspace within the time limit; a request to stop shortens it to ``hurried``.
-
-    ``restored``: paths that checks have put back; ``most``: bytes of patch and artifacts; ``mask``: for binary files.
-    """
-    deadline = Deadline(seconds)
-
-    async def hurry_when_stopped() -> None:
-        await stop.wait()
-        deadline.shorten(hurried)
-
-    def collect() -> tuple[RunOutputs, Facts]:
-        artifacts = Artifacts(workspace.files)
-        latest = artifacts.latest_versions()
-        kept = fields_of(latest, artifacts.contents(latest, most))
-        facts = with_masked_binaries(workspace.compare(deadline, min(MAX_PATCH_BYTES, most), restored), mask)
-        return RunOutputs(of_files(facts), facts.patch, latest, kept, workspace.disk_bytes()), facts
-
-    hurry = asyncio.create_task(hurry_when_stopped())
-    try:
-        return await run_short(workspace.files.is_local, collect)
-    finally:
-        hurry.cancel()
-        await asyncio.wait({hurry})
 
 
 async def with_continued(services: Services, claim: Claim) -> tuple[Claim, tuple[bytes, ...]]:
@@ -140,65 +92,43 @@ def entries_before(entries: Sequence[str], events: Sequence[Envelope], turn: int
     return entries[: next((at for at, of in own if of >= turn), len(entries))]
 
 
-async def files_left(services: Services, claim: Claim) -> Workspace | None:
-    """Opens the workspace of the earlier attempts, for an attempt that ends before it opened one itself.
-
-    Returns None where nothing can have changed. Raises ``OSError`` where files may have changed but are unreachable.
-    """
-    if claim.is_first:
-        return None
-    try:
-        return await Workspace.open(claim.id, services.settings.workspaces)
-    except FileNotFoundError:
-        if claim.touched_files:
-            raise
-        return None
-
-
-async def discard_files(services: Services, claim: Claim, check_fence: Callable[[], Awaitable[None]]) -> None:
-    """Deletes what the failed try left, before this one begins: its conversation knows nothing of it.
-
-    Without a history no worker has begun it. A merge begins anew with each attempt. ``check_fence`` raises ``Fenced``
-    for an attempt that comes too late.
-    """
-    folder = services.settings.workspaces / claim.id
-    again = claim.past.retries or (claim.request.merges and not claim.is_first)
-    if not again or claim.history or not await run_in_thread(folder.exists):
-        return
-    await check_fence()
-    aside = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")
-    await run_in_thread(lambda: delete(folder.rename(aside)))
-
-
 class Attempt:
     """One attempt at one delegation: the ``Resources`` of its ``Run``."""
 
     def __init__(self, claim: Claim, services: Services, stop: StopSignal) -> None:
         emit = services.emitter(claim, lambda: stop.set(StopReason.FENCED))
+        emit.room = services.lacking_room
         self.services = services
         self.stop = stop
         self.inbox = Inbox(claim, emit.emit, emit.set)
-        self.reading = ReadSources(lambda trust: emit.set({TRUST: trust}), claim.kept.get(TRUST, Trust()))
+        self.reading = ReadSources(self._keep_trust, claim.kept.get(TRUST, Trust()))
         self.context = RunContext.of(
             claim,
             emit,
-            self.inbox,
-            self.reading,
             report_step=partial(services.progress.update, claim.id),
             free_slot=services.free_slot,
-            room=lambda more: services.lacking_room(emit.stored + more),
         )
         self.children = Children(self.context, services)
         self.requests = PermissionRequests(self.context, services.store.redis, services.leases.bus, services.settings)
         self.spending = DaySpending(self.context, services.pipe, caps_of(services.settings.spend, claim.request.labels))
+        self.trace = services.trace(claim, emit.mask)
+        """The spans of this attempt; None where no traces are sent."""
+        self._traceparent = claim.kept.get(TRACE, "")
+        if self.trace:
+            emit.set(stored := self.trace.stored)
+            self._traceparent = self._traceparent or stored[TRACE]
         self.worker = services.name
         self.given_up = given_up_because(claim, services.settings.max_attempts)
         self.retry_seconds = services.retry_seconds
         self.retention_seconds = services.settings.retention_seconds
         self.facts: Facts | None = None
         """The changes of the files; None before the end, and where these could not be compared."""
+        self.verification: Verification | None = None
+        """What the checks came to; None without checks, and where none of them was reached."""
         self._offer: RunOffer | None = None
         self._workspace: Workspace | None = None
+        self._sandbox: Sandbox | None = None
+        self._file_turns = claim.file_turns
         self._project = NO_TOOLS
         self._continued: tuple[bytes, ...] = ()
         """The conversation that it goes on with, until it has a history of its own."""
@@ -213,8 +143,22 @@ class Attempt:
         assert self._workspace is not None, "the files are not open"
         return self._workspace
 
-    def trace(self) -> Trace | None:
-        return self.services.trace(self.context.claim, self.context.emit.mask)
+    @property
+    def sandbox(self) -> Sandbox:
+        assert self._sandbox is not None, "the tools are not open"
+        return self._sandbox
+
+    def _keep_trust(self, trust: Trust) -> None:
+        self.context.trust = trust
+        self.context.emit.set({TRUST: trust.to_json()})
+
+    @property
+    def trace_id(self) -> str:
+        return trace_id_of(self._traceparent)
+
+    def trace_of(self, step: str) -> str:
+        """Returns the ``traceparent`` of what a step submits; "" where the run is part of no trace."""
+        return self.trace.traceparent_of(step) if self.trace else self._traceparent
 
     def open_inbox(self, on_wrap_up: Callable[[], None]) -> None:
         self.inbox.open(self.services.store.redis, self.services.wrap_up_seconds, on_wrap_up)
@@ -234,7 +178,9 @@ class Attempt:
         if self.context.claim.request.merges:
             return None
         model = await self.services.model(asked := self.context.claim.request.model)
-        self.context.note_model(model.name, self.services.settings.table_of(asked).platform)
+        self.context.emit.set({MODEL: model.name})  # for reports of cost
+        if self.trace:
+            self.trace.name_model(model.name, self.services.settings.table_of(asked).platform)
         self.context.emit.model = self.services.label_of(model, asked)
         self.context.meter.set_price(model, self.spending.caps)
         return model
@@ -265,12 +211,12 @@ class Attempt:
             self._workspace.snapshots.turn = lambda: self.context.meter.turns
             mask, most = self.context.emit.mask.text, self.services.most_output
             try:
-                restored = self.context.verification.restored if self.context.verification else ()
+                restored = self.verification.restored if self.verification else ()
                 found = collect_outputs(self._workspace, self.stop, restored=restored, most=most, mask=mask)
                 outputs, self.facts = await found
                 return outputs
             finally:
-                self.context.file_turns = self._workspace.snapshots.history.turns
+                self._file_turns = self._workspace.snapshots.history.turns
         except OSError as error:
             log.warning("the files of this run cannot be read", exc_info=error)
             why = f"{error.strerror or error}: {error.filename or self.services.settings.workspaces}"
@@ -278,11 +224,13 @@ class Attempt:
             return RunOutputs(of_files(Facts(), known=False))
 
     def close(self) -> None:
+        if self.trace:
+            self.trace.close()
         if self._workspace is not None:
             self._workspace.close()
 
     @asynccontextmanager
-    async def loop(self, model: Model) -> AsyncGenerator[Loop]:
+    async def loop(self, model: Model, hooks: TurnHooks) -> AsyncGenerator[Loop]:
         """Opens the run's sandbox and tools and yields its loop; when the block ends, none of their processes is alive.
 
         Raises ``Refused`` for a request that names tools that do not exist.
@@ -290,8 +238,6 @@ class Attempt:
         run = self.context
         conversation, model = self._conversation(model)
         await self.children.recall()
-        self.reading.commands_reach_hosts = bool(self.offer.profile.allowed_hosts)
-        self.reading.begin(await self._inherited_trust())
         tools = open_tools(
             run.claim,
             self.offer,
@@ -304,14 +250,14 @@ class Attempt:
         )
         async with tools as run_tools:
             run.emit.set(run_tools.kept)
-            if run.claim.request.tool_call_style == "xml":
-                self.reading.tags = tuple(run_tools.kit)
+            self._sandbox = run_tools.sandbox
             policy = await self._policy(run_tools.sandbox.broken)
             yield Loop(
                 run=run,
+                inbox=self.inbox,
                 conversation=conversation,
                 model_calls=self._model_calls(model, conversation, run_tools),
-                tool_calls=self._tool_calls(policy, conversation, run_tools),
+                tool_calls=self._tool_calls(policy, conversation, run_tools, hooks),
                 repetition=Repetition() if self.services.settings.loop_detection else None,
             )
 
@@ -319,21 +265,7 @@ class Attempt:
     def _table(self) -> ModelSettings:
         return self.services.settings.table_of(self.context.claim.request.model)
 
-    async def _inherited_trust(self) -> Trust:
-        """Returns what those had read who wrote the task, and the conversation that the run continues."""
-        claim, redis = self.context.claim, self.services.store.redis
-        if TRUST in claim.kept:
-            return claim.kept[TRUST]
-        trust = Trust(neutralized=self._upstreams().places)
-        for report in json.loads(claim.kept.get(UPSTREAMS, "[]")):
-            trust = trust.plus(Trust(tainted_by=report.get("taintedBy", [])).read_from(report["delegationId"]))
-        if parent := claim.request.parent_id:
-            trust = (await retried(partial(trust_of, redis, parent))).handed_on()
-        if earlier := claim.request.builds_on:
-            trust = trust.plus(await retried(partial(trust_of, redis, earlier)))
-        return trust
-
-    def _upstreams(self) -> HarmlessText:
+    def upstreams(self) -> HarmlessText:
         """Returns the reports on the delegations that this one waited for, as the model reads them."""
         claim = self.context.claim
         tags = [tool.name for tool in self.offer.tools] if claim.request.tool_call_style == "xml" else []
@@ -347,7 +279,7 @@ class Attempt:
 
             model = XmlCalls(model)
             translate = model.translate
-        task = first_message(claim.request, self._upstreams().noted)
+        task = first_message(claim.request, self.upstreams().noted)
         conversation = Conversation(
             claim.history or self._continued,
             store,
@@ -358,6 +290,7 @@ class Attempt:
             retries=claim.past.retries,
             model=model.name,
         )
+        conversation.ended = claim.checkpoint.get("ended", False)
         for entry in self._continued:  # now this run's own; with the new task it is one write, as nothing is awaited
             store(entry)
         if self._continued and not claim.request.from_turn:
@@ -389,18 +322,21 @@ class Attempt:
                 run.meter.check_wait,
                 run.claim.request.session_id or run.claim.path[0],
             ),
-            shared=PrefixWait(services.prefixes, run.emit.emit, partial(run.idle, "shared_prefix")),
+            shared=PrefixWait(services.prefixes, run.emit.emit, partial(run.waits.without_clock, "shared_prefix")),
             count=services.status.count,
             spending=self.spending,
+            repeated=self.inbox.repeated,
             max_output_tokens=self._table.max_output or services.settings.max_output_tokens,
             cached="cache_control" not in self._table.lacks,
         )
 
-    def _tool_calls(self, policy: PolicyContext, conversation: Conversation, tools: RunTools) -> ToolCalls:
+    def _tool_calls(
+        self, policy: PolicyContext, conversation: Conversation, tools: RunTools, hooks: TurnHooks
+    ) -> ToolCalls:
         run, services = self.context, self.services
         kit = {name: tool for name, tool in tools.kit.items() if name != SUBMIT}
         inheritance = Inheritance(run.claim, services.settings, kit, self.workspace.path)
-        subagents = SubagentRunner(run, services, self.children, inheritance, conversation.unanswered)
+        subagents = SubagentRunner(run, services, self.children, inheritance, conversation.unanswered, self.trace_of)
         return ToolCalls(
             run=run,
             kit=tools.kit,
@@ -413,27 +349,31 @@ class Attempt:
                 again=run.claim.past.lost + run.claim.past.stalls > 0,
                 stalled=run.claim.past.stalled and bool(conversation.unanswered(0)),
             ),
-            before_effects=self.workspace.keep_start,
-            after_effects=partial(self._after_effects, tools.sandbox),
-            after_turn=partial(self._after_turn, tools.sandbox),
+            after_turn=self._after_turn,
+            around=hooks.around,
         )
 
-    async def _after_effects(self, sandbox: Sandbox, step: str, result: ToolResult) -> ToolResult:
-        removed = await sandbox.bounds.growth.check() if sandbox.bounds else ""
-        most = await sandbox.bounds.most_on_disk() if sandbox.bounds else self.offer.profile.disk_bytes
-        await self._note_files(step)
-        self.context.meter.note_disk(await self.workspace.size(most), most)
-        return result.but(ToolError(ErrorType.LIMIT_REACHED, removed)) if removed else result
-
-    async def _note_files(self, step: str = "") -> None:
+    async def note_files(self, step: str = "") -> None:
         """Takes a snapshot of the files, if any changed: the end of this step reports what."""
         changes = await self.workspace.note_changes(step, self.context.emit.mask.text)
-        self.context.note_files(step, changes.fields if changes else {}, self.workspace.snapshots.history.turns)
+        if changes and changes.fields:
+            self.context.steps.changes[step] = changes.fields
+        self._keep_turns(self.workspace.snapshots.history.turns)
 
-    async def _after_turn(self, sandbox: Sandbox) -> None:
+    def _keep_turns(self, turns: FileTurns) -> None:
+        if self._file_turns != turns:
+            self._file_turns = turns
+            self.context.emit.set({FILE_TURNS: self.stored_turns})
+
+    @property
+    def stored_turns(self) -> str:
+        """Before which turns the files are known, as the record has it."""
+        return self.context.emit.mask.json(self._file_turns.to_json())
+
+    async def _after_turn(self) -> None:
         await self.requests.close()  # of calls that did not wait, because the result was handed in before
-        if any(sandbox.shells):  # which change files at any time
-            await self._note_files()
+        if any(self.sandbox.shells):  # which change files at any time
+            await self.note_files()
 
     async def _policy(self, broken: str | None) -> PolicyContext:
         claim = self.context.claim

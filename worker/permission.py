@@ -158,7 +158,7 @@ class PermissionRequests:
         self.run.emit.emit(Waiting(why="permission", detail=f"{kept.request.step.title} ({kept.id})"))
         self.run.emit.set(PROGRESS)  # to come as far as a question is progress: the calls before it are done
         begun = time.monotonic()
-        with self.run.idle("permission"), waiting():
+        with self.run.waits.without_clock("permission"), waiting():
             found = await self._wait(kept)
         self.run.emit.emit(ResumedWaiting(seconds=round(time.monotonic() - begun, 3)))
         return found

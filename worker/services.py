@@ -31,7 +31,6 @@ from ..shared.settings import Settings
 from .celery_pool.process import ProgressEvents
 from .core.emit import Emitter
 from .core.part import Part
-from .core.run_contracts import Trace
 from .fleet.gate import Outages, SharedPrefixes
 from .fleet.inbox import WRAP_UP_SECONDS
 from .fleet.janitor import Janitor, Presence
@@ -63,6 +62,7 @@ from .workspace.workspace import Workspace
 if TYPE_CHECKING:
     from ..shared.delegation import ToolAgentResult
     from .tracing.exporter import Tracing
+    from .tracing.run_trace import RunTrace
 
 A_REPOSITORY = 4
 """How many runs of the process copy from one git repository at a time, or wait until it is fetched."""
@@ -155,7 +155,7 @@ class Services:
         """Returns what writes the run; ``on_fenced`` is called when another worker owns it."""
         return Emitter(RedisRecord(self.pipe), claim, self.settings.secrets, on_fenced)
 
-    def trace(self, claim: Claim, mask: SecretMask) -> Trace | None:
+    def trace(self, claim: Claim, mask: SecretMask) -> RunTrace | None:
         """Begins the spans of an attempt; None where no traces are sent."""
         return self.tracing.begin(claim, mask) if self.tracing else None
 

@@ -276,6 +276,8 @@ class SubagentRunner:
     inheritance: Inheritance
     open_calls: Callable[[int], Sequence[Call]]
     """Returns the calls of the current turn."""
+    trace_of: Callable[[str], str]
+    """Returns the ``traceparent`` of what a step submits."""
 
     async def delegate(self, ctx: ToolContext, request: DelegationRequest, *, copy: bool) -> Outcome:
         """Runs the request as a child delegation and waits for its end; no slot is held meanwhile.
@@ -284,14 +286,14 @@ class SubagentRunner:
         child again, in any attempt. Raises ``ToolError`` for what the model can correct, and ``Fenced``.
         """
         key = call_key(self.run.claim.id, self.run.meter.turns, ctx.call_id)
-        return await self.child(key, request, copy=copy, trace=self.run.trace_of(ctx.call_id), call=ctx)
+        return await self.child(key, request, copy=copy, call=ctx)
 
     async def child(
-        self, key: str, request: DelegationRequest, *, copy: bool, trace: str, call: ToolContext | None = None
+        self, key: str, request: DelegationRequest, *, copy: bool, call: ToolContext | None = None
     ) -> Outcome:
         """Does the same for a child that belongs to no call of the model. ``key`` finds it again in any attempt."""
         if key not in self.children.known:
-            await self._create(key, request, copy, trace)
+            await self._create(key, request, copy, self.trace_of(call.call_id if call else ""))
         id = self.children.known[key]
         if id in self.run.meter.lent:
             try:
@@ -302,7 +304,7 @@ class SubagentRunner:
         if call:
             call.metadata(delegationId=id)
         try:
-            with self.run.waiting("subagent"):
+            with self.run.waits.without_slot("subagent"):
                 result = (await self.children.wait(id, call)).result
             assert result is not None
             self.run.meter.book(id, result.usage)

@@ -22,7 +22,9 @@ REASONS = {
     ],
     "worker/core/run.py _work": ["the caller gets a result in every case, also after a defect of the worker itself"],
     "worker/core/run.py _completed": ["a part, also one of a user's package, must not cost the run its result"],
-    "worker/core/tool_calls.py _run": ["an exception inside a tool becomes the result of that call; the run continues"],
+    "worker/core/execution.py caught": [
+        "an exception inside a tool becomes the result of that call; the run continues"
+    ],
     "worker/adapters/adapter.py try_call": [
         "the one call of code about which nothing is known; its callers report the exception"
     ],

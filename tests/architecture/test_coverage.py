@@ -52,6 +52,7 @@ def test_every_branch_is_reached_of_what_everything_else_relies_on() -> None:
         "shared/*",
         "worker/core/loop.py",
         "worker/core/tool_calls.py",
+        "worker/core/execution.py",
         "worker/core/limits.py",
         "worker/policy/*",
     }

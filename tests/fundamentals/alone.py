@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from deputize.shared.facts import Trust
 from deputize.shared.message import Message
 from deputize.shared.request import DelegationRequest
 from deputize.worker.core.conversation import Conversation
@@ -30,7 +29,7 @@ def loop_of(task: str, model: Model, tools: Sequence[AnyTool], record: MemoryRec
     """The loop of a run that goes on where the record ends."""
     claim = record.claim(DelegationRequest(task=task))
     emit = Emitter(record, claim, [], on_fenced=lambda: None)
-    run = RunContext.of(claim, emit, NoMessages(), NoSources())
+    run = RunContext.of(claim, emit)
     conversation = Conversation(claim.history, emit.store_message, task=first_message(claim.request))
     model_calls = ModelCalls(
         run=run,
@@ -46,15 +45,11 @@ def loop_of(task: str, model: Model, tools: Sequence[AnyTool], record: MemoryRec
     )
     context, ledger = ToolContext(claim.id, "", files=UNUSED, sandbox=UNUSED), Ledger(emit, claim.ledger)
     kit = {tool.name: tool for tool in tools}
-    tool_calls = ToolCalls(run, kit, context, Permission(), ledger, nothing, unchanged, nothing)
-    return Loop(run, conversation, model_calls, tool_calls, repetition=None)
+    tool_calls = ToolCalls(run, kit, context, Permission(), ledger, after_turn=nothing)
+    return Loop(run, NoMessages(), conversation, model_calls, tool_calls, repetition=None)
 
 
 async def nothing() -> None: ...
-
-
-async def unchanged(step: str, result: ToolResult) -> ToolResult:
-    return result
 
 
 class Permission:
@@ -89,19 +84,6 @@ class NoMessages:
 
     def ends_work(self, waits: object, check: object) -> AbstractAsyncContextManager[None]:
         return nullcontext()
-
-
-class NoSources:
-    """Trusts what every tool returns."""
-
-    trust = Trust()
-
-    def begin(self, inherited: Trust) -> None: ...
-
-    def note(self, tool: AnyTool, params: Any, result: ToolResult) -> None: ...
-
-    def harmless(self, result: ToolResult) -> ToolResult:
-        return result
 
 
 class NoWait:

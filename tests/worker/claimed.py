@@ -15,14 +15,11 @@ from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import WRITING, RunStore
 from deputize.worker.core.emit import Emitter
 from deputize.worker.core.run_context import RunContext
-from deputize.worker.fleet.inbox import Inbox
-from deputize.worker.policy.trust import ReadSources
 
 
 def context_of(claim: Claim, emit: Emitter, **more: Any) -> RunContext:
-    """The context of a claimed run, with an inbox that fetches nothing."""
-    inbox = Inbox(claim, emit.emit, emit.set)
-    return RunContext.of(claim, emit, inbox, ReadSources(lambda trust: None), **more)
+    """The context of a claimed run."""
+    return RunContext.of(claim, emit, **more)
 
 
 REQUEST = DelegationRequest(task="do it")

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from deputize.shared import json_schema, markup, masking, patch_format
 from deputize.shared import text as shared_text
-from deputize.worker import strict_json
 from deputize.worker.mcp import answers
 from deputize.worker.models import endings, retry, stream
 from deputize.worker.policy import matchers
 from deputize.worker.policy.shell import classify_line, executed_text, forbidden, plain_line, scripts
-from deputize.worker.schemas import arguments
+from deputize.worker.schemas import arguments, strict_json
 from deputize.worker.search import glob_pattern, grep, ripgrep
 from deputize.worker.text import (
     diff,
@@ -45,7 +44,7 @@ from tests.worker.growing_strangers import READS_OF_STRANGERS, ROOMS_OF_STRANGER
 
 ROOMS = (
     *("worker/policy", "worker/text", "worker/tools", "worker/xml_calls", "worker/search", "worker/web"),
-    *("worker/verification", "worker/schemas", "worker/strict_json.py", "worker/mcp/answers.py"),
+    *("worker/verification", "worker/schemas", "worker/mcp/answers.py"),
     *("worker/models/stream.py", "worker/models/endings.py", "worker/models/retry.py"),
     *("shared/markup.py", "shared/masking.py", "shared/json_schema.py", "shared/patch_format.py", "shared/text.py"),
     *ROOMS_OF_STRANGERS,
@@ -182,8 +181,10 @@ READS: Mapping[str, Reader] = {
     "worker/search/ripgrep.py:binary_matches": lambda text: ripgrep.binary_matches(raw(text), "."),
     "worker/search/grep.py:excerpt": lambda text: grep.excerpt(text, len(text) // 2),
     "worker/search/grep.py:parse_hits": lambda text: grep.parse_hits(raw(text)),
-    "worker/strict_json.py:loads": strict_json.loads,
-    "worker/strict_json.py:replace_lone_surrogates": lambda text: strict_json.replace_lone_surrogates(text, text),
+    "worker/schemas/strict_json.py:loads": strict_json.loads,
+    "worker/schemas/strict_json.py:replace_lone_surrogates": lambda text: strict_json.replace_lone_surrogates(
+        text, text
+    ),
     "worker/text/diff.py:compare": lambda text: [*diff.compare(text, text[::-1])],
     "worker/text/diff.py:preserve_format": lambda text: diff.preserve_format(TextFile(text), text[::-1]),
     "worker/text/diff.py:unified_diff": lambda text: diff.unified_diff(half(text), half(text[::-1]), "a"),

@@ -19,8 +19,8 @@ from deputize.shared.errors import ErrorType, Invalid
 from deputize.shared.libc import is_on_local_disk
 from deputize.shared.log import delegation
 from deputize.shared.request import EmptyWorkspace
-from deputize.worker.attempts import collect_outputs
 from deputize.worker.fleet.lease import StopSignal
+from deputize.worker.run_files import collect_outputs
 from deputize.worker.threads import (
     A_TURN,
     ALLOWANCE,

@@ -53,6 +53,9 @@ class Conversation:
         model: The name of the model: thinking of other models is stored, but not sent.
     """
 
+    ended = False
+    """Whether the last reply ended the work."""
+
     def __init__(
         self,
         kept: Sequence[bytes] = (),
@@ -93,6 +96,10 @@ class Conversation:
         self._shared = user_message(*task[:-1])[:-3] if len(task) > 1 else b""
         if task and not self.messages:
             self.ask(*task)
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Returns what the next attempt has to know besides the messages, to be encoded as JSON."""
+        return {"window": self.billed, "ended": True} if self.ended else {"window": self.billed}
 
     @property
     def size(self) -> int:

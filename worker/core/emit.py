@@ -16,11 +16,9 @@ from ...shared.errors import Fenced
 from ...shared.event_size import capped
 from ...shared.events import Envelope, Event, PermissionAnswered, PermissionRequested, TextDelta, ThinkingDelta
 from ...shared.masking import SecretMask
-from ...shared.metrics import OTHER, counted
+from ...shared.metrics import OTHER
 from ...shared.runs.permissions import withdrawn_mark
-from ...shared.runs.record import WEBHOOK, Claim, compressed, place_of, reference
-from ...shared.runs.webhooks import queued
-from ...shared.webhooks import Webhook
+from ...shared.runs.record import Claim, compressed, place_of, reference
 from ...shared.wire import now
 
 
@@ -77,15 +75,8 @@ class Record(Protocol):
         ...
 
 
-class Listener(Protocol):
-    """Learns what a run publishes, but for its live text."""
-
-    def note(self, event: Event) -> None: ...
-
-    def close(self) -> None:
-        """Called at the end of the attempt."""
-
-
+Listener = Callable[[Event, int | None], None]
+"""Called with each event that a run publishes, but for its live text, and with the number of a durable one."""
 FRAME_SECONDS = 0.05
 """Seconds: text deltas are batched into at most one frame per interval."""
 
@@ -96,15 +87,17 @@ class Emitter:
     def __init__(self, record: Record, claim: Claim, secrets: Sequence[str], on_fenced: Callable[[], None]) -> None:
         self._record = record
         self._claim = claim
-        self._webhook: Webhook | None = claim.kept.get(WEBHOOK)
         self.mask = SecretMask(secrets)
         """Masks every known secret value in what leaves the run."""
         self._on_fenced = on_fenced
         self.on_messages: Callable[[int], None] = lambda stored: None
         """Called with the number of messages that were sent to the run, after each write, if there are any."""
-        self.listener: Listener | None = None
+        self.listeners: Sequence[Listener] = ()
+        """What they store is in the same write as a durable event."""
         self.model = OTHER
         """The label of the run's model in the metrics."""
+        self.room: Callable[[int], str] = lambda size: ""
+        """Returns why the record's disk has no room for a record of so many bytes; "" where it has."""
         self.stored = sum(map(len, claim.history))  # bytes in the record's store, about
         self._counts = Counter[str]()
         self._seq = claim.seq
@@ -127,22 +120,24 @@ class Emitter:
             self._update.events.append((self._seq, encoded))
             self._update.stored[self._seq] = kept = compressed(encoded)
             self.stored += len(kept or encoded)
-            self._update.notifications += queued(self._claim.id, self._webhook, self._seq, event)
             self._references |= reference(self._seq, encoded, text)
-            self.count(counted(event))
+            self._inform(event, self._seq)
             if self._counts:
                 self._update.counts.update(self._counts)
                 self._counts.clear()
             self._queue()
         else:
             self._publish(event)
-        if self.listener:
-            self.listener.note(event)
+            self._inform(event, None)
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Adds to the metrics, in the write of the next durable event: only events are known to be stored once."""
         for name, amount in counts.items():
             self._counts[name] += amount
+
+    def notify(self, notifications: Sequence[tuple[str, str]]) -> None:
+        """Queues notifications of the run's webhook, in the same write as the event that is being published."""
+        self._update.notifications += notifications
 
     def request_permission(self, event: PermissionRequested, fields: Mapping[str, str]) -> None:
         """Publishes a permission request of this run, and stores it with further ``fields`` in the same write."""
@@ -199,6 +194,10 @@ class Emitter:
         self._update.fields |= fields
         self._queue()
 
+    def lacks_room(self, more: int = 0) -> str:
+        """Returns why the record's disk has no room for so many bytes more of this run; "" where it has."""
+        return self.room(self.stored + more)
+
     def flush(self) -> None:
         """Sends what is to be written without waiting for more, because its reader waits for it."""
         self._record.flush()
@@ -244,8 +243,10 @@ class Emitter:
         if self._frame is not None:
             self._frame.cancel()
         self._delta = None
-        if self.listener:
-            self.listener.close()
+
+    def _inform(self, event: Event, number: int | None) -> None:
+        for hears in self.listeners:
+            hears(event, number)
 
     def _queue(self) -> None:
         """Queues the write of what changed; until it is sent, further changes join it."""

@@ -59,6 +59,8 @@ class Meter:
     """The part of ``usage`` spent on failed tries: replies that were cut and requested again."""
     own: Usage = field(default_factory=Usage)
     """The part of ``usage`` that this run spent itself: without its child delegations."""
+    own_stored: Usage | None = None
+    """What was stored last of it."""
     earlier_seconds: float = 0.0
     """Seconds used by earlier attempts."""
     begun: float = field(default_factory=time.monotonic)
@@ -316,6 +318,13 @@ class Meter:
         assert self.price is not None
         output = affordable(prompt_tokens, granted, self.price, hour_writes=self.hour_writes)
         return min(wanted, max(SMALLEST_REPLY, output))
+
+    def unstored(self) -> Usage | None:
+        """Returns what the run has spent itself, to be stored; None where that is stored already."""
+        if self.own_stored is self.own:
+            return None
+        self.own_stored = self.own
+        return self.own
 
     def checkpoint(self) -> dict[str, object]:
         """Returns the state for the next attempt, to be encoded as JSON; ``restored`` reads it."""

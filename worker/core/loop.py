@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from ...shared.errors import ContextFull
 from ...shared.events import TurnStarted
@@ -27,7 +26,7 @@ from .limits import LimitReached
 from .model_calls import ModelCalls, compact, reply_from_log
 from .prompt import last_turn
 from .run_context import RunContext, not_executed, replied
-from .run_contracts import Repetition
+from .run_contracts import Inbox, Repetition
 from .tool_calls import ToolCalls
 
 
@@ -36,6 +35,7 @@ class Loop:
     """The tool loop of one run, with its parts. None of them is shared with another run."""
 
     run: RunContext
+    inbox: Inbox
     conversation: Conversation
     model_calls: ModelCalls
     tool_calls: ToolCalls
@@ -52,7 +52,7 @@ class Loop:
 
         Raises ``LimitReached``, ``ModelUnavailable``, ``Refused`` and ``Fenced``.
         """
-        async with self.run.inbox.ends_work(lambda: self.run.waits, self.run.meter.check_turn):
+        async with self.inbox.ends_work(lambda: self.run.waits.is_idle, self.run.meter.check_turn):
             await self._work()
         if self.run.meter.reached:
             raise self.run.meter.reached
@@ -60,7 +60,7 @@ class Loop:
     async def _work(self) -> None:
         if open_calls := self.conversation.unanswered(self.last_turn):
             await self.answer(open_calls)
-        elif self.run.ended and self.conversation.recall_last_words() and not await self.goes_on():
+        elif self.conversation.ended and self.conversation.recall_last_words() and not await self.goes_on():
             return  # the worker was lost after the reply that ended the work
         while self.run.output is None or await self.goes_on():
             match self.model_calls.ending(reply := await self.turn()):
@@ -76,8 +76,8 @@ class Loop:
 
     async def goes_on(self) -> bool:
         """Returns whether a message came while the last reply was written, and can still be read."""
-        await self.run.inbox.settled()
-        if not (self.run.inbox.unread and self.run.meter.may_go_on):
+        await self.inbox.settled()
+        if not (self.inbox.unread and self.run.meter.may_go_on):
             return False
         self.run.take_back_output()
         return True
@@ -85,9 +85,9 @@ class Loop:
     async def turn(self) -> Reply:
         """Runs the model call of the next turn; compacts a conversation that is too long for the model."""
         self.run.meter.check_turn()
-        await self.run.inbox.settled()
+        await self.inbox.settled()
         if not self.conversation.awaits_rest:
-            self.run.inbox.read(self.conversation.ask, self.run.meter.turns + 1)
+            self.inbox.read(self.conversation.ask, self.run.meter.turns + 1)
         if self.conversation.is_full and await self.conversation.fills_window():
             await compact(self.model_calls, "the conversation neared the model's window")
         try:
@@ -103,11 +103,11 @@ class Loop:
         Raises ``ModelUnavailable``, and ``LimitReached`` (budget).
         """
         self.run.steps.turn = turn
-        self.run.emit.emit(TurnStarted(turn=turn, tainted_by=self.run.reading.trust.tainted_by))
+        self.run.emit.emit(TurnStarted(turn=turn, tainted_by=self.run.trust.tainted_by))
         reply = await (final or self.model_calls.reply)(turn)
         self.run.steps.thinking = reply.thinking or reply.text
         ending = self.model_calls.ending(reply)
-        self.run.ended = ending is Ending.DONE and final is None
+        self.conversation.ended = ending is Ending.DONE and final is None
         reply = self.conversation.add(reply, ending)
         self.run.emit.emit(replied(turn, reply))
         self.model_calls.checkpoint()
@@ -130,13 +130,13 @@ class Loop:
         turn, note = self.run.meter.turns + 1, last_turn(limit, hands_in=self.run.lacks_output)
         self.close_calls(str(limit), note=note)
         await self.tool_calls.approval.close()
-        await self.run.inbox.settled()
-        self.run.inbox.read(self.conversation.ask, turn)
+        await self.inbox.settled()
+        self.inbox.read(self.conversation.ask, turn)
         self.run.meter.reached = limit
         try:
             reply = await self.ask(turn, self.model_calls.final_reply)
         except (ContextFull, LimitReached):
-            reply = await self.ask(turn, partial(reply_from_log, self.model_calls, note))
+            reply = await self.ask(turn, lambda turn: reply_from_log(self.model_calls, note, turn))
         if reply.calls:
             await self.answer(reply.calls)
         return "" if imitates_call(reply.text, self.model_calls.tool_names) else reply.text

@@ -80,6 +80,8 @@ class ModelCalls:
     """Called with the usage of every reply."""
     spending: Spending
     retention: Retention = field(default_factory=Retention)
+    repeated: Callable[[], str] = str
+    """Returns what a conversation that begins anew repeats: the last messages of the caller."""
     max_output_tokens: int = 16_000
     cached: bool = True
     """Whether the endpoint has a prompt cache."""
@@ -154,7 +156,7 @@ class ModelCalls:
         )
 
     async def _reply(self, prompt: Prompt, turn: int, *, counted: bool = True, stream: bool = True) -> Reply:
-        with self.run.awaiting("the model's endpoint"):
+        with self.run.waits.noted("the model's endpoint"):
             return await self._counted(prompt, turn, counted=counted, stream=stream)
 
     async def _counted(self, prompt: Prompt, turn: int, *, counted: bool, stream: bool) -> Reply:
@@ -192,7 +194,7 @@ class ModelCalls:
 
     def checkpoint(self) -> None:
         """Stores the counts, so that the usage owed survives this worker; conversation and counts are consistent."""
-        self.run.checkpoint(self.conversation.billed)
+        self.run.checkpoint(self.conversation.checkpoint())
 
     async def _stream(self, prompt: Prompt, tokens: int, turn: int, *, counted: bool, stream: bool) -> Reply | None:
         """Returns None where failed tries used so much that the prompt must be sent again with a smaller allowance."""
@@ -243,7 +245,7 @@ async def compact(calls: ModelCalls, why: str) -> None:
         raise ModelUnavailable(f"{why}, and there is nothing to leave out: give the task less context")
     summary = await _summary(calls)
     read = read_files(run.steps.ended)
-    conversation.restart(*continued_task(conversation.task, summary, read, run.inbox.repeated()))
+    conversation.restart(*continued_task(conversation.task, summary, read, calls.repeated()))
     message = f"{why}: {messages} messages became a summary of {len(summary)} characters"
     run.emit.emit(ProgressMade(message=message))
     calls.checkpoint()
@@ -272,7 +274,7 @@ async def reply_from_log(calls: ModelCalls, note: str, turn: int) -> Reply:
     """
     conversation, run = calls.conversation, calls.run
     notes = _log_of_steps(calls, "The conversation is too long to be sent again")
-    *shared, task = continued_task(conversation.task, notes, read_files(run.steps.ended), run.inbox.repeated())
+    *shared, task = continued_task(conversation.task, notes, read_files(run.steps.ended), calls.repeated())
     reply = await replace(calls, conversation=conversation.apart(*shared, f"{task}\n\n{note}")).final_reply(turn)
     return replace(reply, content=[block for block in reply.content if block["type"] in ("text", "tool_use")])
 

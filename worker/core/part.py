@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from ...shared.delegation import ToolAgentResult
+    from ...shared.events import Event
+    from ..tools.context import ToolResult
+    from .hooks import Execution, GoOn
     from .loop import Loop
     from .outcome import RunOutcome
 
@@ -46,6 +49,19 @@ class Part:
     async def begin(self, work: Work) -> RunOutcome | None:
         """Called before the first turn. An outcome ends the run; the parts behind this one do not begin."""
         return None
+
+    async def around(self, call: Execution, go_on: GoOn) -> ToolResult:
+        """Called for each call that is executed. Returns its result, as a rule that of ``go_on``.
+
+        The first part of the table is the outermost one.
+        """
+        return await go_on()
+
+    def hears(self, event: Event, number: int | None) -> None:
+        """Called with each event of the run but for live text; ``number`` is that of a durable one.
+
+        What it stores by ``Emitter.set`` or ``Emitter.count`` is in the same write as a durable event.
+        """
 
     async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
         """Called when the loop has ended. Returns the outcome, or None where the loop is to go on."""

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 from ...shared.delegation import Artifact
 from ...shared.events import Envelope
 from ..models.base import Model
+from .hooks import TurnHooks
 from .loop import Loop
 from .run_context import RunContext
-from .run_contracts import Children, PermissionRequests, Spending, Trace
+from .run_contracts import Children, Inbox, PermissionRequests, Spending
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ class Resources(Protocol):
 
     @property
     def context(self) -> RunContext: ...
+
+    @property
+    def inbox(self) -> Inbox: ...
 
     @property
     def children(self) -> Children: ...
@@ -66,8 +70,9 @@ class Resources(Protocol):
         """How long the record is kept after the end."""
         ...
 
-    def trace(self) -> Trace | None:
-        """Begins the spans of this attempt; None where no traces are sent."""
+    @property
+    def trace_id(self) -> str:
+        """The id of the trace that the run is part of, for log lines; "" where it is part of none."""
         ...
 
     def open_inbox(self, on_wrap_up: Callable[[], None]) -> None:
@@ -102,8 +107,11 @@ class Resources(Protocol):
         """Sets the project up."""
         ...
 
-    def loop(self, model: Model) -> AbstractAsyncContextManager[Loop]:
-        """Opens sandbox and tools and yields the loop; when the block ends, none of their processes is alive."""
+    def loop(self, model: Model, hooks: TurnHooks) -> AbstractAsyncContextManager[Loop]:
+        """Opens sandbox and tools and yields the loop, which calls the ``hooks``.
+
+        When the block ends, none of their processes is alive.
+        """
         ...
 
     async def outputs(self) -> RunOutputs:

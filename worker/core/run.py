@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 
 from pydantic_core import to_json
 
-from ...shared.delegation import Progress, Status, TerminationReason, ToolAgentResult
+from ...shared.delegation import Progress, TerminationReason, ToolAgentResult
 from ...shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, RepositoryFailed, WorkspaceLost
 from ...shared.events import Delivered, Heartbeat, RunFinished, RunResumed, RunRetried, RunStarted
-from ...shared.facts import Verification
 from ...shared.fleet import ToolTraits
-from ...shared.log import log
+from ...shared.log import bind, log
 from ...shared.runs.cost import SPENT
 from ...shared.runs.disk import DISK
 from ...shared.runs.record import CLOSED, OUTPUT, Claim
@@ -27,6 +26,7 @@ from ..models.base import Model
 from ..threads import EXIT_EXCEPTIONS
 from ..tools.traits import further_tools, tool_traits
 from .earlier_attempts import interrupted_because, next_try, recall_steps
+from .hooks import TurnHooks
 from .limits import LimitReached
 from .loop import Loop
 from .outcome import CancelledError, RunOutcome
@@ -62,8 +62,9 @@ class Run:
         self.context = resources.context
         self.stop = stop
         self.heartbeat_seconds = heartbeat_seconds
+        self.context.emit.listeners = [part.hears for part in parts if type(part).hears is not Part.hears]
         stop.elapsed = lambda: self.context.meter.elapsed
-        stop.message, self.context.emit.on_messages = self.context.inbox.notify, self.context.inbox.note
+        stop.message, self.context.emit.on_messages = self.resources.inbox.notify, self.resources.inbox.note
         self.loop: Loop | None = None
         """None until the run begins to work, and in a run without a model."""
 
@@ -73,7 +74,7 @@ class Run:
 
     async def execute(self) -> ToolAgentResult | None:
         """Returns the result, stored and published; None where another worker owns the run or it is done again."""
-        self.context.join_trace(self.resources.trace())
+        bind(self.claim.id, attempt=self.claim.attempt, trace_id=self.resources.trace_id)
         heartbeat = asyncio.create_task(self._beat(), name=f"heartbeat {self.claim.id}")
         self.resources.open_inbox(self._wrap_up)
         try:
@@ -88,7 +89,7 @@ class Run:
             self.context.emit.set({CLOSED: "1"})  # no further messages: the result has those that came before
             outputs = await self.resources.outputs()
             await self.context.emit.settled()
-            await self.context.inbox.settled()
+            await self.resources.inbox.settled()
             result = await self._completed(outcome, outputs)
             await self._finish(result, outputs)
             return result
@@ -97,7 +98,7 @@ class Run:
             return None
         finally:
             heartbeat.cancel()
-            self.context.inbox.close()
+            self.resources.inbox.close()
             self.context.emit.close()
             self.resources.close()
 
@@ -107,7 +108,7 @@ class Run:
         if self.resources.given_up:
             return self._failure(TerminationReason.WORKER_LOST, self.resources.given_up)
         try:
-            await self.context.inbox.settled()
+            await self.resources.inbox.settled()
             await self.resources.prepare()
             return await self._carry_out()
         except Refused as error:
@@ -148,9 +149,12 @@ class Run:
             return RunOutcome(limit.reason, f"Stopped: {limit}{when}.")
         except CancelledError:
             return self._cancelled("Cancelled while the project was set up.")
-        async with self.resources.loop(model) as self.loop:
+        async with self.resources.loop(model, self._hooks()) as self.loop:
             await self._announce(self.loop)
             return await self._work_by_parts(self.loop)
+
+    def _hooks(self) -> TurnHooks:
+        return TurnHooks(around=[part.around for part in self.parts if type(part).around is not Part.around])
 
     async def _work_by_parts(self, loop: Loop | None) -> RunOutcome:
         """Lets the loop work until no part wants it to go on. Each part may end the run before its first turn."""
@@ -222,7 +226,7 @@ class Run:
         except LimitReached as limit:
             return await self._summarize(loop, limit)
         except TimeoutError:
-            if awaited := " and ".join([*dict.fromkeys(self.context.awaited)][:MOST_AWAITED]):
+            if awaited := " and ".join([*dict.fromkeys(self.context.waits.awaited)][:MOST_AWAITED]):
                 awaited, error = f" while it waited for {awaited}", loop.model_calls.wait.error
                 self.context.report_error(
                     f"its time ended{awaited}{error and f': {error}'}", "rate" if error else "limit"
@@ -315,23 +319,17 @@ class Run:
         return result.model_copy(update={"errors": self.context.all_errors})
 
     def _result(self, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:
-        verification, asked = self.context.verification, self.claim.request.verify
-        if verification is None:
-            verification = Verification.incomplete("the run ended before") if asked else Verification()
-        verification = verification.model_copy(update={"require": self.claim.request.require if asked else None})
-        falls_short = outcome.status is Status.SUCCEEDED and not verification.is_met
         return ToolAgentResult(
             delegation_id=self.claim.id,
-            status=Status.FAILED if falls_short else outcome.status,
+            status=outcome.status,
             termination_reason=outcome.reason,
             summary=outcome.summary,
             **self.context.of_result,
             **outputs.of_files,
-            verification=verification,
             tool_call_count=self.context.meter.tool_calls,
             attempts=self.claim.attempt - bool(self.resources.given_up),
             artifacts=list(outputs.artifacts),
-            undelivered=[message for message in self.context.inbox.unread if message.text],
+            undelivered=[message for message in self.resources.inbox.unread if message.text],
             reaped=self.loop.tool_calls.context.sandbox.reaped if self.loop else [],
         )
 

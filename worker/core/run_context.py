@@ -5,25 +5,20 @@ A step is the published state of a tool call; the log of the ended ones is what 
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from pydantic_core import from_json, to_json
 
-from ...shared.delegation import MAX_CALL_ERRORS, Progress, Status, Step, StepStatus, ToolAgentResult, Usage
-from ...shared.errors import ErrorType, ToolError
+from ...shared.delegation import MAX_CALL_ERRORS, Progress, Step, StepStatus, ToolAgentResult
+from ...shared.errors import ErrorType
 from ...shared.events import AskedCall, ErrorSeen, Replied, StepCompleted, StepStarted, StepUpdated
-from ...shared.facts import Verification
-from ...shared.log import bind
-from ...shared.metrics import SANDBOX_FAILURES, TOOL
-from ...shared.runs.cost import MODEL, SPENT
-from ...shared.runs.record import FILE_TURNS, OUTPUT, TRACE, Claim, FileTurns
+from ...shared.facts import Trust
+from ...shared.runs.cost import SPENT
+from ...shared.runs.record import OUTPUT, TRUST, Claim
 from ...shared.text import clip, shortened
-from ...shared.traceparent import trace_id_of
 from ...shared.wire import now
 from ...shared.wording import line_of
 from ..models.base import Call, Reply
@@ -31,7 +26,7 @@ from ..tools.base import AnyTool, ToolResult
 from ..tools.context import SUBMIT, Output
 from .emit import Emitter
 from .limits import LimitReached, Meter, TerminationReason
-from .run_contracts import Inbox, Reading, Trace
+from .waits import Waits
 
 DENIED, ONLY_DENIED = "deniedCallCount", "onlyDenied"
 LAST_STEP_CHARACTERS = 160
@@ -206,43 +201,24 @@ class RunContext:
     claim: Claim
     emit: Emitter
     meter: Meter
-    inbox: Inbox
     steps: StepLog
-    reading: Reading
-    file_turns: FileTurns
-    free_slot: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Frees the run's slot for another run while its block runs."""
-    room: Callable[[int], str] = lambda more: ""
-    """Returns why the record's disk has no room for so many bytes more of this run; "" where it has."""
+    waits: Waits
+    trust: Trust = field(default_factory=Trust)
+    """What its conversation has read."""
     errors: list[str] = field(default_factory=list[str])
     output: str | None = None
     """The valid output that was handed in, as JSON: the run ends with it."""
-    verify_rounds: int = 0
-    """How often its result went back to the model because a check refuted it."""
-    verification: Verification | None = None
-    """What its checks came to; None without checks, and where none of them was reached."""
-    ended: bool = False
-    """Whether the last reply ended the work."""
-    trace: Trace | None = None
-    """The spans of this attempt; None where no traces are sent."""
-    _spent: Usage | None = None
-    """What was stored last of what the run spent itself."""
-    awaited: list[str] = field(default_factory=list[str])
-    """What the run waits for, in words; what it was stopped in stays."""
-    _waits: int = 0
-    _freed: ExitStack = field(default_factory=ExitStack)
+    kept: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What parts keep in the checkpoint, by its field."""
 
     @classmethod
     def of(
         cls,
         claim: Claim,
         emit: Emitter,
-        inbox: Inbox,
-        reading: Reading,
         *,
         report_step: Callable[[str], None] = lambda text: None,
         free_slot: Callable[[], AbstractContextManager[None]] = nullcontext,
-        room: Callable[[int], str] = lambda more: "",
     ) -> Self:
         """Returns the context with the state of earlier attempts. ``report_step`` gets one line for every step."""
         meter = Meter.restored(claim.limits, claim.checkpoint, claim.elapsed)
@@ -250,102 +226,17 @@ class RunContext:
             claim=claim,
             emit=emit,
             meter=meter,
-            inbox=inbox,
             steps=StepLog(emit, report_step),
-            reading=reading,
-            file_turns=claim.file_turns,
-            free_slot=free_slot,
-            room=room,
+            trust=claim.kept.get(TRUST, Trust()),
+            waits=Waits(emit, meter, free_slot),
             output=claim.kept.get(OUTPUT),
-            verify_rounds=claim.checkpoint.get("verifyRounds", 0),
-            ended=claim.checkpoint.get("ended", False),
         )
 
     def check_room(self, more: int) -> None:
         """Raises ``LimitReached`` where the record, with ``more`` bytes, takes too much of its disk."""
-        if why := self.room(more):
+        if why := self.emit.lacks_room(more):
             self.report_error(why, "limit")
             raise LimitReached(TerminationReason.BUDGET, why, None)
-
-    def join_trace(self, spans: Trace | None) -> None:
-        """Lets what this attempt publishes become spans, and its log lines name their trace."""
-        trace = self.claim.kept.get(TRACE, "")
-        if spans:
-            self.trace = self.emit.listener = spans
-            self.emit.set(stored := spans.stored)
-            trace = trace or stored[TRACE]
-        bind(self.claim.id, attempt=self.claim.attempt, trace_id=trace_id_of(trace))
-
-    def trace_of(self, step: str) -> str:
-        """Returns the ``traceparent`` of what a step submits; "" where the run is part of no trace."""
-        return self.trace.traceparent_of(step) if self.trace else self.claim.kept.get(TRACE, "")
-
-    def note_model(self, name: str, platform: str) -> None:
-        """Stores the model's name, for reports of cost, and names the spans of its calls by it and its platform."""
-        self.emit.set({MODEL: name})
-        if self.trace:
-            self.trace.name_model(name, platform)
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits for something outside."""
-        return self._waits > 0
-
-    @contextmanager
-    def awaiting(self, what: str) -> Generator[None]:
-        """Notes what the run waits for while the block runs; it stays noted if the run is stopped meanwhile."""
-        self.awaited.append(what)
-        stopped = False
-        try:
-            yield
-        except asyncio.CancelledError:
-            stopped = True
-            raise
-        finally:
-            if not stopped:
-                self.awaited.remove(what)
-
-    @contextmanager
-    def waiting(self, why: str) -> Generator[None]:
-        """Frees the run's slot for another run while the block runs; the run keeps its coroutine.
-
-        However many waits there are at once, the one slot is freed, and the record is marked as waiting, with the
-        reason of the first one, as the event ``waiting`` has it.
-        """
-        self._waits += 1
-        if self._waits == 1:
-            self._freed.enter_context(self.free_slot())
-            self.emit.set({"status": Status.WAITING.value, "why": why})
-        try:
-            yield
-        finally:
-            self._waits -= 1
-            if not self._waits:
-                self._freed.close()
-                self.emit.set({"status": Status.RUNNING.value})
-
-    @contextmanager
-    def idle(self, why: str) -> Generator[None]:
-        """Frees the run's slot and stops its clock while the block runs."""
-        with self.waiting(why), self.meter.paused():
-            yield
-
-    async def timed(self, tool: AnyTool, call: Awaitable[ToolResult]) -> ToolResult:
-        """Awaits the execution of a call; its duration is counted with the end of its step."""
-        begun, succeeded = time.monotonic(), False
-        try:
-            result = await call
-            succeeded = result.success
-            return result
-        except ToolError as error:
-            if error.type is ErrorType.SANDBOX_UNAVAILABLE:
-                self.emit.count({SANDBOX_FAILURES.field(): 1})
-            raise
-        finally:
-            # Names of tools that are not built in are the choice of a server or a command.
-            name = tool.name if tool.origin.source == "builtin" else str(tool.origin)
-            status = (StepStatus.COMPLETED if succeeded else StepStatus.FAILED).value
-            self.emit.count(TOOL.observed(time.monotonic() - begun, name, status))
 
     @property
     def lacks_output(self) -> bool:
@@ -370,23 +261,13 @@ class RunContext:
             self.errors.append(message)
             self.emit.emit(ErrorSeen(message=message, kind=kind))
 
-    def note_files(self, step: str, changed: Mapping[str, Any], turns: FileTurns) -> None:
-        """Takes what the step has changed in the files, for its end, and the snapshots that there are."""
-        if changed:
-            self.steps.changes[step] = changed
-        if self.file_turns != turns:
-            self.file_turns = turns
-            self.emit.set(self._stored_turns)
+    def checkpoint(self, conversation: Mapping[str, Any]) -> None:
+        """Stores, for the next attempt and for clients that poll, what was used so far.
 
-    def checkpoint(self, billed: tuple[int, ...]) -> None:
-        """Stores the use so far, once conversation and counts are consistent. ``billed``: ``Conversation.billed``."""
-        state = self.meter.checkpoint() | {"window": billed}
-        if self.claim.request.verify:
-            state["verifyRounds"] = self.verify_rounds
-        if self.ended:
-            state["ended"] = True
-        spent = {} if self._spent is self.meter.own else {SPENT: self.meter.own.to_json()}
-        self._spent = self.meter.own
+        Called when conversation and counts are consistent. ``conversation``: ``Conversation.checkpoint``.
+        """
+        state = {**self.meter.checkpoint(), **conversation, **self.kept}
+        spent = {SPENT: own.to_json()} if (own := self.meter.unstored()) else {}
         self.emit.set({"checkpoint": to_json(state).decode(), **self.counts, **spent})
 
     @property
@@ -403,11 +284,7 @@ class RunContext:
 
     @property
     def counts(self) -> dict[str, str]:
-        return {"progress": self.progress.to_json(), **self._stored_turns}
-
-    @property
-    def _stored_turns(self) -> dict[str, str]:
-        return {FILE_TURNS: self.emit.mask.json(self.file_turns.to_json())}
+        return {"progress": self.progress.to_json()}
 
     @property
     def all_errors(self) -> list[str]:
@@ -423,7 +300,7 @@ class RunContext:
             "turn_count": self.meter.turns,
             "execution_time_ms": round(self.meter.elapsed * 1000),
             "usage": self.meter.usage,
-            "trust": self.reading.trust,
+            "trust": self.trust,
             **self._of_output,
         }
 

@@ -1,6 +1,6 @@
-"""What the turns of a run need of the rooms around them: permission, messages, sources, traces, waits and money.
+"""What the turns of a run need of the rooms around them: permission, messages, waits and money.
 
-``attempts`` hands in the objects: ``permission``, ``policy``, ``fleet``, ``tracing`` and ``spending`` have the classes.
+``attempts`` hands in the objects: ``permission``, ``fleet`` and ``spending`` have the classes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...shared.delegation import Step, Usage
-from ...shared.events import Event
-from ...shared.facts import Trust
 from ...shared.message import Message
 from ...shared.runs.permissions import KeptRequest
 from ..models.base import Call, Price, Retrying
@@ -129,50 +127,6 @@ class Children(Protocol):
 
     async def end(self) -> list[str]:
         """Cancels running children; returns the ids of those that have not reported their usage yet."""
-        ...
-
-
-class Reading(Protocol):
-    """The sources that one run's conversation has read."""
-
-    @property
-    def trust(self) -> Trust: ...
-
-    def begin(self, inherited: Trust) -> None:
-        """Notes the task, and what those had read who wrote it."""
-        ...
-
-    def note(self, tool: AnyTool, params: Any, result: ToolResult) -> None:
-        """Notes what the result of a call lets the conversation read."""
-        ...
-
-    def harmless(self, result: ToolResult) -> ToolResult:
-        """Returns the result without imitations of control markup in what the model reads."""
-        ...
-
-
-class Trace(Protocol):
-    """The spans of one attempt."""
-
-    @property
-    def stored(self) -> Mapping[str, str]:
-        """The fields of the record by which later attempts join the trace."""
-        ...
-
-    def note(self, event: Event) -> None:
-        """Takes an event of the run."""
-        ...
-
-    def name_model(self, name: str, platform: str) -> None:
-        """Names the spans of model calls."""
-        ...
-
-    def traceparent_of(self, step: str) -> str:
-        """Returns the ``traceparent`` of what a step submits."""
-        ...
-
-    def close(self) -> None:
-        """Ends the spans."""
         ...
 
 

@@ -9,15 +9,13 @@ from functools import partial
 from itertools import groupby
 
 from ...shared.delegation import Step
-from ...shared.errors import ErrorType, Fenced, ToolError
-from ...shared.log import log
-from ..linux.system import exhausted
+from ...shared.errors import ErrorType, ToolError
 from ..models.base import Call
-from ..threads import EXIT_EXCEPTIONS
-from ..tools.base import AnyTool, Effect, ToolContext, ToolResult
-from ..tools.bounded_result import bounded
+from ..tools.base import AnyTool, ToolContext, ToolResult
 from ..tools.context import SUBMIT
 from ..tools.naming import find_tool, own_call
+from .execution import caught, timed
+from .hooks import Around, Execution
 from .ledger import Ledger
 from .run_context import RunContext, in_doubt, not_executed
 from .run_contracts import Accepted, Approval, Asked, Judged, Permitted
@@ -32,10 +30,9 @@ class ToolCalls:
     context: ToolContext
     approval: Approval
     ledger: Ledger
-    before_effects: Callable[[], Awaitable[None]]
-    after_effects: Callable[[str, ToolResult], Awaitable[ToolResult]]
-    """Called before and after every call that may change the workspace; the second with its step and result."""
     after_turn: Callable[[], Awaitable[None]]
+    around: Sequence[Around] = ()
+    """Called around the execution of each call; the first one is the outermost."""
     results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
     """Results of the current turn by call key: a cancellation in its middle loses none."""
     _calls: Sequence[Call] = ()  # of the current turn
@@ -85,7 +82,7 @@ class ToolCalls:
         """Executes one judged call, where it may be; records its result. Its step ends in every case."""
         if self.run.output is not None and not self.ledger.finished(call.key):
             judged = not_executed("the result was handed in before")
-        elif (ended := self.run.meter.wraps_up or self.run.room(0)) and not isinstance(judged, ToolResult):
+        elif (ended := self.run.meter.wraps_up or self.run.emit.lacks_room()) and not isinstance(judged, ToolResult):
             judged = self.ledger.left(call.key) or not_executed(str(ended))
         if isinstance(judged, ToolResult):
             self.results[call.key] = judged
@@ -100,7 +97,7 @@ class ToolCalls:
         answered: Permitted | ToolResult = not_executed("the run was stopped while it waited for permission")
         waiting = partial(self.ledger.waiting, [each.key for each in self._calls if each.key not in self.results])
         try:
-            with self.run.awaiting(f"permission for {asked.step.title}"):
+            with self.run.waits.noted(f"permission for {asked.step.title}"):
                 answered = await self.approval.answered(asked, self._context(asked.step), waiting)
         finally:
             if isinstance(answered, ToolResult):
@@ -111,10 +108,9 @@ class ToolCalls:
     async def _execute(self, permitted: Permitted, step: Step) -> None:
         result = in_doubt("the run was stopped while this call was under way")
         try:
-            with self.run.awaiting(f"the call of {permitted.tool.name} ({step.title})"):
+            with self.run.waits.noted(f"the call of {permitted.tool.name} ({step.title})"):
                 result = await self._run(permitted, self._context(step))
         finally:
-            self.run.reading.note(permitted.tool, permitted.params, result)
             self._record(step, result, executed=True)
 
     def _record(self, step: Step, result: ToolResult, *, executed: bool) -> None:
@@ -127,24 +123,19 @@ class ToolCalls:
         return replace(self.context, call_id=step.id, on_metadata=partial(self.run.steps.update, step))
 
     async def _run(self, permitted: Permitted, context: ToolContext) -> ToolResult:
-        """Runs the tool, unless an earlier attempt did. An unexpected exception is logged and fails the call."""
-        tool, params = permitted.tool, permitted.params
-        try:
-            if tool.effect is not Effect.PURE:
-                await self.before_effects()
-            result = await self.ledger.resolve(context.call_id, tool, params, context)
-            if result is None:
-                await self.ledger.start(context.call_id, tool, params, context)
-                result = await self.run.timed(tool, tool.run(replace(context, reads=permitted.reads), params))
-        except ToolError as error:
-            result = ToolResult.failed(error)
-        except (Fenced, *EXIT_EXCEPTIONS):
-            raise
-        except BaseException as error:  # noqa: BLE001 - a defect of one tool fails its call, not the run
-            log.exception("tool %s failed", tool.name)
-            why = exhausted(error) or f"{tool.name} failed inside: {error}"
-            result = ToolResult.failed(ToolError(ErrorType.EXECUTION_FAILED, why))
-        if tool.effect is not Effect.PURE:
-            result = await self.after_effects(context.call_id, result)
-        result = await bounded(result, tool, context, clean=self.run.reading.harmless)
+        call, go_on = Execution(permitted.tool, permitted.params, context), partial(self._caught, permitted, context)
+        for around in reversed(self.around):
+            go_on = partial(around, call, go_on)
+        result = await go_on()
         return replace(result, content=f"{permitted.note}\n{result.content}".rstrip()) if permitted.note else result
+
+    async def _caught(self, permitted: Permitted, context: ToolContext) -> ToolResult:
+        return await caught(permitted.tool, self._result(permitted, context))
+
+    async def _result(self, permitted: Permitted, context: ToolContext) -> ToolResult:
+        """Runs the tool, unless an earlier attempt did."""
+        tool, params = permitted.tool, permitted.params
+        if result := await self.ledger.resolve(context.call_id, tool, params, context):
+            return result
+        await self.ledger.start(context.call_id, tool, params, context)
+        return await timed(tool, replace(context, reads=permitted.reads), params, self.run.emit.count)

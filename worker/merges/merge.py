@@ -23,9 +23,11 @@ from ..attempts import Attempt
 from ..core.outcome import CancelledError, RunOutcome
 from ..core.part import Part, Work
 from ..core.run_context import RunContext
+from ..policy.trust import ReadSources
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..verification.own_checks import CheckKinds
+from ..verification.rounds import with_verdict
 from ..verification.verifier import Verifier
 from ..workspace.workspace import Workspace
 from .culprits import Search
@@ -44,7 +46,7 @@ class MergePart(Part):
     async def begin(self, work: Work) -> RunOutcome:
         run = self._attempt.context
         kinds = self._attempt.services.checks
-        self._merge = merge = Merge(run, self._attempt.offer, self._attempt.workspace, kinds)
+        self._merge = merge = Merge(run, self._attempt.reading, self._attempt.offer, self._attempt.workspace, kinds)
         try:
             return await work.until_stopped(merge.work(self._attempt.services.store), lambda: run.meter.time_left)
         except TimeoutError:
@@ -52,9 +54,10 @@ class MergePart(Part):
         except CancelledError:
             return RunOutcome(TerminationReason.CANCELLED, "Cancelled while results were merged.")
         finally:
-            run.verification = merge.verification
+            self._attempt.verification = merge.verification
 
     async def complete(self, result: ToolAgentResult, outcome: RunOutcome) -> ToolAgentResult:
+        result = with_verdict(result, self._attempt)
         return result.model_copy(update={"merge": self._merge.facts}) if self._merge else result
 
 
@@ -63,6 +66,7 @@ class Merge:
     """One merge. What is known when its time is over is in ``facts`` and ``verification``."""
 
     run: RunContext
+    reading: ReadSources
     offer: RunOffer
     workspace: Workspace
     kinds: CheckKinds
@@ -93,7 +97,7 @@ class Merge:
         )
         self._sides = {side.id: side for side in sides}
         read = [each.result.trust for each in delegations if each.result]
-        self.run.reading.begin(reduce(Trust.plus, read).handed_on())
+        self.reading.begin(reduce(Trust.plus, read).handed_on())
         plan, self.conflicts = await run_in_thread(self._planned, ids)
         if self.conflicts:
             why = f"nothing was merged: {count(len(self.conflicts), 'conflict')}"

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from ...shared.delegation import Usage
 from ...shared.text import clip
-from ..strict_json import check_depth, loads, replace_lone_surrogates
+from ..schemas.strict_json import check_depth, loads, replace_lone_surrogates
 from .base import Call, Part, Price, Reply, ReplyStarted, TextPart, ThinkingPart, priced
 from .credentials import URL
 from .endings import is_cut

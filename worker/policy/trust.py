@@ -20,11 +20,11 @@ TAINTING = (WEB, "mcp", "subagent")
 class ReadSources:
     """What one run's conversation has read so far.
 
-    ``store`` is called with every change, as JSON. With ``commands_reach_hosts`` the output of each command may come
+    ``store`` is called with every change. With ``commands_reach_hosts`` the output of each command may come
     from the web.
     """
 
-    store: Callable[[str], None]
+    store: Callable[[Trust], None]
     trust: Trust = field(default_factory=Trust)
     commands_reach_hosts: bool = False
     tags: Collection[str] = ()
@@ -66,4 +66,4 @@ class ReadSources:
         trust = self.trust.plus(read)
         if trust != self.trust:
             self.trust = trust
-            self.store(trust.to_json())
+            self.store(trust)

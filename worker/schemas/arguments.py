@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from ...shared.errors import ErrorType, Misconfigured, ToolError
 from ...shared.json_schema import CHOICES, InvalidSchema, TooManySteps, compiled, detail_of, plain_schema, slow_regex
 from ...shared.text import did_you_mean
-from ..strict_json import check_depth
 from ..threads import ComputeLimit
+from .strict_json import check_depth
 
 Arguments = Mapping[str, Any]
 MAX_ARGUMENTS = 1024 * 1024

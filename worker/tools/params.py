@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 from ...shared.errors import ErrorType, ToolError
 from ...shared.text import HALF_CHARACTER
-from ..strict_json import loads
+from ..schemas.strict_json import loads
 
 _HOME = re.compile(r"(?:~[\w.-]*|\$\{?(?:HOME|PWD)\}?|%USERPROFILE%)(?=/|$)")
 

@@ -44,6 +44,7 @@ from ...shared.masking import SecretMask
 from ...shared.runs.record import ATTEMPT_SPAN, TRACE, Claim
 from ...shared.text import clip, valid
 from ...shared.traceparent import parts_of, written
+from ..core.part import Part
 from . import conventions as names
 
 CONTENT_CHARS = 8_000
@@ -67,7 +68,7 @@ class _Open:
     events: list[SpanEvent] = field(default_factory=list[SpanEvent])
 
 
-class RunTrace:
+class RunTrace(Part):
     """The spans of one attempt at a delegation. All are in the trace of who submitted it, else in one of its own.
 
     The attempt's span is sampled as any other; where it is not, nothing is recorded. Those below it, two for each turn,
@@ -133,7 +134,7 @@ class RunTrace:
         """Returns the ``traceparent`` of what a step submits."""
         return self._written(self._steps[step].id if step in self._steps else self._context.span_id)
 
-    def note(self, event: Event) -> None:
+    def hears(self, event: Event, number: int | None) -> None:
         """Begins or ends the span that an event is about."""
         if not self._span.is_recording():
             return

@@ -58,21 +58,24 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Reviewer:
-    """Makes the reviews of one run. ``report`` returns its last words."""
+    """Makes the reviews of one run. ``report`` returns its last words, ``round`` the number of the round."""
 
     attempt: Attempt
     report: Callable[[], str]
+    round: Callable[[], int]
 
     async def judge(self, item: ReviewCheck, number: int) -> Judgement:
         """Returns what follows from a review, which is made once for each check and round."""
         run = self.attempt.context
         kit = {tool.name: tool for tool in self.attempt.offer.tools if tool.name in TOOLS}
         inheritance = Inheritance(run.claim, self.attempt.services.settings, kit, self.attempt.workspace.path)
-        children = SubagentRunner(run, self.attempt.services, self.attempt.children, inheritance, lambda _: ())
-        key = call_key(run.claim.id, run.meter.turns, f"review-{number}-{run.verify_rounds}")
+        children = SubagentRunner(
+            run, self.attempt.services, self.attempt.children, inheritance, lambda _: (), self.attempt.trace_of
+        )
+        key = call_key(run.claim.id, run.meter.turns, f"review-{number}-{self.round()}")
         try:
             request = await self._request(item)
-            found = await children.child(key, request, copy=True, trace=run.trace_of(""))
+            found = await children.child(key, request, copy=True)
         except ToolError as error:
             return Judgement("inconclusive", f"the review was not made: {error}")
         result = found.result

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ...shared.delegation import Status, TerminationReason
+from ...shared.delegation import Status, TerminationReason, ToolAgentResult
 from ...shared.facts import SUFFICIENT, Check, CommandCheck, Verification, VerifyItem
 from ...shared.markup import harmless
 from ...shared.request_options import Require
@@ -24,6 +24,8 @@ _DEFINED = re.compile(r"\b(?:def|func|fn|function|void)\s+(\w+)")
 """Names of functions in a file of tests."""
 EXECUTIONS = 10
 """What all checks of a round may take, in times of what one execution may."""
+ROUNDS = "verifyRounds"
+"""The field of the checkpoint with their number."""
 _CANCELLED = "the delegation was cancelled"
 
 
@@ -35,10 +37,22 @@ class Rounds(Part):
         self._run = attempt.context
         self._work: Work | None = None
         self._verifier: Verifier | None = None
+        self._count = self._run.claim.checkpoint.get(ROUNDS, 0)
+
+    @property
+    def _count(self) -> int:
+        """How often the result went back to the model because a check refuted it."""
+        return self._run.kept[ROUNDS]
+
+    @_count.setter
+    def _count(self, number: int) -> None:
+        self._run.kept[ROUNDS] = number
 
     async def begin(self, work: Work) -> RunOutcome | None:
         self._work = work
-        reviewer = Reviewer(self._attempt, lambda: work.loop.conversation.last_words if work.loop else "")
+        reviewer = Reviewer(
+            self._attempt, lambda: work.loop.conversation.last_words if work.loop else "", lambda: self._count
+        )
         kinds = self._attempt.services.checks
         made = Verifier(self._run, self._attempt.offer, self._attempt.workspace, reviewer, kinds=kinds)
         self._verifier = await made.__aenter__()
@@ -47,7 +61,7 @@ class Rounds(Part):
             if why := await work.in_time(self._verifier.cannot_start(), EARLY_SECONDS * 2):
                 return self._not_begun(why)
         except CancelledError:
-            self._run.verification = Verification.incomplete(_CANCELLED)
+            self._attempt.verification = Verification.incomplete(_CANCELLED)
             return RunOutcome(TerminationReason.CANCELLED, "Cancelled before its first turn.")
         except TimeoutError:
             pass  # whatever it waits for, the work can begin
@@ -61,25 +75,25 @@ class Rounds(Part):
         assert loop
         if outcome.status is Status.CANCELLED:
             why = f"the delegation was {outcome.reason.value.replace('_', ' ')}"
-            self._run.verification = Verification.incomplete(why)
+            self._attempt.verification = Verification.incomplete(why)
             return outcome
         await loop.tool_calls.context.sandbox.shells.end()  # nothing may change what is checked
         outcome, verification = await self._checked(outcome, self._work.in_time, self._verifier)
-        verification = verification.model_copy(update={"rounds": self._run.verify_rounds})
+        verification = verification.model_copy(update={"rounds": self._count})
         if not self._goes_back(outcome, verification):
-            self._run.verification = verification
+            self._attempt.verification = verification
             return outcome
-        self._run.verify_rounds += 1
+        self._count += 1
         self._run.take_back_output()
         request = self._run.claim.request
         known = await self._verifier.tests_on_base()
         loop.conversation.ask(returned(request.verify, verification, request.require, known))
-        self._run.checkpoint(loop.conversation.billed)
+        self._run.checkpoint(loop.conversation.checkpoint())
         return None
 
     def _not_begun(self, why: str) -> RunOutcome:
         self._run.report_error(why, TerminationReason.CHECKS_CANNOT_START.value)
-        self._run.verification = Verification.incomplete(why)
+        self._attempt.verification = Verification.incomplete(why)
         return RunOutcome(TerminationReason.CHECKS_CANNOT_START, why, may_pass=False)
 
     async def _checked(
@@ -98,14 +112,17 @@ class Rounds(Part):
         if self._verifier is None:
             return
         await self._verifier.__aexit__()
-        if (verification := self._run.verification) is None:
+        if (verification := self._attempt.verification) is None:
             return
         if verification.verdict in SUFFICIENT["improved"] and not await self._verifier.is_current():
             why = "files changed after they were checked"
             verification = verification.model_copy(update={"verdict": "inconclusive", "why": why})
         if why := verification.shortfall(self._run.claim.request.require):
             self._run.report_error(why, "verification")
-        self._run.verification = verification
+        self._attempt.verification = verification
+
+    async def complete(self, result: ToolAgentResult, outcome: RunOutcome) -> ToolAgentResult:
+        return with_verdict(result, self._attempt)
 
     @staticmethod
     def _is_stuck(verification: Verification) -> bool:
@@ -117,9 +134,20 @@ class Rounds(Part):
             outcome.reason is TerminationReason.COMPLETED
             and verification.shortfall(self._run.claim.request.require) != ""
             and not self._is_stuck(verification)
-            and self._run.verify_rounds < self._run.claim.request.max_verify_rounds
+            and self._count < self._run.claim.request.max_verify_rounds
             and self._run.meter.may_go_on
         )
+
+
+def with_verdict(result: ToolAgentResult, attempt: Attempt) -> ToolAgentResult:
+    """Returns the result with what its checks came to. One that falls short of what is required is a failure."""
+    verification, request = attempt.verification, attempt.context.claim.request
+    if verification is None:
+        verification = Verification.incomplete("the run ended before") if request.verify else Verification()
+    verification = verification.model_copy(update={"require": request.require if request.verify else None})
+    falls_short = result.status is Status.SUCCEEDED and not verification.is_met
+    status = Status.FAILED if falls_short else result.status
+    return result.model_copy(update={"verification": verification, "status": status})
 
 
 def _is_in_the_way(check: Check) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from ..models.base import ToolSpec
-from ..strict_json import loads
+from ..schemas.strict_json import loads
 from .instruction import FORM, JSON_TYPES, cdata, declared_types, example_call
 
 MAX_PARAMETERS = 100

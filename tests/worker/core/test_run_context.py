@@ -44,12 +44,12 @@ async def test_a_run_waits_once_however_many_waits_it_has() -> None:
             seen.append((slots.free, (await store.get(claim.id)).status))
 
         async def stopped() -> None:
-            with run.waiting("permission"):
+            with run.waits.without_slot("permission"):
                 await look()
                 raise ValueError("stopped")
 
         for _ in range(2):
-            with run.waiting("permission"):
+            with run.waits.without_slot("permission"):
                 await look()
                 with pytest.raises(ValueError, match="stopped"):
                     await stopped()
@@ -143,13 +143,13 @@ async def test_what_a_run_was_stopped_in_stays_known_and_nothing_else() -> None:
         run = context_of(claim, emit)
 
         async def wait(what: str) -> None:
-            with run.awaiting(what):
+            with run.waits.noted(what):
                 begun.set()
                 await asyncio.Event().wait()
 
-        with run.awaiting("a tool"):
-            assert run.awaited == ["a tool"]
-        with pytest.raises(ValueError, match="failed"), run.awaiting("a tool that fails"):
+        with run.waits.noted("a tool"):
+            assert run.waits.awaited == ["a tool"]
+        with pytest.raises(ValueError, match="failed"), run.waits.noted("a tool that fails"):
             raise ValueError("failed")
         begun = asyncio.Event()
         waiting = asyncio.create_task(wait("a child"))
@@ -157,4 +157,4 @@ async def test_what_a_run_was_stopped_in_stays_known_and_nothing_else() -> None:
         waiting.cancel()
         await asyncio.wait({waiting})
         emit.close()
-    assert run.awaited == ["a child"]
+    assert run.waits.awaited == ["a child"]

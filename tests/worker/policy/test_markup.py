@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 
 from deputize.shared.delegation import TerminationReason
+from deputize.shared.facts import Trust
 from deputize.shared.markup import HarmlessText, harmless, harmless_value
 from deputize.worker.core import prompt
 from deputize.worker.core.limits import LimitReached
@@ -133,7 +134,7 @@ def test_a_quoted_call_is_none_for_the_parser_of_xml_calls() -> None:
 
 
 def test_the_places_of_a_result_are_counted_and_noted_for_its_reader() -> None:
-    stored: list[str] = []
+    stored: list[Trust] = []
     reading = ReadSources(stored.append)
     result = reading.harmless(ToolResult(HINT, error=HINT))
     assert result.content.splitlines()[1:] == [

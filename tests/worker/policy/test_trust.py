@@ -73,14 +73,14 @@ def test_a_subagent_hands_on_what_tainted_it() -> None:
 
 
 def test_only_changes_are_stored() -> None:
-    stored: list[str] = []
+    stored: list[Trust] = []
     reading = ReadSources(stored.append)
     reading.begin(WEB.handed_on())
     for _ in range(2):
         reading.note(TOOLS["read_file"], TOOLS["read_file"].parse({"path": "a"}), ToolResult("text"))
     expected = Trust(sources=["parent", "web", "workspace"], tainted_by=["web"])
-    assert [Trust.model_validate_json(text).sources for text in stored] == [["parent", "web"], expected.sources]
-    assert reading.trust == Trust.model_validate_json(stored[-1]) == expected
+    assert [trust.sources for trust in stored] == [["parent", "web"], expected.sources]
+    assert reading.trust == stored[-1] == expected
 
 
 SOURCES = some.sampled_from(["parent", "workspace", "web", "mcp:a", "mcp:b", "subagent:dlg_1"])

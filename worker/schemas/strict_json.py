@@ -11,7 +11,7 @@ import json
 import math
 from typing import Any, NoReturn
 
-from ..shared.text import mapped, valid
+from ...shared.text import mapped, valid
 
 MAX_DEPTH = 64
 """More than any tool's arguments need; encoders have a depth limit of their own."""

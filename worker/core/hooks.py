@@ -1,0 +1,31 @@
+"""The hooks of parts that are called in turns: the core calls them without knowing the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..tools.base import AnyTool, ToolContext, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """A call that is executed: it is permitted, and its step has started."""
+
+    tool: AnyTool
+    params: Any
+    context: ToolContext
+
+
+GoOn = Callable[[], Awaitable[ToolResult]]
+"""Executes a call, by the parts behind this one and its tool; a tool that fails returns its error as a result."""
+Around = Callable[[Execution, GoOn], Awaitable[ToolResult]]
+"""The hook ``around`` of a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnHooks:
+    """Hooks of all parts of one run that have them, in the order of the parts."""
+
+    around: Sequence[Around] = ()
