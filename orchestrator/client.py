@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CONNECT_SECONDS, ANSWER_SECONDS, DELIVERY_SECONDS = 5.0, 60.0, 300.0
+CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 60.0
 SILENCE_SECONDS = 45.0
 """Seconds without data, three missed keepalives, after which a stream's connection counts as dead."""
 REMEDY = "start one with `deputize up` or set DEPUTIZE_URL"

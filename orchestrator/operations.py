@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from typing import Any, TypeVar, get_type_hints
 from urllib.parse import quote
@@ -161,26 +161,28 @@ ROUTES: Mapping[tuple[str, str], frozenset[Scope]] = {
 }
 """The scopes by method and path. A route that is not here is refused to every token."""
 
-_ROWS = {each.name: each for each in OPERATIONS}
+BY_NAME = {each.name: each for each in OPERATIONS}
 _LATE = {"DiskUsage": "disk", "Pruned": "disk", "Notification": "webhooks"}
 """Types of ``shared.runs`` whose modules import the Redis client, which most commands do not need."""
 
 
-class _Late(dict[str, Any]):
-    def __missing__(self, name: str) -> Any:
-        return getattr(import_module(f"..shared.runs.{_LATE[name]}", __package__), name)
-
-
+@cache
 def answer_of(function: Any) -> Any:
     """Returns the type of an operation's answer."""
-    return get_type_hints(function, localns=_Late())["return"]
+    annotations: dict[str, str] = inspect.unwrap(function).__annotations__
+    late = {
+        name: getattr(import_module(f"..shared.runs.{module}", __package__), name)
+        for name, module in _LATE.items()
+        if any(name in text for text in annotations.values())
+    }
+    return get_type_hints(function, localns=late)["return"]
 
 
 def performed(kind: K) -> K:
     """Lets the class's ``_perform`` carry out each of its methods that is in the table; signatures stay as they are."""
-    for name in vars(kind).keys() & _ROWS.keys():
+    for name in vars(kind).keys() & BY_NAME.keys():
         if inspect.iscoroutinefunction(function := vars(kind)[name]):
-            setattr(kind, name, _performed(_ROWS[name], function))
+            setattr(kind, name, _performed(BY_NAME[name], function))
     return kind
 
 

@@ -27,9 +27,9 @@ from .workspaces import PRIVATE_DIR
 MAX_BYTES = 1024 * 1024
 """Of the rules of one file."""
 SECONDS = 10.0
+"""For all answers about a directory: lines with many wildcards take git long."""
 _CONFIG_SECONDS = 2.0
 """Files that a configuration includes may be FIFOs."""
-"""For all answers about a directory: lines with many wildcards take git long."""
 _LOOK_SECONDS = 0.1
 _END = b"end"
 """An ignored path that each question ends with: git repeats only paths that are ignored."""

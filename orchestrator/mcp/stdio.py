@@ -69,17 +69,14 @@ class _Requests:
 
     async def __anext__(self) -> SessionMessage | Exception:
         while isinstance(item := await anext(self._reading), ValidationError):
-            first, *others = item.errors(include_url=False)
-            given: Any = first["input"]
+            errors = item.errors(include_url=False)
+            first, given = errors[0], errors[0]["input"]
             found = _ID.search(f"{given[:1000]}{given[-1000:]}") if isinstance(given, str) else None
             # Some of the errors of a message of a wrong form are about the whole of it.
-            ids = [
-                each["input"]["id"]
-                for each in (first, *others)
-                if isinstance(each["input"], dict) and "id" in each["input"]
-            ]
+            wholes = [each["input"] for each in errors if isinstance(each["input"], dict)]
+            ids = [each["id"] for each in wholes if "id" in each]
             id = json.loads(found[1] or found[2]) if found else next(iter(ids), None)
-            notifies = isinstance(given, dict) and "method" in given and "id" not in given
+            notifies = not ids and any("method" in each for each in wholes)
             if not notifies:
                 detail = ErrorData(code=PARSE_ERROR, message=f"the message cannot be read: {first['msg']}")
                 known = id if isinstance(id, int | str) else None

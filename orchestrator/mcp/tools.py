@@ -17,7 +17,7 @@ from ...shared.request import DelegationRequest
 from ...shared.runs.permissions import delegation_of
 from ...shared.text import count
 from ...shared.wire import Wire
-from ..operations import OPERATIONS
+from ..operations import BY_NAME
 from ..scopes import Scope
 from ..service import Service, paused_note
 from .arguments import (
@@ -206,7 +206,7 @@ class ToolSpec:
 
     @property
     def scopes(self) -> frozenset[Scope]:
-        return frozenset(each.scope for each in OPERATIONS if each.name in self.calls)
+        return frozenset(BY_NAME[name].scope for name in self.calls)
 
     @property
     def read_only(self) -> bool:

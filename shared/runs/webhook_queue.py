@@ -22,8 +22,10 @@ LEASE_SECONDS = 60.0
 """How long no other worker sends a notification: longer than a try takes."""
 LOOKED_AT = 1000
 """How many due notifications are looked at for those that may be sent."""
-PAUSE_SECONDS = 15.0
-"""How long those wait where so many are due, whose hosts or callers have enough under way."""
+PAUSE_SECONDS = 1.0
+"""How long those wait where so many are due, whose hosts or callers have enough under way.
+
+It is about the time between two takes: what waits longer keeps a receiver idle that is free again."""
 MAX_LISTED = 1000
 
 

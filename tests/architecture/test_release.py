@@ -71,7 +71,7 @@ def test_each_command_of_the_workflow_exists() -> None:
     commands = [step["run"].split() for step in steps() if "run" in step]
     own = [(Path(words[0]).name, words[1] if words[1:] else "python") for words in commands if "/" in words[0]]
     assert [pair for pair in own if pair[1] not in functions[pair[0]]] == []
-    assert [step for name, step in own if name == "release"] == ["version", "build", "check", "images"]
+    assert [step for name, step in own if name == "release"] == ["version", "build", "check", "images", "installed"]
     assert {words[0] for words in commands if "/" not in words[0]} == {"sudo", "gh"}
     used = {name for step in steps() for name in re.findall(r"\$(\w+)", step.get("run", ""))}
     assert used <= job["env"].keys() | OF_ACTIONS

@@ -60,7 +60,10 @@ async def test_a_signal_ends_it_at_once_with_what_its_client_waits_for(
 
 async def test_lines_without_a_message_are_answered_without_an_id_and_do_not_end_it(url: str) -> None:
     lines = ["no message", "\x80", "[", "[]", " [ ] ", "[1]", "[[]]", "null", "7", "{}", "[1, 2]"]
-    silent = ["", " ", '{"jsonrpc":"2.0","method":"notifications/x","params":[1]}']
+    silent = [
+        *("", " ", '{"jsonrpc":"2.0","method":"notifications/x","params":[1]}'),
+        *('{"jsonrpc":"1.0","method":"notifications/x"}', '{"method":"notifications/x"}'),
+    ]
     async with process(url) as running:
         await say(running, *lines, *silent, hello())
         answers = [await asyncio.wait_for(heard(running), 30) for _ in range(len(lines) + 1)]
