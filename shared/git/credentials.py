@@ -6,6 +6,7 @@ A line with a path is for that repository, or for all below it, and its token is
 from __future__ import annotations
 
 import os
+import re
 import stat
 from base64 import b64encode
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 from ..errors import Misconfigured
 from ..settings.files import regular_bytes
 
+_ELSEWHERE = re.compile(r"|\.\.?|.*[/\\%;\x00-\x1f\x7f].*", re.DOTALL)
+"""Names that lead elsewhere, also by servers that decode twice, or that cut off parameters."""
 _MOUNTED = Path("/run/secrets")
 """Where containers find their secrets: their user has to be able to read what is another's."""
 
@@ -80,8 +83,8 @@ def _entry(path: Path, number: int, line: str) -> Credential:
 def names_of(path: str) -> tuple[str, ...]:
     """Returns the names in the path of a repository's address. Raises ValueError where it leads elsewhere."""
     names = tuple(map(unquote, path.strip("/").removesuffix(".git").split("/"))) if path.strip("/") else ()
-    if {"", ".", ".."}.intersection(names) or any("/" in name for name in names):
-        raise ValueError("the path has empty names or dots")
+    if any(map(_ELSEWHERE.fullmatch, names)):
+        raise ValueError("the path has names that servers may read as other ones")
     return names
 
 

@@ -85,11 +85,8 @@ def credential_of(url: str, settings: Settings) -> Credential | None:
         names = ()
     covering = [each for each in entries if each.covers(names)]
     if entries and not covering:
-        known = shortened(", ".join("/".join(each.path) for each in entries), 300)
-        raise _refusal(
-            f"is none of the repositories that the tokens of {_host(parts)} are for ({known}); see "
-            "DEPUTIZE_GIT_CREDENTIALS_FILE"
-        )
+        why = f"is none of the repositories that the tokens of {_host(parts)} are for"  # names may be private
+        raise _refusal(f"{why}; see DEPUTIZE_GIT_CREDENTIALS_FILE")
     return max(covering, key=lambda each: len(each.path), default=None)
 
 
