@@ -62,9 +62,7 @@ def pull_request(
     }
     try:
         with httpx2.Client(headers=headers, timeout=_SECONDS, follow_redirects=False) as http:
-            api = _Api(
-                http, f"{settings.github_api_url.rstrip('/')}/repos/{path}", branch, path.split("/")[0], patience
-            )
+            api = _Api(http, f"{settings.github_api_url.rstrip('/')}/repos", path, branch, patience)
             return api.existing() or api.create(asked, title, ref)
     except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
         why = f"the API of {api_host(settings)} did not answer as expected: {type(error).__name__}"
@@ -72,19 +70,33 @@ def pull_request(
 
 
 class _Api:
-    def __init__(self, http: httpx2.Client, url: str, branch: str, owner: str, patience: Patience) -> None:
+    def __init__(self, http: httpx2.Client, repositories: str, path: str, branch: str, patience: Patience) -> None:
         self._http = http
-        self._url = url
+        self._repositories = repositories
+        self._path = path
         self._branch = branch
-        self._owner = owner
         self._patience = patience
+        self._has_moved = False
+
+    @property
+    def _url(self) -> str:
+        return f"{self._repositories}/{self._path}"
 
     def existing(self) -> str | None:
-        """Returns the URL of the pull request for the branch, whatever became of it.
+        """Returns the URL of the pull request for the branch, whatever became of it, and of its repository."""
+        found = self._listed()
+        if found is None and self._has_moved:  # the list was of the earlier owner's branches
+            self._path = str(self._checked(self._asked("GET", self._url))["full_name"])
+            self._has_moved = False
+            found = self._listed()
+        return found
+
+    def _listed(self) -> str | None:
+        """Returns the URL of the pull request for the owner's branch.
 
         A service that does not know the filter answers with others.
         """
-        head = {"head": f"{self._owner}:{self._branch}", "state": "all", "per_page": 100}
+        head = {"head": f"{self._path.split('/')[0]}:{self._branch}", "state": "all", "per_page": 100}
         found = self._checked(self._asked("GET", f"{self._url}/pulls", params=head))
         return next((str(each["html_url"]) for each in found if each["head"]["ref"] == self._branch), None)
 
@@ -121,6 +133,7 @@ class _Api:
                 if (there.scheme, there.host, there.port) != (answer.url.scheme, answer.url.host, answer.url.port):
                     why = f"the repository has moved to {visible(str(there))}; give its new address"
                     raise RepositoryFailed("repository_never", why)
+                self._has_moved = True
                 url, fields = str(there), {name: value for name, value in fields.items() if name != "params"}
             else:
                 return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -40,6 +41,8 @@ class GithubApi:
     """Answers that come first: status, headers and message."""
     moved: str = ""
     """Where the repository is now: its other address answers with a redirect, as GitHub does after a rename."""
+    full_name: str = "o/r"
+    """What the repository is called now, where it has moved."""
     hide: int = 0
     """How many lists lack what is there: it was made at the same moment."""
     requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -62,15 +65,16 @@ class GithubApi:
             return self.status, {"message": "no"}
         if self.garbage:
             return 200, ["surprise"]
-        if self.moved:
-            path = "/repos/o/r" + path.removeprefix("/repositories/1296269") if "/repositories/" in path else path
+        for now in ("/repositories/1296269", f"/repos/{self.full_name}"):
+            path = re.sub(rf"^{now}(?=/|$)", "/repos/o/r", path)
         if path == "/repos/o/r":
-            return 200, {"default_branch": "trunk"}
+            return 200, {"default_branch": "trunk", "full_name": self.full_name}
         if path != "/repos/o/r/pulls":
             return 404, {"message": "Not Found"}
         if method == "GET":
             (head,) = query["head"]
-            there = [each for each in self.pulls if f"o:{each['head']}" == head]
+            owner = self.full_name.split("/")[0]
+            there = [each for each in self.pulls if f"{owner}:{each['head']}" == head]
             if self.hide and there:
                 self.hide -= 1
                 return 200, []
@@ -107,7 +111,7 @@ def _handler(api: GithubApi) -> type[BaseHTTPRequestHandler]:
             if api.limits:
                 status, more, message = api.limits.pop(0)
                 found = {"message": message, "documentation_url": "https://docs.github.com/rest"}
-            elif api.moved and parts.path.startswith("/repos/"):
+            elif api.moved and parts.path.startswith("/repos/o/r"):
                 more = {"Location": api.moved + self.path.removeprefix("/repos/o/r")}
                 status, found = 301, {"message": "Moved Permanently", "url": more["Location"]}
             elif self.headers["Authorization"] != f"Bearer {api.token}":

@@ -230,6 +230,17 @@ def test_a_renamed_repository_is_followed_on_the_same_host(
     assert len(api.pulls) == 1
 
 
+@pytest.mark.parametrize("full_name", ["new/r", "o/shop", "new/shop"])
+def test_a_transferred_repository_has_its_pull_request_already(
+    full_name: str, server: GitServer, source: Path, hub: Settings, api: GithubApi
+) -> None:
+    asked = asked_of(server, source)
+    first = deliver(hub, asked)
+    api.moved, api.full_name = f"{api.url}/repositories/1296269", full_name
+    assert deliver(hub, asked) == first
+    assert deliver(hub, asked_of(server, source)).pull_request_url == "https://github.example/o/r/pull/2"
+
+
 @pytest.mark.parametrize("where", ["http://localhost:1/x", "https://127.0.0.1/x", "//elsewhere.io/x"])
 def test_a_repository_that_moved_elsewhere_is_named(
     where: str, server: GitServer, source: Path, hub: Settings, api: GithubApi
