@@ -83,7 +83,8 @@ async def delivered(delegation: Delegation, wanted: Deliver | None, patch: str, 
             f"nothing was delivered: {why}; `deputize apply {delegation.id} --into DIR` takes the changes over anyway"
         )
     missing, restored = result.left_out if result.truncated else [], result.verification.restored
-    delivery = Delivery(delegation.id, delegation.request, wanted, begun.base, patch, missing, restored)
+    changes = result.file_changes
+    delivery = Delivery(delegation.id, delegation.request, wanted, begun.base, patch, missing, restored, changes)
     try:
         if begun.commit:
             git = await asyncio.to_thread(delivery.with_pull_request, settings, begun, Patience(seconds=SECONDS))

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from .errors import Invalid
 from .git import blob_id
+from .text import clip
 
 _START = b"diff --git "
 _PATHS = re.compile(rb'diff --git ("(?:[^"\\]|\\.)*"|[^" ][^ ]*) (.+)')
@@ -27,6 +28,7 @@ _OF_GIT = re.compile(r"(?:\.git|git~1)[ .]*(?::.*)?", re.ASCII | re.DOTALL | re.
 """Names that some file systems take for git's own directory, so that git refuses them everywhere."""
 TOO_LARGE = "too large"
 NOT_IN_GIT = "git accepts no file at such a path"
+_MAX_PATH_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,11 @@ def check_path(path: str) -> None:
 def printable_path(path: str) -> str:
     """Returns the path as valid UTF-8, with other bytes as backslash escapes."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def omission(path: str) -> str:
+    """Returns how the sentence about a changed path that a patch lacks begins, up to the reason."""
+    return f"{clip(printable_path(path), _MAX_PATH_SHOWN)} is not in the patch: "
 
 
 def is_safe(path: str) -> bool:

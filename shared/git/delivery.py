@@ -17,9 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..errors import RepositoryFailed
-from ..facts import GitFacts
+from ..facts import FileChange, GitFacts
 from ..ids import moment_of
-from ..patch_format import NOT_IN_GIT, TOO_LARGE, parse_patch, without
+from ..patch_format import NOT_IN_GIT, TOO_LARGE, omission, parse_patch, without
 from ..request import DelegationRequest, Deliver, GitWorkspace
 from ..settings import Settings
 from ..text import clip, visible
@@ -34,9 +34,11 @@ from .remote import Remote, remote_of
 SECONDS = 120.0
 _NEW_BLOB = re.compile(r"^index [0-9a-f]{40}\.\.([0-9a-f]{40})", re.MULTILINE)
 _NO_BLOB = "0" * 40
-_TOO_LARGE = re.compile(rf"(.*) is not in the patch: {TOO_LARGE}\b.*", re.DOTALL)
-_NO_CHANGE = re.compile(r"(?:not copied|pointers to them|repository stores them|in no patch|left out, too)\Z")
-"""Ends of sentences about what the run did not have, or what no patch holds."""
+_TOO_LARGE = re.compile(rf"{TOO_LARGE}(?:, more than \d+ lines)?(?: \(\d+ bytes\))?")
+_NO_CHANGE = re.compile(
+    r"(?!not compared: ).*(?:not copied|pointers to them|repository stores them|in no patch|left out, too)", re.DOTALL
+)
+"""Sentences about what the run did not have, or what no patch holds; any name may stand in them."""
 _MAX_SHOWN = 500
 _MAX_LISTED = 4000
 
@@ -54,6 +56,8 @@ class Delivery:
     """Sentences about changes that the patch lacks."""
     restored: Sequence[str] = ()
     """Paths that the checks put back: they are delivered only where that is asked for."""
+    changes: Sequence[FileChange] = ()
+    """The first sentences are about those that are not in the patch, in their order."""
 
     @property
     def withheld(self) -> list[str]:
@@ -103,14 +107,32 @@ class Delivery:
     @property
     def _lost(self) -> list[str]:
         """Sentences about changes that the patch lacks although a commit should have them."""
-        withheld = tuple(f"{path} " for path in self.withheld)
-        found = [each for each in self.left_out if not _NO_CHANGE.search(each) and not each.startswith(withheld)]
-        return [each for each in found if not each.endswith(NOT_IN_GIT) and not _TOO_LARGE.fullmatch(each)]
+        reasons, withheld = self._reasons, self.withheld
+        lost = [
+            sentence
+            for (path, why), sentence in zip(reasons, self.left_out, strict=False)
+            if path not in withheld and why != NOT_IN_GIT and not _TOO_LARGE.fullmatch(why)
+        ]
+        return lost + [each for each in self.left_out[len(reasons) :] if not _NO_CHANGE.fullmatch(each)]
+
+    @property
+    def _reasons(self) -> list[tuple[str, str]]:
+        """The changed paths that the patch lacks, each with the reason.
+
+        Names are the run's choice and may look like sentences, so only that of a known path is taken for its own.
+        """
+        found: list[tuple[str, str]] = []
+        paths = (each.path for each in self.changes if not each.in_patch)
+        for path, sentence in zip(paths, self.left_out, strict=False):
+            if not sentence.startswith(begin := omission(path)):
+                break
+            found.append((path, sentence.removeprefix(begin)))
+        return found
 
     @property
     def _omitted(self) -> list[str]:
         """The changed paths that are not delivered although others are."""
-        too_large = [found[1] for each in self.left_out if (found := _TOO_LARGE.fullmatch(each))]
+        too_large = [path for path, why in self._reasons if _TOO_LARGE.fullmatch(why)]
         return [*self.withheld, *(path for path in too_large if path not in self.withheld)]
 
     def with_pull_request(self, settings: Settings, facts: GitFacts, patience: Patience) -> GitFacts:
@@ -147,10 +169,17 @@ class Delivery:
         who = {"NAME": name, "EMAIL": address, "DATE": f"@{int(moment_of(self.id))} +0000"}
         variables = {f"GIT_{role}_{field}": text for role in ("AUTHOR", "COMMITTER") for field, text in who.items()}
         committing = OwnRepository(own.directory, own.patience, {**own.variables, **variables})
-        options = "--no-divider", "--if-exists=addIfDifferent", f"--trailer=Deputize-Delegation: {self.id}"
-        message = own.run("interpret-trailers", *options, input=self.message.encode())
-        commit = committing.run("commit-tree", tree, "-p", self.base, input=message)
+        commit = committing.run("commit-tree", tree, "-p", self.base, input=self._with_trailer(own))
         return commit.decode().strip()
+
+    def _with_trailer(self, own: OwnRepository) -> bytes:
+        """Returns the message with the trailer at its end, unless it is among those that the message has."""
+        trailer = f"Deputize-Delegation: {self.id}"
+        options = "--no-divider", "--if-exists=addIfDifferent", f"--trailer={trailer}"
+        message = own.run("interpret-trailers", *options, input=self.message.encode())
+        if trailer in self.message.splitlines() or message.endswith(f"\n{trailer}\n".encode()):
+            return message
+        return f"{self.message}\n{trailer}\n".encode()  # git puts it before a list of conflicts
 
     def _check_workflows(self, changed: Sequence[str]) -> None:
         """Raises RepositoryFailed where a host would execute what has changed, unless the request asks for that."""

@@ -64,6 +64,7 @@ _OF_NETWORK = {
     "maintenance.auto": "false",
     "core.logAllRefUpdates": "false",
     "core.attributesFile": "/dev/null",
+    "core.commentChar": "\x01",  # lines of a message may begin with #
 }
 _OF_MACHINE = {name: name for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")}
 _OF_MACHINE["SSL_CERT_FILE"] = "GIT_SSL_CAINFO"

@@ -50,7 +50,7 @@ async def deliver_changes(
         return known[-1]
     await check_fence()
     patch, left_out, restored = mask(facts.patch), [*facts.left_out], result.verification.restored
-    delivery = Delivery(id, request, wanted, base, patch, left_out, restored)
+    delivery = Delivery(id, request, wanted, base, patch, left_out, restored, facts.changes)
     try:
         done = await run_in_thread(_deliver, settings, delivery, Event(), known.append)
         if done.commit is None:

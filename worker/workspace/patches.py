@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ...shared.facts import FileChange
 from ...shared.git import blob_id
 from ...shared.listed import OuterRules, ignored_files
-from ...shared.patch_format import NOT_IN_GIT, TOO_LARGE, is_safe, literal_of, printable_path
+from ...shared.patch_format import NOT_IN_GIT, TOO_LARGE, is_safe, literal_of, omission, printable_path
 from ...shared.text import clip
 from ..text.diff import unified_diff
 from ..threads import give_way, release_slot
@@ -264,7 +264,7 @@ class Comparison:
         entry = self.snapshots.now.get(difference.path)
         size = f" ({entry.size} bytes)" if entry and why.startswith(TOO_LARGE) else ""
         if len(self._sentences) < _MAX_NAMED:
-            self._sentences.append(f"{clip(printable_path(difference.path), 300)} is not in the patch: {why}{size}")
+            self._sentences.append(f"{omission(difference.path)}{why}{size}")
 
     def _file_change(self, difference: Difference, part: FilePatch, *, in_patch: bool) -> FileChange:
         old, new = difference.old, difference.new

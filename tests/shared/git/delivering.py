@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from deputize.shared.facts import GitFacts
+from deputize.shared.facts import FileChange, GitFacts
 from deputize.shared.git.delivery import Delivery
 from deputize.shared.git.own import Patience
 from deputize.shared.ids import new_id
@@ -36,6 +36,12 @@ def delivery(url: str, base: str, patch: str, *, id: str | None = None, **wanted
     )
     assert request.deliver is not None
     return Delivery(id or new_id(), request, request.deliver, base, patch, [])
+
+
+def unpatched(*paths: str) -> list[FileChange]:
+    """Changes that the patch lacks, beside one that it has."""
+    made = FileChange(path="app.py", change="modified")
+    return [made, *(FileChange(path=path, change="created", in_patch=False) for path in paths)]
 
 
 def deliver(chosen: Settings, asked: Delivery) -> GitFacts:

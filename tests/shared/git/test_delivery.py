@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,7 +17,7 @@ from deputize.shared.ids import moment_of, new_id
 from tests.hostile.planted import plant
 from tests.network.git_server import GitServer, git, make_repository
 from tests.shared.git.cloning import cloned, settings
-from tests.shared.git.delivering import FILES, added, branches, changed, deliver, delivery
+from tests.shared.git.delivering import FILES, added, branches, changed, deliver, delivery, unpatched
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_no_change_is_no_branch(server: GitServer, source: Path, tmp_path: Path)
 
 def test_a_patch_lacks_only_what_git_refuses_or_is_too_large(server: GitServer, source: Path, tmp_path: Path) -> None:
     url, base = server.add(source), git(source, "rev-parse", "HEAD")
-    asked = delivery(url, base, changed(source))
+    asked = replace(delivery(url, base, changed(source)), changes=unpatched("sub/.GIT/x", "a big.iso", "all.csv"))
     refused = "sub/.GIT/x is not in the patch: git accepts no file at such a path"
     large = "a big.iso is not in the patch: too large (3000000 bytes)"
     lines = "all.csv is not in the patch: too large, more than 400000 lines (9 bytes)"
@@ -140,14 +141,47 @@ def test_a_patch_lacks_only_what_git_refuses_or_is_too_large(server: GitServer, 
         "not compared: a",
     ):
         with pytest.raises(RepositoryFailed, match=rf"complete: {lost}$") as failed:
-            deliver(settings(tmp_path, server), replace(asked, left_out=[refused, lost, large, *others]))
+            deliver(settings(tmp_path, server), replace(asked, left_out=[refused, large, lost, *others]))
         assert failed.value.kind == "delivery_patch"
     assert branches(server) == ["main"]
     done = deliver(settings(tmp_path, server), replace(asked, left_out=[refused, large, lines, *others]))
     assert done.commit
     assert done.left_out == ["a big.iso", "all.csv"]
     assert replace(asked, left_out=[refused]).nothing == "no file that git accepts was changed"
-    assert replace(asked, left_out=[large]).nothing == "no file that fits into a patch was changed"
+    only = replace(asked, left_out=[large], changes=unpatched("a big.iso"))
+    assert only.nothing == "no file that fits into a patch was changed"
+
+
+SIZE = "too large (5 bytes)"
+
+
+@pytest.mark.parametrize(
+    "path", [f"a is not in the patch: {SIZE}", "a is not in the patch: too large b", "not compared: x was not copied"]
+)
+def test_a_name_that_looks_like_a_reason_is_none(path: str, tmp_path: Path) -> None:
+    lost = f"{path} is not in the patch: no time"
+    asked = replace(delivery("https://x.io/r", "a" * 40, ""), left_out=[lost], changes=unpatched(path))
+    with pytest.raises(RepositoryFailed, match=rf"complete: {re.escape(lost)}$"):
+        deliver(settings(tmp_path), asked)
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        f"not compared: b is not in the patch: {SIZE}",
+        "not compared: b was not copied",
+        "not compared: git accepts no file at such a path",
+        "not compared: a\nb\n is in no patch",
+        "2 more changed files are not in the patch",
+    ],
+)
+@pytest.mark.parametrize("large", ["x", "not compared: b", "not", "2"])
+def test_no_path_makes_a_sentence_about_other_files_its_own(large: str, lost: str, tmp_path: Path) -> None:
+    left_out = [f"{large} is not in the patch: {SIZE}", lost]
+    asked = replace(delivery("https://x.io/r", "a" * 40, ""), left_out=left_out, changes=unpatched(large))
+    for restored in ([], [large]):
+        with pytest.raises(RepositoryFailed, match=rf"complete: {re.escape(lost)}$"):
+            deliver(settings(tmp_path), replace(asked, restored=restored))
 
 
 def test_a_patch_with_masked_values_is_not_delivered(server: GitServer, source: Path, tmp_path: Path) -> None:
@@ -222,6 +256,7 @@ def test_paths_that_checks_put_back_are_delivered_only_when_asked_for(
     url, base, patch = server.add(source), git(source, "rev-parse", "HEAD"), changed(source)
     lost, own = ["data.bin is not in the patch: no time"], settings(tmp_path, server)
     asked = replace(delivery(url, base, patch, branch="one"), restored=["app.py", "data.bin"], left_out=lost)
+    asked = replace(asked, changes=unpatched("data.bin"))
     done = deliver(own, asked)
     assert done.left_out == ["app.py", "data.bin"]
     listed = git(server.root / "project.git", "show", "--format=", "--name-only", "-z", "one").split("\0")
@@ -299,6 +334,12 @@ DONE_BY = "Signed-off-by: Ada <ada@x.io>"
         (f"Fix it\n\nBecause.\n\nRefs: #1\n{DONE_BY}\n\n", f"Fix it\n\nBecause.\n\nRefs: #1\n{DONE_BY}\nTRAILER"),
         ("Fix it\n\nx\n---\ny", "Fix it\n\nx\n---\ny\n\nTRAILER"),
         ("Fix it\n\nTRAILER", "Fix it\n\nTRAILER"),
+        (f"Fix it\n\nTRAILER\n{DONE_BY}", f"Fix it\n\nTRAILER\n{DONE_BY}"),
+        ("Fix it\n\nx\n\n#123 has the reason", "Fix it\n\nx\n\n#123 has the reason\n\nTRAILER"),
+        ("#123", "#123\n\nTRAILER"),
+        (f"Fix it\n\n{DONE_BY}\n# x\n#y", f"Fix it\n\n{DONE_BY}\n# x\n#y\nTRAILER"),
+        ("Fix it\n\n\x01 x\n\x01", "Fix it\n\n\x01 x\n\x01\n\nTRAILER"),
+        ("Fix it\n\nConflicts:\n\ta.py", "Fix it\n\nConflicts:\n\ta.py\n\nTRAILER"),
         ("Ä ö\n\n日本: 語 。\nNo trailer here", "Ä ö\n\n日本: 語 。\nNo trailer here\n\nTRAILER"),
     ],
 )

@@ -118,6 +118,9 @@ async def test_a_file_that_git_accepts_nowhere_is_left_out_with_its_name(copied:
     (copied.path / "src/main.py").rename(copied.path / "moved/.GIT/main.py")
     facts = await copied.facts()
     assert sorted(facts.left_out) == sorted(f"{path} is not in the patch: {NOT_IN_GIT}" for path in SPELLINGS)
+    assert facts.left_out == [
+        f"{each.path} is not in the patch: {NOT_IN_GIT}" for each in facts.changes if not each.in_patch
+    ]
     assert {change.path for change in facts.changes if change.in_patch} == {"a.txt", "src/main.py"}
     shutil.copytree(copied.path.with_name("base"), tmp_path / "again", symlinks=True)
     assert git_apply(facts.patch, tmp_path / "again") == ""
