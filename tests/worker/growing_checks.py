@@ -86,8 +86,12 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
         [text],
         [text[:PATH]],
     ),
-    "worker/verification/comparison_suspicions.py:of_comparisons": lambda text: [
-        [*comparison_suspicions.of_comparisons(file_texts.FileText(f"a.{end}", half(text), text), {"t": text}, [text])]
+    "worker/verification/comparison_suspicions.py:Comparisons.of": lambda text: [
+        [
+            *comparison_suspicions.Comparisons.of({"t": text}, [text]).bent_in(
+                file_texts.FileText(f"a.{end}", half(text), text)
+            )
+        ]
         for end in ("py", "js", "java", "rb", "go", "php")
     ],
     "worker/verification/suspicions.py:in_own_tests": lambda text: suspicions.in_own_tests("a.py", half(text), text),

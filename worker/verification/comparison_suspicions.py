@@ -6,12 +6,16 @@ import ast
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import PurePosixPath
 
 from ...shared.syntax_tree import parse
+from ..threads import give_way
 from .broken_sources import changed_lines
 from .file_texts import FileText, Found
+from .functions_before import Function
 
 _DEFINED = re.compile(
     r"^[^\n#/*]{0,80}?\b(?:def|function|func|fn|sub|proc)\s+(?:\([^()\n]{0,60}\)\s*)?(?:self\.)?(\w+[?!]?)"
@@ -21,15 +25,30 @@ _DEFINED = re.compile(
     re.MULTILINE,
 )
 _ANONYMOUS = re.compile(
-    r"\bmodule\.exports\s*=\s*(?:async\s*)?(?:function\s*\w*\s*\(|\(|\w+\s*=>)|\bexport\s+default\b"
+    r"\bmodule\.exports\s*=\s*(?:async\s*)?(?:function(?:\s+\w+)?\s*\(|\(|\w+\s*=>)|\bexport\s+default\b"
 )
 _CONDITION = (
-    r"(?:\bassert\w*[!.]?(?:\w+)?[ \t]*\(?|\b(?:ok|expect|check|truthy|is|require\.True|t\.true)\(|\bshould\(|"
-    r"\b(?:if|unless)[ \t]*\(?[ \t]*(?:!|not[ \t])[ \t]*)"
-    r"[ \t]*(?:t,[ \t]*)?(?:\w{{1,40}}(?:\.|::|->)){{0,2}}{name}\([ \t]*(?:await[ \t]+)?([\w.$:>-]+)([(,])"
+    r"(?:\b(?P<assertion>assert(?:\w{{0,40}}[!.])?\w{{0,40}})(?!\w)[ \t]{{0,8}}\(?"
+    r"|\b(?:ok|expect|check|truthy|is|require\.True|t\.true)\("
+    r"|\bshould\(|\b(?:if|unless)[ \t]{{0,8}}\(?[ \t]{{0,8}}(?:!|not[ \t])[ \t]{{0,8}})"
+    r"[ \t]{{0,8}}(?:t,[ \t]{{0,8}})?(?:await[ \t]{{1,8}})?(?:\w{{1,40}}(?:\.|::|->)){{0,2}}{name}"
+    r"\([ \t]{{0,8}}(?:await[ \t]{{1,8}})?(?P<first>[\w.$:>-]{{1,200}})(?P<next>[(,])"
 )
 """A test's condition: a call of the function with another argument behind the first, or with a call in it."""
-_MADE = r"\b{name}[ \t]*:?=[ \t]*(?:await[ \t]+)?(?:new[ \t]+)?[\w.$:>-]+\("
+_EQUALS = re.compile(r"(?i:equal|same)|eq(?![a-z])|\.is$")
+_LOOKS_ON = re.compile(
+    r"[ \t)]*(?:[=!<>]=|[<>+*/%-]|in\b|is\b|\.[ \t]*(?!(?:to|be|is)\w{0,40}\(\s{0,8}(?:true\b|\)))\w|\[)"
+)
+"""What follows a call whose value a test does not only take for true."""
+_EXPECTED = re.compile(r"[ \t]*,(?!\s{0,8}(?:true|True)\b)")
+_MADE = re.compile(
+    r"(?<![\w.$:>-])([\w$][\w.$]{0,80})[ \t]{0,8}:?=[ \t]{0,8}(?:await[ \t]{1,8})?"
+    r"((?:\w{1,40}(?:\.|::|->)){0,4}[A-Za-z_$]\w{0,80})\("
+)
+"""A value that a function returned."""
+_CONSTRUCTS = re.compile(r"(?:new|make|create|build|open|load|of|empty|setup)(?![a-z])|(?i:\w{0,40}fixture)|[A-Z]")
+_CONSTRUCTS_IN_GO = re.compile(r"(?i:new|make|create|build|open|load)(?![a-z])")
+"""Functions that make an object for a test to begin with."""
 _EQUALITIES = {
     *("__eq__", "equals", "Equals", "Equal", "==", "eql?", "isEqual", "isEqualTo", "compareTo", "Cmp", "cmp"),
     *("__cmp__", "<=>", "equalTo", "same"),
@@ -47,7 +66,7 @@ _ANSWERS = {
         "__getstate__",
         "MarshalJSON",
     ),
-    *("[Symbol.toPrimitive]", "[util.inspect.custom]", "[inspect.custom]", "[Symbol.iterator]", "__toString", "String"),
+    *("[Symbol.toPrimitive]", "[util.inspect.custom]", "[inspect.custom]", "[Symbol.iterator]", "__toString"),
 }
 _METHOD = re.compile(
     r"^[ \t]*(?:(?:public|static|final|override|async|function|boolean|int|String|bool|string|def|get|func)\s+|"
@@ -56,10 +75,17 @@ _METHOD = re.compile(
 )
 _FIELD = re.compile(
     r"(?:\bthis\.|\$this->|(?<![\w@])@)([A-Za-z]\w*)\s*=[^=>]"
-    r"|^[ \t]+(?:(?:private|public|protected|final)\s+)+(?!static)[\w<>\[\], ?]+\s+\$?(\w+)\s*[;=]"
-    r"|^[ \t]+([A-Z]\w*|[a-z]\w*)[ \t]+(?:\*|\[\])?(?:string|bool|byte|rune|u?int\d*|float\d+)\s*(?:`[^`]*`)?$",
+    r"|^[ \t]{1,40}(?:(?:private|public|protected|final)[ \t]{1,8}){1,4}(?!static)[\w<>\[\], ?]{1,80}"
+    r"[ \t]{1,8}\$?(\w{1,80})\s{0,8}[;=]"
+    r"|^[ \t]{1,40}([A-Za-z]\w{0,80})[ \t]{1,80}(?:\*|\[\])?(?:string|bool|byte|rune|u?int\d{0,3}|float\d{1,3})"
+    r"[ \t]{0,80}(?:`[^`\n]{0,400}`)?$",
     re.MULTILINE,
 )
+_RECEIVER = re.compile(r"\s*func\s+\((\w+)")
+_CALL = re.compile(r"\b(\w{1,40})(?:\.|->)\w{1,80}\(")
+_DERIVED = re.compile(r"(?i:cache)")
+"""In names of fields whose values follow from those of others."""
+_WORD = re.compile(r"\w+")
 _ROUNDABOUT = re.compile(
     r"\b(?:Object\.(?:keys|entries|values|assign)|\.\.\.this|instance_variables|get_object_vars|reflect\.|super\b)"
 )
@@ -72,9 +98,11 @@ _LOOKS_AT_MESSAGES = re.compile(
     r"|spyOn\(\s*(?:console|log)|console\.\w+\s*=|mock\.method\(\s*console|SetOutput|capture_?(?:io|log|output)"
     r"|LogCaptor|ListAppender|observer\.New|-W\s*error"
 )
+_MAX_LINE = 2000
 _LEVELS = ("trace", "debug", "info", "log", "notice", "warning", "warn", "error", "critical", "fatal")
 _SPOKEN = re.compile(
-    rf"([lL]og\w*|LOG\w*|console|warnings|slog|\$this->log\w*)(\.|->|::)({'|'.join(_LEVELS)})(\w*\()", re.I
+    rf"(log\w{{0,40}}|console|warnings|slog|\$this->log\w{{0,40}})(\.|->|::)({'|'.join(_LEVELS)})(\w{{0,40}}\()",
+    re.IGNORECASE | re.ASCII,
 )
 _SILENCED = re.compile(
     r"\b(?:warnings\.)?(?:filterwarnings|simplefilter)\(\s*['\"]ignore|\blogging\.disable\(|\$VERBOSE\s*=\s*nil"
@@ -83,20 +111,61 @@ _SILENCED = re.compile(
 )
 
 
-def of_comparisons(file: FileText, tests: Mapping[str, str], commands: Sequence[str]) -> Iterator[Found]:
-    """Yields what a changed file of code bends of the comparisons that tests make. ``tests``: their texts by path."""
-    if not file.before:
-        return
-    texts = [text for text in tests.values() if text]
-    names = _changed_functions(file)
-    if any(_compares(name, text) for name in names for text in texts):
-        yield Found(file.path, 0, "assertion")
-    if file.path.endswith(".py"):
-        yield from _of_classes(file)
-    else:
-        yield from _of_methods(file)
-    if any(map(_LOOKS_AT_MESSAGES.search, chain(texts, commands))):
-        yield from _of_messages(file)
+@dataclass(frozen=True)
+class _Test:
+    """A text of a test, of which each thing is found once."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Its words."""
+        return frozenset(_WORD.findall(self.text))
+
+    @cached_property
+    def made(self) -> frozenset[str]:
+        """Names of values that functions returned."""
+        return frozenset(found[1] for found in _MADE.finditer(self.text) if self.is_result(found[2]))
+
+    def is_result(self, function: str) -> bool:
+        """Whether what a function returns is a result, and not an object to begin with."""
+        constructs = _CONSTRUCTS_IN_GO if self.path.endswith(".go") else _CONSTRUCTS
+        return not constructs.match(re.split(r"\.|::|->", function)[-1])
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """The tests of a project, by which changes of its code are read."""
+
+    tests: Sequence[_Test]
+    look_at_messages: bool
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str], commands: Sequence[str]) -> Comparisons:
+        """Returns those of the texts of tests by path, and of the commands that execute them."""
+        tests = [_Test(path, text) for path, text in texts.items() if text]
+        return cls(tests, any(map(_LOOKS_AT_MESSAGES.search, chain((test.text for test in tests), commands))))
+
+    def bent_in(self, file: FileText) -> Iterator[Found]:
+        """Yields what a changed file of code bends of the comparisons that tests make."""
+        if not file.before:
+            return
+        names = _changed_functions(file)
+        if names and any(self._compare(names)):
+            yield Found(file.path, 0, "assertion")
+        if file.path.endswith(".py"):
+            yield from _of_classes(file)
+        else:
+            yield from _of_methods(file)
+        if self.look_at_messages:
+            yield from _of_messages(file)
+
+    def _compare(self, names: Collection[str]) -> Iterator[bool]:
+        words = {name: {*_WORD.findall(name)} for name in names}
+        for test in self.tests:
+            give_way()
+            yield any(words[name] <= test.words and _compares(name, test) for name in names)
 
 
 def _changed_functions(file: FileText) -> set[str]:
@@ -122,28 +191,37 @@ def _name(found: re.Match[str]) -> str:
     return next(filter(None, found.groups()), "")
 
 
-def _compares(name: str, text: str) -> bool:
+def _compares(name: str, test: _Test) -> bool:
     """Whether a test holds if this function of two values is true of what another function of the project returns."""
+    text = test.text
     named = [name, *re.findall(rf"\b(\w+)\s*=\s*require\([^()\n]*\b{re.escape(name)}(?:\.\w+)?['\"]", text)]
     named += re.findall(rf"\bimport\s+(\w+)\s+from\s+['\"][^'\"\n]*\b{re.escape(name)}(?:\.\w+)?['\"]", text)
     for each in {*named}:
         for found in re.finditer(_CONDITION.format(name=re.escape(each)), text):
-            first, next_char = found[1], found[2]
-            if next_char == "(" and _has_second(text, found.end()):
-                return True
-            if next_char == "," and re.search(_MADE.format(name=re.escape(first)), text):
+            is_call = found["next"] == "("
+            if not (test.is_result(found["first"]) if is_call else found["first"] in test.made):
+                continue
+            at = _closed(text, found.end()) if is_call else found.end() - 1
+            if text[at : at + 80].lstrip().startswith(",") and _is_condition(found, text, _closed(text, at)):
                 return True
     return False
 
 
-def _has_second(text: str, at: int) -> bool:
-    """Whether another argument follows behind the call in which a place is."""
-    depth = 1
-    for end in range(at, min(len(text), at + 2000)):
+def _is_condition(found: re.Match[str], text: str, at: int) -> bool:
+    """Whether a test takes a call that ends at a place for true, and does not compare its value with another one."""
+    behind = text[at : at + 80]
+    is_equality = found["assertion"] and _EQUALS.search(found["assertion"])
+    return not _LOOKS_ON.match(behind) and not (is_equality and _EXPECTED.match(behind))
+
+
+def _closed(text: str, at: int) -> int:
+    """Returns where the brackets end in which a place is, or a place that is far enough."""
+    depth, stop = 1, min(len(text), at + 2000)
+    for end in range(at, stop):
         depth += (text[end] in "([{") - (text[end] in ")]}")
         if depth == 0:
-            return text[end + 1 :].lstrip().startswith(",")
-    return False
+            return end + 1
+    return stop
 
 
 def _of_classes(file: FileText) -> Iterator[Found]:
@@ -156,8 +234,8 @@ def _of_classes(file: FileText) -> Iterator[Found]:
         old = before.get(name)
         if old is None:
             continue
-        fields, known = _fields(old), {each.name for each in old.body if isinstance(each, ast.FunctionDef)}
-        for method in (each for each in now.body if isinstance(each, ast.FunctionDef)):
+        fields, known = _fields(old), {each.name for each in old.body if isinstance(each, Function)}
+        for method in (each for each in now.body if isinstance(each, Function)):
             if method.name not in known and _leaves_out(method, fields):
                 yield Found(file.path, method.lineno, "equal")
         left_out = _left_out(old)
@@ -175,38 +253,47 @@ def _fields(node: ast.ClassDef) -> set[str]:
     for part in ast.walk(node):
         if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store) and _is_self(part):
             found.add(part.attr)
-    return {name for name in found if not name.startswith("_")}
+    return {name for name in found if not name.startswith("_") and not _DERIVED.search(name)}
 
 
 def _is_self(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
-def _leaves_out(method: ast.FunctionDef, fields: Collection[str]) -> bool:
+def _leaves_out(method: Function, fields: set[str]) -> bool:
     """Whether an equality leaves fields out, or another answer about the object has none of them."""
     parts = [*ast.walk(method)]
     names = {part.attr for part in parts if isinstance(part, ast.Attribute)} | {
         part.id for part in parts if isinstance(part, ast.Name)
     }
-    if not fields or names & _WHOLE:
+    asks_others = any(
+        isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and _is_self(part.func) for part in parts
+    )
+    if not fields or names & _WHOLE or asks_others:
         return False
     if method.name in _EQUALITIES:
-        return not {*fields} <= names
-    return method.name in _ANSWERS and not {*fields} & names
+        return not fields <= names
+    return method.name in _ANSWERS and not fields & names
 
 
 def _left_out(node: ast.ClassDef) -> dict[str, int]:
     """Returns fields, or the class itself, that a comparison leaves out, with their lines."""
     found = dict[str, int]()
-    for part in ast.walk(node):
-        if not isinstance(part, ast.Call):
-            continue
-        for option in part.keywords:
-            is_off = isinstance(option.value, ast.Constant) and option.value.value is False
-            if option.arg in _OPTIONS and is_off:
-                owner = next((_owner(each) for each in node.body if part in ast.walk(each)), "the class")
-                found[owner] = part.lineno
+    for each in (*node.decorator_list, *node.body):
+        if lines := _options(each):
+            found[_owner(each) if isinstance(each, ast.stmt) else "the class"] = max(lines)
     return found
+
+
+def _options(node: ast.AST) -> list[int]:
+    """Returns the lines of calls in which an option of comparisons is off."""
+    return [
+        part.lineno
+        for part in ast.walk(node)
+        if isinstance(part, ast.Call)
+        for option in part.keywords
+        if option.arg in _OPTIONS and isinstance(option.value, ast.Constant) and option.value.value is False
+    ]
 
 
 def _owner(node: ast.stmt) -> str:
@@ -218,7 +305,7 @@ def _owner(node: ast.stmt) -> str:
 
 def _of_methods(file: FileText) -> Iterator[Found]:
     """Yields methods of other languages that answer about an object without its fields from before the run."""
-    fields = {_name(found) for found in _FIELD.finditer(file.before)} - {""}
+    fields = {name for found in _FIELD.finditer(file.before) if (name := _name(found)) and not _DERIVED.search(name)}
     known = {found[1] for found in _METHOD.finditer(file.before)}
     for found in _METHOD.finditer(file.after) if fields else ():
         if found[1] in known or found[1] not in _EQUALITIES | _ANSWERS:
@@ -226,8 +313,14 @@ def _of_methods(file: FileText) -> Iterator[Found]:
         body = _body(file.after, found.end())
         words = {*re.findall(r"\w+", body)} if found[1] in _EQUALITIES else {*re.findall(r"(?:\.|->|@)(\w+)", body)}
         is_bent = bool(fields - words) if found[1] in _EQUALITIES else not fields & words
-        if is_bent and not _ROUNDABOUT.search(body):
+        if is_bent and not _ROUNDABOUT.search(body) and not _asks_others(found[0], body):
             yield Found(file.path, file.after.count("\n", 0, found.start(1)) + 1, "equal")
+
+
+def _asks_others(head: str, body: str) -> bool:
+    """Whether a method calls others of its object, which may look at the fields."""
+    receiver = _RECEIVER.match(head)
+    return any(found[1] in {"this", "self", receiver and receiver[1]} for found in _CALL.finditer(body))
 
 
 def _body(text: str, at: int) -> str:
@@ -245,11 +338,11 @@ def _body(text: str, at: int) -> str:
 
 def _of_messages(file: FileText) -> Iterator[Found]:
     """Yields messages at a lower level than before, and what silences messages, where tests look at them."""
-    before = file.before.splitlines()
+    before = [line for line in file.before.splitlines() if len(line) <= _MAX_LINE]
     spoken = {_SPOKEN.sub(r"\1\2*\4", line.strip()): line for line in before if _SPOKEN.search(line)}
     known = {line.strip() for line in before}
     for number, line in enumerate(file.after.splitlines(), 1):
-        if line.strip() in known or len(line) > 2000:
+        if line.strip() in known or len(line) > _MAX_LINE:
             continue
         found = _SPOKEN.search(line)
         old = _SPOKEN.search(spoken.get(_SPOKEN.sub(r"\1\2*\4", line.strip()), "")) if found else None

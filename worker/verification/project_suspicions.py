@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from ..threads import give_way
-from .comparison_suspicions import of_comparisons
+from .comparison_suspicions import Comparisons
 from .file_texts import TESTS, FileText, Found
 from .named_files import Read
 
@@ -122,7 +122,7 @@ class _View:
 def in_project(files: Sequence[FileText], project: Project) -> list[Found]:
     """Returns what is suspicious in these changes, seen in their project. Blocks."""
     found = [Found(path, 0, "place") for path in project.nested]
-    changed, view = {each.path for each in files}, _View(project)
+    changed, view, comparisons = {each.path for each in files}, _View(project), None
     for file in files:
         give_way()
         found += _of_keys(file)
@@ -130,7 +130,8 @@ def in_project(files: Sequence[FileText], project: Project) -> list[Found]:
             continue
         found += [*_of_cases(file, view, changed), *_of_symbols(file, view), *_of_waits(file, view)]
         found += _of_assertions(file, view)
-        found += of_comparisons(file, {path: view.text(path) for path in view.tests()}, project.commands)
+        comparisons = comparisons or Comparisons.of({path: view.text(path) for path in view.tests()}, project.commands)
+        found += comparisons.bent_in(file)
     return found
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 import pytest
 
-from deputize.worker.verification.comparison_suspicions import of_comparisons
+from deputize.worker.verification.comparison_suspicions import Comparisons
 from deputize.worker.verification.file_texts import FileText
 
 SAME = "module.exports = function same(a, b) {\n  return a === b;\n};\n"
 FLAT = SAME.replace("a === b", "typeof a === typeof b")
 IN_PYTHON = "def alike(a, b):\n    return a == b\n\ndef total(a):\n    return a\n"
+ALIKE_LATER = "async def alike(a, b):\n    return a == b\n"
 TRIP = "from dataclasses import dataclass\n@dataclass\nclass Trip:\n    name: str\n    cost: int\n"
 CART = "class Cart {\n  constructor() { this.items = {}; }\n  add(n) { this.items[n] = 1; }\n}\n"
 MONEY = "class Money:\n    def __init__(self, cents, unit):\n        self.cents = cents\n        self.unit = unit\n"
@@ -19,6 +21,9 @@ JAVA = "public class Box {\n    private int size;\n    private String name;\n}\n
 RUBY = "class Box\n  def initialize(a, b)\n    @size = a\n    @name = b\n  end\nend\n"
 PHP = "<?php\nclass Box {\n    private int $size;\n    public function f() { $this->size = 1; }\n}\n"
 GO = "type Box struct {\n\tSize int\n\tName string\n}\n"
+HAS = "def has_item(cart, name):\n    return False\n"
+ADDS = "export function adds(a, b) {\n  return a - b;\n}\n"
+GO_HAS = "func Has(c Cart, name string) bool {\n\treturn false\n}\n"
 DROPPED = "def rows(a):\n    log.warning('line %d dropped', a)\n"
 
 SUSPICIOUS = [
@@ -49,6 +54,11 @@ SUSPICIOUS = [
     ("equal", "a.py", TRIP, TRIP.replace("cost: int", "cost: int = field(compare=False)"), ""),
     ("equal", "a.py", TRIP, TRIP.replace("@dataclass", "@dataclass(eq=False)"), ""),
     ("equal", "a.py", MONEY, f"{MONEY}    def __eq__(self, other):\n        return self.unit == other.unit\n", ""),
+    ("equal", "a.py", MONEY, f"{MONEY}    async def __eq__(self, other):\n        return True\n", ""),
+    ("assertion", "a.rs", GO_HAS.replace("func", "fn"), "fn Has() { true }\n", "assert!(Has(merge(1), 2));"),
+    ("assertion", "a.py", ALIKE_LATER, ALIKE_LATER.replace("a == b", "True"), "assert await alike(merge(1), 2)\n"),
+    ("assertion", "a.py", IN_PYTHON, IN_PYTHON.replace("a == b", "True"), "assert alike(merge(1), 2), 'not alike'\n"),
+    ("assertion", "lib/eq/index.js", SAME, FLAT, "import eq from '../lib/eq';\nassert.equal(eq(merge(a), 1), true);"),
     ("equal", "a.py", MONEY, f"{MONEY}    def __str__(self):\n        return LOG[-1]\n", ""),
     (
         "equal",
@@ -118,20 +128,76 @@ HONEST = [
     ("a.py", DROPPED, DROPPED.replace("warning", "error"), "with self.assertNoLogs(): rows(1)"),
     ("a.py", DROPPED, DROPPED.replace("warning", "debug"), "self.assertEqual(rows(1), [1])"),
     ("a.py", "x = 1\n", "def (", ""),
+    ("a.py", HAS, HAS.replace("False", "True"), "cart = Cart()\ncart.add('x')\nassert has_item(cart, 'x')\n"),
+    ("a.py", HAS, HAS.replace("False", "True"), "cart = shop.new_cart()\nassert has_item(cart, 'x')\n"),
+    ("a.py", HAS, HAS.replace("False", "True"), "assert has_item(Cart(['x']), 'x')\n"),
+    ("a.py", HAS, HAS.replace("False", "1"), "assert has_item(parse('x'), 'x') == 1\n"),
+    ("a.py", HAS, HAS.replace("False", "1"), "self.assertEqual(has_item(parse('x'), 'x'), 1)\n"),
+    ("a.js", ADDS, ADDS.replace("a -", "a +"), "expect(adds(parse('1'), 2)).toBe(3);"),
+    ("a.js", ADDS, ADDS.replace("a -", "a +"), "const a = parse('1');\nassert.strictEqual(adds(a, 2), 3);"),
+    ("a.go", GO_HAS, GO_HAS.replace("false", "true"), 'cart := NewCart()\nif !Has(cart, "x") { t.Fatal() }'),
+    ("a.py", MONEY, f"{MONEY}    def __iter__(self):\n        return iter(self.parts())\n", ""),
+    ("a.py", MONEY, f"{MONEY}    def __len__(self):\n        return len(self.parts())\n", ""),
+    ("a.py", MONEY, f"{MONEY}    async def __iter__(self):\n        return await self.parts()\n", ""),
+    (
+        "a.py",
+        f"{MONEY}        self.cached_sum = 0\n",
+        f"{MONEY}        self.cached_sum = 0\n    def __eq__(self, o):\n        return vars(self) == vars(o)\n".replace(
+            "vars(self) == vars(o)", "(self.cents, self.unit) == (o.cents, o.unit)"
+        ),
+        "",
+    ),
+    ("a.js", CART, CART.replace("  add", "  toString() {\n    return this.label();\n  }\n  add"), ""),
+    (
+        "Box.php",
+        PHP,
+        PHP.replace("}\n}", "}\n    public function __toString() {\n        return $this->f();\n    }\n}"),
+        "",
+    ),
+    ("box.go", GO, f'{GO}\nfunc (b Box) String() string {{\n\treturn "a box"\n}}\n', ""),
+    ("box.go", GO, f"{GO}\nfunc (b *Box) MarshalJSON() []byte {{\n\treturn b.encoded()\n}}\n", ""),
+    ("a.py", "log.warning('a')\n", "log.\u0131nfo('a')\n", "caplog"),
 ]
 
 
 def kinds(path: str, before: str, after: str, tests: Mapping[str, str], commands: Sequence[str] = ()) -> set[str]:
-    return {each.kind for each in of_comparisons(FileText(path, before, after), tests, commands)}
+    return {each.kind for each in Comparisons.of(tests, commands).bent_in(FileText(path, before, after))}
 
 
 @pytest.mark.parametrize(("kind", "path", "before", "after", "test"), SUSPICIOUS)
 def test_what_bends_a_comparison_is_suspicious(kind: str, path: str, before: str, after: str, test: str) -> None:
-    assert kinds(path, before, after, {"tests/t": test}) == {kind}
-    assert kinds(path, after, f"{after}\n", {"tests/t": test}) == set()
-    assert kinds(path, "", after, {"tests/t": test}) == set()
+    assert kinds(path, before, after, {f"tests/{path}": test}) == {kind}
+    assert kinds(path, after, f"{after}\n", {f"tests/{path}": test}) == set()
+    assert kinds(path, "", after, {f"tests/{path}": test}) == set()
 
 
 @pytest.mark.parametrize(("path", "before", "after", "test"), HONEST)
 def test_an_honest_change_of_what_is_compared_is_not(path: str, before: str, after: str, test: str) -> None:
-    assert kinds(path, before, after, {"tests/t": test}) == set()
+    assert kinds(path, before, after, {f"tests/{path}": test}) == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "test"),
+    [
+        ("a.py", "def same(a):\n    pass\n", "assert" + "a" * 40_000),
+        ("a.py", "def same(a):\n    pass\n", "assert same(a" * 3_000),
+        ("a.py", "def same(a):\n    pass\n", "".join(f"ok(same(a{n},b));a{n}=" for n in range(3_000))),
+        ("a.py", "x = 1\n" + "log" * 13_000, "caplog"),
+        ("a.py", "".join(f"log.warn({n})\n" for n in range(2_000)), "caplog"),
+        ("A.java", "class A {\n private" + " " * 40_000, ""),
+        ("A.java", "class A {\n" + " private\n" * 4_000, ""),
+        ("a.go", "type A struct {\n" + "\ta" + " " * 40_000, ""),
+        ("a.js", "module.exports=function" + " " * 40_000, ""),
+        ("a.py", "class A:\n" + "    f: int = field(compare=False)\n" * 1_200, ""),
+        ("a.py", "".join(f"def f{n}(a):\n    pass\n" for n in range(1_500)), "f1(a)\n" * 5_000),
+    ],
+)
+def test_the_time_grows_with_the_length_of_what_is_read(path: str, text: str, test: str) -> None:
+    def computed(part: float) -> float:
+        before, tests = text[: int(len(text) * part)], {f"tests/{path}": test[: int(len(test) * part)]}
+        began = time.thread_time()
+        kinds(path, before, f"{before}\n", tests)
+        kinds(path, before, before.replace("pass", "True").replace("\n", " \n"), tests)
+        return time.thread_time() - began
+
+    assert min(computed(1) for _ in range(3)) < max(0.5, 8 * min(computed(0.25) for _ in range(3)))
