@@ -126,7 +126,14 @@ class Client(Service):
     async def create_many(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         body = ",".join(request.given_json() for request in requests)
         content = f'{{"requests":[{body}]}}'
-        return await self._read("POST", "/v1/delegations:batch", _reader(list[Delegation]), content=content)
+        read = _reader(list[Delegation])
+
+        def as_many(body: Any) -> list[Delegation]:
+            if len(found := read(body["items"])) != len(requests):
+                raise ValueError("another number of delegations")
+            return found
+
+        return await self._read("POST", "/v1/delegations:batch", as_many, content=content)
 
     async def get(self, id: str, wait: float = 0) -> Delegation:
         """Returns the delegation when it is finished, or after ``wait`` seconds, at most 60."""

@@ -40,8 +40,8 @@ databases 16
 save ""
 appendonly yes
 appendfsync always
-# A small disk has no room for a log of 64 MB, from which on it is written anew by default.
-auto-aof-rewrite-min-size {rewritten}
+# The parent process of the stack lets it write its log anew where there is room: a disk that the new one fills ends it.
+auto-aof-rewrite-percentage 0
 # An evicted lease or queue would be data loss; a refused write is only an error.
 maxmemory-policy noeviction
 # A follower that reads slowly is cut off later than by default (32 MB); it catches up from the stream.
@@ -76,8 +76,7 @@ def prepare(folder: Path) -> EmbeddedRedis:
     configuration = folder / "redis.conf"
     configuration.unlink(missing_ok=True)
     with open_private(configuration, "xb") as file:
-        rewritten = min(_disk_bytes(folder) // _LOG_SHARE, MOST_REWRITTEN)
-        file.write(CONFIGURATION.format(listen=listen, folder=_quote(str(folder)), rewritten=rewritten).encode())
+        file.write(CONFIGURATION.format(listen=listen, folder=_quote(str(folder))).encode())
     return EmbeddedRedis((str(program), str(configuration)), f"unix://{quote(path)}")
 
 
@@ -123,24 +122,27 @@ def check_room(folder: Path, size: int) -> None:
         raise OutOfSpace(no_space(folder))
 
 
-def takes_second_log(folder: Path) -> bool:
-    """Returns whether the disk takes another log of this size, and what is written meanwhile. Blocks."""
-    space = os.statvfs(folder)
-    return space.f_bavail * space.f_frsize > 2 * _log_bytes(folder)
+def should_rewrite(folder: Path) -> bool:
+    """Returns whether the log has doubled, and the disk takes another one and what is written meanwhile. Blocks."""
+    space, size = os.statvfs(folder), _log_bytes(folder)
+    least = min(_disk_bytes(folder) // _LOG_SHARE, MOST_REWRITTEN)
+    if size < least or size < 2 * _log_bytes(folder, "*.base.*"):
+        return False
+    return space.f_bavail * space.f_frsize > 3 * size
 
 
-async def allow_rewrites(url: str, *, allowed: bool) -> None:
-    """Lets the server write its log anew when that has doubled, or never, if the server answers."""
-    from ..shared.connection import REDIS_ERRORS, connect  # few stacks are short of space
+async def rewrite(url: str) -> None:
+    """Lets the server write its log anew, if it answers and does not do so already."""
+    from ..shared.connection import REDIS_ERRORS, connect  # few stacks have a log that long
 
     with suppress(*REDIS_ERRORS):
         async with connect(url) as redis:
-            await redis.config_set("auto-aof-rewrite-percentage", 100 if allowed else 0)
+            await redis.bgrewriteaof()
 
 
-def _log_bytes(folder: Path) -> int:
+def _log_bytes(folder: Path, pattern: str = "*") -> int:
     found = 0
-    for each in folder.glob("appendonlydir/*"):
+    for each in folder.glob(f"appendonlydir/{pattern}"):
         with suppress(FileNotFoundError):  # it is written anew at any time
             found += each.stat().st_size
     return found

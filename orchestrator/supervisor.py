@@ -44,7 +44,7 @@ from .home import (
     unusable,
     write_info,
 )
-from .redis_server import EmbeddedRedis, allow_rewrites, keep_reserve, prepare, takes_second_log
+from .redis_server import EmbeddedRedis, keep_reserve, prepare, rewrite, should_rewrite
 from .sockets import free_port, listen, url_of
 from .stack import TICK_SECONDS, Report, StackOptions, Stage, already_runs, setting_digests, stage_of
 
@@ -199,16 +199,14 @@ class Supervisor:
         self.ready.set()
 
     async def _keep_reserve(self) -> None:
-        folder, had_room = self._home / "redis", True
+        folder = self._home / "redis"
         while not self._stopping.is_set():
             # Without a reserve Redis ends on a full disk, and is started again. Only Linux has the function.
             with suppress(OSError, AttributeError):
                 await asyncio.to_thread(keep_reserve, folder)
             with suppress(OSError):
-                has_room = await asyncio.to_thread(takes_second_log, folder)
-                if not (has_room and had_room):  # again while it is so: the server may have been restarted
-                    await allow_rewrites(self.info.redis_url, allowed=has_room)
-                had_room = has_room
+                if await asyncio.to_thread(should_rewrite, folder):
+                    await rewrite(self.info.redis_url)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), RESERVE_TICK_SECONDS)
 

@@ -14,13 +14,14 @@ import redis
 from deputize.orchestrator.redis_server import (
     MOST_KEPT,
     MOST_REWRITTEN,
-    allow_rewrites,
     check_room,
     prepare,
-    takes_second_log,
+    rewrite,
+    should_rewrite,
 )
 from deputize.shared.errors import Misconfigured, OutOfSpace
 from tests.processes.redis_server import RedisProcess
+from tests.waiting import until
 
 
 @pytest.mark.parametrize("folder", ["plain", "a b \"c\" 'd' \\ # ü%41"])
@@ -68,20 +69,29 @@ def test_a_folder_that_others_may_use_holds_no_socket(tmp_path: Path) -> None:
     place.unlink()
 
 
-async def test_it_writes_its_log_anew_only_while_the_disk_takes_a_second_one(
+async def test_it_writes_its_log_anew_once_it_has_doubled_where_the_disk_takes_a_second_one(
     redis_process: RedisProcess, tmp_path: Path
 ) -> None:
     (tmp_path / "appendonlydir").mkdir()
-    with (tmp_path / "appendonlydir/1.incr.aof").open("wb") as log:
-        assert takes_second_log(tmp_path)
-        log.truncate(1 << 50)  # more than there is, and none of it is written
-    assert not takes_second_log(tmp_path)
+    with (
+        (tmp_path / "appendonlydir/1.incr.aof").open("wb") as log,
+        (tmp_path / "appendonlydir/1.base.rdb").open("wb") as base,
+    ):
+        assert not should_rewrite(tmp_path)  # it is short
+        log.truncate(MOST_REWRITTEN)  # none of it is written
+        assert should_rewrite(tmp_path)
+        base.truncate(2 * MOST_REWRITTEN)
+        assert not should_rewrite(tmp_path)  # it has not doubled
+        log.truncate(1 << 50)
+        assert not should_rewrite(tmp_path)  # there is no room
     with redis.Redis.from_url(redis_process.url) as client:
-        least = client.config_get("auto-aof-rewrite-min-size")["auto-aof-rewrite-min-size"]
-        assert 0 < int(least or 0) <= MOST_REWRITTEN
-        for allowed, percentage in ((False, "0"), (True, "100")):
-            await allow_rewrites(redis_process.url, allowed=allowed)
-            assert client.config_get("auto-aof-rewrite-percentage") == {"auto-aof-rewrite-percentage": percentage}
+        assert client.config_get("auto-aof-rewrite-percentage") == {"auto-aof-rewrite-percentage": "0"}
+        for number in range(1000):
+            client.set("deputize:test", "x" * number)
+        written = client.info("persistence")["aof_current_size"]
+        await rewrite(redis_process.url)
+        await rewrite(redis_process.url)  # it is being written, or short
+        await until(lambda: client.info("persistence")["aof_current_size"] < written)
 
 
 def test_what_would_take_the_room_that_running_delegations_need_is_refused(tmp_path: Path) -> None:
