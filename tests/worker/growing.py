@@ -121,6 +121,7 @@ READS: Mapping[str, Reader] = {
     "shared/masking.py:partial_credential": masking.partial_credential,
     "shared/masking.py:without_shapes": lambda text: masking.without_shapes(text, "*"),
     "shared/patch_format.py:literal_of": lambda text: patch_format.literal_of([b"literal 9", *raw(text).splitlines()]),
+    "shared/patch_format.py:omission": lambda text: patch_format.omission(text[:PATH]),
     "shared/patch_format.py:parse_patch": patch_format.parse_patch,
     "shared/patch_format.py:without": lambda text: patch_format.without(f"diff --git a/a b/a\n{text}", ["a"]),
     "shared/patch_format.py:split_lines": lambda text: patch_format.split_lines(raw(text)),
