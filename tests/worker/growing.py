@@ -326,7 +326,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
     ),
     "a part of what a function above reads, which measures it, too": (
         *("worker/verification/own_tests.py:suspected", "worker/verification/own_tests.py:CodeBefore.holds"),
-        "worker/verification/protected.py:of_ini",
+        *("worker/verification/protected.py:of_ini", "worker/verification/shadowing.py:shadowing"),
         *("worker/text/merge.py:Merge.__init__", "worker/text/replacement.py:Tolerance.matches"),
         *("worker/text/replacement.py:trim_repeated", "worker/text/rewrite.py:Replacement.report"),
         *("worker/text/rewrite.py:" + name for name in ("differences", "show_lines", "rewrite", "is_shallow")),
@@ -356,6 +356,8 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         *("worker/verification/canary.py:break_by_patch", "worker/verification/runners.py:Instrumented.report"),
         *(
             "worker/verification/canary.py:reverse_scripts",
+            "worker/verification/canary.py:reversed_paths",
+            "worker/verification/left_files.py:put_back",
             "worker/verification/report_channel.py:ReportChannel.__init__",
         ),
         *("worker/verification/report_files.py:read_inside", "worker/verification/report_files.py:remove_old"),

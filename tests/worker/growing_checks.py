@@ -17,6 +17,7 @@ from deputize.worker.verification import (
     kept_python,
     kept_rust,
     kept_tests,
+    left_files,
     named_files,
     protected,
     python_suspicions,
@@ -72,6 +73,7 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
         for path in ("test_a.py", "a.test.js", "ATest.php")
         for name in ("a", text[:PATH])
     ],
+    "worker/verification/left_files.py:is_named": lambda text: left_files.is_named(text[:PATH], text, ()),
     "worker/verification/report_files.py:of_junit": report_files.of_junit,
     "worker/verification/report_files.py:of_tap": report_files.of_tap,
     "worker/verification/report_files.py:of_text": report_files.of_text,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -18,6 +18,7 @@ from ...shared.facts import CheckOutcome
 from ..text.diff import compare
 from .broken_functions import is_head
 from .command_words import SYNTAX_ONLY, commands_of, is_python
+from .functions_before import Function
 
 _LETTERS = "".join(map(chr, range(0x0531, 0x0557)))
 """Of a script in which hardly any project is written."""
@@ -243,8 +244,24 @@ def _python(before: str, text: str, token: str) -> bytes | None:
     try:
         syntax_tree.parse(found.decode("utf-8", "surrogateescape"))
     except (SyntaxError, ValueError, RecursionError):
-        return None
+        return _from_tree(tree, {*broken}, failing, text)
     return found
+
+
+def _from_tree(tree: ast.Module, broken: Collection[ast.stmt], failing: str, text: str) -> bytes | None:
+    """Returns the same written anew, where a line cannot be inserted, such as behind one that goes on.
+
+    It keeps the line by which a program is started.
+    """
+    (statement,) = syntax_tree.parse(failing).body
+    start = text.partition("\n")[0] if text.startswith("#!") else ""
+    try:
+        for node in [*ast.walk(tree)]:
+            if isinstance(node, ast.Module | ast.ClassDef | Function):
+                node.body = [part for each in node.body for part in ([statement] * (each in broken) + [each])]
+        return f"{start}\n{ast.unparse(tree)}\n{failing}\n".encode("utf-8", "surrogateescape")
+    except (ValueError, RecursionError):
+        return None
 
 
 def _place(node: ast.stmt) -> tuple[int, int]:
@@ -253,15 +270,15 @@ def _place(node: ast.stmt) -> tuple[int, int]:
     return min([node.lineno, *above]), node.col_offset
 
 
-def _functions(tree: ast.Module) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    found = list[tuple[str, "ast.FunctionDef | ast.AsyncFunctionDef"]]()
+def _functions(tree: ast.Module) -> list[tuple[str, Function]]:
+    found = list[tuple[str, Function]]()
     left: list[tuple[str, ast.AST]] = [("", tree)]
     while left:
         path, node = left.pop()
         for child in ast.iter_child_nodes(node):
-            is_named = isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            is_named = isinstance(child, ast.ClassDef | Function)
             name = f"{path}.{child.name}" if is_named else path
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(child, Function):
                 found.append((name, child))
             left.append((name, child))
     return found

@@ -88,11 +88,16 @@ class Rewriter:
 
 def reverse_scripts(ground: Path, report: Report, roots: Sequence[str], proving: Collection[str]) -> None:
     """Puts tests into reverse in files that prove something and whose runner has no option for that. Blocks."""
-    paths = {inside(report.places[id].file, roots) for id in proving if id in report.places}
     with closing_fd(os.open(ground, _FOLDER)) as root:
-        for path in sorted(path for path in paths if path and path.endswith(SUFFIXES)):
+        for path in sorted(reversed_paths(report, roots, proving)):
             if text := _read(root, path):
                 write(root, path, reversed_script(text).encode("utf-8", "surrogateescape"))
+
+
+def reversed_paths(report: Report, roots: Sequence[str], proving: Collection[str]) -> set[str]:
+    """Returns the files that ``reverse_scripts`` rewrites."""
+    paths = {inside(report.places[id].file, roots) for id in proving if id in report.places}
+    return {path for path in paths if path and path.endswith(SUFFIXES)}
 
 
 def _sampled(report: Report, roots: Sequence[str], proving: Collection[str]) -> dict[str, dict[str, set[str]]]:

@@ -11,9 +11,9 @@ import builtins
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ...shared import syntax_tree
+from .functions_before import Function
 from .python_suspicions import of_python, stdlib_names, writes_files
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 _REACHING = frozenset(
     (
         *("sys", "os", "subprocess", "importlib", "builtins", "gc", "inspect", "ctypes", "atexit", "signal", "shutil"),

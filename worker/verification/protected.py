@@ -94,11 +94,23 @@ _OBEYED = Globs(
     )
 )
 _TEMPORARY = Globs(("__pycache__", "node_modules", "*.timestamp-*", "*.snap", "*.new", "*.tmp"))
+_BUILT = {"build", "dist"}
+"""Folders that builds write, and that pytest does not enter."""
+_BUILT_NOT_IN_PYTHON = _BUILT | {"out", "target", "coverage"}
+_IN_PYTHON = (".py", ".pth")
 
 
 def is_obeyed(path: str) -> bool:
-    """Whether a runner of tests finds a file by its name, and executes or obeys it."""
-    return _OBEYED.match(path.rpartition("/")[2]) and not _TEMPORARY.match(path)
+    """Whether a runner of tests finds a file by its name, and executes or obeys it.
+
+    Files that a build has written do not count, unless its folder is among tests.
+    """
+    *folders, name = path.split("/")
+    if not _OBEYED.match(name) or _TEMPORARY.match(path):
+        return False
+    built = _BUILT if name.endswith(_IN_PYTHON) else _BUILT_NOT_IN_PYTHON
+    at = next((at for at, folder in enumerate(folders) if folder in built), None)
+    return at is None or OF_TESTS.match("/".join(folders[:at]))
 
 
 class Protection:

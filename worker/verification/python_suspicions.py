@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 
 from ...shared import syntax_tree
+from .functions_before import Function
+from .shadowing import shadowing
 
 TEST_LIBRARIES = frozenset(
     ("pytest", "_pytest", "pluggy", "hypothesis", "nose", "nose2", "unittest2", "mock", "testtools", "assertpy", "sure")
@@ -93,6 +95,7 @@ def of_python(text: str) -> Iterator[tuple[int, str, str]]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     visitor = _Visitor(writes=writes_files(tree))
+    visitor.collect(tree)
     try:
         visitor.visit(tree)
     except RecursionError:
@@ -136,6 +139,21 @@ class _Visitor(ast.NodeVisitor):
         self.found = set[tuple[int, str, str]]()
         self._writes, self._functions, self._guarded, self._tests = writes, list[str](), 0, set[str]()
         self._conditions, self._library = list[int](), set[str]()
+        self._modules, self._parameters = set[str](), list[set[str]]()
+        """Parameters of the functions around that have names of modules, from the outermost one."""
+
+    def collect(self, tree: ast.Module) -> None:
+        """Collects the modules that the file imports anywhere: a function may use one before its import's line."""
+        library = stdlib_names() - _REPLACEABLE
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names = {each.asname or each.name.partition(".")[0]: each.name.partition(".")[0] for each in node.names}
+                self._library |= {name for name, module in names.items() if module in library}
+                self._tests |= {name for name, module in names.items() if module in _RUNNERS}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                is_library = (node.module or "").partition(".")[0] in library
+                self._library |= {each.asname or each.name for each in node.names} if is_library else set()
+        self._modules = self._library | self._tests | _OF_LIBRARY
 
     def _note(self, node: ast.AST, kind: str) -> None:
         code = ""
@@ -145,16 +163,10 @@ class _Visitor(ast.NodeVisitor):
         self.found.add((getattr(node, "lineno", 1), kind, code))
 
     def visit_Import(self, node: ast.Import) -> None:
-        for each in node.names:
-            if each.name.partition(".")[0] in stdlib_names() - _REPLACEABLE:
-                self._library.add(each.asname or each.name.partition(".")[0])
-            if each.name.partition(".")[0] in _RUNNERS:
-                self._note(node, "runner")
-                self._tests.add(each.asname or each.name.partition(".")[0])
+        if any(each.name.partition(".")[0] in _RUNNERS for each in node.names):
+            self._note(node, "runner")
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        if not node.level and (node.module or "").partition(".")[0] in stdlib_names() - _REPLACEABLE:
-            self._library |= {each.asname or each.name for each in node.names}
         if not node.level and (node.module or "").partition(".")[0] in _RUNNERS:
             self._note(node, "runner")
         if node.module in ("inspect", "sys", "traceback", "os", "signal", "gc"):
@@ -164,7 +176,7 @@ class _Visitor(ast.NodeVisitor):
                 if each.name in _ENDS:
                     self._note(node, "exit")
 
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    def visit_FunctionDef(self, node: Function) -> None:
         if node.name.startswith("pytest_") or node.name in ("load_tests", "setUpModule", "tearDownModule"):
             self._note(node, "runner")
         if node.name in _DUNDERS and _answers_alike(node):
@@ -172,7 +184,9 @@ class _Visitor(ast.NodeVisitor):
         if node.name == "__class__":
             self._note(node, "equal")
         self._functions.append(node.name)
+        self._parameters.append(shadowing(node, self._modules))
         self.generic_visit(node)
+        self._parameters.pop()
         self._functions.pop()
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
@@ -216,10 +230,10 @@ class _Visitor(ast.NodeVisitor):
         elif name in _HOOKS or (
             isinstance(target, ast.Attribute)
             and (
-                _root(target) in {"builtins", "__builtins__"} | self._tests
+                self._is_of({"builtins", "__builtins__"} | self._tests, target)
                 or _OF_TEST_CASES.fullmatch(name)
-                or _is_function_of_library(target)
-                or (_root(target) in self._library and _is_code(name, value))
+                or (_is_function_of_library(target) and not self._is_parameter(target))
+                or (self._is_of(self._library, target) and _is_code(name, value))
             )
         ):
             self._note(target, "runner")
@@ -234,6 +248,12 @@ class _Visitor(ast.NodeVisitor):
             kind = {"modules": "shadow", "cache": "place"}.get(_last(target.value), "runner")
             if kind != "place" or _root(target.value) == "linecache":
                 self._note(target, kind)
+
+    def _is_of(self, modules: Collection[str], node: ast.expr) -> bool:
+        return _root(node) in modules and not self._is_parameter(node)
+
+    def _is_parameter(self, node: ast.expr) -> bool:
+        return any(_root(node) in names for names in self._parameters)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         root = _root(node)
@@ -284,9 +304,12 @@ class _Visitor(ast.NodeVisitor):
     def _set(self, node: ast.Call) -> None:
         name = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
         value = node.args[2] if len(node.args) > 2 else None
-        if _root(node.args[0]) in self._library and isinstance(name, str) and _is_code(name, value):
+        if self._is_of(self._library, node.args[0]) and isinstance(name, str) and _is_code(name, value):
             self._note(node, "runner")
-        if _root(node.args[0]) in {"builtins", "unittest", "pytest"} | self._tests or _last(node.args[0]) == "TestCase":
+        if (
+            self._is_of({"builtins", "unittest", "pytest"} | self._tests, node.args[0])
+            or _last(node.args[0]) == "TestCase"
+        ):
             self._note(node, "runner")
         elif name in _DUNDERS:
             self._note(node, "equal")
@@ -369,7 +392,7 @@ def _is_runner(node: ast.expr) -> bool:
     )
 
 
-def _answers_alike(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _answers_alike(node: Function) -> bool:
     """Whether a method answers without a look at what it is asked about, and does not refuse to answer."""
     body = [each for each in node.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
     if any(isinstance(part, ast.Raise) for each in body for part in ast.walk(each)):

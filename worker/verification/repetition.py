@@ -8,7 +8,6 @@ unless the same happens before the run.
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -18,19 +17,18 @@ from threading import Event
 from ...shared import syntax_tree
 from ...shared.facts import CommandCheck
 from ..threads import run_in_thread
-from ..workspace.source import open_folder
-from ..workspace.tree_changes import remove
 from .broken_scripts import SUFFIXES
-from .canary import inside, reverse_scripts
+from .canary import inside, reverse_scripts, reversed_paths
 from .commands import Observed
 from .executions import OneCheck, beside
-from .ground import Candidate, write
+from .functions_before import Function
+from .ground import Candidate
+from .left_files import is_named, left, paths_of, put_back
 from .report_files import read_inside
 from .reports import Report
 from .runners import Instrumented
 from .verdict import Judgement, Observations
 
-_NOT_ENTERED = {"node_modules", ".git", ".venv", "venv"}
 _SCRIPT = re.compile(
     r"^(?:\s*(?:let|var)\s+|(?:export\s+)?const\s+(?=\w+\s*=\s*(?:new\b|\[|\{|[\w.]+\()))(?P<name>\w+)",
     re.MULTILINE,
@@ -42,7 +40,6 @@ _STATE = {
 }
 """What outlives a test in a file of tests."""
 _CHANGING = (ast.Call, ast.List, ast.Dict, ast.Set)
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +59,16 @@ class Repetition:
 
     async def judged(self, judgement: Judgement, again: Observed) -> Judgement:
         """Returns the judgement by what the repetition did."""
-        failing = self.proving & _failed(again)
+        failing = _failed(again, self.proving)
         if not failing or judgement.outcome not in ("evidence", "improved"):
             return judgement
         base, fresh = await self._grounds("base", None), await self._grounds("candidate", self.check.candidate)
         of_base, of_fresh = await beside(self._in_reverse(base[0], ()), self._in_reverse(fresh[0], self.proving))
-        by_order, by_files = failing & _failed(of_fresh), failing - _failed(of_fresh)
+        by_order = _failed(of_fresh, failing)
+        by_files = failing - by_order
         if by_files and await run_in_thread(self._forget, by_files, base, fresh[1]):
             assert self.check.used is not None
-            by_files &= _failed(await self._in_reverse(self.check.used, self.proving))
+            by_files = _failed(await self._in_reverse(self.check.used, self.proving), by_files)
         by_order -= self._in_files(by_order, self._depending(of_base))
         if not (by_order or by_files):
             return judgement
@@ -100,7 +98,7 @@ class Repetition:
 
     def _depending(self, reversed_base: Observed) -> set[str]:
         """Returns the tests that passed before the run, and fail before the run in reverse."""
-        return (self.observed.base.report or Report()).of("passed") & _failed(reversed_base)
+        return _failed(reversed_base, (self.observed.base.report or Report()).of("passed"))
 
     def _in_files(self, ids: Collection[str], others: Collection[str]) -> set[str]:
         """Returns those of the tests that are in a file with one of the others."""
@@ -114,17 +112,14 @@ class Repetition:
         Returns whether there was any. Blocks.
         """
         assert self.check.used is not None
-        known, texts = _left(*base), [text for _, text in self._tests(failing, base[1])]
-        found = False
-        with open_folder(self.check.used) as root:
-            for path in sorted(_left(self.check.used, fresh), reverse=True):
-                if path in known or any(_is_named(path, text) for text in texts):
-                    found = True
-                    if (fresh / path).is_file():
-                        write(root, path, (fresh / path).read_bytes())
-                    else:
-                        remove(root, path)
-        return found
+        known, texts = left(*base), [text for _, text in self._tests(failing, base[1])]
+        there, changed = {*paths_of(fresh)}, left(self.check.used, fresh)
+        scripts = reversed_paths(self.observed.placed or Report(), self.check.roots, self.proving)
+        named = {path for path in changed if path in known or any(is_named(path, text, there) for text in texts)}
+        if not named - scripts:
+            return False
+        put_back(named | (changed & scripts), self.check.used, fresh)
+        return True
 
     def _keep_state(self, failing: Collection[str], base: Path) -> bool:
         """Whether each of these tests uses something that another test of its file may have changed. Blocks."""
@@ -143,38 +138,9 @@ class Repetition:
         return [(path, self.item.files.get(path) or (read_inside(base, path) if path else "")) for path in paths]
 
 
-def _failed(seen: Observed) -> set[str]:
-    return seen.report.of("failed") if seen.report else set()
-
-
-def _left(ground: Path, before: Path) -> set[str]:
-    """Returns the paths of a ground that a command has made, changed or removed there. ``before``: one without that."""
-    now, known = dict(_entries(ground)), dict(_entries(before))
-    changed = {path for path, size in now.items() if known.get(path) != size}
-    same = (path for path in now.keys() - changed if now[path] >= 0)
-    return changed | (known.keys() - now.keys()) | {path for path in same if not _is_same(path, ground, before)}
-
-
-def _entries(ground: Path) -> Iterator[tuple[str, int]]:
-    """Yields what is below a ground, each with its size: -1 for a directory."""
-    for folder, folders, names in os.walk(ground):
-        folders[:] = [name for name in folders if name not in _NOT_ENTERED]
-        for name in (*folders, *names):
-            path = Path(folder, name)
-            yield str(path.relative_to(ground)), -1 if name in folders else path.lstat().st_size
-
-
-def _is_same(path: str, *grounds: Path) -> bool:
-    first, second = (read_inside(ground, path) for ground in grounds)
-    return first == second
-
-
-def _is_named(path: str, text: str) -> bool:
-    """Whether a text names a file, or a directory that it is in."""
-    return any(
-        len(name) > 2 and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text)
-        for name in PurePosixPath(path).parts
-    )
+def _failed(seen: Observed, expected: Collection[str]) -> set[str]:
+    """Returns those of the tests that did not pass: what is not reported may have been kept from its report."""
+    return {*expected} - (seen.report.of("passed") if seen.report else set())
 
 
 def keeps_state(path: str, text: str, name: str) -> bool:

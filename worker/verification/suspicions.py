@@ -51,6 +51,24 @@ _COMMENTS = {
     **dict.fromkeys(("ruby", "perl", "tcl", "awk", "shell"), "#"),
     **dict.fromkeys(("lua", "sql"), "--"),
 }
+_CLASS = re.compile(
+    r"^[ \t]*(?:(?:abstract|final|readonly)[ \t]+){0,3}(?:class|trait|interface|enum)[ \t]+\w", re.MULTILINE
+)
+_QUOTED = re.compile(r"[\"'`](?:node:)?(\w+)(?:/\w+)?(?=[\"'`])")
+
+
+class _Around:
+    """What a file has besides a line, read once."""
+
+    def __init__(self, text: str) -> None:
+        self._quoted = {found[1].replace("_", "") for found in _QUOTED.finditer(text)}
+        self._has_class = _CLASS.search(text) is not None
+
+    def has(self, found: re.Match[str]) -> bool:
+        """Whether the file has the modules that a line names, and no classes where it is indented."""
+        groups = found.groupdict()
+        names = [name.replace("_", "").lower() for key in ("module", "other") if (name := groups.get(key))]
+        return {*names} <= self._quoted and not (groups.get("indented") and self._has_class)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +78,10 @@ class _Pattern:
     find: re.Pattern[str]
     but: re.Pattern[str] | None
     comment: str
+
+    def counts(self, line: str, around: _Around) -> bool:
+        """Whether a line that fits counts in its file, by the groups of the pattern."""
+        return not self.find.groupindex or any(map(around.has, self.find.finditer(line)))
 
     def fits(self, line: str) -> bool:
         if self.comment and self.kind not in _OF_CHECKERS and line.lstrip().startswith((self.comment, "* ", "/*")):
@@ -162,10 +184,11 @@ def _of_file(file: FileText) -> Iterator[Found]:
     added = _added(file.before.splitlines(), lines)
     patterns = [each for each in _PATTERNS if suffix in each.suffixes and not (each.but and each.but.search(file.path))]
     searched = [(number, lines[number - 1][:_MAX_LINE]) for number in sorted(added) if lines[number - 1].strip()]
+    around = _Around(file.after)
     for pattern in patterns:
         skips = _more_skips(pattern, file, lines) if pattern.kind == "skip" else None
         for number, line in searched:
-            if pattern.fits(line) and (skips is None or pattern.skip(line) in skips):
+            if pattern.fits(line) and (skips is None or pattern.skip(line) in skips) and pattern.counts(line, around):
                 yield Found(file.path, number, pattern.kind)
     if suffix in (".py", ".pyw"):
         now = [*of_python(file.after)]

@@ -221,3 +221,21 @@ def test_what_is_broken_in_python_keeps_all_else_as_it_was(before: str, after: s
     compile(text, "a.py", "exec")
     kept = re.sub(r"raise RuntimeError\('\w+'\)(?:; |\n[ \t]*)?", "", text)
     assert "".join(kept.split()) == "".join(after.split())
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "def f(): \\\n    return 1\n",
+        "def g(): return 0\n\nclass A:\n    async def f(self): \\\n        pass; return 1\n",
+        "#!/usr/bin/env python3\nif True:\n    def f(): \\\n        return 1\n",
+        "@g\ndef f(): \\\n  return 1\ndef h():\n    return 3\n",
+    ],
+)
+def test_in_python_a_function_behind_a_line_that_goes_on_is_broken(before: str) -> None:
+    text = broken("a.py", before, before.replace("return 1", "return 2"))
+    assert text is not None
+    compile(text, "a.py", "exec")
+    assert re.search(r"def f\(\w*\):\s+raise RuntimeError\('\w+'\)\s+(?:pass\s+)?return 2", text)
+    assert text.count("raise RuntimeError") == 2
+    assert text.startswith("#!/usr/bin/env python3\n") == before.startswith("#!")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import deputize.worker.verification.protected as protected
-from deputize.worker.verification.protected import Protection
+from deputize.worker.verification.protected import Protection, is_obeyed
 
 DATA = tomllib.loads(Path(protected.__file__).with_name("protected.toml").read_text("utf-8"))
 MANIFEST = '{"scripts": {"test": "node test/run.js && npm run -s lint", "lint": "eslint -c rules/own.js ."}}'
@@ -231,3 +231,26 @@ def test_long_lines_and_many_files_are_read_in_time() -> None:
         restored(text, ["a"])
     protection = Protection(None, ["make"])
     assert not any(protection.holds(f"src/{at % 100}/f{at}.py", lambda: (b"", b"")) for at in range(20_000))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("conftest.py", "a/test_b.py", "a.test.js", "Makefile", "build.test.js", "tests/build/a.test.js"),
+        *("out/test_a.py", "target/conftest.py", "coverage/x.pth", "src/test/out/a.spec.ts", "distant/a.test.js"),
+    ],
+)
+def test_a_new_file_that_a_runner_finds_is_planted(path: str) -> None:
+    assert is_obeyed(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("dist/a.test.js", "build/lib/test_a.py", "build/conftest.py", "coverage/src/a.spec.js.html"),
+        *("build/Makefile", "web/dist/tests/a.test.js", "target/debug/build/x/out/a_test.go", "out/a.test.js"),
+        *("a/__pycache__/test_a.py", "src/a.js"),
+    ],
+)
+def test_a_file_that_a_build_writes_is_not(path: str) -> None:
+    assert not is_obeyed(path)
