@@ -19,7 +19,7 @@ LARGE_BYTES = 10**9
 BYTES_PER_SECOND = 100 * 10**6
 """What a disk of a small machine copies."""
 LOOK_SECONDS = 2.0
-"""Maximum time until it is known whether a directory can be large at all."""
+"""For looking through all directories of a call."""
 _BLOCK = 512
 
 
@@ -28,7 +28,8 @@ def large_copies(
 ) -> list[str]:
     """Returns a sentence for each directory of this machine whose copy will be large.
 
-    What cannot be read, or not looked through in a short time, has none: the run itself reports what is wrong.
+    What cannot be read has none: the run itself reports what is wrong. Neither has what is not looked through after
+    LOOK_SECONDS in all.
     """
     if settings.url and not _is_here(settings.url):
         return []
@@ -37,7 +38,8 @@ def large_copies(
         if isinstance(workspace := request.workspace, DirectoryWorkspace) and not request.builds_on:
             _, number = copied.get(workspace.to_json(), (None, 0))
             copied[workspace.to_json()] = workspace, number + 1
-    sentences = (_sentence(workspace, number, clock) for workspace, number in copied.values())
+    look = _Look(clock() + LOOK_SECONDS, clock)
+    sentences = (_sentence(workspace, number, look) for workspace, number in copied.values())
     return [each for each in sentences if each]
 
 
@@ -48,15 +50,52 @@ def _is_here(url: str) -> bool:
         return False
 
 
-def _sentence(workspace: DirectoryWorkspace, number: int, clock: Callable[[], float]) -> str:
-    folder = Path(workspace.path)
-    try:
-        if not _may_be_large(folder, clock() + LOOK_SECONDS, clock):
-            return ""
+class _Look:
+    """One look at directories, until a deadline: then its methods raise TimeoutError. They raise OSError."""
+
+    def __init__(self, deadline: float, clock: Callable[[], float]) -> None:
+        self._deadline, self._clock = deadline, clock
+        self._may_be_large: dict[Path, bool] = {}
+
+    def may_be_large(self, folder: Path) -> bool:
+        """Returns whether all files together are large."""
+        if (known := self._may_be_large.get(folder)) is not None:
+            return known
+        total, waiting = 0, [str(folder)]
+        while waiting and total <= LARGE_BYTES:
+            self._go_on()
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    self._go_on()
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        total += _stored(entry.stat(follow_symlinks=False))
+        self._may_be_large[folder] = total > LARGE_BYTES
+        return total > LARGE_BYTES
+
+    def copied_bytes(self, workspace: DirectoryWorkspace) -> int:
+        """Returns what a copy of the directory writes."""
         from .packing import copied_paths  # most directories are small, and what packs is slow to import
 
-        paths = copied_paths(folder, ignored=workspace.ignored, exclude=workspace.exclude)
-        found = sum(_stored(os.lstat(folder / path)) for path in paths)
+        folder, total, left = Path(workspace.path), 0, self._deadline - self._clock()
+        paths = copied_paths(
+            folder, ignored=workspace.ignored, exclude=workspace.exclude, seconds=left, go_on=self._go_on
+        )
+        for path in paths:
+            self._go_on()
+            total += _stored(os.lstat(folder / path))
+        return total
+
+    def _go_on(self) -> None:
+        if self._clock() > self._deadline:
+            raise TimeoutError
+
+
+def _sentence(workspace: DirectoryWorkspace, number: int, look: _Look) -> str:
+    folder = Path(workspace.path)
+    try:
+        found = look.copied_bytes(workspace) if look.may_be_large(folder) else 0
     except OSError:
         return ""
     if found <= LARGE_BYTES:
@@ -66,21 +105,6 @@ def _sentence(workspace: DirectoryWorkspace, number: int, clock: Callable[[], fl
         f"{each} {found / 10**9:.1f} GB of {folder}, which may take {found / BYTES_PER_SECOND:.0f} s; "
         "`exclude` leaves files out"
     )
-
-
-def _may_be_large(folder: Path, deadline: float, clock: Callable[[], float]) -> bool:
-    """Returns whether all files together are large; False where that takes too long to find out."""
-    total, waiting = 0, [str(folder)]
-    while waiting and total <= LARGE_BYTES:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                else:
-                    total += _stored(entry.stat(follow_symlinks=False))
-        if clock() > deadline:
-            return False
-    return total > LARGE_BYTES
 
 
 def _stored(found: os.stat_result) -> int:

@@ -9,14 +9,14 @@ import os
 import stat as modes
 import tarfile
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..shared.errors import Invalid
 from ..shared.libc import closing_fd
-from ..shared.listed import Source, is_copied, listed, outer_rules
+from ..shared.listed import SECONDS, Source, is_copied, listed, outer_rules
 from ..shared.text import HALF_CHARACTER
 from ..shared.workspaces import leads_out
 
@@ -62,14 +62,25 @@ def pack(path: Path, *, ignored: bool = False, exclude: Sequence[str] = ()) -> P
         raise Invalid(f"{path} cannot be packed{where}: {error.strerror or error}") from None
 
 
-def copied_paths(folder: Path, *, ignored: bool = False, exclude: Sequence[str] = ()) -> Iterator[str]:
-    """Yields the paths of what a copy of the directory has, relative to it. Raises OSError."""
-    return _paths(folder, "", None if ignored and not exclude else _wanted(folder, ignored, exclude))
+def copied_paths(
+    folder: Path,
+    *,
+    ignored: bool = False,
+    exclude: Sequence[str] = (),
+    seconds: float = SECONDS,
+    go_on: Callable[[], None] = lambda: None,
+) -> Iterator[str]:
+    """Yields the paths of what a copy of the directory has, relative to it. Raises OSError.
 
+    ``seconds`` limits the time for git's answers; ``go_on`` is called for each directory, and may raise.
+    """
 
-def _wanted(folder: Path, ignored: bool, exclude: Sequence[str]) -> Set[str]:
-    with closing_fd(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
-        return listed(Source(fd, folder), None if ignored else outer_rules(folder), exclude)
+    def wanted() -> Set[str]:
+        with closing_fd(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
+            rules = None if ignored else outer_rules(folder)
+            return listed(Source(fd, folder, go_on=go_on), rules, exclude, seconds)
+
+    return _paths(folder, "", None if ignored and not exclude else wanted())
 
 
 def _pack(top: Path, packed: Packed, paths: Iterator[str]) -> None:

@@ -11,7 +11,7 @@ import pickle
 import signal
 from asyncio import run_coroutine_threadsafe
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -304,8 +304,10 @@ async def start_alone(start: WorkerStart, id: str) -> ToolAgentResult | None:
     log.warning("%s goes on in a process of its own, because workers stood still while they had it", id)
     # On this thread, which lasts as long as this process: the other one ends with the thread that has started it. It
     # gets little here, because this thread waits until a pipe has taken all of it.
-    with its_end:
+    with ExitStack() as closed_on_error, its_end:
+        closed_on_error.enter_context(connection)
         process.start()
+        closed_on_error.pop_all()
     ended = asyncio.ensure_future(received(process, connection, given, START_CLAIMS * start.settings.claim_seconds))
     try:
         return await asyncio.shield(ended)
@@ -315,9 +317,12 @@ async def start_alone(start: WorkerStart, id: str) -> ToolAgentResult | None:
             process.kill()
         raise
     finally:
-        await ended
-        process.join()
-        process.close()
+        try:
+            await ended
+        finally:
+            process.kill()  # it has ended, except after an error
+            process.join()
+            process.close()
 
 
 async def received(
@@ -382,11 +387,17 @@ def _ended_after(name: str, running: int, seconds: float, what: str) -> Generato
 
 
 async def _next_message(connection: Connection, running: int) -> Any:
-    """Raises EOFError where the process has ended without one."""
+    """Raises EOFError or OSError where the process has ended without one, or it cannot be unpickled."""
     await _readable(connection.fileno(), running)
     if not connection.poll():
         raise EOFError
-    return await asyncio.to_thread(connection.recv)
+    try:
+        return await asyncio.to_thread(connection.recv)
+    except (EOFError, OSError):
+        raise
+    except Exception as error:
+        log.warning("a message of the process of a run cannot be read: %r", error)
+        raise EOFError from error
 
 
 async def _readable(*descriptors: int) -> None:

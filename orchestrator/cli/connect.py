@@ -291,7 +291,7 @@ async def _note_paused(service: Service, note: Callable[[str], None], asks: bool
     names = output.some([f"{each.request.title} ({short_id(each.id)})" for each in paused])
     one = len(paused) == 1
     note(f"{count(len(paused), 'delegation')} from before {'is' if one else 'are'} paused: {names}")
-    if asks and sys.stdin.isatty() and sys.stderr.isatty() and output.confirm("Go on with that now, too?"):
+    if asks and output.can_ask() and output.confirm("Go on with that now, too?"):
         for each in paused:
             await service.client.resume(each.id)
         return

@@ -200,7 +200,10 @@ def open_standard_streams() -> None:
             os.dup2(null, number)
             os.close(null)
         mode = "r" if name == "stdin" else "w"
-        setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+        raw = io.FileIO(number, mode, closefd=False)
+        raw.name = f"<{name}>"  # as the interpreter calls it
+        buffer = io.BufferedReader(raw) if name == "stdin" else io.BufferedWriter(raw)
+        setattr(sys, name, io.TextIOWrapper(buffer, encoding="utf-8"))
     if (1, "stdout") in closed:
         raise Misconfigured("standard output is closed, so results would be lost; redirect it, to /dev/null if need be")
 

@@ -70,6 +70,11 @@ def is_read_by_a_person() -> bool:
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 
+def can_ask() -> bool:
+    """Returns whether a person at a terminal sees a question and can answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def _fitted(line: str, stream: TextIO, hang: int) -> list[str]:
     columns = os.get_terminal_size(stream.fileno()).columns or len(line)
     return wrapped(line, columns, hang=min(hang, columns // 2))

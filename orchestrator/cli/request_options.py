@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -184,7 +183,7 @@ def agree_to_copies(requests: Iterable[DelegationRequest], settings: Settings) -
 
     sentences = [each.replace("`exclude`", "--exclude PATTERN") for each in large_copies(requests, settings)]
     output.lines(sentences, err=True)
-    if sentences and sys.stdin.isatty() and sys.stderr.isatty() and not output.confirm("Go on?"):
+    if sentences and output.can_ask() and not output.confirm("Go on?"):
         raise click.exceptions.Exit(Exit.CANCELLED)
 
 

@@ -85,12 +85,18 @@ def rotate() -> None:
     settings = load_settings()
     if settings.token is not None:
         raise click.UsageError("the token is the one of DEPUTIZE_TOKEN; change it there, then start the service again")
+    if settings.no_token and settings.tokens_file is None:
+        raise click.UsageError("the stack asks for no token with DEPUTIZE_NO_TOKEN; unset it first")
+    if settings.url is not None:
+        raise click.UsageError("the service of DEPUTIZE_URL has tokens of its own; unset it first")
     stack = stack_here(settings)
     try:
         output.line(renewed_token(settings.home))
     except OSError as error:
         raise unusable(settings.home, error) from None
-    if stack is not None:
+    if stack is not None and not stack.token:
+        output.note("the stack that runs asks for no token; it was started with --no-token")
+    elif stack is not None:
         output.note("the stack that runs still takes the old one: `deputize stop`, then `deputize up --detach`")
 
 

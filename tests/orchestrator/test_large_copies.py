@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deputize.orchestrator.large_copies import LARGE_BYTES, NotedCopies, large_copies
+from deputize.orchestrator.large_copies import LARGE_BYTES, LOOK_SECONDS, NotedCopies, large_copies
 from deputize.orchestrator.request_fields import request_of
 from tests.orchestrator.command_line import deputize
 from tests.orchestrator.fake_service import FakeService
@@ -77,6 +77,21 @@ def test_what_is_not_copied_from_here_is_not_counted(large: Path, tmp_path: Path
     if why == "elsewhere":
         more["url"] = "https://deputize.example.org"
     assert large_copies([request], settings(**more), lambda: next(clock)) == []
+
+
+@pytest.mark.parametrize("calls", [1, LINKS, LINKS + 5, 2 * LINKS])
+@pytest.mark.parametrize("more", [{}, {"ignored": True}], ids=["git", "all"])
+def test_a_look_ends_wherever_its_time_is_over(large: Path, calls: int, more: dict[str, Any]) -> None:
+    clock = itertools.chain(itertools.repeat(0.0, calls), itertools.repeat(LOOK_SECONDS + 1))
+    assert large_copies([of(large, **more)], settings(), lambda: next(clock)) == []
+
+
+def test_all_directories_of_a_call_share_one_time_and_one_walk(large: Path) -> None:
+    clock = itertools.count(0.0, 0.01)
+    requests = [of(large, exclude=[f"no{number}"], ignored=True) for number in range(100)]
+    found = large_copies(requests, settings(), lambda: next(clock))
+    assert LOOK_SECONDS / 0.01 / LINKS / 2 < len(found) < LOOK_SECONDS / 0.01 / LINKS
+    assert next(clock) < LOOK_SECONDS + 0.01 * 2 * len(requests)
 
 
 async def test_a_program_finds_one_warning_for_a_directory_in_its_log(

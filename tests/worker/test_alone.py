@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import multiprocessing
 import os
+import resource
 import signal
 import struct
 import threading
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.task import received
+from deputize.worker.task import WorkerStart, received, start_alone
+from tests.orchestrator.serving import settings
 
 GIVEN = b"what it needs" * 100_000
 """More than a socket takes at once."""
@@ -43,6 +45,40 @@ async def test_a_process_that_died_has_no_answer(when: str, has_hint: bool, capl
     assert await _received(_die, when) == (None, 1)
     assert "ended without an answer, with exit code 1" in caplog.text
     assert ("it needs `if __name__" in caplog.text) == has_hint
+
+
+def _garble(its: Connection, when: str) -> None:
+    its.recv_bytes()
+    if when == "its answer":
+        its.send(True)
+    its.send_bytes(b"cno_such_module\nname\n.")
+
+
+@pytest.mark.parametrize("when", ["its claim", "its answer"])
+async def test_a_message_that_cannot_be_unpickled_is_reported(when: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert await _received(_garble, when) == (None, 0)
+    assert "cannot be read: ModuleNotFoundError" in caplog.text
+
+
+async def test_a_process_that_cannot_be_started_leaves_nothing_open() -> None:
+    start = WorkerStart(settings(), "", "x", None, None, (), {})
+    free, limits = _free(3), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[2], limits[1]))  # room for the pipe alone
+    try:
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            await start_alone(start, "dlg_x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert _free(3) == free
+    del caught  # until here its frames keep what they have open
+
+
+def _free(number: int) -> list[int]:
+    """The next descriptors that are free."""
+    free = [os.dup(0) for _ in range(number)]
+    for each in free:
+        os.close(each)
+    return free
 
 
 def _stop(its: Connection, point: str) -> None:

@@ -126,14 +126,20 @@ class Janitor:
         return len(found)
 
     async def end_forever(self) -> None:
-        """Ends what was cancelled while this worker drains, one after the other."""
+        """Ends what was cancelled while this worker drains, one after the other. An error in one affects no other."""
         while True:
             id = await self._to_end.get()
             assert self.end
-            try:
-                await self.end(id)
-            except (*REDIS_ERRORS, DeputizeError, OSError) as error:
-                log.warning("%s is cancelled and could not be ended here: %s", id, error)
+            # In a task of its own: a CancelledError that the run raises is not one of this task.
+            (error,) = await asyncio.gather(self.end(id), return_exceptions=True)
+            if isinstance(error, BaseException):
+                is_known = isinstance(error, (*REDIS_ERRORS, DeputizeError, OSError))
+                log.warning(
+                    "%s is cancelled and could not be ended here: %s",
+                    id,
+                    error if is_known else repr(error),
+                    exc_info=None if is_known else error,
+                )
 
     async def sweep_forever(self) -> None:
         """Sweeps every few minutes, and on request."""

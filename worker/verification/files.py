@@ -11,7 +11,7 @@ from ...shared.patch_format import printable_path
 from ..threads import ComputeLimit
 from ..workspace.workspace import Changed
 from .commands import Observed
-from .ground import content_of
+from .ground import changes_by_path, content_of
 from .protected import Globs
 
 MAX_FILE_BYTES = 64 << 20
@@ -44,7 +44,7 @@ def _changed_paths(changed: Changed) -> list[str]:
 
 
 def _file(changed: Changed, item: FileCheck, *, now: bool) -> Observed:
-    there, content = content_of(changed, item.path, MAX_FILE_BYTES, now=now)
+    there, content = content_of(changed, changes_by_path(changed, now=now), item.path, MAX_FILE_BYTES)
     if item.exists is False:
         return _state(f"{item.path} exists" if there else "")
     if not there:

@@ -222,13 +222,18 @@ def write(target: int, path: str, data: bytes) -> None:
             give(file.fileno(), mode)
 
 
-def content_of(changed: Changed, path: str, max_bytes: int, *, now: bool) -> tuple[bool, bytes | None]:
+def changes_by_path(changed: Changed, *, now: bool) -> Mapping[str, Difference]:
+    """Returns the run's changes for ``content_of``; with ``now`` false none, for the files before them."""
+    return {each.path: each for each in _without_renames(changed.differences)} if now else {}
+
+
+def content_of(
+    changed: Changed, changes: Mapping[str, Difference], path: str, max_bytes: int
+) -> tuple[bool, bytes | None]:
     """Returns whether there is a file at the path, and its content; None where that is larger.
 
-    ``now``: with the run's changes, else before them. New files that git ignores are not there. Links lead to files
-    inside.
+    ``changes`` are those of ``changes_by_path``. New files that git ignores are not there. Links lead to files inside.
     """
-    changes = {each.path: each for each in _without_renames(changed.differences)} if now else {}
     path = _behind_links(path, lambda path: changed.files if path in changes else changed.base)
     if path in changes and changes[path].new is None:
         return False, None

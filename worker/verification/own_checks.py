@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from pydantic import ConfigDict, ValidationError
 
@@ -15,7 +15,7 @@ from ..workspace.manifest import scan
 from ..workspace.workspace import Changed
 from .commands import Observed
 from .files import MAX_FILE_BYTES
-from .ground import content_of
+from .ground import changes_by_path, content_of
 
 
 class CheckArguments(Wire):
@@ -32,6 +32,7 @@ class CheckedFiles:
 
     def __init__(self, changed: Changed, *, now: bool) -> None:
         self._changed, self._now = changed, now
+        self._changes = changes_by_path(changed, now=now)
 
     def paths(self) -> list[str]:
         """Returns the paths of all files and links. New files that git ignores are left out."""
@@ -43,7 +44,7 @@ class CheckedFiles:
 
     def read(self, path: str) -> bytes | None:
         """Returns the content of a file; None if there is no file at the path, or it is larger than 64 MiB."""
-        return content_of(self._changed, path, MAX_FILE_BYTES, now=self._now)[1]
+        return content_of(self._changed, self._changes, path, MAX_FILE_BYTES)[1]
 
 
 class CheckKind(Generic[A]):
@@ -85,18 +86,25 @@ async def own_states(kinds: CheckKinds, changed: Changed, item: OwnCheck) -> tup
     """Returns the states before the run's changes and with them."""
     if why := why_unusable(kinds, item):
         return Observed("unknown", why=why), Observed("unknown", why=why)
-    before = await _state(kinds[item.name], CheckedFiles(changed, now=False), item)
-    return before, await _state(kinds[item.name], CheckedFiles(changed, now=True), item)
+    kind = kinds[item.name]
+    return await _state(kind, changed, item, now=False), await _state(kind, changed, item, now=True)
 
 
-async def _state(kind: CheckKind[Any], files: CheckedFiles, item: OwnCheck) -> Observed:
-    arguments = kind.arguments.model_validate(item.arguments)
-
-    def look() -> str:
-        leave_loop()  # nothing is known about how long it takes
-        return kind.problem(files, arguments)
-
-    wrong = await try_call(run_in_thread, look)
+async def _state(kind: CheckKind[Any], changed: Changed, item: OwnCheck, *, now: bool) -> Observed:
+    wrong = await try_call(run_in_thread, _problem, kind, changed, item, now=now)
     if isinstance(wrong, Exception):
-        return Observed("unknown", why=f"the check {item.name} raised {type(wrong).__name__}: {wrong}")
+        return Observed("unknown", why=f"the check {item.name} {wrong}")
     return Observed("red", output=wrong) if wrong else Observed("green")
+
+
+def _problem(kind: CheckKind[Any], changed: Changed, item: OwnCheck, *, now: bool) -> str:
+    """Raises ValueError with what the kind did instead of an answer."""
+    leave_loop()  # nothing is known about how long it takes
+    try:
+        arguments = kind.arguments.model_validate(item.arguments)
+        wrong = cast("object", kind.problem(CheckedFiles(changed, now=now), arguments))
+    except BaseException as error:  # outside of this thread, SystemExit would end the worker
+        raise ValueError(f"raised {type(error).__name__}: {error}") from error
+    if not isinstance(wrong, str):
+        raise ValueError(f"returned {type(wrong).__name__}, which is not str")
+    return wrong

@@ -102,6 +102,14 @@ async def test_a_stacks_own_token_can_be_exchanged_and_that_of_the_settings_not(
     assert (len(first), first != second, kept_token(home)) == (43, True, second)
     refused = await deputize("token", "rotate", DEPUTIZE_HOME=str(home), DEPUTIZE_TOKEN="x" * 43)
     assert (refused.code, "DEPUTIZE_TOKEN; change it there" in refused.err, kept_token(home)) == (2, True, second)
+    useless: list[dict[str, Any]] = [{"DEPUTIZE_NO_TOKEN": "1"}, {"DEPUTIZE_URL": "http://127.0.0.1:1"}]
+    for each in useless:
+        refused = await deputize("token", "rotate", DEPUTIZE_HOME=str(home), **each)
+        assert (refused.code, refused.out, next(iter(each)) in refused.err, kept_token(home)) == (2, "", True, second)
+    (tokens := tmp_path / "tokens.toml").write_text("")
+    with_file: dict[str, Any] = {"DEPUTIZE_NO_TOKEN": "1", "DEPUTIZE_TOKENS_FILE": str(tokens)}
+    third = await deputize("token", "rotate", DEPUTIZE_HOME=str(home), **with_file)
+    assert (third.code, third.out.strip()) == (0, kept_token(home))
 
 
 async def test_a_token_that_is_added_to_the_file_of_a_service_is_accepted_at_once(tmp_path: Path) -> None:

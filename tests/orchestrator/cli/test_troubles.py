@@ -108,6 +108,8 @@ async def test_closed_and_full_outputs_lose_no_result_in_silence(
     shown = {
         "deputize list 2>&-": 0,
         "deputize list <&-": 0,
+        "deputize run <&-": 2,
+        "deputize batch - <&-": 2,
         "deputize list >&-": 3,
         "deputize list >/dev/full": 3,
         "deputize list | true; exit ${PIPESTATUS[0]}": 141,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 from functools import partial
 from pathlib import Path
+
+import pytest
 
 from deputize.shared.connection import connect
 from deputize.shared.errors import Unavailable
@@ -60,13 +63,18 @@ async def test_a_worker_that_drains_ends_itself_what_is_cancelled_and_sends_a_ti
     assert (await bench.store.get(ids[1])).status == "queued"
 
 
-async def test_what_cannot_be_ended_is_tried_again_and_the_next_one_is_ended(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    "error", [Unavailable("the disk is full"), KeyError("turns"), asyncio.CancelledError()], ids=repr
+)
+async def test_what_cannot_be_ended_is_tried_again_and_the_next_one_is_ended(
+    bench: Bench, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
     tried: list[str] = []
 
     async def end(id: str) -> None:
         tried.append(id)
         if len(tried) == 1:
-            raise Unavailable("the disk is full")
+            raise error
 
     own = bench.services.janitor
     assert own
@@ -80,6 +88,7 @@ async def test_what_cannot_be_ended_is_tried_again_and_the_next_one_is_ended(ben
         await until(lambda id=id: id in tried)
     await bench.store.redis.zadd(LEASES, {ids[0]: 1})
     await until(lambda: tried == [*ids, ids[0]])
+    assert f"{ids[0]} is cancelled and could not be ended here: " in caplog.text
 
 
 async def _is_finished(bench: Bench, id: str) -> bool:

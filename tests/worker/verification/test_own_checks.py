@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deputize.shared.delegation import TerminationReason, ToolAgentResult
+from deputize.shared.libc import closing_fd
 from deputize.worker.verification.own_checks import CheckArguments, CheckedFiles, CheckKind
+from deputize.worker.workspace.manifest import Difference
+from deputize.worker.workspace.workspace import Changed
 from tests.runs.bench import call, open_bench, say, script
 
 
@@ -33,6 +40,21 @@ class Broken(CheckKind[CheckArguments]):
 
     def problem(self, files: CheckedFiles, arguments: CheckArguments) -> str:
         raise KeyError("no such table")
+
+
+class Mistaken(CheckKind[Words]):
+    """Makes the mistake that its word names."""
+
+    name = "mistaken"
+    arguments = Words
+
+    def problem(self, files: CheckedFiles, arguments: Words) -> Any:
+        (mistake,) = arguments.words
+        if mistake == "exits":
+            sys.exit(3)
+        if mistake == "is cancelled":
+            raise asyncio.CancelledError("stop")
+        return files.read("a.txt") if mistake == "returns bytes" else None
 
 
 class Lacks(CheckKind[Words]):
@@ -60,7 +82,7 @@ async def checked(redis_url: str, folder: Path, *calls: Any, verify: list[Any], 
     (source / ".gitignore").write_text("*.log\n")
     model = script(folder, *([[*calls]] if calls else []), [say("Done.")])
     asked = {"workspace": {"kind": "directory", "path": str(source)}, "max_verify_rounds": 0} | fields
-    async with open_bench(redis_url, folder / "home", checks=[Listed(), Broken(), Lacks()]) as bench:
+    async with open_bench(redis_url, folder / "home", checks=[Listed(), Broken(), Mistaken(), Lacks()]) as bench:
         return await bench.run(model=model, verify=verify, **asked)
 
 
@@ -88,7 +110,7 @@ async def test_it_sees_the_files_before_the_run_without_its_changes(redis_url: s
 @pytest.mark.parametrize(
     ("verify", "why"),
     [
-        ([own("lack")], "this worker has no kind of check with the name lack; it has broken, lacks, listed"),
+        ([own("lack")], "this worker has no kind of check with the name lack; it has broken, lacks, listed, mistaken"),
         (["true", own("lacks", word=[])], "the arguments of the check lacks are not valid: word: "),
         ([own("lacks", words="old")], "the arguments of the check lacks are not valid: words: "),
     ],
@@ -108,6 +130,41 @@ async def test_an_exception_decides_nothing_and_the_other_checks_go_on(redis_url
     assert [each.outcome for each in result.verification.checks] == ["inconclusive", "no_regression"]
     assert result.verification.checks[0].why == "the check broken raised KeyError: 'no such table'"
     assert result.verification.verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("mistake", "why"),
+    [
+        ("exits", "raised SystemExit: 3"),
+        ("is cancelled", "raised CancelledError: stop"),
+        ("returns bytes", "returned bytes, which is not str"),
+        ("returns None", "returned NoneType, which is not str"),
+    ],
+)
+async def test_a_mistake_in_a_kind_ends_no_run(redis_url: str, tmp_path: Path, mistake: str, why: str) -> None:
+    result = await checked(redis_url, tmp_path, verify=[own("mistaken", words=[mistake]), own("lacks", words=["xxx"])])
+    assert result.verification
+    assert [each.outcome for each in result.verification.checks] == ["inconclusive", "no_regression"]
+    assert result.verification.checks[0].why == f"the check mistaken {why}"
+
+
+class Counted(list[Difference]):
+    """Counts how often all changes are looked through."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Difference]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_reading_many_files_looks_through_the_changes_once(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"new")
+    changes = Counted()
+    with closing_fd(os.open(tmp_path, os.O_RDONLY)) as fd:
+        files = CheckedFiles(Changed(fd, fd, changes), now=True)
+        assert [files.read("a") for _ in range(10)] == [b"new"] * 10
+    assert changes.walks == 1
 
 
 async def test_it_runs_in_a_thread_however_long_it_takes(redis_url: str, tmp_path: Path) -> None:
