@@ -11,7 +11,7 @@ from tests.runs.bench import Bench
 from tests.verdict.real_packages import ROWS, RealPackage
 from tests.verdict.strangers import Kits
 
-TRIED = 8
+TRIED = 5
 """The first rows, of a package each: all of them take five minutes."""
 
 

@@ -7,10 +7,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import PurePosixPath
 
+from ...shared.lazy import lazy
 from ...shared.syntax_tree import parse
 from ..threads import give_way
 from .broken_sources import changed_lines
@@ -118,12 +118,12 @@ class _Test:
     path: str
     text: str
 
-    @cached_property
+    @lazy
     def words(self) -> frozenset[str]:
         """Its words."""
         return frozenset(_WORD.findall(self.text))
 
-    @cached_property
+    @lazy
     def made(self) -> frozenset[str]:
         """Names of values that functions returned."""
         return frozenset(found[1] for found in _MADE.finditer(self.text) if self.is_result(found[2]))
