@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 from threading import RLock
 
+PARSE_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What ``parse`` raises: ValueError for a surrogate, the last two for a source that is nested too deeply."""
 _BUILT = RLock()
 
 
 def parse(source: str) -> ast.Module:
-    """Returns the tree of a module's source.
-
-    Raises SyntaxError, ValueError for a surrogate, and RecursionError or MemoryError for a source nested too deeply.
-    """
+    """Returns the tree of a module's source. Raises one of ``PARSE_ERRORS``."""
     with _BUILT:
         return ast.parse(source)  # noqa: TID251

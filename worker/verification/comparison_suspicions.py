@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import PurePosixPath
 
 from ...shared.lazy import lazy
-from ...shared.syntax_tree import parse
+from ...shared.syntax_tree import PARSE_ERRORS, parse
 from ..threads import give_way
 from .broken_sources import changed_lines
 from .file_texts import FileText, Found
@@ -228,7 +228,7 @@ def _of_classes(file: FileText) -> Iterator[Found]:
     """Yields methods and options of classes in Python by which fields are left out of a comparison."""
     try:
         before, after = (_classes(parse(text)) for text in (file.before, file.after))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except PARSE_ERRORS:
         return
     for name, now in after.items():
         old = before.get(name)

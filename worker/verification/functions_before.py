@@ -18,7 +18,6 @@ from .broken_functions import is_head
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _NO_ANSWER = "return type('', (), {'__bool__': lambda self: False})()"
 _WITHOUT_ANSWER = ("__init__", "__init_subclass__", "__set_name__", "__post_init__", "__del__")
-_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 def functions_in(text: str) -> dict[str, list[Function]]:
@@ -26,7 +25,7 @@ def functions_in(text: str) -> dict[str, list[Function]]:
     found = defaultdict[str, list[Function]](list)
     try:
         left: list[tuple[str, ast.AST]] = [("", syntax_tree.parse(text))]
-    except _ERRORS:
+    except syntax_tree.PARSE_ERRORS:
         return found
     while left:
         path, node = left.pop()
@@ -52,7 +51,7 @@ def with_functions_before(before: str, text: str) -> str | None:
     """Returns the text with its functions as before; None where no function differs, or it cannot be parsed."""
     try:
         tree, old = syntax_tree.parse(text), syntax_tree.parse(before)
-    except _ERRORS:
+    except syntax_tree.PARSE_ERRORS:
         return None
     visitor = _Functions(before)
     tree = visitor.visit(tree)

@@ -61,7 +61,7 @@ def kept_python(
     """
     try:
         return _is_kept(path, (before, after), own, moved)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except syntax_tree.PARSE_ERRORS:
         return False
 
 
@@ -92,7 +92,7 @@ def fixtures_of(text: str) -> set[str]:
     """Returns the names of the functions of a file that all tests share; none where it cannot be parsed."""
     try:
         return {name for node in syntax_tree.parse(text).body if isinstance(node, Function) for name in _bound(node)}
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except syntax_tree.PARSE_ERRORS:
         return set()
 
 

@@ -92,7 +92,7 @@ def of_python(text: str) -> Iterator[tuple[int, str, str]]:
     """
     try:
         tree = syntax_tree.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except syntax_tree.PARSE_ERRORS:
         return
     visitor = _Visitor(writes=writes_files(tree))
     visitor.collect(tree)

@@ -149,7 +149,7 @@ def keeps_state(path: str, text: str, name: str) -> bool:
         return _uses_in_text(text, name, _STATE.get(PurePosixPath(path).suffix))
     try:
         tree = syntax_tree.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except syntax_tree.PARSE_ERRORS:
         return False
     last, kept = name.rpartition(".")[2], {*_kept(tree)}
     tests = [each for each in ast.walk(tree) if isinstance(each, Function) and each.name == last]
