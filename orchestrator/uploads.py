@@ -7,8 +7,8 @@ import fcntl
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterable
-from contextlib import suppress
+from collections.abc import AsyncIterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,22 +115,35 @@ class _Incoming:
                 "DEPUTIZE_UPLOAD_KEPT_BYTES"
             )
 
+    @contextmanager
+    def _counted_alone(self) -> Iterator[None]:
+        """Makes the caller's other uploads wait: two that find the same room free would both take it."""
+        folder = os.open(self._links, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
     def write(self, part: bytes) -> None:
-        self._check_room(len(part))
         self._digest.update(part)
-        self._file.write(part)
+        with self._counted_alone():
+            self._check_room(len(part))
+            self._file.write(part)
+            self._file.flush()
 
     def keep(self, sha256: str | None) -> AcceptedUpload:
         """Puts the file in its place, unless its content is there already. Raises Invalid where it is another one."""
         if sha256 not in (None, digest := self._digest.hexdigest()):
             raise Invalid.at("", f"the body's SHA-256 digest is {digest}, not {sha256}; it was damaged on its way")
         name = f"sha256:{digest}"
-        self._file.flush()
         os.fsync(self._file)  # a name stands for a content, also after a crash of the machine
-        there = use_upload(self._root, name)
-        if there is None:
-            self._path.replace(upload_path(self._root, name))
-        self._link(upload_path(self._root, name))
+        with self._counted_alone():
+            there = use_upload(self._root, name)
+            if there is None:
+                self._path.replace(upload_path(self._root, name))
+            self._link(upload_path(self._root, name))
         found = there or os.fstat(self._file.fileno())
         ends = datetime.fromtimestamp(found.st_mtime + self._settings.upload_retention_seconds, UTC)
         return AcceptedUpload(Upload(upload=name, bytes=found.st_size, expires_at=ends), there is not None)

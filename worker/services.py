@@ -113,6 +113,8 @@ class Services:
     """Carries out a run in a process of its own; None in such a process."""
     janitor: Janitor | None = None
     """None in a process for one run."""
+    small_record: int = 1 << 20
+    """Bytes of a record that ends no run: another run's files may fill the disk for a moment, and are then removed."""
     retry_seconds: float = 1.0
     """The delay of a run's first automatic retry; doubled for each further one."""
     wrap_up_seconds: float = WRAP_UP_SECONDS
@@ -130,7 +132,7 @@ class Services:
     def lacking_room(self, taken: int) -> str:
         """Returns why a record of so many bytes ends its run: its disk takes fewer more. "" for none."""
         room = self.record_room()
-        if room is None or taken <= room:
+        if room is None or taken <= max(room, self.small_record):
             return ""
         return f"the record of this run takes {taken:,} bytes, and the disk of all records takes only {room:,} more"
 

@@ -17,15 +17,21 @@ PART = call("write_file", path="a.txt", content=TEXT)
 
 
 async def with_room(
-    bench: Bench, folder: Path, room: int | None, *turns: Sequence[Any], **more: Any
+    bench: Bench, folder: Path, room: int | None, *turns: Sequence[Any], small: int = 0, **more: Any
 ) -> ToolAgentResult:
     bench.services.record_room = lambda: room
+    bench.services.small_record = small
     return await bench.run(model=script(folder, *turns, [say("done")], **more), approval_mode="auto", tools=["*"])
 
 
 @pytest.mark.parametrize("room", [None, 1_000_000])
 async def test_a_run_whose_record_has_room_goes_on(bench: Bench, tmp_path: Path, room: int | None) -> None:
     result = await with_room(bench, tmp_path, room, [PART])
+    assert (result.termination_reason, result.errors) == ("completed", [])
+
+
+async def test_a_small_record_ends_no_run_on_a_disk_that_others_have_filled(bench: Bench, tmp_path: Path) -> None:
+    result = await with_room(bench, tmp_path, 0, [PART], [PART], small=1_000_000)
     assert (result.termination_reason, result.errors) == ("completed", [])
 
 
