@@ -11,11 +11,57 @@ from ..shared.wording import dollars, line_of, seconds, step_line, waits_for
 
 if TYPE_CHECKING:
     from ..shared.delegation import Delegation
-    from ..shared.events import AnyEvent, Envelope, PermissionRequested, RunRetried, Waiting
+    from ..shared.events import AnyEvent, Envelope
     from ..shared.request import DelegationRequest
 
+_STATUSES = {
+    **dict.fromkeys(("run_started", "run_resumed", "turn_started", "step_started", "step_completed"), "running"),
+    **dict.fromkeys(("permission_answered", "resumed_waiting"), "running"),
+    **dict.fromkeys(("permission_requested", "waiting"), "waiting"),
+    "run_retried": "queued",
+}
+"""By event, for those that change it."""
+_NO_NEWS = {
+    *("run_resumed", "turn_started", "replied", "permission_answered", "resumed_waiting", "message_received"),
+    *("message_read", "run_finished"),
+}
+"""Events after which the delegation still does what it did."""
 SHOWN = ("failed", "unproven", "cancelled", "running", "waiting", "queued")
 """The marks and statuses that the totals count."""
+
+
+def state_of(envelope: Envelope) -> dict[str, str]:
+    """Returns what an event changes: the ``status`` of its delegation, and what that does ``now``.
+
+    ``now`` is the line of the event where nothing else stands here. A permission request of a child is an event of its
+    parent, too, whose status it does not change.
+    """
+    changed = {"status": _status(envelope), "now": _now(envelope.event)}
+    return {name: value for name, value in changed.items() if value is not None}
+
+
+def _status(envelope: Envelope) -> str | None:
+    event = envelope.event
+    is_of_child = (event.type == "permission_requested" or event.type == "permission_answered") and (
+        event.path[-1:] not in ([], [envelope.delegation_id])
+    )
+    return None if is_of_child else _STATUSES.get(event.type)
+
+
+def _now(event: AnyEvent) -> str | None:
+    match event.type:
+        case "run_queued":
+            return waits_for([each.id for each in event.request.after])
+        case "run_started":
+            return ""
+        case "step_started" | "step_completed":
+            return step_line(event.step)
+        case "permission_requested":
+            return f"asks: {event.step.title}"
+        case "waiting" if event.why == "permission":  # the request has the call
+            return None
+        case _:
+            return None if event.type in _NO_NEWS else line_of(event)
 
 
 @dataclass(slots=True)
@@ -52,31 +98,23 @@ class RunState:
     def elapsed(self) -> float:
         return (self.stopped or time.monotonic()) - self.started if self.started is not None else 0.0
 
-    def take(self, event: AnyEvent) -> None:
+    def take(self, envelope: Envelope) -> None:
+        event, changed = envelope.event, state_of(envelope)
+        self.status, self.step = changed.get("status", self.status), changed.get("now", self.step)
+        if self.started is None and self.status == "running":
+            self.started = time.monotonic()
         match event.type:
             case "run_queued":
                 self.title, self.cost = event.request.title, 0.0  # its whole history follows
-                self.step = waits_for([each.id for each in event.request.after])
-            case "run_started" | "run_resumed" | "turn_started":
-                self._running(event)
-            case "step_started" | "step_completed":
-                self.step = step_line(event.step)
-                self.status = "running"
+            case "turn_started":
+                self.turn = event.turn
             case "replied":
                 known = self.cost is not None and event.usage.cost_usd is not None
                 self.cost = (self.cost or 0) + (event.usage.cost_usd or 0) if known else None
             case "heartbeat":
                 self.turn, self.cost = event.turn, event.cost_usd
                 self.started = time.monotonic() - event.elapsed_ms / 1000
-            case "permission_requested" | "waiting" | "run_retried":
-                self._pause(event)
-            case "permission_answered" | "resumed_waiting":
-                self.status = "running"
-            case "model_retried" | "progress" | "error" | "check_completed" | "delivered" | "wrap_up_requested":
-                self.step = line_of(event) or ""
-            case (
-                "message_received" | "message_read" | "run_finished" | "text_delta" | "thinking_delta" | "step_updated"
-            ):
+            case _:
                 pass
 
     def line(self) -> str:
@@ -86,22 +124,6 @@ class RunState:
         if self.started is not None:  # while it waits, its time stands still
             facts += [*([] if self.status == "waiting" else [seconds(self.elapsed())]), dollars(self.cost)]
         return ": ".join(part for part in (self.status, ", ".join(facts)) if part)
-
-    def _pause(self, event: PermissionRequested | Waiting | RunRetried) -> None:
-        self.status = "queued" if event.type == "run_retried" else "waiting"
-        if event.type == "permission_requested":
-            self.step = f"asks: {event.step.title}"
-        elif event.type == "run_retried" or event.why != "permission":  # of a permission the request has the call
-            self.step = line_of(event) or ""
-
-    def _running(self, event: AnyEvent) -> None:
-        self.status = "running"
-        if event.type == "turn_started":
-            self.turn = event.turn
-        elif event.type == "run_started":
-            self.step = ""
-        if self.started is None:
-            self.started = time.monotonic()
 
 
 class RunStates:
@@ -142,7 +164,7 @@ class RunStates:
             self.open[id] = RunState(id, id)
         state = self.open.get(id)
         if state is not None:
-            state.take(event)
+            state.take(envelope)
             if event.type == "run_finished":
                 del self.open[id]
                 cost = event.result.usage.cost_usd

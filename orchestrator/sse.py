@@ -21,6 +21,7 @@ from ..shared.log import log
 from ..shared.wording import line_of
 from . import problems
 from .access_tokens import name_of_caller
+from .run_states import state_of
 
 KEEPALIVE_SECONDS = 15.0
 KEEPALIVE = b": keepalive\n\n"
@@ -128,10 +129,17 @@ def _frame(envelope: Envelope, numbered: bool, lines: bool) -> bytes:
     """Returns the frame of an event, made once for all followers of this process."""
     # Transient events have no id, because they cannot be resumed from.
     id = f"id: {envelope.seq}\n" if numbered and envelope.seq is not None else ""
+    return f"{id}event: {envelope.event.type}\ndata: {event_json(envelope, lines)}\n\n".encode()
+
+
+def event_json(envelope: Envelope, lines: bool) -> str:
+    """Returns an event, and where ``lines`` are wanted its line for people and what it changes in its delegation."""
     data = envelope.to_json()
-    if lines and (line := line_of(envelope.event, envelope.at)) is not None:
-        data = f'{data[:-1]},"line":{json.dumps(line)}}}'
-    return f"{id}event: {envelope.event.type}\ndata: {data}\n\n".encode()
+    if not lines:
+        return data
+    line, state = line_of(envelope.event, envelope.at), state_of(envelope)
+    further = ({} if line is None else {"line": line}) | ({"state": state} if state else {})
+    return f"{data[:-1]},{json.dumps(further)[1:]}" if further else data
 
 
 async def until_disconnect(receive: Receive, work: Awaitable[T]) -> T:

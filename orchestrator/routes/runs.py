@@ -19,7 +19,7 @@ from ...shared.runs.permissions import delegation_of
 from ...shared.runs.webhooks import Notification
 from ...shared.wire import Wire
 from ..dependencies import Note, Service, body_chunks, body_of, document
-from ..sse import EventStream
+from ..sse import EventStream, event_json
 from ..uploads import Upload
 from ..workspace_files import FileList
 from .delegations import DelegationId, Filter
@@ -54,7 +54,13 @@ async def _position(
     return int(last_event_id)
 
 
-Lines = Annotated[bool, Query(description="Whether an event of the stream has its line for people, too, as `line`.")]
+Lines = Annotated[
+    bool,
+    Query(
+        description="Whether an event has its line for people, too, as `line`, and as `state` what it changes: the "
+        "`status` of its delegation, and what that does `now`."
+    ),
+]
 
 
 @handles(
@@ -73,7 +79,8 @@ async def stream_events(
     accepted = request.headers.get("accept", "")
     if "application/json" in accepted and "text/event-stream" not in accepted:
         stored = await service.events(id, after)
-        return Response(f"[{','.join(envelope.to_json() for envelope in stored)}]", media_type="application/json")
+        items = ",".join(event_json(envelope, lines) for envelope in stored)
+        return Response(f"[{items}]", media_type="application/json")
     delegation = await service.get(id)  # raises NotFound before the status line is sent
     if after and delegation.status.finished and not await service.events(id, after):
         return Response(status_code=204)
@@ -81,9 +88,9 @@ async def stream_events(
 
 
 @handles("follow_all", response_class=EventStream, responses=STREAM)
-async def stream_all_events(service: Service, request: Request) -> Response:
+async def stream_all_events(service: Service, request: Request, lines: Lines = False) -> Response:
     """Streams new events of all delegations, without ids: the stream cannot be resumed."""
-    return EventStream(service.follow_all(), request.app.state.slots, numbered=False)
+    return EventStream(service.follow_all(), request.app.state.slots, numbered=False, lines=lines)
 
 
 PermissionId = Annotated[

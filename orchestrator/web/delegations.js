@@ -118,33 +118,22 @@ function outcomeText(result) {
     .map((each) => inShort(each, 200)).join(" — ");
 }
 
-/** What an event changes in a delegation: its status, its progress, and `now`, what it does in a few words. */
+/** What an event changes in a delegation besides its `state`, which the service sends with each event. */
 const CHANGES = {
-  run_started: (item, { at, worker, attempt }) =>
-    ({ status: "running", startedAt: item.startedAt ?? at, worker, attempt }),
-  run_resumed: (_, { worker, attempt }) => ({ status: "running", worker, attempt, paused: false }),
-  run_retried: () => ({ status: "queued", now: "is tried again" }),
-  turn_started: ({ progress }, { turn }) => ({ status: "running", progress: { ...progress, turn } }),
+  run_started: (item, { at, worker, attempt }) => ({ startedAt: item.startedAt ?? at, worker, attempt }),
+  run_resumed: (_, { worker, attempt }) => ({ worker, attempt, paused: false }),
+  turn_started: ({ progress }, { turn }) => ({ progress: { ...progress, turn } }),
   replied({ progress, intent }, { text, usage }) {
     const before = progress.costUsd ?? (progress.turn <= 1 ? 0 : null);
     const known = typeof before === "number" && typeof usage.costUsd === "number";
     const costUsd = known ? before + usage.costUsd : null;
     return { intent: text.trim().slice(0, 400) || intent, progress: { ...progress, costUsd } };
   },
-  step_started: (_, { step }) => ({ status: "running", now: step.title }),
-  step_completed: ({ progress }, { step }) =>
-    ({ status: "running", now: step.title, progress: { ...progress, toolCalls: progress.toolCalls + 1 } }),
-  permission_requested: ({ id, pendingPermissions }, { permissionId, path, step }) => ({
-    pendingPermissions: [...pendingPermissions ?? [], permissionId],
-    ...(path.at(-1) === id && { status: "waiting", now: `asks: ${step.title}` }),
-  }),
-  permission_answered: ({ id, status, pendingPermissions }, { permissionId, path }) => ({
-    pendingPermissions: pendingPermissions?.filter((each) => each !== permissionId),
-    status: path.at(-1) === id ? "running" : status,
-  }),
-  waiting: ({ now }, { why, detail }) => ({ status: "waiting", ...(why !== "permission" && { now: detail || now }) }),
-  resumed_waiting: () => ({ status: "running" }),
-  model_retried: (_, { error }) => ({ now: `asks the model again: ${error}` }),
+  step_completed: ({ progress }) => ({ progress: { ...progress, toolCalls: progress.toolCalls + 1 } }),
+  permission_requested: ({ pendingPermissions }, { permissionId }) =>
+    ({ pendingPermissions: [...pendingPermissions ?? [], permissionId] }),
+  permission_answered: ({ pendingPermissions }, { permissionId }) =>
+    ({ pendingPermissions: pendingPermissions?.filter((each) => each !== permissionId) }),
   wrap_up_requested: () => ({ asked: "wraps up" }),
   run_finished: (_, { at, result }) => ({
     status: result.status, finishedAt: at, result, asked: null, paused: false, pendingPermissions: [],
@@ -200,17 +189,17 @@ export class Delegations {
 
   /** Takes an event. Returns whether rows come, go or move by it; null where it changes nothing. */
   take(event) {
-    const { type, delegationId: id, at } = event;
+    const { type, delegationId: id, at, state } = event;
     if (type === "run_queued" && !this.#items.has(id)) {
       const request = { ...event.request, context: "" }; // it may be long, and no row shows it
-      const item = { id, status: "queued", createdAt: at, request, progress: NOTHING, result: null };
+      const item = { id, status: "queued", createdAt: at, request, progress: NOTHING, result: null, ...state };
       this.#heard.add(id);
       this.set({ waitsFor: [], pendingPermissions: [], effectiveLimits: event.request.limits, ...item });
       return true;
     }
     const item = this.#items.get(id);
-    if (!item || !CHANGES[type] || isFinished(item)) return null;
-    const changed = { ...item, ...CHANGES[type](item, event) };
+    if (!item || !(state || CHANGES[type]) || isFinished(item)) return null;
+    const changed = { ...item, ...state, ...CHANGES[type]?.(item, event) };
     this.#items.set(id, changed);
     this.#heard.add(id);
     return stateOf(changed) !== stateOf(item);

@@ -75,7 +75,7 @@ function connected(yes, why = "") {
 }
 
 function listen() {
-  stream ??= new EventStream("v1/events", {
+  stream ??= new EventStream("v1/events?lines=true", {
     onState: (isOpen) => {
       if (live === isOpen) return; // one more try that failed
       live = isOpen;

@@ -6,7 +6,7 @@ import { isFinished, titleOf } from "./delegations.js";
 import { h, refill, replace, setText } from "./dom.js";
 import { duration, money } from "./numbers.js";
 import { ahead, spanOf } from "./run/bars.js";
-import { Children } from "./run/children.js";
+import { Children, eventsPath } from "./run/children.js";
 import { fileOf } from "./run/download.js";
 import { button, div, save, text } from "./run/elements.js";
 import { crumbs, metaOf, numbersOf, workView } from "./run/head.js";
@@ -87,7 +87,7 @@ export class RunView {
   resume() {
     if (this.#closed || this.#live.result || this.#stream) return;
     this.#refresh();
-    this.#stream = new EventStream(`v1/delegations/${this.#id}/events?after=${this.#events.at(-1)?.seq ?? 0}`, {
+    this.#stream = new EventStream(eventsPath(this.#id, this.#events), {
       onEvent: (event) => this.#hear(event),
       onRefused: (error) => setText(this.#parts.problem, visible(error.message)),
     });

@@ -155,29 +155,83 @@ async def test_the_request_of_a_delegation_is_returned_everywhere(tmp_path: Path
         for scope, status in {"read": 200, "submit": 403}.items():
             assert (await http.get(f"/v1/delegations/{id}/request", headers=bearer(scope))).status_code == status
 '''.lstrip()
-ABOUT_OPERATIONS = (
-    *(
-        "tests/contracts/service/test_python.py",
-        "tests/orchestrator/test_scopes.py",
-        "tests/orchestrator/test_readme.py",
-    ),
-    *("tests/wire/test_openapi.py", "tests/architecture/test_registries.py", "tests/orchestrator/test_submitted.py"),
+EVENT = '''
+class StepCounted(Event):
+    """How many steps the run has had."""
+
+    type: Literal["step_counted"] = "step_counted"
+    steps: int
+    """The number of the steps."""
+
+
+'''
+CASE = '''        case "step_counted":
+            return f"{event.steps} steps so far"'''
+EVENT_TEST = '''
+"""step_counted: in the streams, the transcript, the live line and the page."""
+
+from __future__ import annotations
+
+from deputize.orchestrator.run_states import RunStates
+from deputize.shared.events import StepCounted
+from tests.orchestrator.web.modules import asked, events, started
+from tests.wire.samples import EVENTS
+
+
+def test_the_event_is_on_the_page_and_in_the_live_line() -> None:
+    happened = (0, started()), (1, StepCounted(steps=2))
+    rows, doing = asked(("rows", events(*happened)), ("doing", events(*happened)))
+    assert (rows, doing) == ([["note idle 2 steps so far", 1, 1]], ["2 steps so far"])
+    states = RunStates()
+    states.take(EVENTS["step_counted"])
+    assert states.line().endswith(": 3 steps so far")
+'''.lstrip()
+ABOUT_BOTH = (
+    "tests/architecture/test_registries.py",
+    "tests/contracts/service/test_python.py",
+    "tests/orchestrator/test_readers_of_events.py",
+    "tests/orchestrator/test_readme.py::test_its_routes_are_those_of_the_application",
+    "tests/orchestrator/test_readme.py::test_its_verbs_are_those_of_the_service",
+    "tests/orchestrator/test_scopes.py",
+    "tests/orchestrator/test_submitted.py",
+    "tests/orchestrator/web/test_step_counted.py",
+    "tests/shared/test_wording.py",
+    "tests/wire/test_json.py::test_there_is_a_golden_event_of_every_type",
+    "tests/wire/test_openapi.py",
+)
+GOLDEN = (
+    "tests/wire/test_json.py::test_an_event_on_the_wire",
+    "tests/wire/test_openapi.py::test_the_document_and_its_examples",
 )
 
 
-@pytest.mark.thorough
-@pytest.mark.long
-def test_an_operation_is_a_row_a_signature_a_function_and_a_line_and_is_documented(tmp_path: Path) -> None:
-    tree = copy_of_the_tree(tmp_path)
+def add_operation(tree: Path) -> None:
     insert(tree / "orchestrator/operations.py", '    Operation("patch", ', ROW)
     insert(tree / "orchestrator/service.py", "    async def patch(", SIGNATURE)
     insert(tree / "orchestrator/delegations.py", "    async def patch(", FUNCTION)
     insert(tree / "orchestrator/blocking.py", "    patch = ", "    submitted = _blocking(Orchestrator.submitted)")
     row = "| submitted | `GET /v1/delegations/{id}/request` | – |"
     insert(tree / "orchestrator/docs/http-api.md", "| artifact | `GET", row)
-
     insert(tree / "tests/orchestrator/fake_service.py", "    async def patch(", FUNCTION)
     (tree / "tests/orchestrator/test_submitted.py").write_text(OPERATION_TEST)
-    run_tests_in(tree, "tests/wire/test_openapi.py", "--rewrite-golden")
-    code, output = run_tests_in(tree, *ABOUT_OPERATIONS)
+
+
+def add_event(tree: Path) -> None:
+    """All places but the one where it happens."""
+    insert(tree / "shared/events.py", "AnyEvent = Annotated[", EVENT)
+    insert(tree / "shared/events.py", "    | Heartbeat,", "    | StepCounted")
+    insert(tree / "shared/wording.py", '        case "progress" | "error":', CASE)
+    samples = tree / "tests/wire/samples.py"
+    insert(samples, '    {"type": "resumed_waiting", ', '    {"type": "step_counted", "steps": 3},')
+    (tree / "tests/orchestrator/web/test_step_counted.py").write_text(EVENT_TEST)
+
+
+@pytest.mark.thorough
+@pytest.mark.long
+def test_an_operation_and_an_event_are_each_added_in_the_places_that_are_documented(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path)
+    add_operation(tree)
+    add_event(tree)
+    run_tests_in(tree, *GOLDEN, "--rewrite-golden")
+    code, output = run_tests_in(tree, *ABOUT_BOTH)
     assert code == 0, output

@@ -6,6 +6,9 @@ import { Tree, treeOf } from "./tree.js";
 const POLL_MS = 2000;
 const FIND_MS = 1000;
 
+/** The path of the events after those that are known. */
+export const eventsPath = (id, known) => `v1/delegations/${id}/events?lines=true&after=${known.at(-1)?.seq ?? 0}`;
+
 export class Children {
   all = [];
   #opened = new Map();
@@ -38,9 +41,8 @@ export class Children {
     const known = { events: [], tree: new Tree(`${id}-`) };
     this.#opened.set(id, known);
     while (!this.#closed && !known.tree.result) {
-      const after = known.events.at(-1)?.seq ?? 0;
       const visible = document.visibilityState === "visible";
-      const more = visible ? await get(`v1/delegations/${id}/events?after=${after}`).catch(() => []) : [];
+      const more = visible ? await get(eventsPath(id, known.events)).catch(() => []) : [];
       for (const event of more) known.tree.add(event);
       known.events.push(...more);
       if (more.length && !this.#closed) this.#onChange();

@@ -69,7 +69,8 @@ const VIEWS = {
     text("", link(delegation.id, "Open this delegation")), delegation.result && prose(delegation.result.summary)],
   retry: ({ detail }) => text("", visibleBlock(detail)),
   note: ({ title, detail, event }) => [
-    text("", visibleBlock(title)), text("", visible(detail)), event.git && titled("Delivered", visibleJson(event.git))],
+    text("", visibleBlock(event.text || event.message || event.reason || title)), text("", visible(detail)),
+    event.git && titled("Delivered", visibleJson(event.git))],
 };
 
 /** All there is to know of a node. */

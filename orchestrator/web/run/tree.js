@@ -12,12 +12,12 @@ const WAITS = {
   rate: "Waits for the model's endpoint", budget: "Waits for the budget",
 };
 
-const NOTES = {
-  message_received: ({ text, by }) => `Message${by ? ` from token "${by}"` : ""}: ${text}`,
-  wrap_up_requested: ({ reason }) => `Asked to wrap up${reason ? `: ${reason}` : ""}`,
-  delivered: ({ git }) => `Delivered as ${git.branch}`,
-  progress: ({ message }) => message, error: ({ message }) => message,
-};
+const OF_RUN = new Set(["run_queued", "run_started", "run_resumed", "run_retried", "run_finished"]);
+const OF_CALL = new Set([
+  "step_started", "step_updated", "step_completed", "permission_requested", "permission_answered",
+]);
+const OF_REPLY = new Set(["turn_started", "text_delta", "thinking_delta", "replied", "model_retried"]);
+const OF_WAIT = new Set(["waiting", "resumed_waiting"]);
 
 const NO_REPLY = { reply: null, words: "", thinking: "" };
 const isOver = (turn) => turn.reply !== null && turn.reply.toolCalls.length === 0;
@@ -57,10 +57,10 @@ export class Tree {
     const before = this.last ?? at;
     this.start ??= at;
     this.last = Math.max(before, at);
-    if (event.type.startsWith("run_")) this.#run(event, at, before);
-    else if (/^(step|permission)_/u.test(event.type)) this.#call(event, at);
-    else if (/^(turn_|text_|thinking_|replied|model_)/u.test(event.type)) this.#reply(event, at);
-    else if (event.type.endsWith("waiting")) this.#wait(event, at);
+    if (OF_RUN.has(event.type)) this.#run(event, at, before);
+    else if (OF_CALL.has(event.type)) this.#call(event, at);
+    else if (OF_REPLY.has(event.type)) this.#reply(event, at);
+    else if (OF_WAIT.has(event.type)) this.#wait(event, at);
     else this.#other(event, at, before);
   }
 
@@ -241,7 +241,6 @@ export class Tree {
   }
 
   #other(event, at, before) {
-    if (event.type === "heartbeat") return;
     if (event.type === "check_completed") {
       this.#closeTurn(before);
       const wanted = event.on !== "canary";
@@ -252,9 +251,9 @@ export class Tree {
     } else if (event.type === "message_read") {
       const node = this.#messages.get(event.messageId);
       if (node) Object.assign(node, { detail: `read in turn ${event.turn}`, version: node.version + 1 });
-    } else {
+    } else if (event.line) {
       const node = this.#add({ kind: "note", start: at, end: at, event, state: event.type === "error" ? "bad" : "idle",
-        title: NOTES[event.type]?.(event) ?? event.type }, this.#now);
+        title: event.line }, this.#now);
       if (event.messageId) this.#messages.set(event.messageId, node);
     }
   }

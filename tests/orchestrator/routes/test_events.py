@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from starlette.types import Message
 
-from deputize.orchestrator.sse import EventStream, StreamSlots
+from deputize.orchestrator.sse import EventStream, StreamSlots, event_json
 from deputize.shared.errors import Unavailable
 from deputize.shared.events import Envelope, Heartbeat, ProgressMade, RunFinished, TextDelta
 from deputize.shared.request import DelegationRequest
@@ -156,20 +156,25 @@ async def test_an_event_has_its_line_where_lines_are_wanted(
     service.happen(id, ProgressMade(message=hostile))
     service.finish(id)
     found = [json.loads(frame["data"]) for frame in frames(await whole(http, id, params={"lines": True}))]
+    listed = await http.get(f"/v1/delegations/{id}/events?lines=true", headers={"Accept": "application/json"})
+    assert listed.json() == found
     assert [event.pop("line") for event in found][:2] == [f"queued: {service.runs[id].request.title}", hostile]
+    assert [event.pop("state", None) for event in found] == [{"now": ""}, {"now": hostile}, None]
     assert [json.dumps(event) for event in found] == [json.dumps(each.to_dict()) for each in service.kept[id]]
 
 
+@pytest.mark.parametrize("wanted", [False, True])
 async def test_the_stream_of_all_delegations_begins_now_and_has_no_ids(
-    http: httpx2.AsyncClient, service: FakeService, id: str
+    http: httpx2.AsyncClient, service: FakeService, id: str, wanted: bool
 ) -> None:
     other = (await service.create(DelegationRequest(task="u"))).delegation.id
-    async with http.stream("GET", "/v1/events") as answer:
+    async with http.stream("GET", "/v1/events", params={"lines": wanted}) as answer:
         await until(lambda: service.following)
         sent = [service.happen(of, ProgressMade(message=of)) for of in (id, other)]
         lines = answer.aiter_lines()
         got = [await anext(lines) for _ in range(6)]
-    assert got == [line for e in sent for line in ("event: progress", f"data: {e.to_json()}", "")]
+    data = [event_json(each, wanted) for each in sent]
+    assert got == [line for each in data for line in ("event: progress", f"data: {each}", "")]
 
 
 @pytest.mark.parametrize("path", ["delegation", "all"])

