@@ -22,7 +22,8 @@ from ..shared.request import DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.runs.cost import CostReport
 from ..shared.wire import Wire
 from .audit_log import AuditPage
-from .operations import Operation, performed
+from .operations import Operation, operations_of, performed
+from .scopes import MCP_PATH, Scope
 from .uploads import AcceptedUpload
 from .workspace_files import FileList
 
@@ -30,6 +31,14 @@ if TYPE_CHECKING:  # it imports the Redis client, which most commands do not nee
     from ..shared.runs.disk import DiskUsage, Pruned
     from ..shared.runs.webhooks import Notification
 
+_READ, _SUBMIT, _APPROVE, _ADMIN = Scope.READ, Scope.SUBMIT, Scope.APPROVE, Scope.ADMIN
+_BODY = (400, 408, 413, 415, 422)
+"""What may be wrong with a request that has a body."""
+_ONCE = (*_BODY, 404, 409)
+_NEW = (*_ONCE, 429)
+"""What may be wrong with a request for a delegation that begins with others."""
+_OUT_OF_REACH = (404, 409, 422)
+_LONG = 300.0
 FIRST_SILENCE, SILENCE = 1.0, 10.0
 """Seconds without an event after which it is asked whether the delegation is paused; one that runs has heartbeats."""
 
@@ -82,6 +91,7 @@ class Operations:
         """Carries out an operation that the class has no function of its own for."""
         raise NotImplementedError(operation.name)
 
+    @Operation("GET /v1/delegations", _READ, "list_delegations", 200, (422,))
     async def list(
         self,
         *,
@@ -95,48 +105,59 @@ class Operations:
         """Returns a filtered page, newest first; ``cursor`` is that of the previous page."""
         ...
 
+    @Operation("GET /v1/delegations:count", _READ, "count_delegations")
     async def counts(self) -> StatusCounts:
         """Returns how many delegations there are of each status."""
         ...
 
+    @Operation("GET /v1/delegations/{id}", _READ, "get_delegation", 200, (404, 422))
     async def get(self, id: str, wait: float = 0) -> Delegation:
         """Returns the delegation when it is finished, after ``wait`` seconds, or at once where it is paused."""
         ...
 
+    @Operation("POST /v1/delegations/{id}/cancel", _SUBMIT, "cancel_delegation", 202, (404,))
     async def cancel(self, id: str) -> Delegation:
         """Cancels a queued or running delegation; idempotent, and without effect on a finished one."""
         ...
 
+    @Operation("POST /v1/delegations/{id}/resume", _SUBMIT, "resume_delegation", 202, (404, 409))
     async def resume(self, id: str) -> Delegation:
         """
         Goes on with a paused delegation, which a stack that is gone left; without effect on another unfinished one.
         """
         ...
 
+    @Operation("GET /v1/delegations/{id}/steps", _READ, "list_steps", 200, (404,))
     async def steps(self, id: str) -> list[ToolAgentStep]:
         """Returns the finished tool calls, in order."""
         ...
 
+    @Operation("GET /v1/delegations/{id}/patch", _READ, "get_patch", 200, (404,))
     async def patch(self, id: str) -> str:
         """Returns the unified diff of the run's workspace."""
         ...
 
+    @Operation("GET /v1/delegations/{id}/artifacts/{name}", _READ, "get_artifact", 200, (404, 422))
     async def artifact(self, id: str, name: str, version: int | None = None) -> str:
         """Returns an artifact of an ended run, by default its latest version."""
         ...
 
+    @Operation("GET /v1/permissions", _READ, "list_permissions", 200, (422,), "permissions")
     async def permissions(self, delegation: str | None = None) -> list[PermissionRequest]:
         """Returns the calls that wait for a person, the oldest first; of a delegation and those below it, or all."""
         ...
 
+    @Operation("GET /v1/delegations/{id}/events", _READ, "stream_events", 200, (404, 422), "events")
     async def events(self, id: str, after: int = 0) -> list[Envelope]:
         """Returns the stored events after ``after``."""
         ...
 
+    @Operation("GET /v1/disk", _READ, "get_disk_usage", tag="files")
     async def disk(self) -> DiskUsage:
         """Returns what the files of finished delegations take on disk, from the records that exist."""
         ...
 
+    @Operation("GET /v1/delegations/{id}/files", _READ, "list_files", 200, _OUT_OF_REACH, "files")
     async def files(self, id: str, *, base: bool = False) -> FileList:
         """Returns the files in a delegation's workspace, or with ``base`` those from its start.
 
@@ -144,14 +165,19 @@ class Operations:
         """
         ...
 
+    @Operation("GET /v1/webhooks", _READ, "list_notifications", 200, (404, 422), "webhooks")
     async def webhooks(self, delegation: str | None = None) -> list[Notification]:
         """Returns the notifications of a delegation's webhook, or those of all that have not been delivered."""
         ...
 
+    @Operation(
+        "POST /v1/delegations/{id}/webhooks:redeliver", _SUBMIT, "redeliver_notifications", 204, (404, 409), "webhooks"
+    )
     async def redeliver(self, id: str) -> None:
         """Sends all notifications of a delegation again, under the ids that receivers know them by. 409 without any."""
         ...
 
+    @Operation("POST /v1/delegations:prune", _ADMIN, "prune_delegations", 200, _BODY)
     async def prune(
         self, older_than: float | None = None, keep_bytes: int | None = None, *, dry_run: bool = False
     ) -> Pruned:
@@ -161,22 +187,27 @@ class Operations:
         """
         ...
 
+    @Operation("GET /v1/cost", _READ, "get_cost", 200, (422,), "cost")
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
         """Returns what the delegations cost that were accepted since then; ``by`` groups them."""
         ...
 
+    @Operation("GET /v1/audit", _ADMIN, "list_audit_entries", 200, (422,), "audit")
     async def audit(self, limit: int = 50, cursor: str | None = None) -> AuditPage:
         """Returns a page of the audit log, newest first; ``cursor`` is that of the previous page."""
         ...
 
+    @Operation("GET /v1/tools", _READ, "list_tools", tag="fleet")
     async def tools(self) -> list[ToolCard]:
         """Returns every tool that workers have announced."""
         ...
 
+    @Operation("GET /v1/workers", _READ, "list_workers", tag="fleet")
     async def workers(self) -> list[WorkerCard]:
         """Returns the workers that are alive."""
         ...
 
+    @Operation("POST /v1/workers/{name}/drain", _ADMIN, "drain_worker", 202, (404,), "fleet")
     async def drain(self, name: str) -> WorkerCard:
         """Asks a worker to take no more runs and to hand over those it has; it stays, idle, until it is stopped.
 
@@ -189,24 +220,24 @@ class Operations:
 class Service(Operations):
     """All operations. ``Delegations`` is the service itself, ``Client`` one at an address."""
 
-    async def upload(self, content: AsyncIterable[bytes], sha256: str | None = None) -> AcceptedUpload:
-        """Stores an archive for workspaces. Raises Invalid where its digest is not ``sha256``."""
-        ...
-
+    @Operation("POST /v1/delegations", _SUBMIT, "create_delegation", 202, (*_BODY, 429), whole="request")
     async def create(self, request: DelegationRequest) -> AcceptedDelegation:
         """Submits a task. The same idempotency key with the same body returns the first delegation again."""
         ...
 
+    @Operation("POST /v1/delegations:batch", _SUBMIT, "create_delegations", 202, (*_BODY, 429))
     async def create_many(self, requests: Sequence[DelegationRequest]) -> list[Delegation]:
         """Submits at most 1,000 tasks, all or none. Returns their delegations in order."""
         ...
 
+    @Operation("POST /v1/delegations/{id}/continue", _SUBMIT, "continue_delegation", 202, _NEW)
     async def continue_(
         self, id: str, text: str, limits: Limits | None = None, *, idempotency_key: str | None = None
     ) -> AcceptedDelegation:
         """Goes on with a finished delegation: a new one over its conversation and its files, with limits of its own."""
         ...
 
+    @Operation("POST /v1/delegations/{id}/retry", _SUBMIT, "retry_delegation", 202, _NEW)
     async def retry(
         self, id: str, *, from_turn: int | None = None, idempotency_key: str | None = None
     ) -> AcceptedDelegation:
@@ -217,10 +248,17 @@ class Service(Operations):
         """Yields every event after ``after``, then the live ones, up to ``run_finished``."""
         ...
 
+    @Operation("GET /v1/events", _READ, "stream_all_events", tag="events")
     def follow_all(self) -> AsyncGenerator[Envelope]:
         """Yields new durable events of all delegations."""
         ...
 
+    @Operation("PUT /v1/uploads", _SUBMIT, "put_upload", 201, (408, 413, 415, 422), "files")
+    async def upload(self, content: AsyncIterable[bytes], sha256: str | None = None) -> AcceptedUpload:
+        """Stores an archive for workspaces. Raises Invalid where its digest is not ``sha256``."""
+        ...
+
+    @Operation("GET /v1/delegations/{id}/files/{path:file}", _READ, "get_file", 200, _OUT_OF_REACH, "files")
     def file(self, id: str, path: str, *, base: bool = False) -> AsyncGenerator[bytes]:
         """Yields the bytes of one file of a delegation's workspace, or with ``base`` of that from its start.
 
@@ -228,6 +266,7 @@ class Service(Operations):
         """
         ...
 
+    @Operation("POST /v1/delegations/{id}/messages", _SUBMIT, "send_message", 202, _NEW)
     async def send(
         self, id: str, text: str = "", mode: MessageMode = MessageMode.STEER, *, by: str | None = None
     ) -> SentMessage:
@@ -237,10 +276,14 @@ class Service(Operations):
         """
         ...
 
+    @Operation(
+        "POST /v1/delegations/{id}/deliver", _SUBMIT, "deliver_delegation", 200, _ONCE, whole="wanted", seconds=_LONG
+    )
     async def deliver(self, id: str, wanted: Deliver | None = None) -> Delegation:
         """Pushes what a finished delegation changed in its clone, as ``wanted`` or its request asks; at most once."""
         ...
 
+    @Operation("POST /v1/merges", _SUBMIT, "merge_delegations", 202, _NEW, whole="wanted", seconds=_LONG)
     async def merge(self, wanted: MergeRequest) -> MergeReport:
         """Merges the results of finished delegations over the same files: as a delegation, unless there are conflicts.
 
@@ -248,6 +291,7 @@ class Service(Operations):
         """
         ...
 
+    @Operation("POST /v1/permissions/{permissionId}", _APPROVE, "answer_permission", 204, _ONCE, "permissions")
     async def answer_permission(
         self,
         id: str,
@@ -266,6 +310,18 @@ class Service(Operations):
     async def not_ready(self) -> str | None:
         """Returns why new work would only be queued (no worker that takes it, no Redis), or None if it is executed."""
         ...
+
+
+OPERATIONS = (*operations_of(Service), *operations_of(Operations))
+"""All of them, in the order of the OpenAPI document. ``follow`` is the stream of ``events``."""
+BY_NAME = {each.name: each for each in OPERATIONS}
+ROUTES: Mapping[tuple[str, str], frozenset[Scope]] = {
+    **{(each.method, each.path): frozenset({each.scope}) for each in OPERATIONS},
+    ("GET", "/metrics"): frozenset({Scope.METRICS}),
+    # The messages of MCP are all alike to HTTP, so its tools and resources are checked one by one.
+    **{(method, MCP_PATH): frozenset[Scope]() for method in ("GET", "POST", "DELETE")},
+}
+"""The scopes by method and path. A route that is not here is refused to every token."""
 
 
 async def follow_unless_paused(

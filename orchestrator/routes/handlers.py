@@ -13,9 +13,10 @@ from ...shared.delegation import Delegation
 from ...shared.request import DelegationRequest
 from ..access_tokens import RequestNote
 from ..dependencies import Note, Service
-from ..operations import OPERATIONS, Operation, answer_of
+from ..operations import Operation, answer_of
 from ..problems import problem_responses
 from ..scopes import Scope
+from ..service import OPERATIONS
 from ..service import Service as Signatures
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -121,6 +121,7 @@ async def test_the_documented_worker_with_a_part_ends_runs_by_it(redis_url: str,
 
 
 SIGNATURE = '''
+    @Operation("GET /v1/delegations/{id}/request", _READ, "get_request", 200, (404,))
     async def submitted(self, id: str) -> DelegationRequest:
         """Returns the request of a delegation, as it was submitted."""
         ...
@@ -129,7 +130,6 @@ FUNCTION = """
     async def submitted(self, id: str) -> DelegationRequest:
         return (await self.get(id)).request
 """
-ROW = '    Operation("submitted", "GET /v1/delegations/{id}/request", _READ, "get_request", 200, (404,)),'
 OPERATION_TEST = '''
 """submitted: the request of a delegation."""
 
@@ -206,8 +206,7 @@ GOLDEN = (
 
 
 def add_operation(tree: Path) -> None:
-    insert(tree / "orchestrator/operations.py", '    Operation("patch", ', ROW)
-    insert(tree / "orchestrator/service.py", "    async def patch(", SIGNATURE)
+    insert(tree / "orchestrator/service.py", '    @Operation("GET /v1/delegations/{id}/patch"', SIGNATURE)
     insert(tree / "orchestrator/delegations.py", "    async def patch(", FUNCTION)
     insert(tree / "orchestrator/blocking.py", "    patch = ", "    submitted = _blocking(Orchestrator.submitted)")
     row = "| submitted | `GET /v1/delegations/{id}/request` | – |"
