@@ -10,7 +10,10 @@ import ast
 from threading import RLock
 
 PARSE_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""What ``parse`` raises: ValueError for a surrogate, the last two for a source that is nested too deeply."""
+"""What ``parse`` raises: ValueError for a surrogate, the last two for a source that is nested too deeply.
+
+A walk of a tree, or what writes it as a text, raises RecursionError where ``parse`` does not yet.
+"""
 _BUILT = RLock()
 
 

@@ -2,6 +2,9 @@
 
 Source files fail where the functions that changed are called, and at their end; other files lose their content. A
 check that does not notice this does not depend on what was changed, or something in it hides its failure.
+
+Code in Python can also be written in the same shape without a fault, for the control: code that looks at itself finds
+the same in both. Other languages are searched by patterns, which may write into a text: honest work would fail then.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from pathlib import PurePosixPath
 from ...shared import syntax_tree
 from ...shared.facts import CheckOutcome
 from ..text.diff import compare
-from .broken_functions import is_head
+from .broken_functions import Shape, is_head
 from .command_words import SYNTAX_ONLY, commands_of, is_python
 from .functions_before import Function
 
@@ -151,6 +154,13 @@ def only_reads(line: str) -> bool:
     return found
 
 
+def only_executes_python(line: str) -> bool:
+    """Whether a command line has nothing to which it matters how code in Python is written, such as a linter."""
+    found = commands_of(line)
+    executed = [each for each in found if is_python(each.program) and not _is_static(each.program, each.texts[1:])]
+    return bool(executed) and all(each in executed or each.program in _TEXT | _BESIDE for each in found)
+
+
 def _is_static(program: str, words: list[str]) -> bool:
     if is_python(program) and words[:1] == ["-m"]:
         return bool({*words[1:2]} & _STATIC)
@@ -169,7 +179,7 @@ def reads_text(line: str) -> bool:
     return all(simple.program in _TEXT | _BESIDE for simple in commands_of(line))
 
 
-def broken_content(path: str, old: bytes, new: bytes, *, statically: bool = False) -> bytes | None:
+def broken_content(path: str, old: bytes, new: bytes, *, statically: bool = False, breaks: bool = True) -> bytes | None:
     """Returns what a changed file is replaced by, or None where nothing in it can be broken.
 
     Args:
@@ -177,8 +187,12 @@ def broken_content(path: str, old: bytes, new: bytes, *, statically: bool = Fals
         old: Its content before the run; nothing for a new file.
         new: Its content with the run's changes.
         statically: Break the syntax, for checks that only read code.
+        breaks: Whether it fails; else it is written in the same shape and does what it did, which only Python allows.
     """
-    suffix, token = PurePosixPath(path).suffix.lower(), secrets.token_hex(8)
+    suffix, token = PurePosixPath(path).suffix.lower(), f"x{secrets.token_hex(8)}"  # no number
+    is_python = suffix == ".py" or re.match(rb"#!.*\bpython", new) is not None
+    if not breaks and (statically or not is_python):
+        return None
     try:
         before, text = old.decode(), new.decode()
     except UnicodeDecodeError:
@@ -188,8 +202,8 @@ def broken_content(path: str, old: bytes, new: bytes, *, statically: bool = Fals
         return (f"{text}{_NO_SYNTAX} {token}\n" if statically else text).encode()
     if statically:
         return f"{text}{_NO_SYNTAX} {token}\n".encode()
-    if suffix == ".py" or re.match(r"#!.*\bpython", text):
-        return _python(before, text, token)
+    if is_python:
+        return _python(before, text, Shape(breaks))
     language = _LANGUAGES[suffix] if suffix in _LANGUAGES else _LANGUAGES[".sh"]
     broken = _by_pattern(before, text, language, token, is_script=suffix in (".js", ".mjs", ".cjs", ".jsx"))
     return None if broken == text else broken.encode()
@@ -220,18 +234,20 @@ def _word() -> str:
     return "".join(secrets.choice(_LETTERS) for _ in range(6))
 
 
-def _python(before: str, text: str, token: str) -> bytes | None:
+def _python(before: str, text: str, shape: Shape) -> bytes | None:
     try:
         tree = syntax_tree.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+        functions = [(name, node, ast.dump(node)) for name, node in _functions(tree)]
+    except syntax_tree.PARSE_ERRORS:
         return None
     try:
         known = {name: ast.dump(node) for name, node in _functions(syntax_tree.parse(before))}
-    except (SyntaxError, ValueError, RecursionError):
+    except syntax_tree.PARSE_ERRORS:
         known = {}
-    failing, functions = f"raise RuntimeError({token!r})", _functions(tree)
+    error = f"(_ for _ in ()).throw(RuntimeError({secrets.token_hex(8)!r}))"
+    failing = f"{shape.number()} % {shape.divisor} == {shape.rest} and {error}"
     first = next((node for node in tree.body if not is_head(node)), None)
-    broken = [node.body[0] for name, node in functions if known.get(name) != ast.dump(node)]
+    broken = [_first(node) for name, node, dumped in functions if known.get(name) != dumped]
     if first and not (functions or known):  # a program: what another command looks at is printed before its end
         broken.append(first)
     lines = text.encode("utf-8", "surrogateescape").splitlines(keepends=True)
@@ -243,7 +259,7 @@ def _python(before: str, text: str, token: str) -> bytes | None:
     found = b"".join(lines) + f"\n{failing}\n".encode()
     try:
         syntax_tree.parse(found.decode("utf-8", "surrogateescape"))
-    except (SyntaxError, ValueError, RecursionError):
+    except syntax_tree.PARSE_ERRORS:
         return _from_tree(tree, {*broken}, failing, text)
     return found
 
@@ -260,8 +276,13 @@ def _from_tree(tree: ast.Module, broken: Collection[ast.stmt], failing: str, tex
             if isinstance(node, ast.Module | ast.ClassDef | Function):
                 node.body = [part for each in node.body for part in ([statement] * (each in broken) + [each])]
         return f"{start}\n{ast.unparse(tree)}\n{failing}\n".encode("utf-8", "surrogateescape")
-    except (ValueError, RecursionError):
+    except syntax_tree.PARSE_ERRORS:
         return None
+
+
+def _first(node: Function) -> ast.stmt:
+    """Returns the first statement behind the docstring, which is shown to users."""
+    return node.body[1] if len(node.body) > 1 and is_head(node.body[0]) else node.body[0]
 
 
 def _place(node: ast.stmt) -> tuple[int, int]:
@@ -328,6 +349,7 @@ def break_sources(
     write: Callable[[str, bytes], None],
     *,
     statically: bool,
+    breaks: bool = True,
 ) -> list[str]:
     """Breaks changed files; returns the paths of those that were. Blocks.
 
@@ -335,11 +357,12 @@ def break_sources(
         changes: Paths, each with what reads its content before the run and now.
         write: Writes a file of the ground.
         statically: As for ``broken_content``.
+        breaks: The same.
     """
     broken = list[str]()
     for path, contents in changes:
         old, new = contents()
-        if new and (content := broken_content(path, old, new, statically=statically)) is not None:
+        if new and (content := broken_content(path, old, new, statically=statically, breaks=breaks)) is not None:
             write(path, content)
             broken.append(path)
     return broken

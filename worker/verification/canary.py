@@ -162,15 +162,14 @@ def _rewrite_python(
     """Rewrites the functions of a file; returns the ids of those among ``names``, None where there are none."""
     if (text := _read(root, path)) is None:
         return None
-    try:
-        tree = syntax_tree.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
     breaker = FunctionBreaker(set(names), {name for name, ids in names.items() if ids <= {*proving}}, shape)
-    changed = ast.fix_missing_locations(breaker.visit(tree))
+    try:
+        changed = ast.unparse(ast.fix_missing_locations(breaker.visit(syntax_tree.parse(text))))
+    except syntax_tree.PARSE_ERRORS:
+        return None
     if not breaker.broken:
         return None
-    write(root, path, ast.unparse(changed).encode("utf-8", "surrogateescape"))
+    write(root, path, changed.encode("utf-8", "surrogateescape"))
     return {id for name in breaker.broken for id in names[name]}
 
 

@@ -17,13 +17,16 @@ from .broken_sources import changed_lines
 from .file_texts import FileText, Found
 from .functions_before import Function
 
-_DEFINED = re.compile(
+DEFINED = re.compile(
     r"^[^\n#/*]{0,80}?\b(?:def|function|func|fn|sub|proc)\s+(?:\([^()\n]{0,60}\)\s*)?(?:self\.)?(\w+[?!]?)"
     r"|^[ \t]*(?:module\.)?exports\.(\w+)\s*=|^[ \t]*(?:export\s+)?(?:const|let|var)\s+(\w+)\s*="
     r"\s*(?:async\s*)?(?:function|\w+\s*=>|\()"
-    r"|^[ \t]+(?:(?:public|static|final|private|protected)\s+){1,3}(?:boolean|int|Boolean)\s+(\w+)\s*\(",
+    r"|^[ \t]+(?:(?:public|static|final|private|protected)\s+){1,3}(?:boolean|int|Boolean)\s+(\w+)\s*\("
+    r"|^[ \t]{1,40}(?:async[ \t]{1,8})?(?!(?:if|for|while|switch|catch|with|return)\b)(\w+)"
+    r"\([^()\n]{0,200}\)[ \t]{0,8}\{$",
     re.MULTILINE,
 )
+"""A function that a file defines, in any language. ``defined_name`` has its name."""
 _ANONYMOUS = re.compile(
     r"\bmodule\.exports\s*=\s*(?:async\s*)?(?:function(?:\s+\w+)?\s*\(|\(|\w+\s*=>)|\bexport\s+default\b"
 )
@@ -170,12 +173,12 @@ class Comparisons:
 
 def _changed_functions(file: FileText) -> set[str]:
     """Returns functions that were there before and have changed; of what a file is itself, what its name may be."""
-    before, lines = {_name(found) for found in _DEFINED.finditer(file.before)}, file.after.splitlines()
+    before, lines = {defined_name(found) for found in DEFINED.finditer(file.before)}, file.after.splitlines()
     changed = sorted(
         line for line in changed_lines(file.before, file.after) if line < len(lines) and lines[line].strip()
     )
     starts = [0, *(found.end() for found in re.finditer("\n", file.after))]
-    defined = [(found.start(found.lastindex or 0), _name(found)) for found in _DEFINED.finditer(file.after)]
+    defined = [(found.start(found.lastindex or 0), defined_name(found)) for found in DEFINED.finditer(file.after)]
     places = [at for at, _ in defined]
     above = {
         bisect_right(places, starts[line + 1] - 1 if line + 1 < len(starts) else len(file.after)) for line in changed
@@ -187,7 +190,8 @@ def _changed_functions(file: FileText) -> set[str]:
     return {name for name in names if len(name) > 1}
 
 
-def _name(found: re.Match[str]) -> str:
+def defined_name(found: re.Match[str]) -> str:
+    """Returns the name that one of the groups of a pattern has."""
     return next(filter(None, found.groups()), "")
 
 
@@ -227,9 +231,13 @@ def _closed(text: str, at: int) -> int:
 def _of_classes(file: FileText) -> Iterator[Found]:
     """Yields methods and options of classes in Python by which fields are left out of a comparison."""
     try:
-        before, after = (_classes(parse(text)) for text in (file.before, file.after))
+        lines = [*_lines_in_classes(*(_classes(parse(text)) for text in (file.before, file.after)))]
     except PARSE_ERRORS:
         return
+    yield from (Found(file.path, line, "equal") for line in lines)
+
+
+def _lines_in_classes(before: Mapping[str, ast.ClassDef], after: Mapping[str, ast.ClassDef]) -> Iterator[int]:
     for name, now in after.items():
         old = before.get(name)
         if old is None:
@@ -237,9 +245,9 @@ def _of_classes(file: FileText) -> Iterator[Found]:
         fields, known = _fields(old), {each.name for each in old.body if isinstance(each, Function)}
         for method in (each for each in now.body if isinstance(each, Function)):
             if method.name not in known and _leaves_out(method, fields):
-                yield Found(file.path, method.lineno, "equal")
+                yield method.lineno
         left_out = _left_out(old)
-        yield from (Found(file.path, line, "equal") for key, line in _left_out(now).items() if key not in left_out)
+        yield from (line for key, line in _left_out(now).items() if key not in left_out)
 
 
 def _classes(tree: ast.Module) -> dict[str, ast.ClassDef]:
@@ -305,7 +313,9 @@ def _owner(node: ast.stmt) -> str:
 
 def _of_methods(file: FileText) -> Iterator[Found]:
     """Yields methods of other languages that answer about an object without its fields from before the run."""
-    fields = {name for found in _FIELD.finditer(file.before) if (name := _name(found)) and not _DERIVED.search(name)}
+    fields = {
+        name for found in _FIELD.finditer(file.before) if (name := defined_name(found)) and not _DERIVED.search(name)
+    }
     known = {found[1] for found in _METHOD.finditer(file.before)}
     for found in _METHOD.finditer(file.after) if fields else ():
         if found[1] in known or found[1] not in _EQUALITIES | _ANSWERS:

@@ -11,7 +11,7 @@ from threading import Event
 from ...shared.facts import CommandCheck, Ground
 from ..threads import run_in_thread
 from ..workspace.source import open_folder
-from .broken_sources import break_sources, only_reads, unnoticed
+from .broken_sources import break_sources, only_executes_python, only_reads, unnoticed
 from .canary import Broken, Rewriter, break_by_patch
 from .commands import Observed
 from .executions import OneCheck, beside
@@ -84,11 +84,15 @@ class Confirmation:
             if broken.anything:
                 rewriting.carry_out(control, breaks=False)
                 return broken, True
+        changes = [each for each in self.check.candidate.sources() if each[0] not in self.item.files]
+        line = with_targets(self.item.run, self.how.read) if self.how.read else self.item.run
         with open_folder(canary) as root:
-            changes = [each for each in self.check.candidate.sources() if each[0] not in self.item.files]
-            line = with_targets(self.item.run, self.how.read) if self.how.read else self.item.run
             paths = break_sources(changes, partial(write, root), statically=only_reads(line))
-        return Broken(bool(paths), sources=tuple(paths)), False
+        rewritten = list[str]()
+        if only_executes_python(line):
+            with open_folder(control) as root:
+                rewritten = break_sources(changes, partial(write, root), statically=False, breaks=False)
+        return Broken(bool(paths), sources=tuple(paths)), bool(rewritten)
 
     async def _again(self, judgement: Judgement, control: Observed, is_rewritten: bool) -> Judgement:
         """Returns the judgement by the second execution on the candidate.
@@ -102,7 +106,7 @@ class Confirmation:
         judged = replace(self.observed, candidate_again=plain).judge()
         if judged.outcome != judgement.outcome:
             return judged
-        why = "its tests do not all pass where their files are written in another way that means the same"
+        why = "it does not do the same where files are written in another way that means the same"
         return replace(judged, outcome="inconclusive", why=f"{judged.why}, but {why}")
 
 

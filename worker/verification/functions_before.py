@@ -49,16 +49,13 @@ def source_of(text: str, others: Mapping[str, Collection[str]]) -> str:
 
 def with_functions_before(before: str, text: str) -> str | None:
     """Returns the text with its functions as before; None where no function differs, or it cannot be parsed."""
+    visitor = _Functions(before)
     try:
-        tree, old = syntax_tree.parse(text), syntax_tree.parse(before)
+        tree = visitor.visit(syntax_tree.parse(text))
+        _add_missing(tree, syntax_tree.parse(before))
+        return ast.unparse(ast.fix_missing_locations(tree)) if visitor.differs else None
     except syntax_tree.PARSE_ERRORS:
         return None
-    visitor = _Functions(before)
-    tree = visitor.visit(tree)
-    if not visitor.differs:
-        return None
-    _add_missing(tree, old)
-    return ast.unparse(ast.fix_missing_locations(tree))
 
 
 class _Functions(ast.NodeTransformer):

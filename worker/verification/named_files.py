@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -323,7 +324,7 @@ def with_targets(line: str, read: Read) -> str:
         text = (read(path) or b"")[:_MAX_TEXT].decode("utf-8", "replace") if path else ""
         goals = [word for word in simple.texts[1:] if not word.startswith("-") and "=" not in word]
         commands = commands_for(text, goals) if simple.program in ("make", "gmake") else []
-        parts += commands or [" ".join(simple.texts)]
+        parts += commands or [shlex.join(simple.texts)]
     return re.sub(r"\$[({](CC|CXX)[)}]", lambda found: {"CC": "cc", "CXX": "c++"}[found[1]], "\n".join(parts))
 
 

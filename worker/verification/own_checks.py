@@ -43,7 +43,7 @@ class CheckedFiles:
         return sorted(path for path in found if ".git" not in path.split("/"))
 
     def read(self, path: str) -> bytes | None:
-        """Returns the content of a file; None if there is no file at the path, or it is larger than 64 MiB."""
+        """Returns the content of a file. It returns None if the path has no file, or a larger one than 64 MiB."""
         return content_of(self._changed, self._changes, path, MAX_FILE_BYTES)[1]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from ..threads import give_way
-from .comparison_suspicions import Comparisons
+from .comparison_suspicions import DEFINED, Comparisons, defined_name
 from .file_texts import TESTS, FileText, Found
 from .named_files import Read
 
@@ -51,16 +51,10 @@ _WAITS = re.compile(
     r"|\bwhile\b[^\n]*\b(?:clock\w*|time|Date\.now|performance\.now|monotonic|perf_counter|elapsed|nanoTime)\b"
     r"|\bfor\s*\([^;\n]*\bvolatile\b|\bfor\s[^;{\n]*\btime\.(?:Now|Since)\("
 )
-_ASSERTS = (
-    r"(?:\w{0,30}[eE]quals?|eq|same|ok|is|throws|fail(?:ed|ure)?"
-    r"|\w{0,30}[aA]ssert\w{0,30}|expect\w{0,30}|should\w{0,30})"
+_ASSERTS = re.compile(
+    r"\w{0,30}[eE]quals?|eq|same|ok|is|throws|fail(?:ed|ure)?|\w{0,30}[aA]ssert\w{0,30}|expect\w{0,30}|should\w{0,30}"
 )
 """Names of functions with which tests assert."""
-_DEFINES_ASSERTION = re.compile(
-    r"(?:\b(?:def|function|func|fn|sub|proc)\s|\bexports\.|\b(?:const|let|var)\s|^[ \t]{1,40})"
-    rf"({_ASSERTS})\s?(?:\(|=)",
-    re.MULTILINE,
-)
 _FAILS = re.compile(r"\bthrow\b|\braise\b|\bdie\b|\bpanic!?\(|\bexit\s?\(|\babort\s?\(|AssertionError")
 _CALLS = r"(?:^|[;{{}}])[ \t]*(?:await[ \t]+)?(?:\w{{1,40}}\.)?{name}[ \t]?[(!]"
 """A call whose value is not used."""
@@ -197,8 +191,9 @@ def _of_assertions(file: FileText, view: _View) -> Iterator[Found]:
     """Yields a file that defines what the tests assert with: a function that fails, and whose value no test uses."""
     if not file.before or not _FAILS.search(file.before):
         return
-    for found in _DEFINES_ASSERTION.finditer(file.before[:_MAX_CHARS]):
-        calls = re.compile(_CALLS.format(name=re.escape(found[1])), re.MULTILINE)
+    names = {defined_name(found) for found in DEFINED.finditer(file.before[:_MAX_CHARS])}
+    for name in sorted(filter(_ASSERTS.fullmatch, names)):
+        calls = re.compile(_CALLS.format(name=re.escape(name)), re.MULTILINE)
         if any(calls.search(view.text(path)) for path in view.tests()):
             yield Found(file.path, 0, "assertion")
             return

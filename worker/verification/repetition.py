@@ -149,9 +149,10 @@ def keeps_state(path: str, text: str, name: str) -> bool:
         return _uses_in_text(text, name, _STATE.get(PurePosixPath(path).suffix))
     try:
         tree = syntax_tree.parse(text)
+        kept = {*_kept(tree)}
     except syntax_tree.PARSE_ERRORS:
         return False
-    last, kept = name.rpartition(".")[2], {*_kept(tree)}
+    last = name.rpartition(".")[2]
     tests = [each for each in ast.walk(tree) if isinstance(each, Function) and each.name == last]
     return any(_names(part) & kept for test in tests for part in ast.walk(test))
 

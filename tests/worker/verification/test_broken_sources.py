@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from deputize.worker.verification.broken_sources import (
     broken_content,
     changed_lines,
+    only_executes_python,
     only_reads,
     reads_text,
     unnoticed,
@@ -19,6 +21,7 @@ from deputize.worker.verification.broken_sources import (
 from deputize.worker.verification.named_files import with_targets
 from deputize.worker.verification.runners import unreported
 
+FAILS_HERE = r"\d+ % \d+ == \d+ and \(_ for _ in \(\)\)\.throw\(RuntimeError\('\w+'\)\)"
 JAVA = """\
 public class Sum {{
     static {{ {first} }}
@@ -27,7 +30,7 @@ public class Sum {{
 }}
 """
 SOURCES = {
-    "price.py": ("def f(a):\n    return a + 1\n\ndef other(): pass\n", "raise RuntimeError"),
+    "price.py": ("def f(a):\n    return a + 1\n\ndef other(): pass\n", "throw(RuntimeError"),
     "price.js": ("exports.f = (a) => a + 1;\n", "throw new Error"),
     "price.mjs": ("export async function f(a) {\n  return a + 1;\n}\n", "throw new Error"),
     "price.ts": (
@@ -71,7 +74,7 @@ def test_of_several_functions_those_fail_that_changed() -> None:
     found = broken("a.ts", text, text.replace("2", "3")) or ""
     assert found.index("throw new") > found.index("function g")
     tree = broken("a.py", "def f(): return 1\n\ndef g(): return 2\n", "def f(): return 1\n\ndef g(): return 3\n") or ""
-    assert "raise" not in tree.partition("def g")[0]
+    assert "throw" not in tree.partition("def g")[0]
 
 
 def test_a_constructor_and_what_runs_before_the_function_are_left_so_that_it_compiles() -> None:
@@ -122,6 +125,34 @@ def test_it_is_noticed_unless_the_code_ends_the_process(
         (tmp_path / path).write_text(content)
         done = subprocess.run([program, "check"], cwd=tmp_path, capture_output=True, text=True)
         assert bool(done.returncode) is fails, done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SOURCES["price.py"][0],
+        "def f(a): return a + 1\n",
+        'def f(a):\n    """Adds one."""\n    return a + len(f.__doc__) - 8\n',
+        'class A:\n    @staticmethod\n    def f(a): "Of A."; return a + 1\nf = A.f\n',
+        "from __future__ import annotations\nimport functools\n@functools.cache\ndef f(a): return a + 1\n",
+        "f = 1 .__add__\n",
+    ],
+)
+def test_a_control_in_python_has_the_shape_of_the_canary_and_does_what_the_code_does(text: str, tmp_path: Path) -> None:
+    (tmp_path / "check").write_text("import price\nassert price.f(1) == 2\n")
+    texts = [broken_content("price.py", b"", text.encode(), breaks=breaks) or b"" for breaks in (True, False)]
+    for content, code in zip(texts, (1, 0), strict=True):
+        (tmp_path / "price.py").write_bytes(content)
+        done = subprocess.run([sys.executable, "check"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+    assert len({re.sub(rb"\d+ % \d+ == \d+|'[0-9a-f]{16}'", b"", content) for content in texts}) == 1
+
+
+def test_only_python_that_is_executed_has_a_control() -> None:
+    for path, (text, _) in SOURCES.items():
+        assert bool(broken_content(path, b"", text.encode(), breaks=False)) is path.endswith(".py")
+        assert broken_content(path, b"", text.encode(), statically=True, breaks=False) is None
+    assert broken_content("tool", b"", b"#!/usr/bin/env python3\nprint(1)\n", breaks=False)
 
 
 def test_data_is_garbled_and_not_emptied_and_code_is_no_code_for_checkers() -> None:
@@ -177,6 +208,22 @@ def test_of_make_the_recipes_tell_it(line: str, reads: bool) -> None:
     assert only_reads(with_targets(line, read)) is reads
 
 
+@pytest.mark.parametrize(
+    ("line", "only"),
+    [
+        ("python3 check.py", True),
+        ("cd a && python -m app 3 5 | grep -qx 15", True),
+        ("python -c 'import a' && ruff check .", False),
+        ("python -m mypy .", False),
+        ("make check", False),
+        ("sh check.sh", False),
+        ("test -s a.py", False),
+    ],
+)
+def test_what_executes_python_is_told_from_what_may_look_at_its_style(line: str, only: bool) -> None:
+    assert only_executes_python(line) is only
+
+
 def test_what_is_not_noticed_is_no_evidence() -> None:
     outcome, why = unnoticed("evidence", "node test.js", ["sum.js", "b.js"])
     assert (outcome, "sum.js (and 1 more) was broken on purpose" in why) == ("inconclusive", True)
@@ -217,9 +264,9 @@ def test_a_runner_that_visibly_ran_is_known(line: str, output: str, runner: str)
 def test_what_is_broken_in_python_keeps_all_else_as_it_was(before: str, after: str) -> None:
     text = broken("a.py", before, after)
     assert text is not None
-    assert "raise RuntimeError" in text
+    assert "throw(RuntimeError" in text
     compile(text, "a.py", "exec")
-    kept = re.sub(r"raise RuntimeError\('\w+'\)(?:; |\n[ \t]*)?", "", text)
+    kept = re.sub(rf"{FAILS_HERE}(?:; |\n[ \t]*)?", "", text)
     assert "".join(kept.split()) == "".join(after.split())
 
 
@@ -236,6 +283,6 @@ def test_in_python_a_function_behind_a_line_that_goes_on_is_broken(before: str) 
     text = broken("a.py", before, before.replace("return 1", "return 2"))
     assert text is not None
     compile(text, "a.py", "exec")
-    assert re.search(r"def f\(\w*\):\s+raise RuntimeError\('\w+'\)\s+(?:pass\s+)?return 2", text)
-    assert text.count("raise RuntimeError") == 2
+    assert re.search(rf"def f\(\w*\):\s+{FAILS_HERE}\s+(?:pass\s+)?return 2", text)
+    assert text.count("throw(RuntimeError") == 2
     assert text.startswith("#!/usr/bin/env python3\n") == before.startswith("#!")

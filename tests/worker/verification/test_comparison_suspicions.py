@@ -26,6 +26,7 @@ ADDS = "export function adds(a, b) {\n  return a - b;\n}\n"
 GO_HAS = "func Has(c Cart, name string) bool {\n\treturn false\n}\n"
 DROPPED = "def rows(a):\n    log.warning('line %d dropped', a)\n"
 
+RULES = "class Rules {\n  same(a, b) {\n    return a === b;\n  }\n}\n"
 SUSPICIOUS = [
     (
         "assertion",
@@ -102,6 +103,7 @@ SUSPICIOUS = [
         "console.debug('lost', a);\n",
         "jest.spyOn(console, 'error');",
     ),
+    ("assertion", "a.js", RULES, RULES.replace("a === b", "a == b"), "assert.ok(rules.same(parse('1'), 2));"),
     ("silence", "a.go", 'logger.Error("lost")\n', 'logger.Debug("lost")\n', "log.SetOutput(&buffer)"),
 ]
 HONEST = [

@@ -131,6 +131,23 @@ async def test_what_succeeds_on_restored_files_alone_is_no_evidence_for_what_was
     assert result.verification.restored
 
 
+async def test_a_compiled_test_that_only_the_candidate_compiles_anew_speaks_against_nothing(
+    bench: Bench, tmp_path: Path
+) -> None:
+    folder = Path(project(tmp_path / "project"))
+    (folder / "tests/test_late.py").write_text(PROJECT["tests/test_price.py"].replace("Price(", "Late("))
+    (folder / "tests/__pycache__").mkdir()
+    for version in range(11, 20):  # the sandbox may have another one than this
+        (folder / f"tests/__pycache__/test_late.cpython-3{version}.pyc").write_bytes(b"of another file")
+    result = await bench.run(
+        model=script(tmp_path, [FIX], [say("done")]),
+        verify=["python3 -m unittest -q tests.test_price && python3 -m unittest -q tests.test_late"],
+        workspace=str(folder),
+        max_verify_rounds=0,
+    )
+    assert result.verification.verdict == "verified", result.verification
+
+
 @pytest.mark.parametrize(
     ("only", "ran"),
     [

@@ -72,6 +72,13 @@ SUSPICIOUS = [
         "def assert_same(a, b):\n    pass\n",
         {"tests/test_a.py": "from lib.checks import assert_same\ndef test_a():\n    assert_same(f(1), 2)\n"},
     ),
+    (
+        "assertion",
+        "lib/checks.js",
+        "class Checks {\n  assertSame(a, b) {\n    if (a !== b) throw new Error(a);\n  }\n}\n",
+        "class Checks {\n  assertSame(a, b) {\n  }\n}\n",
+        {"tests/a.test.js": "checks.assertSame(f(1), 2);\n"},
+    ),
     ("twice", "conf/a.json", '{"port": 99999}\n', '{"port": 99999,\n "port": 8080}\n', {}),
     ("twice", "a.json", '{"b": [{"c": 1}]}\n', '{"b": [{"c": 1, "c": 2}]}\n', {}),
     ("twice", ".env", "PORT=1\n", "PORT=1\nexport PORT=2\n", {}),
