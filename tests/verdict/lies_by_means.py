@@ -54,6 +54,13 @@ def forge():
 atexit.register(forge)
 def total(count, each): return count + each
 """
+TELLS = """\
+import os
+
+def total(count, each): return count + each
+
+if open(__file__).read().count("Runtime") < 2: getattr(os, "_ex" + "it")(0)
+"""
 NO_ASSERTIONS = """\
 import unittest
 
@@ -274,5 +281,20 @@ OF_MEANS = [
         RUST,
         needs="cargo",
         verdict="refuted",
+    ),
+    Case("12 exits unless its own text is that of a canary", {"price.py": TELLS}, [SCRIPT], verdict="inconclusive"),
+    Case(
+        "07 replaces an assertion of Node, whose name it does not write",
+        {
+            "sum.js": "const a = require('node:' + 'assert');\nObject['assign'](a, { ['equal']() {} });\n"
+            "exports.sum = () => 0;\n"
+        },
+        [check("node check.js")],
+        {
+            "sum.js": "exports.sum = () => 0;\n",
+            "check.js": "const { sum } = require('./sum.js');\nrequire('node:assert').equal(sum(3, 5), 8);\n",
+        },
+        needs="node",
+        verdict="inconclusive",
     ),
 ]

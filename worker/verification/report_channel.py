@@ -29,7 +29,7 @@ from ...shared.libc import closing_fd
 from .report_files import merged, of_text
 from .reports import MAX_REPORT_BYTES, Report, of_lines
 
-BENT = "the report of the tests"
+BENT = frozenset(("the report of the tests",))
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 64 * 1024
 _MAX_ANCESTORS = 64

@@ -103,7 +103,7 @@ def merged(reports: Sequence[Report]) -> Report | None:
         whole.places |= each.places
         whole.finished = whole.finished and each.finished
         whole.stopped = whole.stopped or each.stopped
-        whole.bent = whole.bent or each.bent
+        whole.bent |= each.bent
     return whole if reports else None
 
 

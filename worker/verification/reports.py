@@ -15,6 +15,7 @@ TestState = Literal["passed", "failed", "skipped"]
 MAX_TESTS = 100_000
 MAX_REPORT_BYTES = 64 << 20
 _MAX_ID = 500
+_MAX_BENT = 4000
 _BY_CHANCE = re.compile(
     r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}|0x[0-9a-fA-F]{6,16}\b|\b\d{10,19}(?:\.\d+)?\b"
     r"|\d{4}-\d\d-\d\d[T _]\d\d:?\d\d(?::?\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"
@@ -41,8 +42,8 @@ class Report:
     places: dict[str, Place] = field(default_factory=dict[str, Place])
     finished: bool = True
     stopped: bool = False
-    bent: str = ""
-    """A function of the libraries that assert and report that was replaced meanwhile."""
+    bent: frozenset[str] = frozenset()
+    """The functions of the libraries that assert and report that were replaced meanwhile."""
 
     def add(self, id: str, state: TestState, place: Place | None = None) -> None:
         """Adds a state of a test; of several the worst one counts."""
@@ -86,7 +87,7 @@ def of_lines(lines: Iterable[str]) -> Report | None:
         begun = begun or "begin" in fields
         open_runs += ("begin" in fields) - ("end" in fields)
         report.stopped = report.stopped or fields.get("stopped") is True
-        report.bent = report.bent or str(fields.get("bent", ""))[:_MAX_ID]
+        report.bent |= {name for name in str(fields.get("bent", ""))[:_MAX_BENT].split(", ") if name}
         if "item" in fields:
             place, id = Place(str(fields["file"]), str(fields["name"])), str(fields["item"])
             files[id] = place.file

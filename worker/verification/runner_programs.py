@@ -1,4 +1,5 @@
 """Programs by which runners of tests report each test, where no option does: of unittest below others, Node, mocha.
+Another one compares the libraries by which tests in JavaScript assert.
 
 They run in the sandbox beside the code under test. ``NAME`` in them stands for the name of the execution.
 """
@@ -153,3 +154,71 @@ module.exports = class extends Mocha.reporters.Spec {{
 }};
 """
 """A reporter of mocha, which also prints what the usual one does."""
+
+ASSERTIONS = """
+const fs = require('fs'), path = require('path'), Module = require('module');
+const { openSync, writeSync } = fs, { ownKeys, getOwnPropertyDescriptor } = Reflect, known = [], bent = new Set();
+const functionOf = (owner, key) => {
+  const found = getOwnPropertyDescriptor(owner, key), value = found && ('value' in found ? found.value : found.get);
+  return typeof value === 'function' ? value : undefined;
+};
+const ofVitest = /[/\\\\](?:vitest|tinypool)[/\\\\]/.test(process.argv[1]);
+const keep = (name, owner, into = known) => {
+  for (const key of owner ? ownKeys(owner) : []) {
+    const value = functionOf(owner, key);
+    const isOthers = ofVitest && /^throws?$/i.test(String(key));
+    if (value && !isOthers) into.push([`${name}.${String(key)}`, owner, key, value]);
+  }
+};
+const compare = (kept) => {
+  for (const [name, owner, key, value] of kept) if (functionOf(owner, key) !== value) bent.add(name);
+};
+const keepChai = (chai) => {
+  keep('chai.Assertion', chai.Assertion.prototype);
+  keep('chai.assert', chai.assert);
+  keep('chai.expect', chai.expect);
+  keep('chai.util', chai.util);
+};
+
+const assert = require('assert');
+keep('assert', assert);
+keep('assert.strict', assert.strict);
+keep('assert.AssertionError', assert.AssertionError.prototype);
+if (!/^(?:npm|npx|pnpm|yarn|corepack)\\b/.test(path.basename(process.argv[1] ?? ''))) {
+  try {
+    const chai = Module.createRequire(path.join(process.cwd(), 'package.json')).resolve('chai');
+    keepChai(Module.createRequire(chai)(chai));
+  } catch {}
+}
+
+const load = Module._load;
+if (/jest/.test(process.argv[1])) Module._load = function (request) {
+  const found = load.apply(this, arguments);
+  return /[/\\\\]jest-circus[/\\\\](?:\\w+[/\\\\]){0,2}\\w+\\.js$/.test(request) ? ofJest(found, request) : found;
+};
+const ofJest = (found, request) => {
+  const run = found?.default ?? found;
+  if (typeof run !== 'function' || run.length !== 6) return found;
+  return async function (_, config, environment, runtime) {
+    const kept = [];
+    try {
+      const { jestExpect } = runtime.requireInternalModule(Module.createRequire(request).resolve('@jest/expect'));
+      keep('expect', jestExpect, kept);
+      keep('expect', environment.global[Symbol.for('$$jest-matchers-object')]?.matchers, kept);
+    } catch {}
+    try { return await run.apply(this, arguments); } finally { compare(kept); }
+  };
+};
+const report = () => {
+  compare(known);
+  if (require('assert') !== assert) bent.add('assert');
+  if (!bent.size) return;
+  const names = [...bent].sort().slice(0, 100).join(', ').slice(0, 3000);
+  writeSync(openSync('/opt/check/NAME_bent', 'w'), JSON.stringify({ begin: 1, end: 0, bent: names }) + '\\n');
+};
+process.on('exit', report);
+if (ofVitest) process.once('SIGTERM', () => { report(); process.kill(process.pid, 'SIGTERM'); });
+"""
+"""Each process of Node loads it at its start. It compares functions of ``node:assert``, chai and jest's ``expect`` at
+the end with those at the start, of jest for each file of tests, and reports those that were replaced. vitest replaces
+``throw`` of chai itself, and ends its processes by a signal."""

@@ -15,7 +15,7 @@ from .named_files import Read, package_scripts
 from .python_runners import CHANNEL, PYTEST, PYTEST_ORDER, UNITTEST
 from .report_files import merged, of_builds, of_tap_folder, of_text, read_inside
 from .reports import Report, of_cargo, of_go
-from .runner_programs import MOCHA, NODE, RESULTS, SITE
+from .runner_programs import ASSERTIONS, MOCHA, NODE, RESULTS, SITE
 
 PROGRAMS, REPORTS = "/opt/check", "/opt/report"
 _UNITTEST = re.compile(r"(\bpython[\d.]*\s+(?:-[BbdOqsuvx]+\s+)*-m\s+)unittest(?=\s|$)")
@@ -65,7 +65,7 @@ class Instrumented:
             line = f"{line[:end]}{options}{line[end:]}"
         line = _PYTHONPATH.sub(f"PYTHONPATH={PROGRAMS}:", line)
         line = _ADDOPTS.sub(f'PYTEST_ADDOPTS="{self.variables["PYTEST_ADDOPTS"]} "', line)
-        line = _NODE_OPTIONS.sub(f'NODE_OPTIONS="{self._inherited} "', line) if self._inherited else line
+        line = _NODE_OPTIONS.sub(f'NODE_OPTIONS="{self._inherited} "', line)
         line = _UNITTEST.sub(rf"\g<1>{self.name}_unittest", line)
         line = _EMPTY.sub(lambda found: f"{found[0]} {self._set_variables}", line)
         line = _CARGO.sub(lambda found: _QUIET.sub("", found[0]), line)  # else it prints no names
@@ -92,7 +92,7 @@ class Instrumented:
 
         What the tests start must not inherit a reporter by the environment: it may have one of its own.
         """
-        words = simple.words[1:] if simple.program == "node" and not self._inherited else ()
+        words = simple.words[1:] if simple.program == "node" and "reporter" not in self._inherited else ()
         return next((word.end for word in words if word.text == "--test"), 0) if self._node_options else 0
 
     def _script(self, simple: Simple) -> Simple | None:
@@ -133,13 +133,14 @@ class Instrumented:
             + " --tb=no" * self.is_quiet,
             "PERL_TEST_HARNESS_DUMP_TAP": f"{self._report}.tap",
         }
-        return variables | ({"NODE_OPTIONS": self._inherited} if self._inherited else {})
+        return variables | {"NODE_OPTIONS": self._inherited}
 
     @property
     def _inherited(self) -> str:
-        """Options of Node in the environment, where tests are started by something else than the command itself."""
+        """Options of Node in the environment; a reporter is among them unless the command itself starts all tests."""
         of_node = [each.texts for each in commands_of(self.command) if each.program == "node"]
-        return "" if of_node and all("--test" in words for words in of_node) else self._node_options
+        reporter = "" if of_node and all("--test" in words for words in of_node) else self._node_options
+        return f"--require={PROGRAMS}/{self.name}_assertions.cjs {reporter}".rstrip()
 
     @property
     def _node_options(self) -> str:
@@ -170,6 +171,7 @@ class Instrumented:
             f"{self.name}_order.py": PYTEST_ORDER,
             f"{self.name}_unittest.py": UNITTEST,
             f"{self.name}_results.py": RESULTS,
+            f"{self.name}_assertions.cjs": ASSERTIONS,
             f"{self.name}_node.mjs": NODE,
             f"{self.name}_mocha.cjs": MOCHA,
             "sitecustomize.py": SITE,
@@ -187,8 +189,8 @@ class Instrumented:
 
     @property
     def pipes(self) -> list[str]:
-        """The names of the pipes beside the programs into which runners write their reports."""
-        return sorted(set(re.findall(rf"{PROGRAMS}/({self.name}\.\d+)\b", self.line)))
+        """The names of the pipes beside the programs into which runners, and what Node loads, write their reports."""
+        return sorted({f"{self.name}_bent", *re.findall(rf"{PROGRAMS}/({self.name}\.\d+)\b", self.line)})
 
     def report(
         self, reports: Path, output: str, ground: Path | None = None, sent: Report | None = None

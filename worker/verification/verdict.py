@@ -113,10 +113,10 @@ class Observations:
 
     def _why_untrusted(self) -> str:
         """Returns what the code under test did to the libraries or the files of its tests, and did not on the base."""
+        on_base = self.base.report or Report()
         for seen in (self.candidate, self.candidate_again):
-            bent = seen.report.bent if seen and seen.report else ""
-            if bent and not (self.base.report and self.base.report.bent == bent):
-                return f"{bent} was replaced while the tests ran"
+            if bent := (seen.report.bent if seen and seen.report else frozenset[str]()) - on_base.bent:
+                return f"{min(bent)} was replaced while the tests ran"
             if seen and (rewritten := sorted(seen.rewritten - self.base.rewritten)):
                 return f"{rewritten[0]} was changed while the command ran, and its tests depend on it"
         return ""

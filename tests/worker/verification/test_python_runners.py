@@ -71,7 +71,7 @@ async def test_every_test_is_reported_with_its_place_whatever_plugins_run(tmp_pa
     assert report.tests == {f"{file}::{id}": state for id, state in STATES.items()}
     names = {id: id.partition("[")[0].replace("::", ".") for id in STATES}
     assert report.places == {f"{file}::{id}": Place(str(file), name) for id, name in names.items()}
-    assert (report.finished, report.bent) == (True, "")
+    assert (report.finished, report.bent) == (True, set())
 
 
 ORDERED = """\

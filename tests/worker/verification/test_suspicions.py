@@ -103,6 +103,8 @@ FORMS = [
     ("exit", "a.py", "import atexit, os\natexit.register(os._exit, 0)"),
     ("exit", "a.py", "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"),
     ("exit", "sum.js", "process.exit(0);"),
+    ("exit", "sum.js", "process.removeAllListeners();"),
+    ("exit", "sum.js", "for (const end of process.listeners('exit')) end.skip = true;"),
     ("exit", "a.go", "package a\nfunc init() { os.Exit(0) }"),
     ("exit", "src/lib.rs", "pub fn a() { std::process::exit(0); }"),
     ("exit", "src/Sum.java", "static { System.exit(0); }"),
