@@ -13,12 +13,20 @@ from tests.verdict.strangers import Kits
 
 TRIED = 5
 """The first rows, of a package each: all of them take five minutes."""
+IN_CI = ("iniconfig", "shortuuid")
+"""Those of them that take least."""
 
 
 @pytest.mark.asyncio(loop_scope="package")
 @pytest.mark.thorough
 @pytest.mark.long
-@pytest.mark.parametrize("row", ROWS[:TRIED], ids=str)
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=str(row), marks=[pytest.mark.exhaustive] * (not str(row).startswith(IN_CI)))
+        for row in ROWS[:TRIED]
+    ],
+)
 async def test_a_mended_package_is_verified(
     row: RealPackage, worker: Bench, kit: Path, redis_url: str, tmp_path: Path
 ) -> None:
