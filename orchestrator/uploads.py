@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -116,7 +116,7 @@ class _Incoming:
             )
 
     @contextmanager
-    def _counted_alone(self) -> Iterator[None]:
+    def _counted_alone(self) -> Generator[None]:
         """Makes the caller's other uploads wait: two that find the same room free would both take it."""
         folder = os.open(self._links, os.O_RDONLY | os.O_DIRECTORY)
         try:
