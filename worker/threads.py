@@ -3,7 +3,7 @@
 Each run has a share of the threads, of interpreter time, and of the memory for files. Threads cannot be stopped, and
 each that computes takes interpreter time from the event loop. Short work starts immediately. What a run computes beyond
 its allowance needs one of a few compute slots, a time slice each, and a free slot goes to the waiting run that has
-computed least.
+computed least. `worker/docs/blocking-work.md` has what to call where.
 """
 
 from __future__ import annotations

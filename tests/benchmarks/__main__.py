@@ -32,6 +32,7 @@ NUMBERS = (
     "suites",
     "snapshots",
     "latency",
+    "short_work",
     "throughput",
     "carrying",
     "turn_cpu",
