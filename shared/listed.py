@@ -58,7 +58,7 @@ class _Rules(ExitStack):
         exclude: Sequence[str] = (),
         stopped: Callable[[], bool] = lambda: False,
         seconds: float = SECONDS,
-        before_waiting: Callable[[], None] = _nothing,
+        before_waiting: Callable[[], object] = _nothing,
     ) -> None:
         super().__init__()
         self._before_waiting = before_waiting
@@ -159,7 +159,7 @@ class Source:
     skip: tuple[int, int] | None = None
     stop: Event = field(default_factory=Event)
     go_on: Callable[[], None] = _nothing
-    before_waiting: Callable[[], None] = _nothing
+    before_waiting: Callable[[], object] = _nothing
 
     def names(self, folder: str) -> Iterator[str]:
         """Yields the names in a directory; nothing of one that cannot be read."""
@@ -210,7 +210,7 @@ def ignored_files(
     paths: Collection[str],
     outer: OuterRules,
     stopped: Callable[[], bool] = lambda: False,
-    before_waiting: Callable[[], None] = _nothing,
+    before_waiting: Callable[[], object] = _nothing,
 ) -> set[str]:
     """Returns which files below a directory (descriptor) git would ignore, if they were new. Raises OSError."""
     if not paths:

@@ -132,6 +132,8 @@ class Completed:
     seconds: float = 0.0
     exceeded: str = ""
     """The limit for which it was killed, as a sentence, or ""."""
+    found_full_disk: bool = False
+    """Whether it failed while its disk was full, which takes files again now."""
     ended: tuple[str, ...] = ()
     """The names of the processes that it left behind, which ended with it."""
     lost: tuple[str, ...] = ()

@@ -37,8 +37,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 EXIT_EXCEPTIONS = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
-"""Raised to end a task or a process on purpose. Any other ``BaseException`` is a failure of an extension module, which
-``except Exception`` does not catch."""
+"""Raised to end a task or a process on purpose. Any other ``BaseException`` is a failure of an extension module."""
 SWITCH_SECONDS = 0.0005
 """Interpreter switch interval. With Python's 5 ms, a thread would wait that long at every Redis reply and every file
 read while the loop is busy: a full worker would take a fifth longer. With 0.1 ms, threads that compute would interrupt
@@ -397,11 +396,12 @@ def give_way() -> None:
         _thread.work.give_way()
 
 
-def release_slot() -> None:
-    """Releases the compute slot that this thread's work may have, before it waits for something else."""
+def release_slot() -> Event | None:
+    """Releases the compute slot of this thread's work, before it waits. Returns what is set when that is to stop."""
     leave_loop()
     if _thread.work:
         _thread.work.leave()
+    return _thread.work and _thread.work.stopped
 
 
 async def _to_the_end(share: Share | None, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

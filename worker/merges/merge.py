@@ -24,6 +24,7 @@ from ..core.outcome import CancelledError, RunOutcome
 from ..core.part import Part, Work
 from ..core.run_context import RunContext
 from ..policy.trust import ReadSources
+from ..sandbox.full_disk import FullDisk
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
 from ..verification.own_checks import CheckKinds
@@ -104,7 +105,7 @@ class Merge:
             self.run.report_error(why, "merge")
             return RunOutcome(TerminationReason.REFUSED, why)
         self._paths = plan.states.keys()
-        await run_in_thread(self._lay_out, ids)
+        await self._lay_out(ids)
         words = f"Merged {count(len(ids), 'result')}: {count(len(self._paths), 'file')}."
         if left_out := self.facts.left_out:
             words = f"{words} Left out: {put_back(left_out)}."
@@ -119,8 +120,11 @@ class Merge:
         with Directory(self.workspace.base) as base:
             return merged(base, [self._sides[id] for id in ids])
 
-    def _lay_out(self, ids: Collection[str]) -> None:
-        """Makes the files those of the merge of these results. Blocks."""
+    async def _lay_out(self, ids: Collection[str]) -> None:
+        """Makes the files those of the merge of these results."""
+        await run_in_thread(FullDisk(self.workspace.path).with_room, self._replace_files, ids)
+
+    def _replace_files(self, ids: Collection[str]) -> None:
         plan, _ = self._planned(ids)
         with Directory(self.workspace.base) as base, Directory(self.workspace.path) as files:
             before = {path: base.read(path) for path in self._paths}
@@ -141,7 +145,7 @@ class Merge:
         try:
             await self._search(ids, verifier, delegations, green)
         finally:
-            await run_in_thread(self._lay_out, ids)
+            await self._lay_out(ids)
         return self._found()
 
     async def _search(
@@ -152,7 +156,7 @@ class Merge:
         whys = {frozenset(ids): why_of(first)}
 
         async def check(chosen: frozenset[str]) -> str:
-            await run_in_thread(self._lay_out, [id for id in ids if id in chosen])
+            await self._lay_out([id for id in ids if id in chosen])
             found = green.kept_in(chosen, await verifier.verify())
             whys[chosen] = why_of(found)
             end = "fail" if whys[chosen] else "pass"

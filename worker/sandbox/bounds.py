@@ -29,6 +29,7 @@ from ..linux import system
 from ..linux.cgroup import Cgroup, NotDelegated, group_for_runs
 from .disk_room import Room
 from .environment import system_program
+from .full_disk import FullDisk
 from .growth import Growth
 from .process import Process
 from .usage import Usage, disk_bytes, size, usages, written_bytes
@@ -135,7 +136,7 @@ class RunBounds:
         self.growth = Growth(disk.folders[0], whole.limits.share, whole.growths, self._measured_growth)
         self.processors = processors
         self._whole = whole
-        self._disk = disk
+        self._disk, self._full_disk = disk, FullDisk(disk.folders[0])
         self._base: asyncio.Future[int] | None = None
         self.all_members: list[Member] = []
         """Also those that are not set up yet."""
@@ -187,6 +188,7 @@ class RunBounds:
         """Returns a member for a sandbox that is about to be started. Raises ToolError if it cannot be bounded."""
         await asyncio.shield(self.begin())
         await self.growth.cleared()
+        await self.until_room()
         if self._group is None:
             tied = [system_program("taskset"), "--cpu-list", ",".join(map(str, self.processors))]
             return Member(self, tied if self.processors else [], None)
@@ -196,6 +198,10 @@ class RunBounds:
         except OSError as error:
             raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"the command cannot be bounded: {error}") from None
         return Member(self, ["/bin/sh", "-c", _ENTER, str(group.entrance)], group)
+
+    async def until_room(self) -> bool:
+        """Waits while the disk is full, as another run may have filled it for a moment. Returns whether it was."""
+        return await self._full_disk.until_room()
 
     def add(self, member: Member) -> None:
         self.all_members.append(member)

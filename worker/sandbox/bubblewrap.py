@@ -45,6 +45,8 @@ READING_PROGRAMS = "/.guard/bin"
 """Where programs lie that take the place of the system's for command lines that only read."""
 _BUILTINS = frozenset({"cd", "type", "command", ":", "exit", "return", "break", "continue"})
 """What bash does not look for on PATH, of what may only read."""
+_TRIES = 3
+"""How often it is tried to begin a command that finds the disk full."""
 _PARENT_DEATH_SIGNAL = ("--pdeathsig", "ALRM", "--")
 """On the worker's death ``timeout`` receives SIGALRM as from its own timer and kills the process group, including
 bubblewrap's child, which would wait for ever if its parent were killed before setting the child's death signal.
@@ -148,6 +150,16 @@ class Bubblewrap:
         ``on_output`` receives the output of both streams as it arrives. Raises ToolError: SANDBOX_UNAVAILABLE if
         commands cannot be run safely, EXECUTION_FAILED if this one cannot be started.
         """
+        for _ in range(_TRIES):
+            try:
+                return await self._run(command, on_output)
+            except ToolError as error:  # it has not begun
+                if "no space left" not in error.message.lower():
+                    raise
+                await self.bounds.until_room()
+        return await self._run(command, on_output)
+
+    async def _run(self, command: Command, on_output: Callable[[bytes], None] | None) -> Completed:
         start = time.monotonic()
         buffers = [BoundedBuffer(command.max_output, command.keep) for _ in range(2)]
         sinks: list[Sink] = [_tee(buffer.add, on_output) for buffer in buffers]
@@ -167,14 +179,16 @@ class Bubblewrap:
             if "Can't chdir to" in failure:
                 raise ToolError(ErrorType.NOT_A_DIRECTORY, f"Not a directory: {command.cwd}")
             raise ToolError(ErrorType.SANDBOX_UNAVAILABLE, f"the sandbox could not be set up: {failure}")
+        exit_code = -9 if timed_out else process.ended.result()
         return Completed(
-            exit_code=-9 if timed_out else process.ended.result(),
+            exit_code=exit_code,
             stdout=buffers[0].data,
             stderr=left.stderr,
             timed_out=timed_out,
             dropped_bytes=sum(buffer.dropped for buffer in buffers),
             seconds=time.monotonic() - start,
             exceeded=member.exceeded,
+            found_full_disk=exit_code > 0 and not member.exceeded and await self.bounds.until_room(),
             ended=tuple(left.processes),
             lost=tuple(left.files),
         )

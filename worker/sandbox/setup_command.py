@@ -30,6 +30,7 @@ from .bounds import WorkerBounds
 from .bubblewrap import Bubblewrap
 from .egress import Egress, Report
 from .environment import MOUNT, BindMount, owner
+from .full_disk import FullDisk
 from .project_tools import ProjectTools
 
 SETUP = "/opt/setup"
@@ -107,10 +108,13 @@ class SetupCache:
         return digest.hexdigest()[:32]
 
     async def _build(self, kept: Path, workspace: Path, tools: ProjectTools, report: Report) -> None:
-        new, scratch = await run_in_thread(self._new_folders, kept.name)
+        new, scratch = await run_in_thread(FullDisk(self._folder).with_room, self._new_folders, kept.name)
         try:
             made = BindMount("setup", new, SETUP, writable=True), BindMount("scratch", scratch, _SCRATCH, writable=True)
-            done, refused = await self._run(workspace, replace(tools, mounts=(*tools.mounts, *made)), report)
+            shown = replace(tools, mounts=(*tools.mounts, *made))
+            done, refused = await self._run(workspace, shown, report)
+            if done.found_full_disk:  # as another run had filled it
+                done, refused = await self._run(workspace, shown, report)
             if done.exit_code:
                 ended = "took too long" if done.timed_out else f"ended with exit code {done.exit_code}"
                 ended = f"was killed ({done.exceeded})" if done.exceeded else ended

@@ -13,6 +13,7 @@ from ...shared.text import terminal_text
 from ..contracts import Command, Completed
 from ..sandbox.bubblewrap import Bubblewrap
 from ..sandbox.environment import MOUNT
+from ..sandbox.full_disk import FullDisk
 from ..sandbox.project_tools import ProjectTools
 from ..threads import run_in_thread
 from ..toolkit.offer import RunOffer
@@ -81,9 +82,9 @@ class CommandRunner:
         await run_in_thread(remove_old, ground, how.named)
         reports = await run_in_thread(self.folder, "report")
         programs = await run_in_thread(self.folder, "programs")
-        mounts = await run_in_thread(how.mounts, programs, reports)
+        mounts = await run_in_thread(FullDisk(ground).with_room, how.mounts, programs, reports)
         if self.has_repository and not (ground / ".git").exists():
-            await run_in_thread(lay_repository, ground)
+            await run_in_thread(FullDisk(ground).with_room, lay_repository, ground)
         before = await run_in_thread(stamps, ground)
         tools = replace(self.project, mounts=(*self.project.mounts, *mounts))
         seconds = check.timeout_seconds or self.seconds

@@ -16,6 +16,7 @@ import stat as modes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -25,6 +26,7 @@ from ...shared.patch_format import printable_path
 from ...shared.request import DelegationRequest
 from ...shared.workspaces import delete
 from ..sandbox.environment import owner
+from ..sandbox.full_disk import FullDisk
 from ..threads import give_way
 from ..workspace.file_entries import lstat, read_all
 from ..workspace.manifest import LINK, Difference
@@ -163,14 +165,17 @@ class Grounds:
     """The grounds of one verification, below a directory of their own, until it is closed. All of it blocks."""
 
     def __init__(self, workspaces: Path, id: str) -> None:
-        self._folder = workspaces / f"{id}.ground-{secrets.token_hex(4)}"
-        self._folder.mkdir(mode=0o700, parents=True)
+        self._folder, self._disk = workspaces / f"{id}.ground-{secrets.token_hex(4)}", FullDisk(workspaces)
+        self._disk.with_room(self._folder.mkdir, mode=0o700, parents=True)
 
     def close(self) -> None:
         delete(self._folder)
 
     def folder(self, name: str) -> Path:
         """Returns a new empty directory that the sandbox's user owns."""
+        return self._disk.with_room(self._new_folder, name)
+
+    def _new_folder(self, name: str) -> Path:
         path = self._folder / f"{name}-{secrets.token_hex(4)}"
         path.mkdir(mode=0o755)
         if uid_gid := owner():
@@ -183,18 +188,29 @@ class Grounds:
         Its own name is the same for all, as what runs in the sandbox can read it in /proc; a link beside it has the
         other one. Raises ``GroundError`` where the run's files change meanwhile, and OSError.
         """
-        path = self.folder("ground")
+        return self._disk.with_room(self._make, name, partial(_fill, base, candidate, files, stop))
+
+    def _make(self, name: str, fill: Callable[[Path], None]) -> Path:
+        path = self._new_folder("ground")
         (self._folder / f"{name}-{path.name}").symlink_to(path.name)
-        with open_folder(path) as target:
-            TreeCopy(base, target, owner=owner(), stop=stop).run()
-            if candidate:
-                try:
-                    candidate.restored += apply(target, candidate.seen, Live(candidate.changed.files, Copier(stop)))
-                except ContentDiffers as error:
-                    raise GroundError(f"{error} changed while it was copied for the checks") from None
-            for inner, text in files.items():
-                write(target, inner, text.encode())
+        try:
+            fill(path)
+        except OSError:
+            delete(path)  # it may be made again, and what it takes is needed then
+            raise
         return path
+
+
+def _fill(base: int, candidate: Candidate | None, files: Mapping[str, str], stop: Event, path: Path) -> None:
+    with open_folder(path) as target:
+        TreeCopy(base, target, owner=owner(), stop=stop).run()
+        if candidate:
+            try:
+                candidate.restored += apply(target, candidate.seen, Live(candidate.changed.files, Copier(stop)))
+            except ContentDiffers as error:
+                raise GroundError(f"{error} changed while it was copied for the checks") from None
+        for inner, text in files.items():
+            write(target, inner, text.encode())
 
 
 def write(target: int, path: str, data: bytes) -> None:

@@ -13,6 +13,7 @@ from typing import Self
 from ...shared.errors import ErrorType, ToolError
 from ...shared.libc import beneath, closing_fd, require_openat2
 from ..contracts import FileAccess, FileEntry, Stat
+from ..sandbox.full_disk import FullDisk
 from ..threads import take_memory
 from .file_entries import (
     PRIVATE_DIR,
@@ -52,6 +53,7 @@ class Files:
         self.root = root.absolute()
         self.mount = mount.rstrip("/")
         self._owner = owner if os.geteuid() == 0 else None
+        self._disk = FullDisk(self.root)
         self._fd = os.open(self.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._names = (self.mount, str(self.root), os.path.realpath(self.root))
 
@@ -112,7 +114,7 @@ class Files:
         """Opens the path and returns its descriptor, which the caller closes. Raises ToolError."""
         inner = self.relative(path)
         with self._tool_errors(path):
-            return self._beneath(inner, flags)
+            return self._disk.with_room(self._beneath, inner, flags)
 
     def read(self, path: str, max_bytes: int = MAX_READ) -> bytes:
         """Reads a file. Raises ToolError: FILE_TOO_LARGE above ``max_bytes``, NOT_A_FILE unless it is regular."""
@@ -156,15 +158,9 @@ class Files:
             head, _, name = inner.rpartition("/")
             if name in ("", ".", ".."):
                 raise not_a_file(path, modes.S_IFDIR)
-            with closing_fd(self._make_folders(head or ".")) as folder:
-                old = lstat(folder, name)
-                if old and modes.S_ISREG(old.st_mode) and old.st_nlink > 1 and keep_mode:
-                    _overwrite(folder, name, data)  # its other names are to stay names of the same file
-                    return False
-                if old is None or modes.S_ISREG(old.st_mode):
-                    mode = old.st_mode & _PERMISSIONS if old and keep_mode else 0o644
-                    self._replace(folder, name, data, mode)
-                    return old is None
+            old = self._disk.with_room(self._place, head or ".", name, data, keep_mode)
+        if old is None or modes.S_ISREG(old.st_mode):
+            return old is None
         if not modes.S_ISLNK(old.st_mode):
             raise not_a_file(path, old.st_mode)
         with self._tool_errors(path):
@@ -273,6 +269,16 @@ class Files:
             inner = f"{inner}/{name}"
             folder = self._beneath(inner, os.O_PATH | os.O_DIRECTORY)
         return folder
+
+    def _place(self, parent: str, name: str, data: bytes, keep_mode: bool) -> os.stat_result | None:
+        """Returns what was at the path, in place of which the file is if that was none or a file."""
+        with closing_fd(self._make_folders(parent)) as folder:
+            old = lstat(folder, name)
+            if old and modes.S_ISREG(old.st_mode) and old.st_nlink > 1 and keep_mode:
+                _overwrite(folder, name, data)  # its other names are to stay names of the same file
+            elif old is None or modes.S_ISREG(old.st_mode):
+                self._replace(folder, name, data, old.st_mode & _PERMISSIONS if old and keep_mode else 0o644)
+            return old
 
     def _replace(self, folder: int, name: str, data: bytes, mode: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -20,6 +21,7 @@ MAX_BYTES = 256 * 1024 * 1024
 MAX_OBJECTS = 10_000
 FOLDER = "objects"
 _CHUNK = 1 << 20
+_PART_OF_DISK = 4
 
 
 class Objects:
@@ -40,8 +42,13 @@ class Objects:
         return self._folder / id
 
     def put(self, content: IO[bytes]) -> str | None:
-        """Stores a content and returns its digest (SHA-256); None where the bounds do not allow it."""
+        """Stores a content and returns its digest (SHA-256); None where the bounds do not allow it.
+
+        Raises OSError, also where it takes more than a part of what is left of the disk, which is all runs'.
+        """
         self._folder.mkdir(mode=0o700, exist_ok=True)
+        disk = os.statvfs(self._folder)
+        most = disk.f_bavail * disk.f_frsize // _PART_OF_DISK
         temporary, digest, size = self._folder / f"new.{secrets.token_hex(8)}", hashlib.sha256(), 0
         try:
             with temporary.open("xb", buffering=0) as file:
@@ -51,6 +58,8 @@ class Objects:
                     file.write(piece)
                     if (size := size + len(piece)) > MAX_FILE_BYTES:
                         return None
+                    if size > most:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
             id = digest.hexdigest()
             if id not in self._held and (size > self._left or len(self._held) >= MAX_OBJECTS):
                 return None

@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 
 from ...shared.patch_format import printable_path
 from ...shared.runs.record import FileTurns
+from ..sandbox.full_disk import FullDisk
 from ..threads import give_way, leave_loop
 from .file_entries import is_private
 from .manifest import (
@@ -160,7 +161,7 @@ class Snapshots:
 
     def __init__(self, log: Path, start_file: Path, objects: Objects, files: int, base: int) -> None:
         self._log, self._objects, self._files, self._base = log, objects, files, base
-        self._lock = Lock()
+        self._lock, self._disk = Lock(), FullDisk(log.parent)
         self.turn: Callable[[], int] = lambda: 0
         """The turn to which the next changes belong."""
         self.taken: int | None = None
@@ -227,23 +228,27 @@ class Snapshots:
             self.special = {path: kind for path, kind in special.items() if not is_private(path)}
 
     def _append(self, snapshot: Snapshot) -> None:
-        with self._log.open("a", encoding="ascii") as file:
-            file.write(snapshot.line)
+        self._disk.with_room(self._write, snapshot.line)
         self.history.add(snapshot)
+
+    def _write(self, line: str) -> None:
+        with self._log.open("a", encoding="ascii") as file:
+            file.write(line)
 
     def _keep(self, path: str, entry: StatEntry, deadline: Deadline) -> Kept:
         give_way()
         id: str | None = None
         if entry.size <= MAX_FILE_BYTES and not deadline.expired:
-            with suppress(OSError):  # gone meanwhile, or the disk is full
-                if modes.S_ISLNK(entry.mode):
-                    id = self._objects.put(io.BytesIO(read_link(self._files, path)))
-                else:
-                    with open_file(self._files, path) as file:
-                        id = self._objects.put(file)
-                if id:
+            with suppress(OSError):  # gone meanwhile, or the disk stays full
+                if id := self._disk.with_room(self._put, path, entry):
                     self._digests[self._files, path, entry] = id
         return Kept(entry.mode, id, entry.size)
+
+    def _put(self, path: str, entry: StatEntry) -> str | None:
+        if modes.S_ISLNK(entry.mode):
+            return self._objects.put(io.BytesIO(read_link(self._files, path)))
+        with open_file(self._files, path) as file:
+            return self._objects.put(file)
 
     def differences(self, deadline: Deadline = UNBOUNDED) -> list[Difference]:
         """Returns every path whose content or mode differs, in order of first change; renames by equal content.

@@ -22,6 +22,7 @@ from ...shared.log import log
 from ...shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
 from ...shared.workspaces import UPLOAD_POINTER, UPLOADS, delete, upload_path
 from ..sandbox.environment import MOUNT, owner
+from ..sandbox.full_disk import FullDisk
 from ..threads import (
     FEW_BYTES,
     give_way,
@@ -124,7 +125,7 @@ class Workspace:
         rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), restore)
         folders = [root, Path(spec.path)] if isinstance(spec, DirectoryWorkspace) else [root]
         wanted = Generation(root / delegation_id, attempt)
-        return await run_short_in(folders, _create, cls, wanted, spec, rules, rules.stop)
+        return await run_short_in(folders, FullDisk(root).with_room, _create, cls, wanted, spec, rules, rules.stop)
 
     @classmethod
     async def open(cls, delegation_id: str, root: Path) -> Workspace:

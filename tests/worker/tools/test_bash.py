@@ -303,3 +303,9 @@ async def test_a_folder_whose_repository_lies_elsewhere_is_named_too(desk: Toolb
     assert "names a repository that lies elsewhere" in result.content
     quoted = await desk.call("bash", command="echo 'git prints: fatal: not a git repository: x'")
     assert "lies elsewhere" not in quoted.content
+
+
+async def test_a_command_that_found_the_disk_full_is_told_that_it_can_be_tried_again(desk: Toolbench) -> None:
+    failed = await desk.call("bash", command="echo 'cp: a: No space left on device' >&2; exit 1")
+    assert "[The disk was full while this ran" in failed.content
+    assert "[The disk was full" not in (await desk.call("bash", command="exit 1")).content

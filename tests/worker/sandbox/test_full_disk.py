@@ -1,0 +1,167 @@
+"""Where another run has filled the disk for a moment, a run's writes wait for room, and none of them fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from deputize.shared.errors import RepositoryFailed
+from deputize.shared.request import DirectoryWorkspace
+from deputize.shared.settings import SandboxSettings
+from deputize.worker.sandbox.bounds import WorkerBounds
+from deputize.worker.sandbox.full_disk import FullDisk
+from deputize.worker.threads import run_in_thread, run_short
+from deputize.worker.verification.ground import Grounds
+from deputize.worker.workspace.artifacts import Artifacts
+from deputize.worker.workspace.notes import Notes
+from deputize.worker.workspace.source import open_folder
+from deputize.worker.workspace.workspace import Workspace
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def failing(*errors: Exception) -> Callable[[], int]:
+    """Work that fails so often; returns how often it was done."""
+    done = iter(range(1, 100))
+    left = iter(errors)
+
+    def work() -> int:
+        number = next(done)
+        for error in left:
+            raise error
+        return number
+
+    return work
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FULL,
+        OSError(errno.EDQUOT, "quota"),
+        RepositoryFailed("repository_unreachable", "git fetch failed: error: No space left on device"),
+    ],
+)
+async def test_work_that_finds_no_room_is_done_again(error: Exception, tmp_path: Path) -> None:
+    assert await run_in_thread(FullDisk(tmp_path).with_room, failing(error, error)) == 3
+    assert await run_short(True, FullDisk(tmp_path).with_room, failing(error, error)) == 3
+
+
+async def test_what_does_not_fit_or_fails_for_another_reason_is_not_waited_for(tmp_path: Path) -> None:
+    for error, tries in ((OSError(errno.EACCES, "no"), 1), (FULL, 3), (RepositoryFailed("repository_never", "no"), 1)):
+        work = failing(*[error] * 9)
+        with pytest.raises(type(error)):
+            await run_in_thread(FullDisk(tmp_path).with_room, work)
+        with pytest.raises(type(error)):  # outside of threads nothing waits
+            FullDisk(tmp_path).with_room(work)
+        with suppress(OSError, RepositoryFailed):
+            assert [work() for _ in range(9)] == [tries + 2]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MB, without room as long as there is a file ``other/filler``."""
+    if os.geteuid() != 0:
+        pytest.skip("SKIPPED: mounting a small disk is root's")
+    disk = tmp_path / "small"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=400", "tmpfs", str(disk)], check=True)
+    try:
+        (disk / "other").mkdir()
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def fill(disk: Path, what: str) -> Path:
+    filler = disk / "other/filler"
+    filler.mkdir()
+    with suppress(OSError):
+        for number in range(10**6):
+            if what == "files":
+                (filler / str(number)).touch()
+            else:
+                (filler / str(number)).write_bytes(bytes(4096))
+    return filler
+
+
+@pytest.fixture
+async def workspace(small: Path, tmp_path: Path) -> AsyncIterator[Workspace]:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/a.txt").write_text("a\n" * 5000)
+    spec = DirectoryWorkspace(kind="directory", path=str(tmp_path / "project"))
+    made = await Workspace.create(spec, "dlg_1", small)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("what", ["bytes", "files"])
+async def test_the_writes_of_a_run_outlast_a_disk_that_another_one_has_filled(
+    what: str, workspace: Workspace, small: Path, tmp_path: Path
+) -> None:
+    spec = DirectoryWorkspace(kind="directory", path=str(tmp_path / "project"))
+    grounds = Grounds(small, "dlg_1")
+    (workspace.path / "changed.txt").write_text("new\n" * 3000)
+    with open_folder(workspace.base) as base, closing(grounds):
+        filler = fill(small, what)
+        doing = [
+            asyncio.create_task(run_in_thread(workspace.files.write, "tool.txt", b"x" * 9000)),
+            asyncio.create_task(run_in_thread(Artifacts(workspace.files).add, "report.md", "text" * 3000, 1)),
+            asyncio.create_task(run_in_thread(Notes(workspace.files).add, "a note", "", Event())),
+            asyncio.create_task(run_in_thread(grounds.make, "base", base, None, {"check.py": "pass"}, Event())),
+            asyncio.create_task(workspace.note_changes("step")),
+            asyncio.create_task(Workspace.create(spec, "dlg_2", small)),
+        ]
+        done, _ = await asyncio.wait(doing, timeout=0.3)
+        assert not done, [task.result() for task in done]
+        shutil.rmtree(filler)
+        *_, ground, changes, other = await asyncio.gather(*doing)
+        assert (ground / "a.txt").exists()
+        assert changes
+        assert workspace.snapshots.history.lacks == ""
+        other.close()
+
+
+async def test_no_command_begins_on_a_full_disk_and_one_that_failed_on_it_is_told_apart(small: Path) -> None:
+    (small / "run").mkdir()
+    with WorkerBounds(SandboxSettings()).run(small / "run") as bounds:
+        assert not await bounds.until_room()
+        filler = fill(small, "bytes")
+        beginning = asyncio.create_task(bounds.join())
+        assert not (await asyncio.wait({beginning}, timeout=0.3))[0]
+        waiting = asyncio.create_task(bounds.until_room())
+        await asyncio.sleep(0)
+        shutil.rmtree(filler)
+        assert await waiting
+        (await beginning).discard_unused()
+
+
+async def test_a_disk_that_stays_full_is_waited_for_once(small: Path) -> None:
+    fill(small, "bytes")
+    disk = FullDisk(small, seconds=0.2)
+    with pytest.raises(OSError, match="No space left"):
+        await run_in_thread(disk.with_room, (small / "one").write_bytes, bytes(9000))
+    began, work = time.monotonic(), failing(*[FULL] * 9)
+    with pytest.raises(OSError, match="No space left"):
+        await run_in_thread(disk.with_room, work)
+    assert not await disk.until_room()
+    assert time.monotonic() - began < 30
+
+
+async def test_a_run_that_is_stopped_waits_no_longer(small: Path) -> None:
+    fill(small, "bytes")
+    writing = asyncio.create_task(run_in_thread(FullDisk(small).with_room, (small / "one").write_bytes, bytes(9000)))
+    await asyncio.wait({writing}, timeout=0.1)
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(writing, 30)
