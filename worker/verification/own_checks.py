@@ -10,7 +10,7 @@ from pydantic import ConfigDict, ValidationError
 from ...shared.facts import OwnCheck, VerifyItem
 from ...shared.wire import Wire, explain
 from ..adapters.adapter import try_call
-from ..threads import leave_loop, run_in_thread
+from ..threads import run_in_thread
 from ..workspace.manifest import scan
 from ..workspace.workspace import Changed
 from .commands import Observed
@@ -99,7 +99,6 @@ async def _state(kind: CheckKind[Any], changed: Changed, item: OwnCheck, *, now:
 
 def _problem(kind: CheckKind[Any], changed: Changed, item: OwnCheck, *, now: bool) -> str:
     """Raises ValueError with what the kind did instead of an answer."""
-    leave_loop()  # nothing is known about how long it takes
     try:
         arguments = kind.arguments.model_validate(item.arguments)
         wrong = cast("object", kind.problem(CheckedFiles(changed, now=now), arguments))
