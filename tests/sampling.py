@@ -1,26 +1,18 @@
-"""Parameters of long tables, of which ``make test`` tries a sample, and ``make coverage`` all or a larger sample."""
+"""Parameters of long tables, of which ``make test`` and CI try a sample, and the night all."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 
-def sampled(cases: Mapping[str, Any], every: int, exhaustive: Collection[str] = ()) -> list[Any]:
-    """Returns a parameter per case, known by its name: one in ``every`` is tried always, the others are thorough.
-
-    CI does not try those whose names are ``exhaustive``.
-    """
+def sampled(cases: Mapping[str, Any], every: int) -> list[Any]:
+    """Returns a parameter per case, known by its name: one in ``every`` is tried always, the others are thorough."""
     return [
         pytest.param(
-            *(case if isinstance(case, tuple) else (case,)),
-            id=name,
-            marks=[
-                *[pytest.mark.thorough] * bool(at % every),
-                *[pytest.mark.exhaustive] * bool(at % every and name in exhaustive),
-            ],
+            *(case if isinstance(case, tuple) else (case,)), id=name, marks=[pytest.mark.thorough] * bool(at % every)
         )
         for at, (name, case) in enumerate(cases.items())
     ]

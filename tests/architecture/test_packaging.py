@@ -271,4 +271,4 @@ def test_the_workers_seccomp_profile_is_where_compose_looks_for_it() -> None:
 def test_ci_runs_the_tests() -> None:
     script = ROOT / ".ci/run"
     assert os.access(script, os.X_OK)
-    assert re.search(r"^make coverage\b", script.read_text("utf-8"), re.MULTILINE)  # all tests, traced
+    assert re.search(r"^make coverage\b", script.read_text("utf-8"), re.MULTILINE)  # `make test`, traced

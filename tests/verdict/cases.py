@@ -79,12 +79,6 @@ def check(line: str, **more: Any) -> Mapping[str, Any]:
     return {"kind": "command", "run": line, **more}
 
 
-def exhaustive(cases: Sequence[Case]) -> frozenset[str]:
-    """Returns the names of those that CI leaves out: every second one, but of each numbered trick not the first one."""
-    tricks = {str(case)[:2]: str(case) for case in reversed(cases) if case.name[:2].isdigit()}
-    return frozenset(str(case) for case in cases[1::2]) - {*tricks.values()}
-
-
 def unit(module: str, *members: str) -> str:
     """Returns a file of tests for unittest: the lines of a class that tests a module."""
     body = "".join(f"    {line}\n" for member in members for line in dedent(member).strip().splitlines())
