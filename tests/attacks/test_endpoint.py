@@ -32,7 +32,7 @@ async def types(bench: Bench, id: str) -> list[str]:
 REFUSALS = [(refuse(500), 20), (refuse(529), 20), (refuse(429, retry_after="40"), 10)]
 CASES = [
     *((fault, number, "of-the-attacker") for fault, number in REFUSALS),
-    *(pytest.param(*each, None, marks=pytest.mark.thorough) for each in REFUSALS[:2]),
+    pytest.param(*REFUSALS[0], None, marks=pytest.mark.thorough),
     (*REFUSALS[2], None),
 ]
 

@@ -29,7 +29,7 @@ async def test_more_runs_than_a_workers_open_files_carry_all_succeed(
 ) -> None:
     tools = ["bash", "write_file", "call_subagent"]
     model = by_task(tmp_path, do=[*turns, [say("done")]], child=[*PLAIN, [say("done")]])
-    ids = [await fleet.hand_over(model=model, tools=tools, approval_mode="auto") for _ in range(25)]
+    ids = [await fleet.hand_over(model=model, tools=tools, approval_mode="auto") for _ in range(10)]
     worker = await fleet.start("1", str(SPARE + 4 * A_RUN), program=WORKER)
     (card,) = await fleet.service.workers()
     assert card.concurrency == 4

@@ -85,7 +85,7 @@ async def test_a_run_that_brings_its_workers_to_a_standstill_ends_alone_and_no_o
     await asyncio.gather(*(patient.start(name, program=STANDING) for name in ("1", "2", "3")))
     turns = [[call("bash", command="true"), call("hold", seconds=60)] for _ in range(5)]
     ids = [
-        await patient.hand_over(model=script(tmp_path, {"blocks": [say("said")], "delay": 25}), tools=[])
+        await patient.hand_over(model=script(tmp_path, {"blocks": [say("said")], "delay": 14}), tools=[])
         for _ in range(4)
     ]
     hostile = await patient.hand_over(model=script(tmp_path, *turns, [say("done")]), tools=["bash", "hold"])
@@ -104,7 +104,7 @@ async def test_a_run_that_brings_its_workers_to_a_standstill_ends_alone_and_no_o
 async def test_a_run_whose_own_process_cannot_start_ends_and_names_where_the_reason_is(
     redis_url: str, tmp_path: Path
 ) -> None:
-    async with open_fleet(redis_url, tmp_path / "home", claim_seconds=2) as fleet:
+    async with open_fleet(redis_url, tmp_path / "home", claim_seconds=1) as fleet:
         id = await fleet.hand_over(model=script(tmp_path, [say("done")]), tools=[])
         await fleet.service.store.redis.hset(record_key(id), "stalls", 2)
         await fleet.start("1", "--unfit", program=STANDING)
@@ -120,7 +120,7 @@ async def test_a_run_whose_own_process_cannot_start_ends_and_names_where_the_rea
 
 async def test_a_run_whose_own_process_never_begins_ends_and_its_worker_goes_on(redis_url: str, tmp_path: Path) -> None:
     """The process holds its interpreter, so that nothing in it can end it."""
-    async with open_fleet(redis_url, tmp_path / "home", claim_seconds=2, concurrency=1) as fleet:
+    async with open_fleet(redis_url, tmp_path / "home", claim_seconds=1, concurrency=1) as fleet:
         id = await fleet.hand_over(model=script(tmp_path, [say("done")]), tools=[])
         await fleet.service.store.redis.hset(record_key(id), "stalls", 2)
         worker = await fleet.start("1", "--endless", program=STANDING)
@@ -131,7 +131,7 @@ async def test_a_run_whose_own_process_never_begins_ends_and_its_worker_goes_on(
         result = await fleet.result(id, 120)
         assert result.termination_reason == "worker_lost"
         assert "3 processes of its own ended before they began with it" in result.summary
-        await until(lambda: log.read_text().count("did not claim its run within 6 s: it is ended") == MOST_STARTS)
+        await until(lambda: log.read_text().count("did not claim its run within 3 s: it is ended") == MOST_STARTS)
         assert "_hold" in log.read_text(), "where it stood"
         await until(lambda: not alone(fleet))
         fleet.signal("1", signal.SIGTERM)
