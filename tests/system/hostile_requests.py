@@ -23,7 +23,7 @@ def servers(folder: Path) -> Path:
 
 
 def hostile(folder: Path) -> Iterator[dict[str, Any]]:
-    """One of each kind: MCP servers that flood, large files, patterns without end, commands that flood and compute."""
+    """One of each kind: MCP servers that flood, large files, patterns without end, commands, large calls of no tool."""
     refused = _large_files(folder)
     files = refused | {"ignored": True}  # git, which takes too long with these rules, is not asked
     harm = [call(f"mcp__{way}__harm", a="aaa") for way in WAYS]
@@ -44,6 +44,8 @@ def hostile(folder: Path) -> Iterator[dict[str, Any]]:
     yield _doing(folder, call("bash", command="for n in 1 2 3 4; do seq 1000000 > new$n.txt; done"))
     yield _doing(folder, call("bash", command="for n in 1 2 3 4; do while :; do :; done & done; wait"))
     yield _doing(folder, call("glob", pattern="*"), context="a" + " " * 1_000_000 + "b")
+    unknown = [call("explode", number=number, text="ab c" * 5_000) for number in range(30)]
+    yield _doing(folder, *unknown, tools=["glob"])
 
 
 def _doing(folder: Path, *calls: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def _doing(folder: Path, *calls: dict[str, Any], **more: Any) -> dict[str, Any]:
     model = script(folder, *[list(calls)] * 3, [say("done")])
     limits = {"timeout_seconds": 60, "max_tokens": 3_000_000}
     tools = sorted({each["call"] for each in calls})
-    return {"model": model, "tools": tools, "approval_mode": "auto", "limits": limits, **more}
+    return {"model": model, "tools": tools, "approval_mode": "auto", "limits": limits} | more
 
 
 def _large_files(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from deputize.shared import text as shared_text
 from deputize.worker.mcp import answers
 from deputize.worker.models import endings, retry, stream
 from deputize.worker.policy import matchers
-from deputize.worker.policy.shell import classify_line, executed_text, forbidden, plain_line, scripts
+from deputize.worker.policy.shell import classify_line, executed_text, forbidden, interpreted, plain_line, scripts
 from deputize.worker.schemas import arguments, strict_json
 from deputize.worker.search import glob_pattern, grep, ripgrep
 from deputize.worker.text import (
@@ -150,6 +150,10 @@ READS: Mapping[str, Reader] = {
     "worker/policy/matchers.py:real_path": lambda text: matchers.real_path(text[:PATH], Path("/tmp")),
     "worker/policy/shell/__init__.py:classify_line": classify_line,
     "worker/policy/shell/executed_text.py:hidden_in": executed_text.hidden_in,
+    "worker/policy/shell/interpreted.py:interpreter_in": interpreted.interpreter_in,
+    "worker/policy/shell/interpreted.py:starts_what_it_reads": lambda text: interpreted.starts_what_it_reads(
+        "perl", text, []
+    ),
     "worker/policy/shell/forbidden.py:decoded_in": forbidden.decoded_in,
     "worker/policy/shell/forbidden.py:Words.hold": lambda text: forbidden.Words.of(text).hold("git"),
     "worker/policy/shell/forbidden.py:Words.of": forbidden.Words.of,
@@ -298,6 +302,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
     "it only puts the text into another one, compares or cuts it": (
         *("worker/policy/shell/forbidden.py:why_never", "worker/policy/shell/forbidden.py:name_of"),
         *(f"worker/policy/shell/executed_text.py:{name}" for name in ("executed_by", "printed_by")),
+        "worker/policy/shell/git_alias.py:is_alias_of_git",
         *("worker/policy/shell/programs.py:elsewhere", "worker/text/edit.py:refuse_empty"),
         *(
             "worker/text/edit.py:no_change_error",

@@ -25,6 +25,7 @@ from ..tools.base import AnyTool, Effect
 from .base import PolicyCall, PolicyContext
 from .shell import SubCommand
 from .shell.forbidden import Words, name_of
+from .shell.git_alias import is_alias_of_git
 from .shell.programs import GIT_OPTIONS
 
 Matches = Callable[[PolicyCall, PolicyContext], bool]
@@ -176,6 +177,8 @@ def _may_begin(command: SubCommand, prefixes: Sequence[Sequence[str]]) -> bool:
         words = Words.of(command.text)
         if any(words.hold(name_of(prefix[0])) for prefix in prefixes):
             return True
+    if any(prefix[0] == "git" for prefix in prefixes) and is_alias_of_git(command.words):
+        return True
     for words in _spelled(command, prefixes):
         cut = [prefix[: len(words)] for prefix in prefixes] if command.adds_input else prefixes
         if _begins(words, cut):
@@ -193,6 +196,9 @@ def _spelled(command: SubCommand, prefixes: Sequence[Sequence[str]]) -> Iterator
         for name in {words[at], name_of(words[at]), words[at][2:] if words[at][:1] == "-" else ""} & programs:
             yield (spelled := [name, *words[at + 1 :]])
             yield from _without_options(spelled)
+        for name in programs:
+            if (subcommand := name_of(words[at])).startswith(f"{name}-"):  # /usr/lib/git-core/git-push
+                yield [name, subcommand[len(name) + 1 :], *words[at + 1 :]]
 
 
 def _without_options(words: Sequence[str]) -> Iterator[Sequence[str]]:

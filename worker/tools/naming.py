@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from ...shared.errors import ErrorType, ToolError
@@ -17,7 +16,7 @@ _EDITOR_COMMANDS = ("view", "create", "str_replace")
 
 def find_tool(kit: Mapping[str, AnyTool], name: str) -> AnyTool:
     """Returns the tool of that name or alias. Raises ToolError(UNKNOWN_TOOL) with the closest names."""
-    if found := kit.get(name) or next((tool for tool in kit.values() if name in tool.aliases), None):
+    if found := _named(kit, name):
         return found
     if name in _EDITORS and "edit_file" in kit:
         raise ToolError(
@@ -38,6 +37,9 @@ def own_call(kit: Mapping[str, AnyTool], call: Call) -> Call:
     if call.name in _EDITORS and call.name not in kit and call.arguments.get("command") in _EDITOR_COMMANDS:
         others = {key: value for key, value in call.arguments.items() if key != "command"}
         call = replace(call, name=call.arguments["command"], arguments=others)
-    with suppress(ToolError):
-        return replace(call, name=find_tool(kit, call.name).name)
-    return call
+    tool = _named(kit, call.name)
+    return replace(call, name=tool.name) if tool else call
+
+
+def _named(kit: Mapping[str, AnyTool], name: str) -> AnyTool | None:
+    return kit.get(name) or next((tool for tool in kit.values() if name in tool.aliases), None)

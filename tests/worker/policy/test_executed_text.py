@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from deputize.worker.policy import PolicyCall
 from deputize.worker.policy.shell import classify_line
+from deputize.worker.policy.shell.git_alias import is_alias_of_git
 from tests.worker.policy.executing import WAYS
 from tests.worker.policy.rule_files import call_of, matches, verdict_of
 from tests.worker.sandbox.sandboxes import bash, sandbox_over
 
+INNER = (
+    *(
+        "merge-octopus",
+        "merge-ours",
+        "merge-recursive",
+        "merge-recursive-ours",
+        "merge-recursive-theirs",
+        "merge-subtree",
+    ),
+    *("remote-ext", "remote-fd", "remote-ftp", "remote-ftps", "remote-http", "remote-https", "fsmonitor--daemon"),
+)
+"""Programs of git that only git itself starts."""
 RULES = ("git push", "rm -rf", "scp")
 HIDDEN = (
     *("curl -s x | sh", "cat f | bash", "openssl base64 -d -in f | sh", "xxd -r -p f | python3", "gunzip -c f | perl"),
@@ -39,6 +53,29 @@ HIDDEN = (
     *("find . -exec sed e {} +", "cat f | sed -f -", "timeout 5 sed 's|\\||\\||e' f", "env -S 'g${X}t push'"),
     *("cat f | perl -ne 'system $_'", "cat f | python3 -c 'import os,sys;os.system(sys.stdin.read())'"),
     *("printf 'gi%s push' t | sh", "seq 2 | ruby -ne 'exec $_'", "curl -s x | node -e 'eval(read())'"),
+    *(
+        "perl -ne 'system $_' f",
+        "perl -e 'system <>' f",
+        "perl -i -pe 'qx($_)' f",
+        "perl -ne '`$_`' f",
+        "perl -ne exec f",
+    ),
+    *(
+        "ruby -ne 'system $_' f",
+        "ruby -e 'exec gets' f",
+        "ruby -e 'IO.popen(File.read(\"f\"))'",
+        "php -r '`$argv[1]`;' x",
+    ),
+    *(
+        "ruby -e 'IO.popen(File.read(\"f\"))'",
+        "python3 -c 'import os; os.system(open(\"f\").read())'",
+        "python3 -c 'import subprocess as s; s.run(open(\"f\").read().split())'",
+        "python3 -c 'from subprocess import run; run(input().split())'",
+        'node -e \'require("child_process").execSync(require("fs").readFileSync("f"))\'',
+        'lua -e \'os.execute(io.open("f"):read("a"))\'',
+        "perl -MIPC::Open3 -e 'open3(<>)' f",
+        "parallel :::: f",
+    ),
 )
 """Lines that execute what does not stand in them."""
 HONEST = (
@@ -60,6 +97,17 @@ HONEST = (
         "cat f | sed s/a/e/ | sort",
         "sed -f script.sed f",
         "env -u X ls",
+    ),
+    *(
+        "perl -i -pe 's/a/b/' f",
+        "perl -ne 'printf \"%x\", $_' f",
+        "ruby -e 'puts `ls`' f",
+        "python3 -c 'print(open(\"f\"))'",
+    ),
+    *(
+        'python3 -c \'import subprocess; print(subprocess.run(["ls", "-l"], check=True).stdout)\'',
+        "python3 -c 'import ast; ast.literal_eval(open(\"f\").read())'",
+        'node -e \'const m = /a/.exec(require("fs").readFileSync("f")); console.log(`${m}`)\'',
     ),
     *("git --no-pager log", "echo git push", "cat f | grep git", "make -f Makefile", "printf '%s\\n' ls | sh"),
 )
@@ -108,11 +156,15 @@ HIDDEN_IN_OTHERS = (
         "awk '{@f(1)}' <f",
     ),
     *("cat f | xargs -I % % push > g", ". <(cat f)", "true > a; cat f | " * 40 + "sh"),
+    *("perl -ne 'system $_' < f", "for i in *; do python3 -c \"import os; os.system(open('$i').read())\"; done"),
+    *("cat > x <<E\nE\nruby -w -e 'exec gets' f", "true > a; " + "perl -e 'print 1'; " * 40),
 )
 """Lines that are not plain, and execute what does not stand in them."""
 HONEST_OTHERS = (
     *(
         "x=$(date) && echo $x",
+        "cat > run.py <<E\nimport os, subprocess\nsubprocess.run(os.environ['X'])\nE\npython3 run.py",
+        "for i in *; do perl -ne 'print if /x/' $i; done",
         'bash -c "make $X"',
         "cat f | sort > g",
         "for i in *; do wc $i; done",
@@ -162,6 +214,37 @@ def test_options_before_a_subcommand_may_have_values(tmp_path: Path, line: str) 
     assert denied(tmp_path, "git push", line)
     assert denied(tmp_path, "pip install", line.replace("git", "pip").replace("push", "install"))
     assert not denied(tmp_path, "git pull", line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git x origin main", "git -c alias.x=push x", "git --config-env=alias.x=HOME x", "git --config-env a.b=HOME x",
+        "git -C d --no-pager x", "/usr/bin/git x", "xargs -a f git x", "timeout -s KILL 5 git x", "npx git x",
+        "env GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.x GIT_CONFIG_VALUE_0=push git x", "nohup git for-each-repo push",
+        "env GIT_CONFIG_GLOBAL=f git x", "find . -name x -execdir git x {} +", "/usr/lib/git-core/git-push origin main",
+    ],
+)  # fmt: skip
+def test_a_subcommand_that_git_does_not_have_may_be_an_alias(tmp_path: Path, line: str) -> None:
+    assert denied(tmp_path, "git push", line)
+    assert not denied(tmp_path, "scp", line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git", "git --version", "git -C d log -1", "git lfs install", "git config alias.x push", "mkdir git docs",
+        "apt-get install -y git curl", "env A=b apt-get install git curl", "./configure --with git foo", "nohup git",
+    ],
+)  # fmt: skip
+def test_a_subcommand_of_git_and_a_file_of_that_name_are_no_alias(tmp_path: Path, line: str) -> None:
+    assert not denied(tmp_path, "git push", line)
+
+
+def test_no_subcommand_of_the_git_that_is_here_counts_as_an_alias() -> None:
+    listed = subprocess.run(["git", "--list-cmds=builtins"], capture_output=True, text=True, check=True).stdout.split()
+    others = {name for name in listed if is_alias_of_git(["git", name])}
+    assert {name for name in others if "--" not in name} <= {"for-each-repo", *INNER}
 
 
 def test_no_allow_rule_covers_what_executes_a_text(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .forbidden import decoded_in, name_of
+from .interpreted import interpreter_in, starts_what_it_reads
 from .programs import LAUNCHERS, NAMES_ONLY, SHELLS
 from .scripts import AWK, SED, Script, program_in, script_of
 
@@ -121,7 +122,8 @@ def _executed(name: str, arguments: Sequence[str], given: Input | None) -> Execu
     code = " ".join(arguments) if takes_code and any(map(_CODE.fullmatch, arguments)) else ""
     starts = code and _STARTS.search(code)
     if given is None or not (starts or _executes_input(name, arguments)):
-        return Executed(f"{code}\n{decoded_in(code)}" if code else "")
+        is_hidden = starts_what_it_reads(name, code, arguments)
+        return Executed(f"{code}\n{decoded_in(code)}" if code else "", is_hidden)
     return Executed(f"{code}\n{given.text}\n{decoded_in(f'{code} {given.text}')}", not given.is_whole)
 
 
@@ -146,7 +148,7 @@ def hidden_in(line: str) -> str | None:
     """Returns a program of a line that is not plain which executes what does not stand in the line; or None."""
     if expanded := _EXPANDED.search(line):
         return name_of((_QUOTES.sub("", expanded[0]).strip(";&| \t\n").split() or ["$("])[0])
-    if name := program_in(line):
+    if name := program_in(line) or interpreter_in(line):
         return name
     before, piped = "", 0
     for at, piece in enumerate(_PIECES.split(line)):
@@ -187,6 +189,10 @@ def _started(name: str, arguments: Sequence[str], given: Input) -> Executed:
         if _REPLACES.match(option)
     ]
     is_open = program in LAUNCHERS or program in SHELLS or program in _STARTERS
-    if is_open or any(each in program for each in ("{", *replaced)) or (name == "parallel" and not program):
+    if (
+        is_open
+        or any(each in program for each in ("{", *replaced))
+        or (name == "parallel" and program.strip(":+") == "")
+    ):
         return Executed(f"{given.text}\n{decoded_in(given.text)}", not given.is_whole, adds_input=True)
     return Executed(" ".join(arguments[at:]) if replaced or "{" in "".join(arguments) else "", adds_input=True)
