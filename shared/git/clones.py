@@ -16,6 +16,7 @@ import time
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from ..errors import Invalid, RepositoryFailed
@@ -33,7 +34,8 @@ _MAX_NAMED = 20
 _MAX_ATTRIBUTES = 1 << 20
 _LEFTOVERS = ("*.lock", "refs/**/*.lock", "objects/pack/tmp_*", "objects/??/tmp_*")
 """What commands leave that were killed."""
-_FILTER = re.compile(rb"\bfilter=([\w.-]+)")
+_CONVERTS = re.compile(rb"filter=[\w.-]+|working-tree-encoding=[\w.-]+|eol=crlf|ident")
+"""Attributes by which git makes files that differ from what the repository stores."""
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding\n"
 """Files are exactly what the repository stores, so that a patch of them fits what it stores."""
 
@@ -276,7 +278,9 @@ class _Making:
         (own.directory / "HEAD").write_text(f"ref: refs/heads/{clone.branch}\n" if clone.branch else f"{commit}\n")
         left_out = self._left_out(own.records("ls-tree", "-r", "-t", "-l", "-z", "--full-tree", commit, end=b"\0"))
         own.run("read-tree", "-m", "-u", commit)
-        replace(clone, not_copied=[*left_out, *_filters(files), *self._hooks()]).write(new)
+        replace(clone, not_copied=[*left_out, *self._tags(cache, commit), *_conversions(files), *self._hooks()]).write(
+            new
+        )
         folder.parent.mkdir(exist_ok=True)
         new.rename(folder)
 
@@ -299,6 +303,16 @@ class _Making:
                 more += 1
         return [*shown, *([f"{more} more submodules were not copied"] if more else [])]
 
+    def _tags(self, cache: OwnRepository, commit: str) -> list[str]:
+        """Returns a sentence where git would bring tags: those of the commit, with more of the history all of them."""
+        if self.wanted.ref and is_commit(self.wanted.ref):
+            return []
+        options = f"--upload-pack={UPLOAD_PACK}", "--tags", self.wanted.remote.address
+        with closing(cache.records("ls-remote", *options, end=b"\n", held=self.lock)) as records:
+            tags = islice(records, MAX_ENTRIES)
+            is_missing = any((self.wanted.depth or 1) > 1 or each.startswith(commit.encode()) for each in tags)
+        return ["tags of the repository were not fetched, so git describe finds none"] if is_missing else []
+
     def _hooks(self) -> list[str]:
         """Returns a sentence about the hooks of a folder; over a network there are none to be seen."""
         state = self.wanted.remote.state
@@ -308,20 +322,19 @@ class _Making:
         return ["hooks of the repository were not copied"] if found else []
 
 
-def _filters(files: Path) -> list[str]:
-    """Returns a sentence per filter that the repository's attributes name: what they would make of files is not there.
+def _conversions(files: Path) -> list[str]:
+    """Returns a sentence per conversion that the repository's attributes name: none is applied.
 
-    No filter is applied, so the files of Git LFS are its pointers to them.
+    The files of Git LFS are its pointers to them.
     """
     named: set[str] = set()
     for path in files.rglob(".gitattributes"):
-        named |= {name.decode() for name in _FILTER.findall(read_regular(path, _MAX_ATTRIBUTES))}
-    lfs = ["files of Git LFS were not copied, only its pointers to them"] if "lfs" in named else []
-    rest = sorted(named - {"lfs"})[:_MAX_NAMED]
-    return [
-        *lfs,
-        *(f"files of the filter {clip(name, 100)} were copied as the repository stores them" for name in rest),
-    ]
+        for line in read_regular(path, _MAX_ATTRIBUTES).splitlines():
+            words = [] if line.lstrip().startswith(b"#") else line.split()[1:]
+            named |= {word.decode() for word in words if _CONVERTS.fullmatch(word)}
+    lfs = ["files of Git LFS were not copied, only its pointers to them"] if "filter=lfs" in named else []
+    rest = sorted(named - {"filter=lfs"})[:_MAX_NAMED]
+    return [*lfs, *(f"files with {clip(each, 100)} were copied as the repository stores them" for each in rest)]
 
 
 def _bytes_in(folder: Path) -> int:

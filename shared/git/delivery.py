@@ -40,6 +40,7 @@ _NO_CHANGE = re.compile(
 )
 """Sentences about what the run did not have, or what no patch holds; any name may stand in them."""
 _MAX_SHOWN = 500
+_SCISSORS = re.compile(r"^\n?# -{24} >8 -{24}\n.*", re.MULTILINE | re.DOTALL)
 _MAX_LISTED = 4000
 
 
@@ -173,13 +174,18 @@ class Delivery:
         return commit.decode().strip()
 
     def _with_trailer(self, own: OwnRepository) -> bytes:
-        """Returns the message with the trailer at its end, unless it is among those that the message has."""
+        """Returns the message with the trailer at its end, unless it is among those that the message has.
+
+        For git the message ends before a scissors line.
+        """
+        scissors = _SCISSORS.search(self.message)
+        message, rest = (self.message[: scissors.start()], scissors[0]) if scissors else (self.message, "")
         trailer = f"Deputize-Delegation: {self.id}"
         options = "--no-divider", "--if-exists=addIfDifferent", f"--trailer={trailer}"
-        message = own.run("interpret-trailers", *options, input=self.message.encode())
-        if trailer in self.message.splitlines() or message.endswith(f"\n{trailer}\n".encode()):
-            return message
-        return f"{self.message}\n{trailer}\n".encode()  # git puts it before a list of conflicts
+        written = own.run("interpret-trailers", *options, input=message.encode())
+        if trailer not in message.splitlines() and not written.endswith(f"\n{trailer}\n".encode()):
+            written = f"{message}\n{trailer}\n".encode()  # git puts it before a list of conflicts
+        return written + rest.encode()
 
     def _check_workflows(self, changed: Sequence[str]) -> None:
         """Raises RepositoryFailed where a host would execute what has changed, unless the request asks for that."""

@@ -75,6 +75,20 @@ def test_a_tag_is_its_commit(server: GitServer, source: Path, tmp_path: Path) ->
             assert (clone.state / "HEAD").read_text() == f"{clone.commit}\n"
 
 
+@pytest.mark.parametrize(
+    ("tag", "depth", "is_named"), [("HEAD", 1, True), ("HEAD~1", 1, False), ("HEAD~1", 2, True), (None, 2, False)]
+)
+def test_tags_that_git_would_bring_are_named(
+    server: GitServer, source: Path, tmp_path: Path, tag: str | None, depth: int, is_named: bool
+) -> None:
+    if tag:
+        git(source, "tag", "-a", "v1", "-m", "v1", tag)
+    sentence = "tags of the repository were not fetched, so git describe finds none"
+    with cloned(settings(tmp_path, server), server.add(source), "main", depth=depth) as clone:
+        assert clone.not_copied == [sentence] * is_named
+        assert git(clone.files, "tag") == ""
+
+
 def test_files_are_what_the_repository_stores(server: GitServer, tmp_path: Path) -> None:
     files = {
         ".gitattributes": "*.txt text eol=crlf\n*.id ident\n*.bin filter=lfs diff=lfs\n*.x filter=shady\n",
@@ -97,7 +111,10 @@ def test_files_are_what_the_repository_stores(server: GitServer, tmp_path: Path)
         assert git(clone.files, "status", "--short") == ""
         assert clone.not_copied == [
             "files of Git LFS were not copied, only its pointers to them",
-            "files of the filter shady were copied as the repository stores them",
+            "files with eol=crlf were copied as the repository stores them",
+            "files with filter=shady were copied as the repository stores them",
+            "files with ident were copied as the repository stores them",
+            "files with working-tree-encoding=UTF-16 were copied as the repository stores them",
         ]
 
 

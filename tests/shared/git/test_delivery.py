@@ -133,7 +133,7 @@ def test_a_patch_lacks_only_what_git_refuses_or_is_too_large(server: GitServer, 
             "pipe is in no patch",
         ),
         "files of Git LFS were not copied, only its pointers to them",
-        "files of the filter x were copied as the repository stores them",
+        "files with filter=x were copied as the repository stores them",
     ]
     for lost in (
         "big.iso is not in the patch: no time",
@@ -321,6 +321,7 @@ def test_a_changed_or_removed_workflow_counts_and_other_files_do_not(
     assert deliver(chosen, delivery(url, base, added(source, *PLAIN))).commit
 
 
+SCISSORS = "# ------------------------ >8 ------------------------"
 DONE_BY = "Signed-off-by: Ada <ada@x.io>"
 
 
@@ -340,6 +341,10 @@ DONE_BY = "Signed-off-by: Ada <ada@x.io>"
         (f"Fix it\n\n{DONE_BY}\n# x\n#y", f"Fix it\n\n{DONE_BY}\n# x\n#y\nTRAILER"),
         ("Fix it\n\n\x01 x\n\x01", "Fix it\n\n\x01 x\n\x01\n\nTRAILER"),
         ("Fix it\n\nConflicts:\n\ta.py", "Fix it\n\nConflicts:\n\ta.py\n\nTRAILER"),
+        (f"Fix it\n\nx\n\n{SCISSORS}\ny", f"Fix it\n\nx\n\nTRAILER\n\n{SCISSORS}\ny"),
+        (f"Fix it\n{SCISSORS}\ny", f"Fix it\n\nTRAILER\n{SCISSORS}\ny"),
+        (f"Fix it\n\n{SCISSORS}\n\n{DONE_BY}", f"Fix it\n\nTRAILER\n\n{SCISSORS}\n\n{DONE_BY}"),
+        (f"Fix it\n\nx {SCISSORS}", f"Fix it\n\nx {SCISSORS}\n\nTRAILER"),
         ("Ä ö\n\n日本: 語 。\nNo trailer here", "Ä ö\n\n日本: 語 。\nNo trailer here\n\nTRAILER"),
     ],
 )
