@@ -304,7 +304,8 @@ async def test_what_was_not_copied_is_listed_and_counted_beyond_five(url: str, s
 
     def finish(id: str) -> None:
         large = {"path": "r.bin", "change": "created", "size": 60_000_000, "inPatch": False}
-        service.finish(id, file_changes=[large], left_out=["r.bin is not in the patch: it is too large", *sentences])
+        files = [large, large | {"path": "0.sock"}]  # a sentence that begins with its path is not about the patch
+        service.finish(id, file_changes=files, left_out=["r.bin is not in the patch: it is too large", *sentences])
 
     done = await run(url, service, "x", then=finish)
     shown = (await deputize("show", next(iter(service.runs)), DEPUTIZE_URL=url)).out.splitlines()
