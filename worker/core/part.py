@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ...shared.errors import Fenced
+from ...shared.log import log
 
 if TYPE_CHECKING:
     from ...shared.delegation import ToolAgentResult
@@ -60,7 +64,8 @@ class Part:
     def hears(self, event: Event, number: int | None) -> None:
         """Called with each event of the run but for live text; ``number`` is that of a durable one.
 
-        What it stores by ``Emitter.set`` or ``Emitter.count`` is in the same write as a durable event.
+        What it stores by ``Emitter.set`` or ``Emitter.count`` is in the same write as a durable event. After an
+        exception the part hears no more of this attempt, and the result has the error.
         """
 
     async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
@@ -73,3 +78,31 @@ class Part:
     async def complete(self, result: ToolAgentResult, outcome: RunOutcome) -> ToolAgentResult:
         """Returns the result with the fields of this part."""
         return result
+
+
+@contextmanager
+def harmless(part: Part, report: Callable[[str], None]) -> Generator[None]:
+    """Reports an exception of the part, and lets the run go on."""
+    try:
+        yield
+    except Fenced:
+        raise
+    except Exception as error:  # noqa: BLE001 - the run has a result in every case
+        log.exception("a part of the run failed")
+        report(f"{type(part).__name__} failed: {error!r}")
+
+
+@dataclass(slots=True)
+class Hearing:
+    """The hook ``hears`` of a part, which is not called again after it has failed."""
+
+    part: Part
+    failure: str = ""
+
+    def __call__(self, event: Event, number: int | None) -> None:
+        if not self.failure:
+            with harmless(self.part, self._note):
+                self.part.hears(event, number)
+
+    def _note(self, failure: str) -> None:
+        self.failure = failure

@@ -30,7 +30,7 @@ from .hooks import TurnHooks
 from .limits import LimitReached
 from .loop import Loop
 from .outcome import CancelledError, RunOutcome
-from .part import Part, Work
+from .part import Hearing, Part, Work, harmless
 from .resources import Resources, RunOutputs
 from .run_context import in_doubt
 
@@ -62,7 +62,8 @@ class Run:
         self.context = resources.context
         self.stop = stop
         self.heartbeat_seconds = heartbeat_seconds
-        self.context.emit.listeners = [part.hears for part in parts if type(part).hears is not Part.hears]
+        self._hearing = [Hearing(part) for part in parts if type(part).hears is not Part.hears]
+        self.context.emit.listeners = self._hearing
         stop.elapsed = lambda: self.context.meter.elapsed
         stop.message, self.context.emit.on_messages = self.resources.inbox.notify, self.resources.inbox.note
         self.loop: Loop | None = None
@@ -309,14 +310,14 @@ class Run:
         """Returns the result with the fields of all parts."""
         result = self._result(outcome, outputs)
         for part in self.parts:
-            try:
+            with harmless(part, self._report):
                 result = await part.complete(result, outcome)
-            except Fenced:
-                raise
-            except Exception as error:  # noqa: BLE001 - the result is written in every case
-                log.exception("a part of the run failed")
-                self.context.report_error(f"{type(part).__name__} failed: {error!r}", "internal")
+        for failure in (each.failure for each in self._hearing if each.failure):
+            self._report(failure)
         return result.model_copy(update={"errors": self.context.all_errors})
+
+    def _report(self, failure: str) -> None:
+        self.context.report_error(failure, "internal")
 
     def _result(self, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:
         return ToolAgentResult(

@@ -54,6 +54,8 @@ class Noting(Part):
 
     def hears(self, event: Event, number: int | None) -> None:
         self.noted.heard.append((type(event).__name__, number is not None))
+        if self.fails == f"hears {type(event).__name__}":
+            raise RuntimeError("broken")
 
     async def settle(self, outcome: RunOutcome) -> RunOutcome | None:
         self.note("settle")
@@ -147,3 +149,21 @@ async def test_a_part_that_fails_at_the_result_costs_none(redis_url: str, tmp_pa
     assert (result.success, result.summary) == (True, "One.")
     assert result.errors == ["Noting failed: RuntimeError('broken')"]
     assert noted.calls[-2:] == ["complete a", "complete b"]
+
+
+@pytest.mark.parametrize("event", ["RunStarted", "Replied"])
+async def test_a_part_that_fails_at_an_event_hears_no_more_and_costs_nothing(
+    redis_url: str, tmp_path: Path, event: str
+) -> None:
+    result = await carried_out(redis_url, tmp_path, noted := Noted(), f"hears {event}")
+    assert (result.success, result.attempts) == (True, 1)
+    assert result.errors == ["Noting failed: RuntimeError('broken')"]
+    names = [name for name, _ in noted.heard]
+    assert names.count(event) == 2  # the other part hears it, too
+    assert names[names.index(event) + 2 :].count("RunFinished") == 1
+
+
+async def test_a_part_that_fails_at_the_last_event_costs_nothing_either(redis_url: str, tmp_path: Path) -> None:
+    result = await carried_out(redis_url, tmp_path, noted := Noted(), "hears RunFinished")
+    assert (result.success, result.attempts, result.errors) == (True, 1, [])
+    assert [name for name, _ in noted.heard][-2:] == ["RunFinished"] * 2
