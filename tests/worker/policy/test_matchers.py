@@ -244,10 +244,10 @@ LINES = {
         "cd x && git push && touch y", 'echo "$(git push)"', "A=b git push", "timeout -x 5 git -C y push", "foo ./ls",
         "/usr/bin/l? x", "l* x", "nohup -n git push", "X=push; git $X", "ls() { rm x; }; ls", "PATH=.; ls",
         "ls <<< $(git push)", "git push\necho '", "/usr/bin/git push", "if ls; then x; fi", "bash -c 'git push'",
-        "find . | xargs ls",
+        "find . | xargs ls", "git pushes",
     ],
     (False, False): [
-        "git pushes", "git", "lsof", "echo git push", "cat x", "git commit -m 'git push'", "rm x\necho '", "",
+        "git pull", "git", "lsof", "echo git push", "cat x", "git commit -m 'git push'", "rm x\necho '", "",
     ],
 }  # fmt: skip
 """By whether a rule that allows the prefixes matches a line, and whether one that denies or asks does."""
