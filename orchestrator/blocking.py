@@ -167,6 +167,7 @@ class SyncOrchestrator:
     answer_permission = _blocking(Orchestrator.answer_permission)
     webhooks = _blocking(Orchestrator.webhooks)
     redeliver = _blocking(Orchestrator.redeliver)
+    try_webhook = _blocking(Orchestrator.try_webhook)
     prune = _blocking(Orchestrator.prune)
     counts = _blocking(Orchestrator.counts)
     disk = _blocking(Orchestrator.disk)

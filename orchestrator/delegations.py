@@ -33,6 +33,7 @@ from ..shared.runs.spend import check_caps
 from ..shared.runs.store import RunStore, resume
 from ..shared.runs.webhooks import Notification
 from ..shared.settings import Settings
+from ..shared.webhooks import Webhook
 from ..shared.wire import now
 from . import audit_log
 from .audit_log import AuditPage, AuditRecord
@@ -174,8 +175,13 @@ class Delegations(Service):
     def _check_room(self, requests: Sequence[DelegationRequest]) -> None:
         check_room(self._settings.home, sum(len(request.to_json().encode()) for request in requests) * COPIES)
 
-    async def _accept(self, requests: Sequence[DelegationRequest], *, batch: bool = False) -> list[AcceptedDelegation]:
-        """Checks the requests, writes the records, then sends the tickets. A written record is never lost."""
+    async def _accept(
+        self, requests: Sequence[DelegationRequest], *, batch: bool = False, starts: bool = True
+    ) -> list[AcceptedDelegation]:
+        """Checks the requests, writes the records, then sends the tickets. A written record is never lost.
+
+        Without ``starts`` the caller cancels them before a janitor sends the tickets.
+        """
         asked, requests = requests, [with_agent(request, self._settings.agents) for request in requests]
         async with _redis_guard(self._settings):
             tools = await self._fleet.tools() if any(request.tools for request in requests) else []
@@ -200,7 +206,7 @@ class Delegations(Service):
             tickets = [
                 Ticket(id, request.title, request.priority)
                 for (id, request, _), answer in zip(new, answers, strict=True)
-                if not (answer.replayed or request.after)  # a janitor sends it when that may start
+                if starts and not (answer.replayed or request.after)  # a janitor sends it when that may start
             ]
             await self._dispatcher.send(tickets)
             delegations = await self.store.many([answer.id for answer in answers])
@@ -318,6 +324,14 @@ class Delegations(Service):
     async def redeliver(self, id: str) -> None:
         async with _redis_guard(self._settings):
             await webhook_queue.redeliver(self.store.redis, id)
+
+    async def try_webhook(self, webhook: Webhook) -> Delegation:
+        notified = webhook.model_copy(update={"events": ["delegation.finished"]})
+        request = DelegationRequest(
+            task="Test the webhook", webhook=notified, limits=Limits(max_turns=1), labels={"webhook": "test"}
+        )
+        (accepted,) = await self._accept([request], starts=False)
+        return await self.cancel(accepted.delegation.id)
 
     async def merge(self, wanted: MergeRequest) -> MergeReport:
         async with _redis_guard(self._settings):

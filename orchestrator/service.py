@@ -20,6 +20,7 @@ from ..shared.message import MessageMode, SentMessage
 from ..shared.permission import PermissionOutcome, PermissionRequest
 from ..shared.request import DelegationRequest, Deliver, Limits, MergeRequest
 from ..shared.runs.cost import CostReport
+from ..shared.webhooks import Webhook
 from ..shared.wire import Wire
 from .audit_log import AuditPage
 from .operations import Operation, operations_of, performed
@@ -175,6 +176,11 @@ class Operations:
     )
     async def redeliver(self, id: str) -> None:
         """Sends all notifications of a delegation again, under the ids that receivers know them by. 409 without any."""
+        ...
+
+    @Operation("POST /v1/webhooks:test", _SUBMIT, "test_webhook", 202, (*_BODY, 429), "webhooks", whole="webhook")
+    async def try_webhook(self, webhook: Webhook) -> Delegation:
+        """Makes a delegation that is cancelled before it begins, so that the webhook is notified of its end."""
         ...
 
     @Operation("POST /v1/delegations:prune", _ADMIN, "prune_delegations", 200, _BODY)

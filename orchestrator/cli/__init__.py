@@ -42,6 +42,7 @@ COMMANDS = {
     "webhooks": ("reports:webhooks", "List notifications of webhooks that have not arrived, or send them again."),
     "prune": ("follow_up:prune", "Remove finished delegations and their files."),
     "audit": ("reports:audit", "List the callers that changed something or were refused."),
+    "models": ("settings:models", "List the models that the settings name."),
     "tools": ("reports:tools", "List the tools that workers have announced."),
     "workers": ("reports:workers", "List the workers that are alive."),
     "drain": ("operate:drain", "Let workers hand over their runs, and take nothing more."),

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import html
 import json
 import os
+import re
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from ...shared.errors import Conflict, Invalid, NotFound, Unavailable
+from ...shared.errors import Invalid, NotFound, Unavailable
+from ...shared.ids import ID
 from ...shared.text import count
 from . import completion, output
-from .connect import asynchronous, client_at, client_at_url, lasting_stack, load_settings, own_token, stack_here
+from .connect import (
+    asynchronous,
+    client_at,
+    client_at_url,
+    full_id,
+    lasting_stack,
+    load_settings,
+    own_token,
+    stack_here,
+)
 from .errors import Exit
-from .stack import page_link
+from .stack import page_link, stop_stack
 
 if TYPE_CHECKING:
     from ...shared.fleet import WorkerCard
@@ -30,12 +40,10 @@ if TYPE_CHECKING:
 FOLLOW_SECONDS = 0.25
 DRAIN_SECONDS = 1.0
 """Seconds between two looks at the workers that drain."""
-STOP_TICK_SECONDS = 0.1
-SLOW_SECONDS = 1.0
-"""Seconds after which a stop that takes long is explained."""
 PROGRAM_WIDTH = 10
 MOST_BYTES = 1 << 20
 """Bytes of a log that are read at a time."""
+_MAY_BE_ID = re.compile(r"dlg_\w*|@last|(?=[a-z]*\d)[0-9a-z]{4,26}")
 DESKTOP = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Variables of a session that can show a browser."""
 
@@ -153,25 +161,11 @@ def _full_name(given: str, known: Sequence[str]) -> str:
 @click.command()
 def stop() -> None:
     """Stop this machine's stack: its workers hand over what runs, and it goes on with the next `deputize up`."""
-    from ..home import SUPERVISOR_LOCK, open_private, try_lock
-    from ..stack import ask_to_stop
-
     settings = load_settings()
     _refuse_elsewhere(settings, "stop it")
-    stack = stack_here(settings)
-    if stack and not stack.stays:
-        raise Conflict("the stack here belongs to a command that uses it, and ends with it; interrupt that command")
-    with open_private(settings.home / SUPERVISOR_LOCK, "ab") as lock:
-        if try_lock(lock, fcntl.LOCK_EX):
-            output.note("no service runs on this machine")
-            return
-        asked, slow = False, time.monotonic() + SLOW_SECONDS
-        while not try_lock(lock, fcntl.LOCK_EX):
-            asked = asked or ask_to_stop(settings.home)  # only once: a second request kills what still runs
-            if slow < time.monotonic():
-                slow = float("inf")
-                output.note(f"runs have {settings.shutdown_seconds:.0f} s to end, then they are handed over …")
-            time.sleep(STOP_TICK_SECONDS)
+    if not stop_stack(settings):
+        output.note("no service runs on this machine")
+        return
     output.line("stopped; unfinished delegations go on with the next `deputize up`")
 
 
@@ -209,31 +203,44 @@ def open_(only_prints: bool) -> None:
 
 
 @click.command()
-@click.argument("programs", nargs=-1, metavar="[PROGRAM]...")
+@click.argument("names", nargs=-1, metavar="[PROGRAM|ID]...")
 @click.option("-f", "--follow", is_flag=True, help="Follow new lines, until Ctrl-C.")
 @click.option(
     "-n", "--lines", "most", type=click.IntRange(0), metavar="N", default=20, show_default=True, help="Lines."
 )
-def logs(programs: tuple[str, ...], follow: bool, most: int) -> None:
-    """Show the last lines of the logs of this machine's stack, or only those of some PROGRAMs, such as worker-1."""
+def logs(names: tuple[str, ...], follow: bool, most: int) -> None:
+    """Show the last lines of the logs of this machine's stack, or only those of some PROGRAMs, such as worker-1.
+
+    With the ID of a delegation only the lines about it; @last and a part of an ID need a service that runs.
+    """
     settings = load_settings()
     _refuse_elsewhere(settings, "its logs are")
     folder = settings.home / "logs"
     known = sorted(path.stem for path in folder.glob("*.log"))
+    ids = [each for each in names if each not in known and _MAY_BE_ID.fullmatch(each)]
+    programs = [each for each in names if each not in ids]
     if unknown := [each for each in programs if each not in known]:
         raise click.UsageError(f"there is no log of {unknown[0]!r}; there are {', '.join(known) or 'none yet'}")
     if not known:
         output.note(f"there are no logs in {folder} yet; `deputize up --detach` starts a service")
-    added = {name: AddedLines(folder / f"{name}.log") for name in programs or known}
+    about = asyncio.run(_full_ids(settings, ids)) if ids else []
+    added = {name: AddedLines(folder / f"{name}.log", about) for name in programs or known}
     for name, log in added.items():
         lines = log.read()
         _print_log(name, lines[max(0, len(lines) - most) :])
     while follow:
         time.sleep(FOLLOW_SECONDS)
         for name in () if programs else sorted(path.stem for path in folder.glob("*.log")):
-            added.setdefault(name, AddedLines(folder / f"{name}.log"))
+            added.setdefault(name, AddedLines(folder / f"{name}.log", about))
         for name, log in added.items():
             _print_log(name, log.read())
+
+
+async def _full_ids(settings: Settings, ids: Sequence[str]) -> list[str]:
+    if all(map(ID.fullmatch, ids)):
+        return [*ids]
+    async with _running(settings) as client:
+        return [await full_id(client, each) for each in ids]
 
 
 def _print_log(program: str, lines: Sequence[str]) -> None:
@@ -247,10 +254,14 @@ def _print_log(program: str, lines: Sequence[str]) -> None:
 
 
 class AddedLines:
-    """The complete lines that are added to a log; a file that replaces it is read from its start."""
+    """The complete lines that are added to a log; a file that replaces it is read from its start.
 
-    def __init__(self, path: Path) -> None:
+    With ``about`` only those that hold one of these texts.
+    """
+
+    def __init__(self, path: Path, about: Sequence[str] = ()) -> None:
         self._path = path
+        self._about = about
         self._inode = self._read = 0
 
     def read(self) -> list[str]:
@@ -260,6 +271,8 @@ class AddedLines:
                 found = os.fstat(file.fileno())
                 if found.st_ino != self._inode:
                     self._inode, self._read = found.st_ino, 0
+                if self._about:
+                    return [*self._about_these(file)]
                 start = file.seek(max(self._read, found.st_size - MOST_BYTES))
                 data = file.read()
         except FileNotFoundError:
@@ -267,3 +280,12 @@ class AddedLines:
         whole = data[: data.rfind(b"\n") + 1]
         first_is_cut, self._read = start > self._read, start + len(whole)
         return whole.decode("utf-8", "replace").splitlines()[first_is_cut:]
+
+    def _about_these(self, file: BinaryIO) -> Iterator[str]:
+        file.seek(self._read)
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            self._read += len(line)
+            if any(each.encode() in line for each in self._about):
+                yield line.decode("utf-8", "replace").rstrip("\n")

@@ -19,7 +19,6 @@ import click
 
 from ...shared.errors import Misconfigured
 from ...shared.marks import MARKS
-from ...shared.patch_format import omission
 from ...shared.text import count, visible, visible_block, visible_json
 from ...shared.wording import cut, dollars, seconds, short_id
 
@@ -318,6 +317,8 @@ def unproved(result: ToolAgentResult) -> list[str]:
 
 def left_out(result: ToolAgentResult) -> list[str]:
     """Returns what the copy or the patch lacks, without the changed files whose own lines have that."""
+    from ...shared.patch_format import omission
+
     own = tuple(omission(changed.path) for changed in result.file_changes if not changed.in_patch)
     others = [sentence for sentence in result.left_out if not sentence.startswith(own)]
     more = len(others) - SHOWN_LEFT_OUT

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
+from ...shared.errors import Unavailable
 from ...shared.text import count
 from ...shared.wording import cut, dollars, seconds, share, short_id, tokens
 from . import completion, output
 from .connect import ask, asynchronous, connect, full_id, load_settings
+from .errors import Exit
 from .values import Parsed
 
 if TYPE_CHECKING:
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
 
 
 SHOWN_IDS = 3
+FIRST_TRY_SECONDS = 40.0
+"""A try of a notification has 20 seconds."""
+LOOK_SECONDS = 0.2
 
 
 @click.command()
@@ -163,6 +170,30 @@ async def redeliver(id: str) -> None:
         full = await full_id(service.client, id)
         await service.client.redeliver(full)
     output.line(f"{full}  will be sent again")
+
+
+@webhooks.command()
+@click.argument("url")
+@click.option("--secret-name", metavar="NAME", help="The secret of the service's settings that signs.")
+@asynchronous
+async def test(url: str, secret_name: str | None) -> Exit:
+    """Send a notification to URL now, and print what came of its first try.
+
+    It is about a delegation that is cancelled before it begins. Where the try fails, it is repeated as any other one.
+    """
+    from ...shared.webhooks import Webhook
+
+    async with connect(load_settings(), workers=1) as service:
+        made = await service.client.try_webhook(Webhook(url=url, secret_name=secret_name))
+        until = monotonic() + FIRST_TRY_SECONDS
+        while not (tried := [each for each in await service.client.webhooks(made.id) if each.last_try_at]):
+            if monotonic() > until:
+                raise Unavailable(f"no worker has sent it in {FIRST_TRY_SECONDS:.0f} s; `deputize status` shows them")
+            await asyncio.sleep(LOOK_SECONDS)
+    came = tried[0].error or f"HTTP {tried[0].status}"
+    is_delivered = tried[0].state == "delivered"
+    output.line(f"{'✓' if is_delivered else '✗ not'} delivered: {came}")
+    return Exit.SUCCEEDED if is_delivered else Exit.FAILED
 
 
 @click.command()

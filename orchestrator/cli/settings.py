@@ -7,16 +7,20 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...shared.errors import Unavailable
+from ...shared.errors import Misconfigured, Unavailable
 from ...shared.wording import cut
 from ..scopes import Scope
 from . import output
 from .connect import load_settings, stack_here
 from .values import Duration
+
+if TYPE_CHECKING:
+    from ...shared.settings import Settings
+    from ...shared.settings.models import ModelSettings
 
 LONGEST = 60
 
@@ -45,6 +49,46 @@ def settings(toml: bool, as_json: bool) -> None:
             for line in lines
         ]
         output.lines(output.columns(rows, left={0, 1, 2}))
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Each as one JSON object a line.")
+def models(as_json: bool) -> None:
+    """List the model of the settings and those of [models.NAME]: where each is, and whether its key is there.
+
+    They are those of the settings here; a service elsewhere has its own. `deputize doctor --model NAME` asks one.
+    """
+    from ...shared.settings.models import ModelSettings
+
+    found = load_settings()
+    names = dict.fromkeys([found.model, *found.models])
+    head = ("model", "platform", "address", "name there", "window", "price in/out", "lacks", "key")
+    rows: list[tuple[str, ...]] = [head]
+    for name in names:
+        table = found.models.get(name) or ModelSettings()
+        lack = _lacking(found, name, table)
+        facts = {"name": name, "default": name == found.model, "missing": lack}
+        if as_json:
+            output.json_line(json.dumps(facts | table.model_dump(mode="json"), ensure_ascii=False))
+        rows.append((f"{name} (default)" if facts["default"] else name, *_cells(table, lack)))
+    if not as_json:
+        output.lines(output.columns(rows, left=set(range(len(head)))))
+
+
+def _lacking(settings: Settings, name: str, table: ModelSettings) -> str | None:
+    """Returns what a model needs and the settings do not have; None where they have all."""
+    try:
+        table.read_key(settings.model_endpoint)
+    except Misconfigured as error:
+        return str(error)
+    return None if settings.reaches(name) else "ANTHROPIC_API_KEY is not set"
+
+
+def _cells(table: ModelSettings, lack: str | None) -> tuple[str, ...]:
+    price = f"{table.price.input:g} / {table.price.output:g}" if table.price else "–"
+    window = f"{table.context_window:,}" if table.context_window else "–"
+    facts = (table.platform, table.base_url or "–", table.model or "–", window, price)
+    return (*facts, ", ".join(table.lacks) or "–", lack or "there")
 
 
 def _shown(value: str) -> str:
@@ -97,7 +141,7 @@ def rotate() -> None:
     if stack is not None and not stack.token:
         output.note("the stack that runs asks for no token; it was started with --no-token")
     elif stack is not None:
-        output.note("the stack that runs still takes the old one: `deputize stop`, then `deputize up --detach`")
+        output.note("the stack that runs still takes the old one; `deputize up --detach --replace` starts it anew")
 
 
 class _Scopes(click.Choice[str]):

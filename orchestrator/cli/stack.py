@@ -7,11 +7,13 @@ import fcntl
 import os
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import click
 
+from ...shared.errors import Conflict
 from . import output
 from .connect import check_script, load_settings, stack_here
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 UNUSED_SECONDS = 2.0
 STOPPING_SECONDS = 30.0
 TICK_SECONDS = 0.1
+SLOW_SECONDS = 1.0
+"""Seconds after which a stop that takes long is explained."""
 
 
 @click.command()
@@ -31,7 +35,17 @@ TICK_SECONDS = 0.1
 @click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="Where the API listens.")
 @click.option("--no-token", is_flag=True, help="Trust every user and program of this machine.")
 @click.option("-d", "--detach", is_flag=True, help="Leave once it is ready; `deputize stop` ends it.")
-def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no_token: bool, *, detach: bool) -> None:
+@click.option("--replace", is_flag=True, help="Stop the stack that runs first, as `deputize stop` does.")
+def up(
+    workers: int,
+    concurrency: int | None,
+    flower: bool,
+    port: int | None,
+    no_token: bool,
+    *,
+    detach: bool,
+    replace: bool,
+) -> None:
     """Run Redis, workers and the API on this machine, until Ctrl-C.
 
     Commands on this machine find it by themselves; others send the token that `deputize token` prints.
@@ -48,25 +62,52 @@ def up(workers: int, concurrency: int | None, flower: bool, port: int | None, no
     set_up("WARNING", settings.secrets, settings.log_format)
     if settings.redis_url is not None:
         reach(settings.redis_url)
+    if replace:
+        stop_stack(settings)
     _wait_for_unused_stack(settings)
 
-    def print_addresses(info: StackInfo) -> None:
-        output.line(f"API      {info.url}")
-        output.line(f"Page     {_page(info)}")
-        output.line(f"Redis    {without_password(info.redis_url)}")
-        each = f"each with up to {concurrency or settings.concurrency} delegations at once"
-        output.line(f"Workers  {info.workers}, {each}")
-        output.line(f"Flower   {_flower(info, settings)}")
-        output.line(f"Token    {_token(info, settings)}")
-        output.line(f"Model    {_model(settings)}")
-        stop = "`deputize stop`" if detach else "Ctrl-C"
-        output.line(f"Stop     {stop}; unfinished delegations go on at the next start")
-
     options = StackOptions(workers, concurrency, flower, stays=True)
+    each, stop = concurrency or settings.concurrency, "`deputize stop`" if detach else "Ctrl-C"
+    show = partial(_print_addresses, settings, each, stop)
     if detach:
-        print_addresses(asyncio.run(start_detached(settings, options, output.note)))
+        show(asyncio.run(start_detached(settings, options, output.note)))
     else:
-        run_foreground(settings, options, print_addresses, output.note)
+        run_foreground(settings, options, show, output.note)
+
+
+def _print_addresses(settings: Settings, each: int, stop: str, info: StackInfo) -> None:
+    output.line(f"API      {info.url}")
+    output.line(f"Page     {_page(info)}")
+    output.line(f"Redis    {without_password(info.redis_url)}")
+    output.line(f"Workers  {info.workers}, each with up to {each} delegations at once")
+    output.line(f"Flower   {_flower(info, settings)}")
+    output.line(f"Token    {_token(info, settings)}")
+    output.line(f"Model    {_model(settings)}")
+    output.line(f"Stop     {stop}; unfinished delegations go on at the next start")
+
+
+def stop_stack(settings: Settings) -> bool:
+    """Stops this machine's stack, and waits for its end. Returns whether one ran.
+
+    Raises Conflict for the stack of a command, which ends with it.
+    """
+    from ..home import SUPERVISOR_LOCK, open_private, try_lock
+    from ..stack import ask_to_stop
+
+    stack = stack_here(settings)
+    if stack and not stack.stays:
+        raise Conflict("the stack here belongs to a command that uses it, and ends with it; interrupt that command")
+    with open_private(settings.home / SUPERVISOR_LOCK, "ab") as lock:
+        if try_lock(lock, fcntl.LOCK_EX):
+            return False
+        asked, slow = False, time.monotonic() + SLOW_SECONDS
+        while not try_lock(lock, fcntl.LOCK_EX):
+            asked = asked or ask_to_stop(settings.home)  # only once: a second request kills what still runs
+            if slow < time.monotonic():
+                slow = float("inf")
+                output.note(f"runs have {settings.shutdown_seconds:.0f} s to end, then they are handed over …")
+            time.sleep(TICK_SECONDS)
+    return True
 
 
 def page_link(url: str, token: str) -> str:

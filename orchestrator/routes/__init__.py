@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from ...shared.message import MessageRequest
 from ...shared.permission import PermissionReply
 from ...shared.request import Batch, DelegationRequest, MergeRequest
+from ...shared.webhooks import Webhook
 from . import delegations, handlers, operations, runs
 
 ROUTERS: list[APIRouter] = [
@@ -21,6 +22,6 @@ OPEN: list[APIRouter] = [operations.health_router]
 
 BODIES: list[type[BaseModel]] = [
     *(DelegationRequest, Batch, delegations.Prune, delegations.Continue, delegations.Retry),
-    *(PermissionReply, MessageRequest, MergeRequest),
+    *(PermissionReply, MessageRequest, MergeRequest, Webhook),
 ]
 """Every model of a request body."""

@@ -27,6 +27,7 @@ from ...shared.request import (
 )
 from ...shared.runs.disk import Pruned
 from ...shared.text import count
+from ...shared.webhooks import Webhook
 from ...shared.wire import Request
 from ..access_tokens import RequestNote, name_of_caller
 from ..dependencies import MAX_BATCH_VALUES, Note, Service, body_of, document, one_key
@@ -331,3 +332,11 @@ async def merge_delegations(
     if report.conflicts:
         raise Conflict(f"nothing was merged: {count(len(report.conflicts), 'conflict')}, which the scope read shows")
     return MergeReport(conflicts=[], files=[], delegation=made)
+
+
+@handles("try_webhook", openapi_extra=document(Webhook))
+async def test_webhook(
+    service: Service, webhook: Annotated[Webhook, Depends(body_of(Webhook, MAX_REQUEST_BYTES))], note: Note
+) -> Delegation:
+    """Notifies a webhook of the end of a new delegation, which is cancelled before it begins."""
+    return shown(await service.try_webhook(webhook), note)

@@ -43,13 +43,13 @@ from deputize.shared.runs.disk import DiskUsage, Kept, Pruned, chosen
 from deputize.shared.runs.messages import received
 from deputize.shared.runs.record import brief, matches, not_found
 from deputize.shared.runs.store import REUSED
-from deputize.shared.runs.webhooks import Notification
 from deputize.shared.settings import Settings
 from deputize.shared.wire import now
 from tests.orchestrator.fake_permissions import FakePermissions
+from tests.orchestrator.fake_webhooks import FakeWebhooks
 
 
-class FakeService(FakePermissions):
+class FakeService(FakePermissions, FakeWebhooks):
     """Does nothing by itself: a test calls ``happen`` and ``finish``."""
 
     def __init__(self, caps: Limits | None = None) -> None:
@@ -61,7 +61,7 @@ class FakeService(FakePermissions):
         """The messages that were sent, all of them unread."""
         self.made: dict[tuple[str, str], list[str]] = {}
         """Artifacts: all versions by delegation and name."""
-        self.notified: dict[str, list[Notification]] = {}
+        self.notified, self.first_try = {}, {}
         """Notifications by delegation."""
         self.workspaces = Path("/nonexistent")
         """Where the files of delegations are."""
@@ -333,19 +333,6 @@ class FakeService(FakePermissions):
         result = delegation.result.model_copy(update={"git": made})
         self.runs[id] = delegation.model_copy(update={"result": result})
         return self.runs[id]
-
-    async def webhooks(self, delegation: str | None = None) -> list[Notification]:
-        if delegation:
-            self._known(delegation)
-            return self.notified.get(delegation, [])
-        self.check()
-        return [each for all in self.notified.values() for each in all if each.state != "delivered"]
-
-    async def redeliver(self, id: str) -> None:
-        self._known(id)
-        if id not in self.notified:
-            raise Conflict(f"{id} has no notifications: it has no webhook")
-        self.notified[id] = [each.model_copy(update={"state": "pending", "tries": 0}) for each in self.notified[id]]
 
     async def merge(self, wanted: MergeRequest) -> MergeReport:
         first, *_ = known = [self._known(id) for id in wanted.distinct]

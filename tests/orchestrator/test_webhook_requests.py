@@ -16,10 +16,12 @@ from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.webhook_queue import take
 from deputize.shared.runs.webhooks import Notification
 from deputize.shared.settings import Settings
+from deputize.shared.webhooks import Webhook
 from deputize.shared.wire import now
 from tests.orchestrator.command_line import deputize
 from tests.orchestrator.fake_service import FakeService
 from tests.runs.receiving import SECRET, later
+from tests.runs.tickets import queue_keys
 
 URL = "https://example.org/done"
 HOOK = {"url": URL}
@@ -130,6 +132,35 @@ async def test_the_command_lists_what_has_not_arrived_and_sends_it_again(
     assert (nothing.code, nothing.out, "all notifications have arrived" in nothing.err) == (0, "", True)
     of_one = await deputize("webhooks", "--delegation", id, "--json", DEPUTIZE_URL=url)
     assert json.loads(of_one.out)["state"] == "delivered"
+
+
+async def test_a_webhook_is_notified_of_a_delegation_that_never_begins(redis_url: str, tmp_path: Path) -> None:
+    async with serving(redis_url, tmp_path, secrets=[SECRET]) as opened:
+        made = await opened.try_webhook(Webhook(url=URL, events=["permission.requested"]))
+        assert (made.status, made.attempt, made.request.labels) == ("cancelled", 0, {"webhook": "test"})
+        (waiting,) = await opened.webhooks(made.id)
+        assert (waiting.type, waiting.url, waiting.state) == ("delegation.finished", URL, "pending")
+        assert [await opened.store.redis.llen(key) for key in queue_keys()] == [0] * 10
+        with pytest.raises(Invalid, match="TLS"):
+            await opened.try_webhook(Webhook(url="http://example.org/"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "out"),
+    [
+        ({"status": 204, "state": "delivered"}, 0, "✓ delivered: HTTP 204\n"),
+        ({"status": 500, "error": "HTTP 500"}, 1, "✗ not delivered: HTTP 500\n"),
+        ({"error": "ConnectError: refused"}, 1, "✗ not delivered: ConnectError: refused\n"),
+    ],
+)
+async def test_the_command_prints_what_came_of_a_test(
+    url: str, service: FakeService, answer: dict[str, Any], code: int, out: str
+) -> None:
+    service.first_try = answer
+    done = await deputize("webhooks", "test", URL, "--secret-name", "ops", DEPUTIZE_URL=url)
+    assert (done.code, done.out) == (code, out)
+    (made,) = service.runs.values()
+    assert made.request.webhook == Webhook(url=URL, secret_name="ops")
 
 
 async def test_a_delegation_without_a_webhook_has_nothing_to_send_again(url: str, service: FakeService) -> None:

@@ -36,6 +36,7 @@ from deputize.shared.request import Batch, DelegationRequest, Deliver, Directory
 from deputize.shared.runs.cost import Cost, CostReport
 from deputize.shared.runs.disk import DiskUsage, Pruned
 from deputize.shared.runs.webhooks import Notification
+from deputize.shared.webhooks import Webhook
 from deputize.shared.wire import Request
 
 AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -132,6 +133,14 @@ EVENTS = [
 MERGING = QUEUED.model_copy(
     update={"id": THIRD, "request": DelegationRequest(task="Merge 2 delegations", merges=[ID, OTHER], verify=[CHECK])}
 )
+TESTED = Webhook(url="https://example.org/done")
+WEBHOOK_TEST = QUEUED.model_copy(
+    update={
+        "status": Status.CANCELLED,
+        "finished_at": AT,
+        "request": DelegationRequest(task="Test the webhook", webhook=TESTED, labels={"webhook": "test"}),
+    }
+)
 NOTIFICATION = Notification(
     id=f"{ID}-2",
     delegation_id=ID,
@@ -225,6 +234,7 @@ EXAMPLES: dict[str, Any] = {
     "get_file": {"200": "def discount(total):\n    return 10 if total >= 100 else 0\n"},
     "put_upload": {"201": UPLOAD, "200": UPLOAD},
     "list_notifications": {"200": NotificationItems(items=[NOTIFICATION])},
+    "test_webhook": {"request": TESTED, "202": WEBHOOK_TEST},
     "get_cost": {"200": CostReport(by="day", items=[TOTAL.model_copy(update={"key": "2026-11-21"})], total=TOTAL)},
     "list_audit_entries": {"200": AuditPage(items=[ENTRY])},
     "list_tools": {"200": [TOOL]},

@@ -17,6 +17,7 @@ from deputize.orchestrator.cli import cli
 from deputize.orchestrator.cli.operate import MOST_BYTES, AddedLines
 from deputize.orchestrator.home import SUPERVISOR_LOCK, StackInfo, open_private, prepare_home, write_info
 from deputize.shared.fleet import own_version
+from deputize.shared.ids import new_id
 from deputize.shared.request import DelegationRequest
 from tests.orchestrator.command_line import deputize, started
 from tests.orchestrator.fake_service import FakeService, worker_card
@@ -171,6 +172,20 @@ def test_logs_are_shown_for_people_by_program(logs: Path) -> None:
     assert (done.exit_code, "there is no log of 'worker'; there are api, redis" in done.stderr) == (2, True)
 
 
+def test_of_a_delegation_the_lines_about_it_are_shown_however_long_the_log_is(logs: Path) -> None:
+    home, id = {"DEPUTIZE_HOME": str(logs.parent), "TZ": "UTC"}, new_id()
+    about = [json.dumps(LINE | {"message": message, "delegation": id}) for message in ("first", "last")]
+    with (logs / "worker-1.log").open("w") as log:
+        log.write(f"{about[0]}\n{'x' * MOST_BYTES}\n{about[1]}\n{about[1]}")  # the last line is not complete
+    lines = invoke("logs", id, **home).stdout.splitlines()
+    assert [line.partition(" | ")[0].strip() for line in lines] == ["worker-1", "worker-1"]
+    assert ("first" in lines[0], "last" in lines[1]) == (True, True)
+    assert invoke("logs", "-n", "1", "worker-1", id, **home).stdout.splitlines() == lines[1:]
+    assert invoke("logs", "api", id, **home).stdout == ""
+    done = invoke("logs", id[-6:], **home)
+    assert (done.exit_code, "no service runs on this machine" in done.stderr) == (3, True)
+
+
 def test_where_no_service_ever_ran_the_logs_say_what_to_do(tmp_path: Path) -> None:
     done = invoke("logs", DEPUTIZE_HOME=str(tmp_path))
     assert (done.exit_code, done.stdout) == (0, "")
@@ -227,6 +242,11 @@ async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> Non
         assert (again.code, f"already at {info['url']}" in again.err) == (3, True)
         id = (await deputize("run", "x", "--detach", **here)).out.strip()
         assert id.startswith("dlg_")
+        replaced = await deputize("up", "--detach", "--replace", **here)
+        assert (replaced.code, "API" in replaced.out) == (0, True), replaced.err
+        assert json.loads((tmp_path / "stack.json").read_text())["token"] == info["token"]
+        assert (await deputize("show", id[-6:], "--json", **here)).code == 0
+        assert id in (await deputize("logs", id[-6:], "-n", "500", **here)).out
     finally:
         done = await deputize("stop", **here)
     assert (done.code, done.out) == (0, "stopped; unfinished delegations go on with the next `deputize up`\n")

@@ -37,6 +37,31 @@ async def test_settings_as_json_and_as_a_file(tmp_path: Path) -> None:
     assert (both.code, "--toml and --json" in both.err) == (2, True)
 
 
+async def test_models_are_listed_with_what_is_missing_and_without_keys(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        'model = "house"\n[models.house]\nbase_url = "https://gateway.example.org"\nkey = "HOUSE_KEY"\n'
+        'context_window = 64_000\nprice = { input = 1, output = 5 }\nlacks = ["thinking"]\n'
+        '[models.other]\nplatform = "bedrock"\nmodel = "claude"\n'
+    )
+    here: dict[str, Any] = {"DEPUTIZE_CONFIG": str(tmp_path / "own.toml"), "cwd": tmp_path}
+    head, house, other = (await deputize("models", **here)).out.splitlines()
+    assert head.split()[:2] == ["model", "platform"]
+    for part in (
+        "house (default)",
+        "https://gateway.example.org",
+        "64,000",
+        "1 / 5",
+        "thinking",
+        "HOUSE_KEY, which is not",
+    ):
+        assert part in house
+    assert other.split()[:4] == ["other", "bedrock", "–", "claude"]
+    done = await deputize("models", "--json", HOUSE_KEY="a-secret", **here)
+    facts = json.loads(done.out.splitlines()[0])
+    assert (facts["name"], facts["default"], facts["missing"]) == ("house", True, None)
+    assert "a-secret" not in done.out
+
+
 NAMED_BY = {
     "deputize.toml": "--config or DEPUTIZE_CONFIG",
     "mcp.json": "DEPUTIZE_MCP_CONFIG",

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from .forbidden import name_of
 
-_NAMES = """
-add am annotate apply archimport archive backfill bisect blame branch bugreport bundle cat-file check-attr
-check-ignore check-mailmap check-ref-format checkout checkout-index cherry cherry-pick citool clean clone column
-commit commit-graph commit-tree config count-objects credential credential-cache credential-store cvsexportcommit
-cvsimport cvsserver daemon describe diagnose diff diff-files diff-index diff-pairs diff-tree difftool fast-export
-fast-import fetch fetch-pack filter-branch fmt-merge-msg for-each-ref format-patch fsck fsck-objects gc
-get-tar-commit-id gitk grep gui hash-object help hook http-backend http-fetch http-push imap-send index-pack init
-init-db instaweb interpret-trailers last-modified lfs log ls-files ls-remote ls-tree mailinfo mailsplit maintenance
-merge merge-base merge-file merge-index merge-one-file merge-tree mergetool mktag mktree multi-pack-index mv
-name-rev notes p4 pack-objects pack-redundant pack-refs patch-id pickaxe prune prune-packed pull push quiltimport
-range-diff read-tree rebase receive-pack reflog refs remote repack replace replay repo request-pull rerere reset
-restore rev-list rev-parse revert rm scalar send-email send-pack shell shortlog show show-branch show-index show-ref
-sparse-checkout stage stash status stripspace submodule subtree svn switch symbolic-ref tag unpack-file
-unpack-objects update-index update-ref update-server-info upload-archive upload-pack var verify-commit verify-pack
-verify-tag version whatchanged worktree write-tree
-"""
-_SUBCOMMANDS = frozenset(_NAMES.split())
+_SUBCOMMANDS = frozenset(Path(__file__).with_name("git_subcommands.txt").read_text("utf-8").split())
 """All but those that execute a subcommand which an argument names, such as for-each-repo."""
 _WITH_VALUE = frozenset(
     ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--super-prefix", "--attr-source")
