@@ -70,7 +70,12 @@ def models(as_json: bool) -> None:
         facts = {"name": name, "default": name == found.model, "missing": lack}
         if as_json:
             output.json_line(json.dumps(facts | table.model_dump(mode="json"), ensure_ascii=False))
-        rows.append((f"{name} (default)" if facts["default"] else name, *_cells(table, lack)))
+        rows.append(
+            (
+                f"{name} (default)" if facts["default"] else name,
+                *_cells(table, lack, is_script=name.startswith("scripted")),
+            )
+        )
     if not as_json:
         output.lines(output.columns(rows, left=set(range(len(head)))))
 
@@ -84,10 +89,10 @@ def _lacking(settings: Settings, name: str, table: ModelSettings) -> str | None:
     return None if settings.reaches(name) else "ANTHROPIC_API_KEY is not set"
 
 
-def _cells(table: ModelSettings, lack: str | None) -> tuple[str, ...]:
+def _cells(table: ModelSettings, lack: str | None, *, is_script: bool) -> tuple[str, ...]:
     price = f"{table.price.input:g} / {table.price.output:g}" if table.price else "–"
     window = f"{table.context_window:,}" if table.context_window else "–"
-    facts = (table.platform, table.base_url or "–", table.model or "–", window, price)
+    facts = ("script" if is_script else table.platform, table.base_url or "–", table.model or "–", window, price)
     return (*facts, ", ".join(table.lacks) or "–", lack or "there")
 
 

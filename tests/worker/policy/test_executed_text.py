@@ -106,6 +106,8 @@ HONEST = (
     ),
     *(
         'python3 -c \'import subprocess; print(subprocess.run(["ls", "-l"], check=True).stdout)\'',
+        "python3 -c 'import os; print(os.popen(\"ls\").read())'",
+        'ruby -e \'puts File.read("f"); puts `ls`; system("ls", "-l")\'',
         "python3 -c 'import ast; ast.literal_eval(open(\"f\").read())'",
         'node -e \'const m = /a/.exec(require("fs").readFileSync("f")); console.log(`${m}`)\'',
     ),
