@@ -57,6 +57,7 @@ def complete_document(document: dict[str, Any]) -> dict[str, Any]:
             if "title" in field:  # made from the name: Expectedoutcome
                 field["title"] = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").capitalize()
     document["components"]["schemas"] = dict(sorted(schemas.items()))
+    document["servers"] = [{"url": "/"}]
     _add_examples(document)
     return document
 

@@ -21,6 +21,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainSerializer,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -143,7 +144,11 @@ def _iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-Timestamp = Annotated[AwareDatetime, PlainSerializer(_iso, return_type=str)]
+Timestamp = Annotated[
+    AwareDatetime,
+    PlainSerializer(_iso, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
+]
 """A point in time: ISO 8601, UTC, milliseconds."""
 
 
