@@ -137,7 +137,7 @@ async def beside(orchestrator: Orchestrator, folder: Path, kind: str) -> dict[st
 
 async def fill(folder: Path, kinds: Sequence[str]) -> dict[str, dict[str, Any]]:
     end = [[call("bash", command=NEXT)], [say("done")]]
-    rules: dict[str, list[Any]] = {f"<{kind}>": [*turns_of(kind), *end] for kind in kinds}
+    rules: dict[str, Any] = {f"<{kind}>": [*turns_of(kind), *end] for kind in kinds}
     steady = [[call("bash", command=STEADY)]] * 3
     model = by_task(Path("/tmp"), **rules, long=[[say("done")]], honest=[*steady, [say("done")]])
     settings = Settings.load(
