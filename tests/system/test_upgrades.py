@@ -144,6 +144,8 @@ async def test_the_workers_are_upgraded_first(redis_url: str, older: Path, tmp_p
         await upgrading.begin("beside-both")
         await upgrading.versions.kill("older-worker")
         await upgrading.answer("before")
+        await upgrading.begin("beside-the-newer")
         await upgrading.use("newer-service", instead_of="older-service")
         await upgrading.answer("beside-both")
+        await upgrading.answer("beside-the-newer")
         assert await upgrading.wrong() == []
