@@ -100,6 +100,7 @@ class Project:
         own, outer, inner = image(name), pod["securityContext"], found["securityContext"]
         volumes = {each["name"]: each for each in pod["volumes"]}
         emptied = [each for each in found["volumeMounts"] if "emptyDir" in volumes[each["name"]]]
+        assert not any(each.get("readOnly") for each in emptied), "nothing could ever be in it"
         others = [each for each in found["volumeMounts"] if each not in emptied]
         given = {each["name"]: each["value"] for each in found["env"]}
         profile = inner.get("seccompProfile", outer.get("seccompProfile", {}))
@@ -134,15 +135,16 @@ class Project:
         """A volume is empty at first, and belongs to whom the image has given its folder."""
         if each["type"] == "bind":
             return Mount(each["source"], each["target"], each.get("read_only", False))
-        return self._volume(each["source"], each["target"], own.uid, 0 if own is not _REDIS else own.gid)
+        gid = 0 if own is not _REDIS else own.gid
+        return Mount(self._volume(each["source"], own.uid, gid), each["target"], each.get("read_only", False))
 
-    def _volume(self, name: str, target: str, uid: int, gid: int) -> Mount:
+    def _volume(self, name: str, uid: int, gid: int) -> str:
         folder = self.folder / "volumes" / name
         if not folder.exists():
             folder.mkdir()
             os.chown(folder, uid, gid)
             folder.chmod(0o2770)
-        return Mount(str(folder), target)
+        return str(folder)
 
     def _secret(self, name: str) -> Mount:
         return Mount(str(self.folder / "secrets" / name), f"/run/secrets/{name}", True)
@@ -150,7 +152,8 @@ class Project:
     def _of_pod(self, each: dict[str, Any], volume: dict[str, Any], outer: dict[str, Any]) -> list[Mount]:
         """A secret is a folder of its items, which the group of the pod may read, and so is a volume's folder."""
         if "secret" not in volume:
-            return [self._volume(volume["persistentVolumeClaim"]["claimName"], each["mountPath"], 0, outer["fsGroup"])]
+            claimed = self._volume(volume["persistentVolumeClaim"]["claimName"], 0, outer["fsGroup"])
+            return [Mount(claimed, each["mountPath"], each.get("readOnly", False))]
         folder = self.folder / "volumes" / f"secret-{'-'.join(item['key'] for item in volume['secret']['items'])}"
         folder.mkdir(exist_ok=True)
         for item in volume["secret"]["items"]:

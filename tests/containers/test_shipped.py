@@ -182,6 +182,12 @@ def test_a_worker_ends_at_once_without_any_of_its_folders_or_files(kind: str, pr
             assert "Traceback" not in log.read_text()
 
 
+def test_a_volume_that_the_compose_file_mounts_read_only_is_so_here(project: Project) -> None:
+    file, target = project.folder / "docker-compose.yml", "/var/lib/deputize/workspaces"
+    file.write_text(file.read_text("utf-8").replace(f":{target}\n", f":{target}:ro\n"))
+    assert [each.read_only for each in project.by_compose("worker").mounts if each.target == target] == [True]
+
+
 @pytest.fixture
 def sandbox(project: Project) -> Container:
     """The worker's container, which tries its sandbox and ends."""
