@@ -139,7 +139,7 @@ async def fill(folder: Path, kinds: Sequence[str]) -> dict[str, dict[str, Any]]:
     end = [[call("bash", command=NEXT)], [say("done")]]
     rules: dict[str, Any] = {f"<{kind}>": [*turns_of(kind), *end] for kind in kinds}
     steady = [[call("bash", command=STEADY)]] * 3
-    model = by_task(Path("/tmp"), **rules, long=[[say("done")]], honest=[*steady, [say("done")]])
+    model = by_task(Path("/tmp"), None, **rules, long=[[say("done")]], honest=[*steady, [say("done")]])
     settings = Settings.load(
         environ={}, home=folder / "home", model=model, scripts=Path("/tmp"), lease_seconds=15, loop_detection=False
     )

@@ -1,6 +1,7 @@
 """Every function that reads a text of a model, a tool or a stranger, and the texts that made such functions slow.
 
-A new public function with a text in one of ``ROOMS`` belongs into ``READS``, or with its reason into ``READS_NONE``.
+A new public function with a text in one of ``ROOMS``, which are the whole worker and what it reads with, belongs into
+``READS``, or with its reason into ``READS_NONE``.
 """
 
 from __future__ import annotations
@@ -40,12 +41,11 @@ from deputize.worker.web import fetch, targets
 from deputize.worker.xml_calls import instruction, parser
 from tests.architecture.sources import ROOT
 from tests.worker.growing_checks import PATH, READS_OF_CHECKS, half, raw
+from tests.worker.growing_elsewhere import HANDED_ON, NOT_OF_RUNS, READS_ELSEWHERE
 from tests.worker.growing_strangers import READS_OF_STRANGERS, ROOMS_OF_STRANGERS
 
 ROOMS = (
-    *("worker/policy", "worker/text", "worker/tools", "worker/xml_calls", "worker/search", "worker/web"),
-    *("worker/verification", "worker/schemas", "worker/mcp/answers.py"),
-    *("worker/models/stream.py", "worker/models/endings.py", "worker/models/retry.py"),
+    "worker",
     *("shared/markup.py", "shared/masking.py", "shared/json_schema.py", "shared/patch_format.py", "shared/text.py"),
     *ROOMS_OF_STRANGERS,
 )
@@ -233,6 +233,7 @@ READS: Mapping[str, Reader] = {
     "worker/tools/params.py:refuse_home": params.refuse_home,
     **READS_OF_CHECKS,
     **READS_OF_STRANGERS,
+    **READS_ELSEWHERE,
     "worker/web/fetch.py:decode_body": lambda text: fetch.decode_body(raw(text), None, markup=True),
     "worker/web/fetch.py:is_utf8": lambda text: fetch.is_utf8(raw(text), cut=True),
     "worker/web/targets.py:target": lambda text: targets.target(f"http://{text}"),
@@ -272,6 +273,7 @@ _OF_PROGRAMS = """
 """
 
 READS_NONE: Mapping[str, Sequence[str]] = {
+    "it keeps the text, names something by it, or hands it on": HANDED_ON,
     "an operator wrote it, or this code": (
         *_OF_OPERATORS.split(),
         *("worker/policy/matchers.py:" + name for name in _MATCHERS.split()),
@@ -314,7 +316,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
             "worker/text/rewrite.py:line_numbers",
             "worker/text/textfile.py:not_text_error",
         ),
-        "worker/tools/call_subagent.py:report",
+        *("worker/tools/call_subagent.py:report", "worker/verification/comparison_suspicions.py:defined_name"),
         *("worker/tools/command_calls.py:shell", "worker/tools/command_calls.py:outcome_of"),
         *("worker/tools/naming.py:find_tool", "worker/tools/naming.py:own_call"),
         *("worker/tools/context.py:" + name for name in ("ToolResult.failed", "ToolContext.reading")),
@@ -380,6 +382,8 @@ def readers() -> Iterator[str]:
     for room in ROOMS:
         path = ROOT / room
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            if any(file.is_relative_to(ROOT / other) for other in NOT_OF_RUNS):
+                continue
             for name in _of(ast.parse(file.read_text("utf-8")).body):
                 yield f"{file.relative_to(ROOT)}:{name}"
 

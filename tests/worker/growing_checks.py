@@ -48,6 +48,7 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
         broken_sources.broken_content(path, b"", raw(text)) for path in ("a.py", "a.js", "a.go", "a.rs")
     ],
     "worker/verification/broken_sources.py:changed_lines": lambda text: broken_sources.changed_lines(half(text), text),
+    "worker/verification/broken_sources.py:only_executes_python": broken_sources.only_executes_python,
     "worker/verification/broken_sources.py:only_reads": broken_sources.only_reads,
     "worker/verification/broken_sources.py:reads_text": broken_sources.reads_text,
     "worker/verification/command_words.py:commands_of": command_words.commands_of,

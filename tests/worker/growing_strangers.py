@@ -18,10 +18,7 @@ from deputize.worker.workspace import archive, patches
 from deputize.worker.workspace.manifest import Content, Difference
 from tests.worker.growing_checks import PATH, half, raw
 
-ROOMS_OF_STRANGERS = (
-    *("shared/git", "shared/notebook.py", "worker/mcp/streams.py", "worker/sandbox/buffers.py"),
-    *("worker/sandbox/command.py", "worker/workspace/archive.py", "worker/workspace/patches.py"),
-)
+ROOMS_OF_STRANGERS = ("shared/git", "shared/notebook.py")
 _SETTINGS = Settings.load(environ={}, git_hosts=["http://git.example:3000"])
 _FILE = Content("100644", "0" * 64)
 _CHANGED = Difference("a.txt", _FILE, _FILE)

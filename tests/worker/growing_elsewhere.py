@@ -1,0 +1,148 @@
+"""The worker's functions that take a text and read nothing of it: they keep it, name something by it, or hand it on.
+
+One that begins to read its text belongs into ``READS`` (``growing.py``), as each of the rooms does that is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from deputize.shared.request import DelegationRequest
+from deputize.worker.core import conversation, prompt
+from deputize.worker.models import thinking
+from deputize.worker.sandbox import process
+from deputize.worker.workspace.files import Files
+from tests.worker.growing_checks import raw
+
+NOT_OF_RUNS = (
+    *("worker/adapters", "worker/celery_pool", "worker/fleet", "worker/linux", "worker/promises", "worker/standby"),
+    *("worker/tracing", "worker/__main__.py", "worker/contracts.py", "worker/redis_record.py", "worker/services.py"),
+    *("worker/task.py", "worker/threads.py"),
+)
+"""What takes texts of the operator and of the worker alone, or is measured where it is called."""
+_FILES = Files(Path("/"))
+
+
+def _asked(text: str) -> None:
+    with suppress(ValueError):
+        prompt.first_message(DelegationRequest(task=text, context=text, expected_outcome=text), text)
+
+
+READS_ELSEWHERE: Mapping[str, Callable[[str], object]] = {
+    "worker/core/conversation.py:calls_in": lambda text: conversation.calls_in(conversation.user_message(text)),
+    "worker/core/conversation.py:joined": lambda text: conversation.joined(text, text),
+    "worker/core/conversation.py:user_message": lambda text: conversation.user_message(text, text),
+    "worker/core/prompt.py:continued_task": lambda text: prompt.continued_task((text,), text, [text], text),
+    "worker/core/prompt.py:first_message": _asked,
+    "worker/models/thinking.py:has_thinking": lambda text: thinking.has_thinking(raw(text)),
+    "worker/models/thinking.py:without_thinking": lambda text: thinking.without_thinking(
+        conversation.user_message(text)
+    ),
+    "worker/sandbox/process.py:split_leftovers": lambda text: process.split_leftovers(raw(f"{text}\nn\n{text}"), "n"),
+    "worker/workspace/files.py:Files.full": _FILES.full,
+    "worker/workspace/files.py:Files.relative": _FILES.relative,
+}
+_HANDED_ON: Mapping[str, str] = {
+    "worker/attempts.py": "entries_before Attempt.trace_of Attempt.report_progress Attempt.note_files",
+    "worker/core/conversation.py": (
+        "Conversation.__init__ Conversation.restart Conversation.apart Conversation.ask Conversation.answer "
+        "current_entries"
+    ),
+    "worker/core/emit.py": (
+        "Record.write Record.publish Emitter.__init__ Emitter.emit Emitter.count Emitter.notify "
+        "Emitter.request_permission Emitter.ask_again Emitter.withdraw_permissions Emitter.emit_marked "
+        "Emitter.delta Emitter.store_message Emitter.set_call_state Emitter.set Emitter.end"
+    ),
+    "worker/core/ledger.py": (
+        "Ledger.__init__ Ledger.check Ledger.waiting Ledger.start Ledger.finish Ledger.finished Ledger.left "
+        "Ledger.resolve"
+    ),
+    "worker/core/limits.py": "LimitReached.__init__ Meter.check_wait Meter.lend Meter.book Meter.restored",
+    "worker/core/loop.py": "Loop.close_calls",
+    "worker/core/model_calls.py": "compact reply_from_log",
+    "worker/core/prompt.py": "system_prompt repeated_calls",
+    "worker/core/run_context.py": (
+        "StepLog.start StepLog.update not_executed in_doubt RunContext.report_error RunContext.checkpoint"
+    ),
+    "worker/core/run_contracts.py": "EndpointWait.call PrefixWait.request",
+    "worker/core/tool_calls.py": "ToolCalls.known",
+    "worker/core/waits.py": "Waits.noted Waits.without_slot Waits.without_clock",
+    "worker/mcp/config.py": (
+        "prefix exposed ToolFilter.lets Server.trusts without_effect matches expanded Config.read"
+    ),
+    "worker/mcp/connection.py": "Connection.call",
+    "worker/mcp/source.py": "McpServers.__init__",
+    "worker/mcp/subreaper.py": "described",
+    "worker/mcp/tools.py": "result_of McpTool.__init__ tools_of",
+    "worker/mcp/transport.py": "program_of needed FreeProgram.__init__",
+    "worker/merges/culprits.py": "Relation.__init__ Relation.nearest",
+    "worker/merges/turned_green.py": "TurnedGreen.kept_in",
+    "worker/models/__init__.py": "open_model",
+    "worker/models/anthropic.py": "AnthropicModel.__init__ AnthropicModel.open check_response price_of",
+    "worker/models/base.py": "Reply.sendable Reply.without_calls undated",
+    "worker/models/caching.py": "encode_prefix with_breakpoints shared_prefixes",
+    "worker/models/credentials.py": (
+        "Names.of_table Credentials.__init__ Credentials.of Credentials.get Credentials.digest Credentials.masked"
+    ),
+    "worker/models/endpoint.py": "Endpoint.post",
+    "worker/models/platforms.py": "Signer.signed",
+    "worker/models/scripted.py": "TemplateContext.text load_script ScriptedModel.__init__ ScriptedModel.open",
+    "worker/permission.py": "details_of",
+    "worker/run_files.py": "collect_outputs",
+    "worker/sandbox/bounds.py": "Member.__init__ Member.kill Member.report RunBounds.kill_largest_writer",
+    "worker/sandbox/bubblewrap.py": (
+        "Bubblewrap.program Bubblewrap.outcome Bubblewrap.has_begun NoSandbox.__init__ NoSandbox.program "
+        "NoSandbox.outcome NoSandbox.has_begun guarded refuse_nul without_script memfd"
+    ),
+    "worker/sandbox/environment.py": "system_program program packaged_program refusal_reason secrets_in",
+    "worker/sandbox/kept_environments.py": "outside",
+    "worker/sandbox/namespaces.py": "MountNamespace.__init__ MountNamespace.path writable_mount_refusal",
+    "worker/sandbox/process.py": "Process.__init__",
+    "worker/sandbox/project_tools.py": "shown_paths find_tools on_path is_kept",
+    "worker/sandbox/protections.py": "Protection.problems judged printed_at_start",
+    "worker/sandbox/seccomp.py": "program",
+    "worker/sandbox/shells.py": (
+        "BackgroundShell.read BackgroundShellManager.start BackgroundShellManager.start_monitor "
+        "BackgroundShellManager.lookup BackgroundShellManager.remove"
+    ),
+    "worker/sandbox/trials.py": "Canaries.workspace asked_of_commands try_egress",
+    "worker/subagents.py": (
+        "ChildPermissions.hear ChildPermissions.catch_up ChildPermissions.close Children.wait Inheritance.request "
+        "SubagentRunner.child"
+    ),
+    "worker/toolkit/discovery.py": "DiscoveredTool.__init__ DiscoveredTool.probe",
+    "worker/toolkit/offer.py": "Offers.of",
+    "worker/toolkit/registry.py": "Registry.unregister Registry.get Registry.of_server Registry.kit prepare_kit",
+    "worker/toolkit/run_tools.py": "UnavailableTool.parse",
+    "worker/toolkit/sources.py": (
+        "SchemaTool.__init__ ToolSourceContext.add_missing ToolSourceContext.wants ToolSourceContext.may_be_missing"
+    ),
+    "worker/workspace/archive_formats.py": "BadEntry.__init__ Entry.read entries_of",
+    "worker/workspace/artifacts.py": "Artifacts.latest Artifacts.edit_lock Artifacts.read Artifacts.add",
+    "worker/workspace/file_entries.py": (
+        "is_private is_being_written entries_of lstat tool_error not_allowed not_a_file too_large"
+    ),
+    "worker/workspace/files.py": (
+        "Files.__init__ Files.contains Files.real Files.open_fd Files.read Files.head Files.stat Files.write "
+        "Files.scan Files.walk Files.private_path Files.write_private ShownFiles.open_fd ShownFiles.write named"
+    ),
+    "worker/workspace/generation.py": "apply_state",
+    "worker/workspace/locks.py": "file_lock edit_lock",
+    "worker/workspace/manifest.py": (
+        "scan git_folder differing is_refreshed read_content digest_of read_link open_file"
+    ),
+    "worker/workspace/notes.py": "Notes.add format_notes",
+    "worker/workspace/objects.py": "Objects.note Objects.path Objects.put Objects.adopt",
+    "worker/workspace/snapshot_store.py": (
+        "SnapshotStore.__init__ SnapshotStore.put SnapshotStore.get SnapshotStore.names SnapshotStore.delete "
+        "StoredRun.fill"
+    ),
+    "worker/workspace/snapshots.py": "Snapshots.take",
+    "worker/workspace/source.py": "open_source held_source write_new",
+    "worker/workspace/tree_changes.py": "remove parent_of",
+    "worker/workspace/tree_copy.py": "SourceUnreadable.__init__ SourceTooLarge.__init__ special_sentences reported",
+    "worker/workspace/workspace.py": "Workspace.create Workspace.open Workspace.note_changes Workspace.compare",
+}
+HANDED_ON = [f"{file}:{name}" for file, names in _HANDED_ON.items() for name in names.split()]
