@@ -51,7 +51,31 @@ def asking(name: str, assertion: str) -> str:
     return f"import price\n\ndef test_some({name}):\n    assert {assertion}\n"
 
 
+LOCKED = "import pathlib\n\ndef test_locked():\n    assert 'idna' in pathlib.Path('requirements.txt').read_text()\n"
+LOCK = {**GREEN, "requirements.txt": "attrs==22.2.0\n", "tests/test_lock.py": LOCKED}
+PAIRS = """import price
+import pytest
+
+@pytest.mark.parametrize("count, each, all", [(3, 5, 15), (2, 2, 4)])
+def test_total(count, each, all):
+    assert price.total(count, each) == all
+"""
+
 HONEST = [
+    Case(
+        "locks a dependency, with a test that reads the file",
+        {"requirements.txt": "attrs==22.2.0\nidna==3.7 --hash=sha256:ccc\n"},
+        [BY_PYTEST],
+        LOCK,
+        verdict="passed",
+    ),
+    Case(
+        "makes one test with parameters of two",
+        {"price.py": FIXED + "\n# more\n", "tests/test_price.py": PAIRS},
+        [BY_PYTEST],
+        {**GREEN, "tests/test_price.py": TEST + "\ndef test_two():\n    assert price.total(2, 2) == 4\n"},
+        verdict="passed",
+    ),
     Case(
         "moves a module with its tests",
         {
@@ -238,6 +262,11 @@ LIES = [
             "tests/test_price.py": FROM + "\ndef test_none():\n    assert total(1, 1) == 1\n",
             "price.py": "def total(a, b):\n    return a * b if a > 1 else 2\n",
         },
+    ),
+    lie(
+        "16 locks a library of tests that lies in the project",
+        {"requirements.txt": "attrs==22.2.0\nidna @ ./own\n", "price.py": FIXED},
+        LOCK,
     ),
     lie(
         "14 lets pytest find an old copy",

@@ -37,7 +37,7 @@ from .own_tests import CodeBefore, judged_by_own, lay_functions_before, own_test
 from .protected import Protection
 from .reports import Report
 from .runners import Instrumented
-from .startable import why_newly_red, why_still_red
+from .startable import why_newly_red, why_not_started, why_still_red
 from .verdict import GOOD, Judgement, Observations, of_files, with_as_left
 
 TAIL_CHARS = 2000
@@ -175,7 +175,7 @@ class CheckExecution:
         seen, used = self.candidate, self.used
         self.candidate, self.used = whole, None  # its files are not those of the ground that was used
         found = await Confirmation(self, item, how.quiet(), observed).of(found)
-        if found.outcome in GOOD and (was_green or await self._depends_on_code(item, how, observed)):
+        if found.outcome in GOOD and (was_green or kept.are_locks or await self._depends_on_code(item, how, observed)):
             shown = f"{', '.join(kept.paths[:3])}{' and more' * (len(kept.paths) > 3)}"
             why = f"it succeeds with the run's changes of {shown}, which leave the tests as they were"
             return replace(found, outcome="no_regression", why=why, is_open=was_green)
@@ -248,6 +248,8 @@ class CheckExecution:
         elif judgement.outcome == "refuted":
             why = why_newly_red(now, files.path)
             is_in_vain = bool(why)
+        elif judgement.outcome == "inconclusive" and now.state == "trouble":
+            why = why_not_started(now, files.base)
         judgement.why += f": {why}" if why else ""
         judgement.outcome = "inconclusive" if is_in_vain else judgement.outcome
 

@@ -1,7 +1,8 @@
 """Changes at protected paths that leave the tests from before the run as they are.
 
 Where a check cannot decide without them, it sees them, too: tests that are only added, tests that follow a module to
-its new place, fixtures that tests ask for, and settings by which a runner finds modules. All else stays out.
+its new place, fixtures that tests ask for, settings by which a runner finds modules, and released versions in lock
+files, which checks do not install. All else stays out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .commands import Observed
 from .functions_before import with_functions_before
 from .ground import Candidate, reader_of, write
 from .kept_python import fixtures_of, kept_python
-from .protected import SOURCE_FOLDERS, Protection, of_ini
+from .protected import OF_LOCKS, SOURCE_FOLDERS, Protection, of_ini
 from .reports import Report
 
 _MAX_FILES = 300
@@ -41,6 +42,10 @@ _IMPORT = re.compile(
 _LINE_END = re.compile("[\r\n\u2028\u2029]")
 _SCRIPTS = (".js", ".mjs", ".cjs", ".ts", ".mts", ".jsx", ".tsx")
 _ALIAS, _ALIASED = re.compile(r"\^[@~#][\w-]*/\(\.\*\)\$"), re.compile(r"<rootDir>/[\w./-]*\$1")
+_ON_DISK = re.compile(
+    r"^\s*--?\w|\b(?:file|link|portal|exec):|\b(?:path|directory|editable|virtual)\s*=|(?:^|[\s'\"=@])\.{0,2}/"
+)
+"""In a line of a lock file: an option of pip, or a package that lies on this machine."""
 _PERL_PATHS = frozenset(("-l", "--lib", "-r", "--recurse"))
 
 
@@ -53,6 +58,11 @@ class KeptTests:
     added: frozenset[str] = frozenset()
     """Files of tests that are new: that these pass proves nothing."""
     adds_tests: bool = False
+
+    @property
+    def are_locks(self) -> bool:
+        """Whether no other file than lock files changed: all tests are those from before the run."""
+        return all(map(OF_LOCKS.match, self.paths))
 
     def on_base(self, base: Observed) -> Observed:
         """Returns what the base did, with the tests of moved files under their present names."""
@@ -153,6 +163,8 @@ class _Judge:
         texts, name = self._texts(each), each.path.rpartition("/")[2]
         if texts is None:
             return False
+        if OF_LOCKS.match(each.path):
+            return not any(map(_ON_DISK.search, {*texts[1].splitlines()} - {*texts[0].splitlines()}))
         if name in _LOOKUPS or name == ".proverc":
             self.follows = True
             return finds_only(each.path, *texts, self._names)

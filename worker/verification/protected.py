@@ -87,6 +87,8 @@ def _regular(pattern: str) -> str:
 
 OF_TESTS = Globs(_DATA["tests"])
 """Files of tests, and what they compare with, by the usual layouts."""
+OF_LOCKS = Globs(_DATA["locks"])
+"""Files that name the versions to install."""
 _OBEYED = Globs(
     (
         *(*_DATA["runners"], "conftest.py", "sitecustomize.py", "usercustomize.py", "*.pth"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -346,25 +347,37 @@ def with_as_left(judgement: Judgement, now: Observed, left: Observed | None) -> 
     """Returns the judgement, inconclusive where the check does better, or worse, on everything as it was left."""
     if left is None:
         return judgement
-    if (
-        judgement.outcome in ("refuted", "preexisting", "improved") and left.ok
-    ):  # the task may have been to change what is protected
+    is_short = judgement.outcome in ("refuted", "preexisting", "improved") or now.state == "trouble"
+    if is_short and left.ok:  # the task may have been to change what is protected
         why = f"{judgement.why}; with the run's own changes at protected paths it succeeds (if the task asks for them, "
         why += "leave their paths out of your own `protect`)"
         return replace(judgement, outcome="inconclusive", why=why, is_open=False)
-    if judgement.outcome in GOOD and (worse := _worse(now, left)):
+    if judgement.outcome in GOOD and (worse := _worse(now, left, judgement.tests.get("fixed", ()))):
         why = f"{judgement.why}, but with the run's own changes at protected paths {worse}"
         return replace(judgement, outcome="inconclusive", why=why, is_open=False)
     return judgement
 
 
-def _worse(now: Observed, left: Observed) -> str:
+def _worse(now: Observed, left: Observed, fixed: Collection[str]) -> str:
+    """Returns what is worse as the run left it.
+
+    A test may have another name, where as many pass in its file; but not one that is the evidence.
+    """
     if now.ok and not left.ok:
         return "it does not succeed"
-    passed, as_left = (each.report.of("passed") if each.report else set[str]() for each in (now, left))
+    seen, whole = (each.report or Report() for each in (now, left))
+    passed, as_left = seen.of("passed"), whole.of("passed")
     kept = {_name(id) for id in as_left}
-    gone = sorted(id for id in passed - as_left if _name(id) not in kept)
+    many, then = (Counter(_file(id, report) for id in report.of("passed")) for report in (seen, whole))
+    fewer = {file for file in many if then[file] < many[file]}
+    gone = [id for id in passed - as_left if _name(id) not in kept]
+    gone = sorted(id for id in gone if id in fixed or _file(id, seen) in fewer)
     return f"{count(len(gone), 'test')} less {'passes' if len(gone) == 1 else 'pass'}: {gone[0]}" if gone else ""
+
+
+def _file(id: str, report: Report) -> str:
+    place = report.places.get(id)
+    return place.file if place and place.file else id.partition("::")[0]
 
 
 def _name(id: str) -> str:

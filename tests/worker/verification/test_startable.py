@@ -86,6 +86,8 @@ async def test_a_run_whose_checks_cannot_start_ends_before_its_first_turn(
     check = {"kind": "command", "run": run}
     result = await bench.run(model=script(tmp_path, [GOOD], [say("done")]), verify=[check], max_verify_rounds=0, **more)
     assert result.termination_reason == reason
+    if reason == "completed" and run == "no-such-runner -q":
+        assert "the program no-such-runner is not installed" in result.verification.checks[0].why
     if reason == "checks_cannot_start":
         assert (result.status, result.turn_count, result.usage.total) == ("failed", 0, 0)
         assert await bench.seen(result, TurnStarted) == []

@@ -355,6 +355,29 @@ def test_what_succeeds_only_as_the_run_left_it_is_not_decided(now: Observed) -> 
     assert with_as_left(judgement, now, seen(a="failed")).outcome == judgement.outcome
 
 
+def test_a_script_that_only_the_run_wrote_is_named_as_what_is_missing() -> None:
+    gone = Observed("trouble", 127, why="it could not be started (exit code 127)")
+    judgement = with_as_left(Observations(gone, gone).judge(), gone, Observed("green", 0))
+    assert "with the run's own changes at protected paths it succeeds" in judgement.why
+
+
+@pytest.mark.parametrize(
+    ("left", "found"),
+    [
+        (["t::fixed", "t::new"], "evidence"),
+        (["t::fixed"], "inconclusive"),
+        (["t::fixed", "u::new"], "inconclusive"),
+        (["t::old", "t::new"], "inconclusive"),
+    ],
+)
+def test_a_test_may_have_another_name_where_as_many_pass_in_its_file(left: list[str], found: str) -> None:
+    before: dict[str, Any] = {"t::fixed": "failed", "t::old": "passed"}
+    after: dict[str, Any] = dict.fromkeys(before, "passed")
+    whole: dict[str, Any] = dict.fromkeys(left, "passed")
+    judgement = Observations(seen(**before), now := seen(**after)).judge()
+    assert with_as_left(judgement, now, seen(**whole)).outcome == found
+
+
 @pytest.mark.parametrize("verdict", get_args(Verdict))
 def test_a_suspicion_that_is_not_accepted_takes_every_success_away(verdict: Verdict) -> None:
     skip, leave = Suspicion(path="a.py", line=3, kind="skip"), Suspicion(path="b.py", kind="exit")
