@@ -49,8 +49,6 @@ class FileAccess(Protocol):
     """The directory, as the worker sees it."""
     mount: str
     """The directory, as commands see it."""
-    is_local: bool
-    """Whether the files are known to be on a local disk."""
 
     def relative(self, path: str) -> str:
         """Returns the path relative to the directory. No file is opened."""

@@ -1,7 +1,7 @@
-"""Blocking work in threads, or on the event loop where it is short: files, diffs, matching.
+"""Blocking work in threads: files, diffs, matching.
 
 Each run has a share of the threads, of interpreter time, and of the memory for files. Threads cannot be stopped, and
-each that computes takes interpreter time from the event loop. Short work starts immediately. What a run computes beyond
+each that computes takes interpreter time from the event loop. Short work starts at once. What a run computes beyond
 its allowance needs one of a few compute slots, a time slice each, and a free slot goes to the waiting run that has
 computed least. `worker/docs/blocking-work.md` has what to call where.
 """
@@ -17,12 +17,10 @@ import threading
 import time
 from asyncio import CancelledError, Semaphore
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
-from pathlib import Path
-from resource import RUSAGE_THREAD, getrusage
 from threading import Event
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -30,7 +28,6 @@ from weakref import WeakKeyDictionary
 import regex
 
 from ..shared.errors import ErrorType, ToolError
-from ..shared.libc import leads_to_local_disk
 from ..shared.log import delegation
 
 P = ParamSpec("P")
@@ -56,7 +53,7 @@ SHORT_SECONDS = 0.01
 A_RUN = 2
 """Threads per run at a time: a run queues behind its own work, other runs do not."""
 _RUNS = 2000
-"""Runs whose recent computing time is kept, and directories whose disks are known."""
+"""Runs whose recent computing time is kept."""
 MAX_BYTES = 128 * 1024 * 1024
 """File bytes held in memory by all threads of a process. Their texts, lines and copies take several times that."""
 FEW_BYTES = 256 * 1024
@@ -73,26 +70,6 @@ SLICE = 0.01
 SLOT_WAIT = 2.0
 """Seconds after which waiting work proceeds for a slice without a slot: it may hold a resource others wait for."""
 SLOT_LOOK = 0.25
-LOOP_SECONDS = 0.002
-"""Computing time of work on the event loop, after which it begins again in a thread."""
-LOOP_BYTES = 1024 * 1024
-"""What such work reads at most, of files of at most FEW_BYTES."""
-LOOP_ENTRIES = 256
-"""How often such work calls ``give_way`` at most: a tree of 64 entries is scanned up to four times."""
-LOOP_WAIT = 0.03
-"""Duration of such work that shows that a disk is slow: it ends, too."""
-A_TURN = 4
-"""How many pieces of such work are done in a turn of the event loop."""
-AVOIDED_SECONDS = 3.0
-"""How long all work is done in threads where that happens again and again: at first a tenth, and each time doubled."""
-SLOW_SECONDS = 0.01
-"""Computing time of work on the event loop that shows that a disk needs long for it."""
-KNOWN_SECONDS = 60.0
-"""How long it is known: another disk may be mounted there."""
-
-
-class _NotShort(BaseException):
-    """Ends work on the event loop, which then begins again in a thread."""
 
 
 class Share:
@@ -169,19 +146,16 @@ class ComputeSlots:
 class _Work:
     """One piece of work in its thread, and what it holds until it ends: a compute slot, and memory for files."""
 
-    def __init__(self, share: Share | None, stopped: Event, *, on_loop: bool = False) -> None:
+    def __init__(self, share: Share | None, stopped: Event) -> None:
         self._share = share
         """None for work that belongs to no run."""
         self.stopped = stopped
-        self.on_loop = on_loop
-        self.is_timed = True
-        self._entries = self._read = 0
         self.bytes = 0
         self._has_slot = False
-        self._counted = self._began = 0.0
+        self._counted = 0.0
 
     def run(self, work: Callable[[], T]) -> T:
-        _thread.work, self._counted, self._began = self, time.thread_time(), time.monotonic()
+        _thread.work, self._counted = self, time.thread_time()
         try:
             if self._share and self._share.is_used_up:
                 self._has_slot = _slots.take(self._share, self.stopped)
@@ -195,25 +169,14 @@ class _Work:
                     memory.freed.notify_all()
 
     def give_way(self) -> None:
-        """Yields to other runs when the time slice is over; on the event loop, the work ends."""
-        computed = time.thread_time() - self._counted
-        if self.on_loop and self.is_timed:
-            self._entries += 1
-            lasted = time.monotonic() - self._began
-            if computed > LOOP_SECONDS or lasted > LOOP_WAIT or self._entries > LOOP_ENTRIES:
-                raise _NotShort
-        if self._share is None or computed < SLICE:
+        """Yields to other runs when the time slice is over."""
+        if self._share is None or time.thread_time() - self._counted < SLICE:
             return
         self._charge(self._share)
         if self._has_slot and _slots.is_wanted(self._share):
             self.leave()
         if not self._has_slot and self._share.is_used_up and not self.stopped.is_set():
             self._has_slot = _slots.take(self._share, self.stopped, SLOT_WAIT)
-
-    def leave_loop(self, size: int) -> None:
-        self._read += size
-        if self.on_loop and (size > FEW_BYTES or self._read > LOOP_BYTES):
-            raise _NotShort
 
     def leave(self) -> None:
         """Releases the slot: at the end, and before blocking on something else."""
@@ -239,9 +202,6 @@ class _Runs:
     def __init__(self) -> None:
         self.long = Semaphore(LONG)
         self.short = Semaphore(SHORT)
-        self.on_loop = Semaphore(A_TURN)
-        self.avoided = self.slow_until = 0.0
-        """Until when nothing is done on the event loop, because a disk is slow."""
         self._turns: OrderedDict[str, tuple[Semaphore, Share]] = OrderedDict()
 
     def turn(self, run: str) -> tuple[Semaphore, Share]:
@@ -265,8 +225,6 @@ _thread = _Thread()
 memory = Memory()
 _slots = ComputeSlots()
 _runs: WeakKeyDictionary[asyncio.AbstractEventLoop, _Runs] = WeakKeyDictionary()
-_disks: dict[Path, tuple[float, bool]] = {}
-"""Until when it is known of a directory whether it is on a local disk, and whether it is."""
 
 
 def share_threads(loop: asyncio.AbstractEventLoop) -> None:
@@ -302,70 +260,14 @@ async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
             return await _to_the_end(share, work, *args, **kwargs)
 
 
-async def run_short(is_local: bool, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Does work that may be repeated on the event loop if it is short there, else as ``run_in_thread`` does.
-
-    A hand-over to a thread and back costs more than reading a small file. The work is repeated in a thread where it
-    calls ``leave_loop``, or ``give_way`` after its time. ``is_local``: all that it accesses is on a local disk.
-    """
-    loop = asyncio.get_running_loop()
-    runs = _runs.setdefault(loop, _Runs())
-    share = runs.turn(run)[1] if (run := delegation.get()) else None
-    if is_local and not (share and share.is_used_up) and time.monotonic() > runs.slow_until:
-        await runs.on_loop.acquire()
-        loop.call_soon(runs.on_loop.release)  # in the next turn: in between, the loop does everything else
-        began, waits = time.monotonic(), getrusage(RUSAGE_THREAD).ru_nvcsw
-        try:
-            return _Work(share, Event(), on_loop=True).run(lambda: work(*args, **kwargs))
-        except _NotShort:
-            pass
-        finally:  # slow is what the thread has waited for, not what the scheduler took from it
-            is_slow = (now := time.monotonic()) - began > LOOP_WAIT and getrusage(RUSAGE_THREAD).ru_nvcsw > waits
-            runs.avoided = min(max(2 * runs.avoided, AVOIDED_SECONDS / 10), AVOIDED_SECONDS) if is_slow else 0.0
-            runs.slow_until = now + runs.avoided
+async def run_short(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same for work of about a millisecond, such as reading a small file: it does not wait for that of others."""
+    if run := delegation.get():
+        threads, share = _runs.setdefault(asyncio.get_running_loop(), _Runs()).turn(run)
+        if not share.is_used_up:
+            async with threads:
+                return await _to_the_end(share, work, *args, **kwargs)
     return await run_in_thread(work, *args, **kwargs)
-
-
-async def run_short_in(folders: Sequence[Path], work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """The same for work that accesses these directories alone. Whether they are local is found out in a thread.
-
-    Where such work took long on the event loop, it is done in threads for a while.
-    """
-    now, unknown = time.monotonic(), (0.0, False)
-    if any(_disks.get(each, unknown)[0] < now for each in folders):
-        await run_in_thread(_look_at_disks, folders)
-    are_local = all(_disks.get(each, unknown)[1] for each in folders)
-    return await run_short(are_local, _timed, folders, work, *args, **kwargs)
-
-
-def _timed(folders: Sequence[Path], work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    began = time.thread_time()
-    try:
-        return work(*args, **kwargs)
-    finally:
-        if (mine := _thread.work) and mine.on_loop and time.thread_time() - began > SLOW_SECONDS:
-            _disks.update(dict.fromkeys(folders, (time.monotonic() + AVOIDED_SECONDS, False)))
-
-
-def _look_at_disks(folders: Sequence[Path]) -> None:
-    if len(_disks) > _RUNS:
-        _disks.clear()
-    for folder in folders:
-        _disks[folder] = time.monotonic() + KNOWN_SECONDS, leads_to_local_disk(folder)
-
-
-def stay_on_loop(is_short: Callable[[], bool]) -> None:
-    """Ends work on the event loop that is not short; one that is takes its time there, as it had to begin again."""
-    if (work := _thread.work) and work.on_loop:
-        if not is_short():
-            raise _NotShort
-        work.is_timed = False
-
-
-def leave_loop(size: int = LOOP_BYTES) -> None:
-    """Ends work on the event loop; called before it waits for something, or reads ``size`` bytes if these are many."""
-    if _thread.work:
-        _thread.work.leave_loop(size)
 
 
 def take_memory(size: int) -> None:
@@ -374,7 +276,6 @@ def take_memory(size: int) -> None:
     Waits while other work holds too much. Raises ``ToolError(TIMEOUT)`` where that takes too long. Reads outside of
     such work are not counted: nothing would ever release them.
     """
-    leave_loop(size)
     if size <= FEW_BYTES or (work := _thread.work) is None:
         return
     deadline = time.monotonic() + MEMORY_WAIT
@@ -398,7 +299,6 @@ def give_way() -> None:
 
 def release_slot() -> Event | None:
     """Releases the compute slot of this thread's work, before it waits. Returns what is set when that is to stop."""
-    leave_loop()
     if _thread.work:
         _thread.work.leave()
     return _thread.work and _thread.work.stopped

@@ -32,7 +32,6 @@ NUMBERS = (
     "suites",
     "snapshots",
     "latency",
-    "short_work",
     "throughput",
     "carrying",
     "turn_cpu",

@@ -14,7 +14,6 @@ from deputize.shared.libc import (
     allocate,
     is_memory_private,
     keep_memory_private,
-    leads_to_local_disk,
     send_on_death_of_parent,
 )
 
@@ -46,11 +45,6 @@ def test_memory_that_is_private_cannot_be_read_by_other_processes_of_the_user() 
         assert LIBC.prctl(GET_DUMPABLE, 0, 0, 0, 0) == 0
     finally:
         LIBC.prctl(SET_DUMPABLE, before, 0, 0, 0)
-
-
-def test_a_path_that_cannot_be_opened_is_on_no_local_disk(tmp_path: Path) -> None:
-    (tmp_path / "loop").symlink_to("loop")
-    assert not leads_to_local_disk(tmp_path / "loop")
 
 
 def test_space_is_reserved_behind_the_end_of_a_file_which_keeps_its_length(tmp_path: Path) -> None:

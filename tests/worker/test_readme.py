@@ -19,7 +19,7 @@ from deputize.worker.mcp.config import Config
 from deputize.worker.policy.explanation import try_examples
 from deputize.worker.policy.matchers import MATCHERS
 from deputize.worker.policy.rule_file import load_rules
-from deputize.worker.threads import run_short
+from deputize.worker.threads import run_in_thread
 from deputize.worker.toolkit.discovery import Discovery
 from deputize.worker.toolkit.sources import ToolSourceContext
 from deputize.worker.tools.base import AnyTool
@@ -141,7 +141,7 @@ async def test_the_blocking_work_it_shows_counts_lines(tmp_path: Path) -> None:
     shown: dict[str, Any] = {"__name__": "shown"}
     exec(first_block("blocking-work"), shown)
     (tmp_path / "a.txt").write_text("one\ntwo\n")
-    assert await run_short(True, shown["count_lines"], tmp_path / "a.txt") == 2
+    assert await run_in_thread(shown["count_lines"], tmp_path / "a.txt") == 2
 
 
 def test_the_tool_it_shows_is_short() -> None:

@@ -34,6 +34,7 @@ from deputize.worker.threads import (
     give_way,
     memory,
     run_in_thread,
+    run_short,
     share_threads,
     take_memory,
 )
@@ -106,17 +107,18 @@ class Busy:
         self.running -= 1
 
 
-async def of_run(id: str, *works: Callable[[], Any]) -> None:
+async def of_run(id: str, *works: Callable[[], Any], begin: Callable[..., Any] = run_in_thread) -> None:
     delegation.set(id)
-    await asyncio.gather(*map(run_in_thread, works))
+    await asyncio.gather(*map(begin, works))
 
 
 @pytest.mark.requirement("P-03")
-async def test_a_run_works_in_two_threads_at_a_time_and_does_not_delay_others() -> None:
+@pytest.mark.parametrize("begin", [run_in_thread, run_short])
+async def test_a_run_works_in_two_threads_at_a_time_and_does_not_delay_others(begin: Callable[..., Any]) -> None:
     one, other = Busy(), Busy()
-    many = asyncio.create_task(of_run("one", *[one] * 20))
+    many = asyncio.create_task(of_run("one", *[one] * 20, begin=begin))
     await until(lambda: one.running == A_RUN)
-    beside = asyncio.create_task(of_run("other", other))
+    beside = asyncio.create_task(of_run("other", other, begin=begin))
     await until(lambda: other.running == 1)
     assert one.most == A_RUN
     one.go.set()
@@ -253,6 +255,15 @@ async def test_short_work_does_not_wait_for_the_long_work_of_many_others() -> No
         delegation.set("")
         stop.set()
         await asyncio.gather(*waiting)
+
+
+async def test_short_work_of_a_run_that_has_computed_much_is_like_other_work() -> None:
+    delegation.set("much")
+    assert await run_short(divmod, 7, 2) == (3, 1)
+    await run_in_thread(compute, 2 * ALLOWANCE, Event())
+    assert await run_short(divmod, 7, 2) == (3, 1)
+    delegation.set("")
+    assert await run_short(divmod, 7, 2) == (3, 1)
 
 
 def test_a_run_gets_back_what_it_may_compute() -> None:

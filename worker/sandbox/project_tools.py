@@ -27,7 +27,6 @@ from pathlib import Path
 
 from ...shared.errors import Misconfigured
 from ...shared.settings import Settings, environment
-from ..threads import leave_loop
 from .environment import MOUNT, SANDBOX_OWN, SYSTEM, BindMount, homes, refusal_reason, secret_places, secrets_in
 from .kept_environments import inside, is_environment, outside
 
@@ -95,8 +94,6 @@ NO_TOOLS = ProjectTools()
 
 def tools_for(settings: Settings, source: Path | None) -> ProjectTools:
     """Returns what the settings let commands find that work on a copy of ``source``. Reads the file system."""
-    if settings.sandbox.show:
-        leave_loop()
     show = [path for path in settings.sandbox.show if not _unreadable(path)]
     source, environ = (source, environment()) if settings.sandbox.find_tools else (None, {})
     return find_tools(source, environ, show, settings.private)
@@ -153,8 +150,6 @@ def find_tools(
     pinned = _first_word(real / ".python-version") if real else ""
     found = [_on_machine(environ, pinned, private)]
     dependencies = _dependencies(real, private) if real else {}
-    if dependencies:
-        leave_loop()  # their links lead anywhere
     inner = next((name for name in dependencies if name != _PACKAGES), None)
     venv = dependencies[inner] if inner else _kept_elsewhere(real, environ, private) if real else None
     notes: list[str] = []
@@ -205,7 +200,6 @@ def _on_machine(environ: Mapping[str, str], pinned: str, private: Sequence[Path]
     key = variables, pinned, tuple(private), int(time.monotonic() / _KNOWN_SECONDS)
     if found := _known.get(key):
         return found
-    leave_loop()
     with _one_search:
         if (found := _known.get(key)) is None:
             found = _judged([*on_path(dict(variables), pinned)], private, "tools")
@@ -232,7 +226,6 @@ def _kept_elsewhere(source: Path, environ: Mapping[str, str], private: Sequence[
     """Returns the environment that a tool keeps for the project in another place, if it may be shown."""
     if not environ:
         return None
-    leave_loop()  # homes may be on a slow disk, and have many environments
     path = outside(source, environ)
     return BindMount("environment", path, str(path)) if path and not secrets_in(path, secret_places(private)) else None
 

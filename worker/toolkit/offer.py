@@ -16,7 +16,7 @@ from ..sandbox.bounds import WorkerBounds
 from ..sandbox.bubblewrap import Bubblewrap, NoSandbox, Sandbox
 from ..sandbox.project_tools import NO_TOOLS, ProjectTools, tools_for
 from ..sandbox.setup_command import SetupCache
-from ..threads import run_in_thread, run_short_in
+from ..threads import run_in_thread, run_short
 from ..tools.base import AnyTool
 from ..web.dial import Network
 from ..web.egress_proxy import reach_of
@@ -73,7 +73,7 @@ class RunOffer:
         if self.sandbox_problem:
             return NO_TOOLS
         origin = workspace.origin
-        tools = await run_short_in([origin] if origin else [], tools_for, self.settings, origin)
+        tools = await run_short(tools_for, self.settings, origin)
         of_root = None if self.root is self.settings else await run_in_thread(tools_for, self.root, origin)
         for note in tools.notes:
             log.warning("%s", note)

@@ -37,7 +37,7 @@ class ListDirectory(Tool[ListDirectoryParams]):
 
     async def run(self, ctx: ToolContext, params: ListDirectoryParams) -> ToolResult:
         files = ctx.reading(params.path)
-        scanned = await run_short(files.is_local, files.scan, params.path)
+        scanned = await run_short(files.scan, params.path)
         entries = [each for each in scanned if each.path != PRIVATE_DIR and not is_being_written(each.name)]
         entries.sort(key=lambda entry: (entry.stat.kind != "directory", entry.name))
         lines = [_line(entry) for entry in entries[:LIMIT]]

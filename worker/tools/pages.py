@@ -27,7 +27,7 @@ from ..search.ripgrep import SkippedPaths
 from ..text.encodings import NUL_SHOWN, Encoding, encoding_of, kind_of
 from ..text.output import few_tokens, one_line
 from ..text.textfile import format_remarks, not_text_error, number_lines
-from ..threads import give_way, leave_loop
+from ..threads import give_way
 from ..workspace.file_entries import not_a_file, tool_error
 from .missing_files import file_not_found_error
 
@@ -118,7 +118,6 @@ def read_lines(files: FileAccess, path: str, first: int, most: int, max_chars: i
             found = os.fstat(fd)
             if not modes.S_ISREG(found.st_mode):
                 raise not_a_file(path, found.st_mode)
-            leave_loop(found.st_size)
             return _read(fd, path, found.st_size, FileLines(first, most, max_chars))
         except UnicodeDecodeError:
             raise not_text_error(path, "binary data", os.fstat(fd).st_size) from None
@@ -159,8 +158,6 @@ def format_page(
     sizes = list(accumulate(len(line) + _NUMBER_CHARS for line in lines))
     kept = lines[: max(1, bisect_right(sizes, chars))]
     text = number_lines(kept, first)
-    if not few_tokens(text, tokens):
-        leave_loop()
     while len(kept) > 1 and not few_tokens(text, tokens) and (counted := tokens_of(text)) > tokens:
         kept = kept[: max(1, int(len(kept) * tokens / counted * 0.95))]
         text = number_lines(kept, first)

@@ -76,7 +76,7 @@ class ReadFile(Tool[ReadFileParams]):
 
     async def run(self, ctx: ToolContext, params: ReadFileParams) -> ToolResult:
         files = ctx.reading(params.path)
-        return await run_short(files.is_local, self._read, files, params)
+        return await run_short(self._read, files, params)
 
     def _read(self, files: FileAccess, params: ReadFileParams) -> ToolResult:
         found = files.stat(params.path)

@@ -45,9 +45,6 @@ class Files:
     every method raises ToolError(PATH_NOT_ALLOWED) for a path that leads elsewhere, through links or ``..``.
     """
 
-    is_local = False
-    """Whether they are known to be on a local disk."""
-
     def __init__(self, root: Path, mount: str = "/workspace", owner: tuple[int, int] | None = None) -> None:
         require_openat2()
         self.root = root.absolute()

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 from ...shared.patch_format import printable_path
 from ...shared.runs.record import FileTurns
 from ..sandbox.full_disk import FullDisk
-from ..threads import give_way, leave_loop
+from ..threads import give_way
 from .file_entries import is_private
 from .manifest import (
     DIRECTORY,
@@ -216,7 +216,6 @@ class Snapshots:
                 found |= self.history.state.keys()
             changed: State = {}
             if found:
-                leave_loop()
                 gone = sorted(path for path in found if path not in now)
                 for path in (*gone, *sorted(found & now.keys(), key=lambda path: (now[path].ctime_ns, path))):
                     kept = self._keep(path, now[path], deadline) if path in now else None
@@ -262,8 +261,6 @@ class Snapshots:
                 for path in differing(self._start, self.now)
                 if not is_private(path) and not is_refreshed(path, self._start.get(path), self.now.get(path))
             ]
-            if paths:
-                leave_loop()  # contents are read and compared
             folders = {folder for path in paths if (folder := git_folder(path))}
             found = [
                 Difference(

@@ -14,7 +14,6 @@ from ...shared.git import git, git_directory, read_regular, shared_state
 from ...shared.libc import closing_fd
 from ...shared.listed import OuterRules
 from ..sandbox.environment import owner
-from ..threads import leave_loop
 from .removal import in_use
 
 _NOT_COPIED = {
@@ -67,7 +66,6 @@ def held_source(path: str, source: int, folder: Path) -> Generator[None]:
     if not is_workspace(real, folder):
         yield
         return
-    leave_loop()  # its removal may have to be waited for
     with ExitStack() as stack:
         try:
             stack.enter_context(in_use(real.parent))

@@ -9,14 +9,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from threading import Event, Lock
 from typing import NamedTuple
 
 from ...shared.errors import Invalid, Misconfigured
-from ...shared.git import repository_of
-from ...shared.libc import is_on_local_disk
 from ...shared.listed import Source, is_copied, listed, outer_rules
 from ...shared.log import log
 from ...shared.request import ArchiveWorkspace, DirectoryWorkspace, EmptyWorkspace, WorkspaceSpec
@@ -24,13 +21,10 @@ from ...shared.workspaces import UPLOAD_POINTER, UPLOADS, delete, upload_path
 from ..sandbox.environment import MOUNT, owner
 from ..sandbox.full_disk import FullDisk
 from ..threads import (
-    FEW_BYTES,
     give_way,
-    leave_loop,
     release_slot,
     run_in_thread,
-    run_short_in,
-    stay_on_loop,
+    run_short,
 )
 from .archive import BadEntry, Extraction
 from .file_entries import is_private
@@ -61,8 +55,6 @@ NOT_COPIED = "not-copied.json"
 """Sentences about what a workspace lacks of its source, beside it."""
 _MAX_SCANNED = 250
 """Files up to which a scan costs less than a process that measures them."""
-_FEW = 8
-"""Files that are copied in less time than a thread is begun and waited for."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -83,7 +75,6 @@ class Workspace:
         self.origin = read_origin(self._folder)
         """The directory that the first of a chain of copies was made from; None for an empty workspace."""
         self._fds = [os.open(folder, _FOLDER) for folder in (self.path, self.base)]
-        self.files.is_local = is_on_local_disk(self._fds[0])
         self._objects, self._noting = Objects(self._folder), Lock()
         self._generation = generation
         self._stored: StoredRun | None = None
@@ -123,9 +114,9 @@ class Workspace:
             OSError: The disk is full.
         """
         rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), restore)
-        folders = [root, Path(spec.path)] if isinstance(spec, DirectoryWorkspace) else [root]
         wanted = Generation(root / delegation_id, attempt)
-        return await run_short_in(folders, FullDisk(root).with_room, _create, cls, wanted, spec, rules, rules.stop)
+        begin = run_short if isinstance(spec, EmptyWorkspace) else run_in_thread
+        return await begin(FullDisk(root).with_room, _create, cls, wanted, spec, rules, rules.stop)
 
     @classmethod
     async def open(cls, delegation_id: str, root: Path) -> Workspace:
@@ -150,7 +141,6 @@ class Workspace:
             with open_folder(self._folder) as folder:
                 if (size := scan_with_size(folder)[1]) is not None:
                     return size
-        leave_loop()
         return disk_bytes(self._folder)
 
     async def store_in(self, stored: StoredRun) -> None:
@@ -246,7 +236,6 @@ class _CopyRules:
 
 def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules: _CopyRules, _: Event) -> Workspace:
     folder = wanted.folder
-    stay_on_loop(lambda: not rules.restore and not folder.exists() and _is_small(spec, folder.parent))
     if latest := Generation.latest(folder):
         return cls(latest if latest.number >= wanted.number else latest.next(wanted.number))
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -264,20 +253,6 @@ def _create(cls: type[Workspace], wanted: Generation, spec: WorkspaceSpec, rules
         if temporary.exists():
             delete(temporary)
     return cls(Generation(folder, 1), taken)
-
-
-def _is_small(spec: WorkspaceSpec, root: Path) -> bool:
-    """Whether the workspace is empty, or a copy of few files without a directory where another disk can be mounted."""
-    if not isinstance(spec, DirectoryWorkspace):
-        return isinstance(spec, EmptyWorkspace)
-    source = Path(spec.path)
-    if spec.exclude or source.parent.parent == root or repository_of(source):
-        return False  # it would be waited for git, or for the removal of another workspace
-    with suppress(OSError), os.scandir(source) as entries:
-        found = [*islice(entries, _FEW + 1)]
-        are_plain = all(each.is_file(follow_symlinks=False) and each.name != ".gitignore" for each in found)
-        return len(found) <= _FEW and are_plain and sum(each.stat().st_size for each in found) <= FEW_BYTES
-    return False
 
 
 def _fill(folder: Path, spec: WorkspaceSpec, rules: _CopyRules) -> None:

@@ -20,7 +20,7 @@ from deputize.shared.request import DirectoryWorkspace
 from deputize.shared.settings import SandboxSettings
 from deputize.worker.sandbox.bounds import WorkerBounds
 from deputize.worker.sandbox.full_disk import FullDisk
-from deputize.worker.threads import run_in_thread, run_short
+from deputize.worker.threads import run_in_thread
 from deputize.worker.verification.ground import Grounds
 from deputize.worker.workspace.artifacts import Artifacts
 from deputize.worker.workspace.notes import Notes
@@ -54,7 +54,6 @@ def failing(*errors: Exception) -> Callable[[], int]:
 )
 async def test_work_that_finds_no_room_is_done_again(error: Exception, tmp_path: Path) -> None:
     assert await run_in_thread(FullDisk(tmp_path).with_room, failing(error, error)) == 3
-    assert await run_short(True, FullDisk(tmp_path).with_room, failing(error, error)) == 3
 
 
 async def test_what_does_not_fit_or_fails_for_another_reason_is_not_waited_for(tmp_path: Path) -> None:

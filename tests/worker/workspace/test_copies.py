@@ -17,7 +17,6 @@ from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace
 from deputize.shared.workspaces import delete
 from deputize.worker.fleet.lease import StopReason, StopSignal
 from deputize.worker.run_files import collect_outputs
-from deputize.worker.threads import leave_loop
 from deputize.worker.workspace.file_entries import TEMPORARY, temporary_name
 from deputize.worker.workspace.manifest import UNBOUNDED, Deadline
 from deputize.worker.workspace.patches import MAX_CHANGES, Facts
@@ -259,7 +258,6 @@ class Endless(Workspace):
 
     def compare(self, deadline: Deadline = UNBOUNDED, max_bytes: int = 0, restored: Collection[str] = ()) -> Facts:
         self.asked = True
-        leave_loop()
         until_sync(lambda: deadline.expired)
         return Facts()
 
