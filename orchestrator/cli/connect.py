@@ -22,6 +22,7 @@ from . import output
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation
+    from ...shared.fleet import WorkerCard
     from ...shared.request import DelegationRequest
     from ...shared.settings import Settings
     from ..client import Client
@@ -276,12 +277,17 @@ async def note_before_work(
         known = service.client.version
         if other := next((worker for worker in workers if worker.version != known), None):
             note(f"note: the service is deputize {known}, worker {other.name} {other.version or 'an older one'}")
-        problem = workers[0].sandbox if workers and all(worker.sandbox for worker in workers) else None
+        problem = sandbox_problem(workers)
         if problem and any(request.tools is None for request in requests):
             note(
                 f"warning: commands and changes of files will be refused, because the sandbox does not work: "
                 f"{problem.removesuffix('.')}; `deputize doctor` shows the remedy"
             )
+
+
+def sandbox_problem(workers: Sequence[WorkerCard]) -> str | None:
+    """Returns why no worker can run commands; None where one can, and where no worker is known."""
+    return workers[0].sandbox if workers and all(worker.sandbox for worker in workers) else None
 
 
 async def _note_paused(service: Service, note: Callable[[str], None], asks: bool) -> None:

@@ -16,7 +16,7 @@ import click
 
 from ...shared.wording import outcome
 from . import output
-from .connect import asynchronous, connect, load_settings
+from .connect import asynchronous, connect, load_settings, sandbox_problem
 from .errors import Exit
 from .watcher import Watcher, display
 
@@ -88,6 +88,10 @@ async def demo() -> Exit:
     with sources(settings) as (project, sample):
         tried = parts(project, sample, None if _has_model(settings) else "scripted")
         async with connect(settings, workers=WORKERS) as service:
+            if problem := sandbox_problem(await service.client.workers()):
+                output.note(f"It needs the sandbox, which does not work here: {problem.removesuffix('.')}.")
+                output.note(f"{output.command(settings, 'doctor')} shows what is to do.")
+                return Exit.FAILED
             delegations = await service.client.create_many([part.request for part in tried])
             with display() as shown:
                 watcher = Watcher(service, shown, prints_results=True)

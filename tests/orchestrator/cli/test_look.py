@@ -220,6 +220,16 @@ async def test_prune_removes_what_is_finished(url: str, service: FakeService) ->
     assert (await called(url, "prune", "--older-than", "-1")).exit_code == 2
 
 
+async def test_a_demo_without_a_sandbox_states_the_reason_once_and_begins_nothing(
+    url: str, service: FakeService
+) -> None:
+    service.fleet = [worker_card(sandbox="no user namespaces")]
+    said = await called(url, "demo")
+    assert (said.exit_code, said.stdout, said.stderr.count("no user namespaces")) == (1, "", 1)
+    assert "doctor shows what is to do" in said.stderr
+    assert not service.runs
+
+
 async def test_tools_and_workers_are_listed(url: str, service: FakeService) -> None:
     assert "deputize up" in (await called(url, "workers")).stderr
     assert "deputize up" in (await called(url, "tools")).stderr

@@ -222,6 +222,8 @@ async def test_a_command_that_follows_prints_nothing_that_acts(
     given = [{ID: id, ENDED: id, "<file>": str(file)}.get(part, part) for part in arguments]
     if ENDED in arguments:
         finish(service, id)
+    if arguments == ["demo"]:  # which ends at once where no worker has a sandbox
+        service.fleet.append(worker_card())
     done = await carried_out(url, service, given)
     assert done.out
     assert_harmless(done.out)
@@ -298,6 +300,8 @@ async def test_the_table_on_a_terminal_shows_nothing_that_acts(
     file = tmp_path / "tasks.jsonl"
     file.write_text(json.dumps({"task": ACTING}))
     given = [{ID: id, "<file>": str(file)}.get(part, part) for part in arguments]
+    if arguments == ["demo"]:
+        service.fleet.append(worker_card())
     async with finished_by_itself(service, end), on_terminal(*given, DEPUTIZE_URL=url) as terminal:
         await terminal.ended()
     assert "\\x1b]0;PWNED" in terminal.drawn
