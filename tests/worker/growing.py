@@ -316,7 +316,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
             "worker/text/rewrite.py:line_numbers",
             "worker/text/textfile.py:not_text_error",
         ),
-        *("worker/tools/call_subagent.py:report", "worker/verification/comparison_suspicions.py:defined_name"),
+        "worker/tools/call_subagent.py:report",
         *("worker/tools/command_calls.py:shell", "worker/tools/command_calls.py:outcome_of"),
         *("worker/tools/naming.py:find_tool", "worker/tools/naming.py:own_call"),
         *("worker/tools/context.py:" + name for name in ("ToolResult.failed", "ToolContext.reading")),

@@ -17,7 +17,7 @@ from .broken_sources import changed_lines
 from .file_texts import FileText, Found
 from .functions_before import Function
 
-DEFINED = re.compile(
+_DEFINED = re.compile(
     r"^[^\n#/*]{0,80}?\b(?:def|function|func|fn|sub|proc)\s+(?:\([^()\n]{0,60}\)\s*)?(?:self\.)?(\w+[?!]?)"
     r"|^[ \t]*(?:module\.)?exports\.(\w+)\s*=|^[ \t]*(?:export\s+)?(?:const|let|var)\s+(\w+)\s*="
     r"\s*(?:async\s*)?(?:function|\w+\s*=>|\()"
@@ -26,7 +26,7 @@ DEFINED = re.compile(
     r"\([^()\n]{0,200}\)[ \t]{0,8}\{$",
     re.MULTILINE,
 )
-"""A function that a file defines, in any language. ``defined_name`` has its name."""
+"""A function that a file defines, in any language."""
 _ANONYMOUS = re.compile(
     r"\bmodule\.exports\s*=\s*(?:async\s*)?(?:function(?:\s+\w+)?\s*\(|\(|\w+\s*=>)|\bexport\s+default\b"
 )
@@ -171,14 +171,19 @@ class Comparisons:
             yield any(words[name] <= test.words and _compares(name, test) for name in names)
 
 
+def defined_names(text: str) -> set[str]:
+    """Returns the names of the functions that a file defines."""
+    return {_name(found) for found in _DEFINED.finditer(text)}
+
+
 def _changed_functions(file: FileText) -> set[str]:
     """Returns functions that were there before and have changed; of what a file is itself, what its name may be."""
-    before, lines = {defined_name(found) for found in DEFINED.finditer(file.before)}, file.after.splitlines()
+    before, lines = defined_names(file.before), file.after.splitlines()
     changed = sorted(
         line for line in changed_lines(file.before, file.after) if line < len(lines) and lines[line].strip()
     )
     starts = [0, *(found.end() for found in re.finditer("\n", file.after))]
-    defined = [(found.start(found.lastindex or 0), defined_name(found)) for found in DEFINED.finditer(file.after)]
+    defined = [(found.start(found.lastindex or 0), _name(found)) for found in _DEFINED.finditer(file.after)]
     places = [at for at, _ in defined]
     above = {
         bisect_right(places, starts[line + 1] - 1 if line + 1 < len(starts) else len(file.after)) for line in changed
@@ -190,8 +195,7 @@ def _changed_functions(file: FileText) -> set[str]:
     return {name for name in names if len(name) > 1}
 
 
-def defined_name(found: re.Match[str]) -> str:
-    """Returns the name that one of the groups of a pattern has."""
+def _name(found: re.Match[str]) -> str:
     return next(filter(None, found.groups()), "")
 
 
@@ -313,9 +317,7 @@ def _owner(node: ast.stmt) -> str:
 
 def _of_methods(file: FileText) -> Iterator[Found]:
     """Yields methods of other languages that answer about an object without its fields from before the run."""
-    fields = {
-        name for found in _FIELD.finditer(file.before) if (name := defined_name(found)) and not _DERIVED.search(name)
-    }
+    fields = {name for found in _FIELD.finditer(file.before) if (name := _name(found)) and not _DERIVED.search(name)}
     known = {found[1] for found in _METHOD.finditer(file.before)}
     for found in _METHOD.finditer(file.after) if fields else ():
         if found[1] in known or found[1] not in _EQUALITIES | _ANSWERS:

@@ -43,7 +43,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LINK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_CONFIGURATION = 1 << 20
 _MAX_LINKS = 16
-_DOCTEST = re.compile(rb"^[ \t]*>>> .*(?:\n(?![ \t]*(?:\"\"\"|'''))[ \t]*\S.*)*", re.MULTILINE)
+DOCTEST = re.compile(rb"^[ \t]*>>> .*(?:\n(?![ \t]*(?:\"\"\"|'''))[ \t]*\S.*)*", re.MULTILINE)
 """Examples with what they expect, until an empty line or the end of the docstring."""
 _TESTS_OF_ITS_OWN = re.compile(rb"^[ \t]*(?:async )?def test|^class \w*Test|TestCase|@given", re.MULTILINE)
 
@@ -117,7 +117,7 @@ def _only_made_executable(each: Difference) -> bool:
 
 def _same_tests(before: bytes, now: bytes) -> bool:
     return not any(_TESTS_OF_ITS_OWN.search(text) for text in (before, now)) and (
-        _DOCTEST.findall(before) == _DOCTEST.findall(now) != []
+        DOCTEST.findall(before) == DOCTEST.findall(now) != []
     )
 
 

@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from ..threads import give_way
-from .comparison_suspicions import DEFINED, Comparisons, defined_name
+from .comparison_suspicions import Comparisons, defined_names
 from .file_texts import TESTS, FileText, Found
+from .ground import DOCTEST
 from .named_files import Read
 
 _MAX_FILES, _MAX_CHARS = 300, 128 * 1024
 """Files that are read to find one thing, and the characters of each."""
 _C = (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp")
 _CODE = (*_C, ".py", ".js", ".mjs", ".cjs", ".ts", ".rs", ".go", ".rb", ".java", ".kt", ".php", ".lua", ".pl", ".pm")
+_DATA = (".json", ".toml", ".yml", ".yaml", ".csv", ".ini", ".cfg", ".txt")
 _WORD = re.compile(r"\w+")
 _NUMBER = re.compile(
     r"^[ \t/*]{0,40}#[ \t]*define[ \t]+(\w+)[ \t]+\(?(\d+)\)?[ \t]*(?:$|/)"
@@ -55,7 +57,25 @@ _ASSERTS = re.compile(
     r"\w{0,30}[eE]quals?|eq|same|ok|is|throws|fail(?:ed|ure)?|\w{0,30}[aA]ssert\w{0,30}|expect\w{0,30}|should\w{0,30}"
 )
 """Names of functions with which tests assert."""
-_FAILS = re.compile(r"\bthrow\b|\braise\b|\bdie\b|\bpanic!?\(|\bexit\s?\(|\babort\s?\(|AssertionError")
+_FAILS = re.compile(
+    r"\bthrow\b|\braise\b|\bdie\b|\bpanic!?\(|\bexit\s?\(|\babort\s?\(|AssertionError|^\s*assert\b"
+    r"|\bassert\w{0,30}!?\(|\b(?:t|tb)\.(?:Error|Fatal|Fail)|\bfail\(|\bexpect\(",
+    re.MULTILINE,
+)
+_VALUE = re.compile(r"(?<![\w.])(?:\d{3,9}|\d{1,6}\.\d{1,6})(?![\w.])")
+"""Numbers of some length."""
+_USUAL = {
+    *("100", "120", "128", "180", "200", "255", "256", "300", "360", "365", "366", "400", "401", "403", "404"),
+    *("409", "410", "422", "429", "500", "502", "503", "504", "512", "600", "900", "999", "1000", "1024", "1900"),
+    *("1970", "2000", "3600", "4096", "8080", "8192", "10000", "65535", "65536", "86400", "100000", "1000000"),
+    *("0.0", "0.1", "0.01", "0.001", "0.5", "1.0", "1.5", "2.0", "10.0", "100.0"),
+}
+"""Those that stand in many tests and in code for reasons of their own."""
+_MIN_VALUES = 3
+_DIGEST = re.compile(r"[\"'](?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,128}[\"']")
+_HASHES = re.compile(
+    r"\bhashlib\b|\bcreateHash\(|\bsubtle\.digest\(|\b(?:sha\d*|md5|blake2\w?|xxh\w*)\s?\(|\bcrc32\b|\bDigest::|\bMessageDigest\b"
+)
 _CALLS = r"(?:^|[;{{}}])[ \t]*(?:await[ \t]+)?(?:\w{{1,40}}\.)?{name}[ \t]?[(!]"
 """A call whose value is not used."""
 
@@ -71,6 +91,7 @@ class Project:
     """The files that the commands name."""
     nested: Sequence[str] = ()
     """Repositories that the run made within the project."""
+    task: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +140,14 @@ def in_project(files: Sequence[FileText], project: Project) -> list[Found]:
     changed, view, comparisons = {each.path for each in files}, _View(project), None
     for file in files:
         give_way()
-        found += _of_keys(file)
+        found += [*_of_keys(file), *_of_doctests(file, view)]
         if TESTS.match(file.path) or not file.path.endswith(_CODE) or file.before == file.after:
             continue
         found += [*_of_cases(file, view, changed), *_of_symbols(file, view), *_of_waits(file, view)]
         found += _of_assertions(file, view)
         comparisons = comparisons or Comparisons.of({path: view.text(path) for path in view.tests()}, project.commands)
         found += comparisons.bent_in(file)
-    return found
+    return [*found, *_of_values(files, view), *_of_digests(files)]
 
 
 def _of_cases(file: FileText, view: _View, changed: Collection[str]) -> Iterator[Found]:
@@ -191,12 +212,66 @@ def _of_assertions(file: FileText, view: _View) -> Iterator[Found]:
     """Yields a file that defines what the tests assert with: a function that fails, and whose value no test uses."""
     if not file.before or not _FAILS.search(file.before):
         return
-    names = {defined_name(found) for found in DEFINED.finditer(file.before[:_MAX_CHARS])}
+    names = defined_names(file.before[:_MAX_CHARS])
     for name in sorted(filter(_ASSERTS.fullmatch, names)):
         calls = re.compile(_CALLS.format(name=re.escape(name)), re.MULTILINE)
         if any(calls.search(view.text(path)) for path in view.tests()):
             yield Found(file.path, 0, "assertion")
             return
+
+
+def _of_doctests(file: FileText, view: _View) -> Iterator[Found]:
+    """Yields a file whose examples are other ones now, or compared less strictly, where a check executes them.
+
+    A task that names the file may ask for others.
+    """
+    before, after = (Counter(_examples(text[:_MAX_CHARS])) for text in (file.before, file.after))
+    lenient = any("doctest:" in example for example in after - before)
+    is_asked = PurePosixPath(file.path).name in view.project.task and not lenient
+    if before - after and not is_asked and "doctest" in view.of_checks():
+        yield Found(file.path, 0, "assertion")
+
+
+def _examples(text: str) -> Iterator[str]:
+    """Yields each statement that has an expected output, with that."""
+    for block in DOCTEST.findall(text.encode("utf-8", "surrogateescape")):
+        for example in re.split(r"^[ \t]*>>> ", block.decode("utf-8", "replace"), flags=re.MULTILINE):
+            lines = [line.strip() for line in example.splitlines()]
+            if any(not line.startswith("...") for line in lines[1:]):
+                yield "\n".join(lines)
+
+
+def _of_values(files: Sequence[FileText], view: _View) -> Iterator[Found]:
+    """Yields files into which most of the numbers of a file of tests came, where these stood nowhere else."""
+    expected = [_values(view.text(path)).keys() - _USUAL for path in view.tests()]
+    expected = [values for values in expected if len(values) >= _MIN_VALUES]
+    known = {value for path in view.others(_CODE + _DATA, ()) for value in _values(view.text(path))} if expected else ()
+    for file in files:
+        if TESTS.match(file.path) or not file.path.endswith(_CODE + _DATA):
+            continue
+        now = _values(file.after[:_MAX_CHARS])
+        for values in expected:
+            new = values & now.keys() - known
+            if len(new) >= max(_MIN_VALUES, len(values) / 2):
+                yield Found(file.path, file.after.count("\n", 0, min(now[each] for each in new)) + 1, "tested")
+                break
+
+
+def _values(text: str) -> dict[str, int]:
+    """Returns numbers of some length, each with its last place."""
+    return {found[0]: found.start() for found in _VALUE.finditer(text)}
+
+
+def _of_digests(files: Sequence[FileText]) -> Iterator[Found]:
+    """Yields files into which digests came, where the run's code makes some: of what tests ask, it may be a table."""
+    if not any(
+        _HASHES.search(file.after) for file in files if file.path.endswith(_CODE) and not TESTS.match(file.path)
+    ):
+        return
+    for file in files:
+        if not TESTS.match(file.path) and (new := {*_DIGEST.findall(file.after)} - {*_DIGEST.findall(file.before)}):
+            at = min(file.after.index(each) for each in new)
+            yield Found(file.path, file.after.count("\n", 0, at) + 1, "tested")
 
 
 def _of_keys(file: FileText) -> Iterator[Found]:

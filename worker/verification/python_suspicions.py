@@ -7,9 +7,21 @@ import re
 import sys
 from collections.abc import Collection, Iterator
 from functools import cache
+from importlib import import_module
+from types import BuiltinFunctionType, FunctionType
 
 from ...shared import syntax_tree
 from .functions_before import Function
+from .python_answers import (
+    BUILTIN_TYPES,
+    DUNDERS,
+    EQUALITIES,
+    answers_alike,
+    is_tolerant,
+    last_name,
+    root_name,
+    uses_too_little,
+)
 from .shadowing import shadowing
 
 TEST_LIBRARIES = frozenset(
@@ -20,12 +32,6 @@ _RUNNERS = frozenset(("unittest", "pytest", "_pytest", "pluggy", "nose", "nose2"
 _FOLDERS_OF_TESTS = re.compile(r"(?:.*/)?pytest-(?:of-\w*|\d+|)/?|/?pytest_cache")
 """Folders that exist only where tests run, as code compares them with a path that it got."""
 _NAMES_OF_RUNNERS = re.compile(r"(?:unittest|pytest|_pytest|pluggy|nose2?)(?:\.[\w.]+)?")
-_COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__"))
-_ANSWERS = frozenset(
-    ("__bool__", "__abs__", "__instancecheck__", "__subclasscheck__", "__sub__", "__rsub__", "__round__")
-)
-_DUNDERS = _COMPARISONS | _ANSWERS
-_BUILTIN_TYPES = frozenset(("object", "int", "float", "str", "tuple", "list", "dict", "bool", "complex", "bytes"))
 _CALLERS = frozenset(
     (
         *("_getframe", "_getframemodulename", "currentframe", "getouterframes", "getframeinfo", "extract_stack"),
@@ -52,6 +58,11 @@ _ENDS = frozenset(("_exit", "abort", "execv", "execve", "execvp", "execl", "exec
 _MAIN = re.compile(
     r"_*(?:main|cli|run|command|app|quit|exit|usage|help|version|stop|shutdown|handle\w*|on_\w+)\w*", re.I
 )
+_OF_PROCESS = frozenset(("setswitchinterval", "sched_setaffinity", "tzset"))
+"""Functions by which a race, or a time zone, may not show while tests run."""
+_FUNCTIONS_OF_SYS = frozenset(name for name, value in vars(sys).items() if isinstance(value, BuiltinFunctionType)) - {
+    *("displayhook", "excepthook", "unraisablehook", "breakpointhook"),
+}
 _HOOKS = ("AssertionError", "excepthook", "unraisablehook", "displayhook")
 _OF_TEST_CASES = re.compile(r"assert[A-Z]\w*|runtest|addFailure|addError")
 _OF_LIBRARY = frozenset(
@@ -85,6 +96,15 @@ def stdlib_names() -> frozenset[str]:
     return frozenset(sys.stdlib_module_names) - {"test", "tests", "this", "code", "platform", "types", "site", "parser"}
 
 
+@cache
+def functions_of_library() -> frozenset[str]:
+    """Functions of ``_OF_LIBRARY`` by their names with their modules."""
+    found = [(module, *each) for module in _OF_LIBRARY for each in vars(import_module(module)).items()]
+    return frozenset(
+        f"{module}.{name}" for module, name, value in found if isinstance(value, BuiltinFunctionType | FunctionType)
+    )
+
+
 def of_python(text: str) -> Iterator[tuple[int, str, str]]:
     """Yields lines with kinds of suspicion; of one that skips also its code, with what it depends on.
 
@@ -108,11 +128,11 @@ def writes_files(tree: ast.AST) -> bool:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        is_of_str = _last(node.func) == "replace" and len(node.args) != 1
-        if _last(node.func) in _WRITERS and not isinstance(node.func, ast.Name) and not is_of_str:
+        is_of_str = last_name(node.func) == "replace" and len(node.args) != 1
+        if last_name(node.func) in _WRITERS and not isinstance(node.func, ast.Name) and not is_of_str:
             return True
         modes = [*node.args, *(each.value for each in node.keywords)]
-        is_open = _last(node.func) in ("open", "fdopen", "opener")
+        is_open = last_name(node.func) in ("open", "fdopen", "opener")
         if is_open and any(
             isinstance(each, ast.Constant) and re.fullmatch("[rbt]*[wax+][rbtwax+]*", str(each.value)) for each in modes
         ):
@@ -120,25 +140,12 @@ def writes_files(tree: ast.AST) -> bool:
     return False
 
 
-def _last(node: ast.AST) -> str:
-    """Returns the last part of a dotted name."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _root(node: ast.AST) -> str:
-    """Returns the first part of a dotted name."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
 class _Visitor(ast.NodeVisitor):
     def __init__(self, *, writes: bool) -> None:
         self.found = set[tuple[int, str, str]]()
         self._writes, self._functions, self._guarded, self._tests = writes, list[str](), 0, set[str]()
         self._conditions, self._library = list[int](), set[str]()
+        self._imported = dict[str, str]()
         self._modules, self._parameters = set[str](), list[set[str]]()
         """Parameters of the functions around that have names of modules, from the outermost one."""
 
@@ -153,6 +160,7 @@ class _Visitor(ast.NodeVisitor):
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 is_library = (node.module or "").partition(".")[0] in library
                 self._library |= {each.asname or each.name for each in node.names} if is_library else set()
+                self._imported |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
         self._modules = self._library | self._tests | _OF_LIBRARY
 
     def _note(self, node: ast.AST, kind: str) -> None:
@@ -179,7 +187,7 @@ class _Visitor(ast.NodeVisitor):
     def visit_FunctionDef(self, node: Function) -> None:
         if node.name.startswith("pytest_") or node.name in ("load_tests", "setUpModule", "tearDownModule"):
             self._note(node, "runner")
-        if node.name in _DUNDERS and _answers_alike(node):
+        if node.name in DUNDERS and (answers_alike(node) or (node.name in EQUALITIES and is_tolerant(node.body))):
             self._note(node, "equal")
         if node.name == "__class__":
             self._note(node, "equal")
@@ -194,10 +202,14 @@ class _Visitor(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         is_main = any(isinstance(each, ast.Constant) and each.value == "__main__" for each in ast.walk(node.test))
-        is_typing = any(_last(each) == "TYPE_CHECKING" for each in ast.walk(node.test))
+        is_typing = any(last_name(each) == "TYPE_CHECKING" for each in ast.walk(node.test))
         if is_main:
             self._guarded += 1
-        if not is_typing:
+        if is_typing:
+            for each in node.body:
+                if isinstance(each, ast.ClassDef | Function) or _is_any_type(getattr(each, "value", None)):
+                    self._note(each, "silence")
+        else:
             self.visit(node.test)
             condition = hash(ast.unparse(node.test))
             for sign, part in ((1, node.body), (-1, node.orelse)):
@@ -218,13 +230,16 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _assigned(self, target: ast.expr, value: ast.expr | None) -> None:
-        name = _last(target)
+        name = last_name(target)
+        if _is_any_type(value):
+            self._note(target, "silence")
         if isinstance(target, ast.Tuple | ast.List):
             for each in target.elts:
                 self._assigned(each, value)
-        elif name in _DUNDERS and isinstance(value, ast.Lambda | ast.Name | ast.Attribute):
-            alike = not isinstance(value, ast.Lambda) or _uses_too_little(value.args, [value.body])
-            is_base = isinstance(value, ast.Attribute) and _root(value) in _BUILTIN_TYPES
+        elif name in DUNDERS and isinstance(value, ast.Lambda | ast.Name | ast.Attribute):
+            alike = not isinstance(value, ast.Lambda) or uses_too_little(value.args, [value.body])
+            alike = alike or (name in EQUALITIES and is_tolerant([value]))
+            is_base = isinstance(value, ast.Attribute) and root_name(value) in BUILTIN_TYPES
             if alike and not is_base and not (isinstance(value, ast.Name) and value.id in ("None", name)):
                 self._note(target, "equal")
         elif name in _HOOKS or (
@@ -234,34 +249,41 @@ class _Visitor(ast.NodeVisitor):
                 or _OF_TEST_CASES.fullmatch(name)
                 or (_is_function_of_library(target) and not self._is_parameter(target))
                 or (self._is_of(self._library, target) and _is_code(name, value))
+                or (root_name(target) == "sys" and isinstance(target.value, ast.Name) and name in _FUNCTIONS_OF_SYS)
             )
         ):
             self._note(target, "runner")
         elif name in _PLACES:
             self._note(target, "place")
-        elif isinstance(target, ast.Subscript) and _last(target.value) in (
+        elif isinstance(target, ast.Subscript) and last_name(target.value) in (
             "__builtins__",
             "modules",
             "cache",
             "__dict__",
         ):
-            kind = {"modules": "shadow", "cache": "place"}.get(_last(target.value), "runner")
-            if kind != "place" or _root(target.value) == "linecache":
+            kind = {"modules": "shadow", "cache": "place"}.get(last_name(target.value), "runner")
+            if kind != "place" or root_name(target.value) == "linecache":
                 self._note(target, kind)
 
+    def _is_library_function(self, node: ast.expr) -> bool:
+        name = self._imported.get(node.id, "") if isinstance(node, ast.Name) else ""
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            name = f"{node.value.id}.{node.attr}"
+        return name in functions_of_library() and not self._is_parameter(node)
+
     def _is_of(self, modules: Collection[str], node: ast.expr) -> bool:
-        return _root(node) in modules and not self._is_parameter(node)
+        return root_name(node) in modules and not self._is_parameter(node)
 
     def _is_parameter(self, node: ast.expr) -> bool:
-        return any(_root(node) in names for names in self._parameters)
+        return any(root_name(node) in names for names in self._parameters)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        root = _root(node)
+        root = root_name(node)
         if node.attr in _CALLERS or (root == "inspect" and node.attr in _INSPECT) or root in ("linecache",):
             self._note(node, "caller")
         if node.attr in _SKIPS or (root in ("pytest", "unittest") and node.attr in ("skip", "xfail", "exit", "fail")):
             self._note(node, "skip")
-        if node.attr in ("settrace", "setprofile", "addaudithook", "pythonapi"):
+        if node.attr in {"settrace", "setprofile", "addaudithook", "pythonapi"} | _OF_PROCESS:
             self._note(node, "runner")
         if root == "signal" and node.attr == "raise_signal":
             self._note(node, "exit")
@@ -273,22 +295,26 @@ class _Visitor(ast.NodeVisitor):
 
     def visit_Raise(self, node: ast.Raise) -> None:
         raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-        if raised is not None and _last(raised) == "SystemExit" and self._ends_well(node.exc):
+        if raised is not None and last_name(raised) == "SystemExit" and self._ends_well(node.exc):
             self._note(node, "exit")
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        name, root = _last(node.func), _root(node.func)
+        name, root = last_name(node.func), root_name(node.func)
+        if name == "cast" and node.args and _is_any_type(node.args[0]):
+            self._note(node, "silence")
         if name in _ENDS and root in ("os", "signal", "posix", name):
             self._note(node, "exit")
-        if any(isinstance(each, ast.Attribute) and each.attr in _ENDS and _root(each) == "os" for each in node.args):
+        if any(
+            isinstance(each, ast.Attribute) and each.attr in _ENDS and root_name(each) == "os" for each in node.args
+        ):
             self._note(node, "exit")
         if name == "exit" and root in ("sys", "exit") and self._ends_well(node):
             self._note(node, "exit")
         if (
             name in ("kill", "killpg")
             and root == "os"
-            and any(_last(getattr(each, "func", each)) in ("getpid", "getppid") for each in node.args)
+            and any(last_name(getattr(each, "func", each)) in ("getpid", "getppid") for each in node.args)
         ):
             self._note(node, "exit")
         if name in ("setattr", "delattr", "object") and len(node.args) > 1:
@@ -297,7 +323,11 @@ class _Visitor(ast.NodeVisitor):
             self._note(node, "place")
         if name in ("import_module", "__import__", "find_spec") and any(map(_is_runner, node.args)):
             self._note(node, "runner")
-        if name == "get" and _last(getattr(node.func, "value", node)) == "modules" and any(map(_is_runner, node.args)):
+        if (
+            name == "get"
+            and last_name(getattr(node.func, "value", node)) == "modules"
+            and any(map(_is_runner, node.args))
+        ):
             self._note(node, "tested")
         self.generic_visit(node)
 
@@ -308,29 +338,32 @@ class _Visitor(ast.NodeVisitor):
             self._note(node, "runner")
         if (
             self._is_of({"builtins", "unittest", "pytest"} | self._tests, node.args[0])
-            or _last(node.args[0]) == "TestCase"
+            or last_name(node.args[0]) == "TestCase"
         ):
             self._note(node, "runner")
-        elif name in _DUNDERS:
+        elif name in DUNDERS:
             self._note(node, "equal")
         elif name in _PLACES:
             self._note(node, "place")
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
-        if _last(node.value) == "modules" and _is_runner(node.slice):
+        if last_name(node.value) == "modules" and _is_runner(node.slice):
             self._note(node, "runner")
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
+        is_identity = any(isinstance(each, ast.Is | ast.IsNot | ast.Eq | ast.NotEq) for each in node.ops)
+        if is_identity and any(map(self._is_library_function, (node.left, *node.comparators))):
+            self._note(node, "tested")  # whether it got a clock of its own, as tests give it
         is_membership = any(isinstance(each, ast.In | ast.NotIn) for each in node.ops)
         sides = [node.left, *node.comparators]
         if (
             is_membership
             and any(map(_is_runner, sides))
-            and any(_last(each) in ("modules", "argv") for each in map(_bare, sides))
+            and any(last_name(each) in ("modules", "argv") for each in map(_bare, sides))
         ):
             self._note(node, "tested")
-        if any("argv" in (_last(part) for part in ast.walk(side)) for side in sides) and any(
+        if any("argv" in (last_name(part) for part in ast.walk(side)) for side in sides) and any(
             isinstance(part, ast.Constant) and isinstance(part.value, str) and "test" in part.value
             for side in sides
             for part in ast.walk(side)
@@ -340,7 +373,7 @@ class _Visitor(ast.NodeVisitor):
 
     def visit_Dict(self, node: ast.Dict) -> None:
         for key in node.keys:
-            if isinstance(key, ast.Constant) and key.value in _DUNDERS:
+            if isinstance(key, ast.Constant) and key.value in DUNDERS:
                 self._note(key, "equal")
         self.generic_visit(node)
 
@@ -392,53 +425,13 @@ def _is_runner(node: ast.expr) -> bool:
     )
 
 
-def _answers_alike(node: Function) -> bool:
-    """Whether a method answers without a look at what it is asked about, and does not refuse to answer."""
-    body = [each for each in node.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
-    if any(isinstance(part, ast.Raise) for each in body for part in ast.walk(each)):
-        return False
-    returned = [part.value for each in body for part in ast.walk(each) if isinstance(part, ast.Return)]
-    if returned and all(isinstance(each, ast.Name) and each.id == "NotImplemented" for each in returned):
-        return False
-    if node.name in _ANSWERS and node.name not in ("__instancecheck__", "__subclasscheck__"):
-        used = {part.id for each in body for part in ast.walk(each) if isinstance(part, ast.Name)}
-        is_true = all(isinstance(each, ast.Constant) and each.value is True for each in returned)
-        arguments = {each.arg for each in node.args.args}
-        return bool(returned) and (is_true if node.name == "__bool__" else not used & arguments)
-    return _uses_too_little(node.args, body)
-
-
-def _uses_too_little(arguments: ast.arguments, body: list[ast.stmt] | list[ast.expr]) -> bool:
-    """Whether an answer to a comparison does not depend on both sides."""
-    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-    if arguments.vararg and len(names) < 2:
-        names.append(arguments.vararg.arg)
-    if len(names) < 2:
-        return True
-    parts = [part for each in body for part in ast.walk(each)]
-    used = {part.id for part in parts if isinstance(part, ast.Name)}
-    if names[1] not in used:
-        return True
-    kinds = [
-        part
-        for part in parts
-        if isinstance(part, ast.Call) and _last(part.func) == "isinstance" and len(part.args) == 2
-    ]
-    of_builtins = all(
-        isinstance(each, ast.Name) and each.id in _BUILTIN_TYPES
-        for part in kinds
-        for each in (part.args[1].elts if isinstance(part.args[1], ast.Tuple) else [part.args[1]])
+def _is_any_type(node: ast.AST | None) -> bool:
+    """Whether it is the type that a checker of types lets pass everywhere."""
+    name = (
+        node.value
+        if isinstance(node, ast.Constant)
+        else last_name(node)
+        if isinstance(node, ast.Name | ast.Attribute)
+        else ""
     )
-    of_type = any(isinstance(part, ast.Call) and _last(part.func) == "type" for part in parts)
-    if names[0] not in used and of_builtins and not of_type:
-        return True
-    itself = any(
-        isinstance(part, ast.Compare) and ast.dump(part.left) == ast.dump(part.comparators[0]) for part in parts
-    )
-    always = any(
-        isinstance(part, ast.BoolOp)
-        and isinstance(part.op, ast.Or)
-        and any(isinstance(each, ast.Constant) and each.value is True for each in part.values)
-        for part in parts
-    )
-    return itself or always
+    return name in ("Any", "typing.Any")

@@ -126,7 +126,7 @@ def suspicions_of(candidate: Candidate, request: DelegationRequest) -> list[Susp
     named = protection_of(request, base).named
     nested = [each.path for each in candidate.changed.differences if each.new and each.path.endswith("/.git")]
     found = suspicions(files, commands, left)
-    found += in_project(files, Project(left, reader_of(base), commands, named, nested))
+    found += in_project(files, Project(left, reader_of(base), commands, named, nested, request.task))
     found = sorted({*found})[:MAX_SUSPICIONS]
     return [Suspicion(path=each.path, line=each.line or None, kind=each.kind) for each in found]
 

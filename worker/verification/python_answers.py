@@ -1,0 +1,96 @@
+"""What methods of Python answer when values are compared: the same to all, or of values that differ by little."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from .functions_before import Function
+
+_COMPARISONS = frozenset(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__"))
+_ANSWERS = frozenset(
+    ("__bool__", "__abs__", "__instancecheck__", "__subclasscheck__", "__sub__", "__rsub__", "__round__")
+)
+DUNDERS = _COMPARISONS | _ANSWERS
+EQUALITIES = ("__eq__", "__ne__")
+BUILTIN_TYPES = frozenset(("object", "int", "float", "str", "tuple", "list", "dict", "bool", "complex", "bytes"))
+
+
+def last_name(node: ast.AST) -> str:
+    """Returns the last part of a dotted name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def root_name(node: ast.AST) -> str:
+    """Returns the first part of a dotted name."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def answers_alike(node: Function) -> bool:
+    """Whether a method answers without a look at what it is asked about, and does not refuse to answer."""
+    body = [each for each in node.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+    if any(isinstance(part, ast.Raise) for each in body for part in ast.walk(each)):
+        return False
+    returned = [part.value for each in body for part in ast.walk(each) if isinstance(part, ast.Return)]
+    if returned and all(isinstance(each, ast.Name) and each.id == "NotImplemented" for each in returned):
+        return False
+    if node.name in _ANSWERS and node.name not in ("__instancecheck__", "__subclasscheck__"):
+        used = {part.id for each in body for part in ast.walk(each) if isinstance(part, ast.Name)}
+        is_true = all(isinstance(each, ast.Constant) and each.value is True for each in returned)
+        arguments = {each.arg for each in node.args.args}
+        return bool(returned) and (is_true if node.name == "__bool__" else not used & arguments)
+    return uses_too_little(node.args, body)
+
+
+def uses_too_little(arguments: ast.arguments, body: list[ast.stmt] | list[ast.expr]) -> bool:
+    """Whether an answer to a comparison does not depend on both sides."""
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    if arguments.vararg and len(names) < 2:
+        names.append(arguments.vararg.arg)
+    if len(names) < 2:
+        return True
+    parts = [part for each in body for part in ast.walk(each)]
+    used = {part.id for part in parts if isinstance(part, ast.Name)}
+    if names[1] not in used:
+        return True
+    kinds = [
+        part
+        for part in parts
+        if isinstance(part, ast.Call) and last_name(part.func) == "isinstance" and len(part.args) == 2
+    ]
+    of_builtins = all(
+        isinstance(each, ast.Name) and each.id in BUILTIN_TYPES
+        for part in kinds
+        for each in (part.args[1].elts if isinstance(part.args[1], ast.Tuple) else [part.args[1]])
+    )
+    of_type = any(isinstance(part, ast.Call) and last_name(part.func) == "type" for part in parts)
+    if names[0] not in used and of_builtins and not of_type:
+        return True
+    itself = any(
+        isinstance(part, ast.Compare) and ast.dump(part.left) == ast.dump(part.comparators[0]) for part in parts
+    )
+    always = any(
+        isinstance(part, ast.BoolOp)
+        and isinstance(part.op, ast.Or)
+        and any(isinstance(each, ast.Constant) and each.value is True for each in part.values)
+        for part in parts
+    )
+    return itself or always
+
+
+def is_tolerant(body: Sequence[ast.AST]) -> bool:
+    """Whether an equality holds of numbers that differ by little."""
+    parts = [part for each in body for part in ast.walk(each)]
+    called = {last_name(part.func) for part in parts if isinstance(part, ast.Call)}
+    differences = any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub) for part in parts)
+    bounds = any(
+        isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+        for part in parts
+        if isinstance(part, ast.Compare)
+        for op in part.ops
+    )
+    return bool(called & {"isclose", "round", "allclose"}) or (bounds and (differences or "abs" in called))
