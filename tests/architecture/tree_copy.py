@@ -23,7 +23,17 @@ def run_in(tree: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def run_tests_in(tree: Path, *paths: str) -> tuple[int, str]:
-    """Runs these tests of the tree; returns the exit code and the end of the output."""
-    code, output = run_in(tree, "-m", "pytest", "-q", "-n0", "-pno:cacheprovider", "-mnot thorough", *paths)
+def run_tests_in(tree: Path, *tests: str, named: str = "") -> tuple[int, str]:
+    """Runs these tests of the tree; returns the exit code and the end of the output.
+
+    All other tests are deleted first: those of the architecture read every file that is left. ``named`` is an
+    expression for names of tests.
+    """
+    chosen = {tree / test.partition("::")[0] for test in tests}
+    for path in (tree / "tests").rglob("test_*.py"):
+        if not chosen & {path, *path.parents}:
+            path.unlink()
+    chosen_names = ("-k", named) if named else ()
+    options = ("-q", "-n0", "-pno:cacheprovider", "-mnot thorough", *chosen_names)
+    code, output = run_in(tree, "-m", "pytest", *options, *tests)
     return code, output[-6000:]
