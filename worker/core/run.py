@@ -1,25 +1,17 @@
-"""One run: supervises its loop and its parts, and always cleans up and reports a result."""
+"""One attempt at a run: its phases and its parts, in their order; it always cleans up and reports a result."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, TypeVar
 
-from pydantic_core import to_json
-
-from ...shared.delegation import Progress, TerminationReason, ToolAgentResult
+from ...shared.delegation import TerminationReason, ToolAgentResult
 from ...shared.errors import Fenced, Misconfigured, ModelUnavailable, Refused, RepositoryFailed, WorkspaceLost
-from ...shared.events import Delivered, Heartbeat, RunFinished, RunResumed, RunRetried, RunStarted
+from ...shared.events import Heartbeat, RunResumed, RunStarted
 from ...shared.fleet import ToolTraits
 from ...shared.log import bind, log
-from ...shared.runs.cost import SPENT
-from ...shared.runs.disk import DISK
-from ...shared.runs.record import CLOSED, OUTPUT, Claim
-from ...shared.text import count
-from ...shared.wire import now
+from ...shared.runs.record import CLOSED, Claim
 from ..fleet.lease import StopReason, StopSignal
 from ..linux.system import exhausted
 from ..models.base import Model
@@ -27,24 +19,17 @@ from ..threads import EXIT_EXCEPTIONS
 from ..tools.traits import further_tools, tool_traits
 from .earlier_attempts import interrupted_because, next_try, recall_steps
 from .hooks import TurnHooks
-from .limits import LimitReached
+from .last_write import completed, finish, release, result_of
 from .loop import Loop
 from .outcome import CancelledError, RunOutcome
-from .part import Hearing, Part, Work, harmless
-from .resources import Resources, RunOutputs
+from .part import Hearing, Part, Work
+from .resources import Resources
 from .run_context import in_doubt
+from .supervision import Supervision
 
 HEARTBEAT_SECONDS = 10.0
 NO_MODEL = "no model"
 """What a merge begins with."""
-MOST_AWAITED = 3
-"""How many of the things are named that a run waited for when its time ended."""
-CLOCK_SECONDS = 0.02
-"""Seconds after which a clock that is stopped near its end is looked at again."""
-
-_NOT_BEGUN = RunOutcome(TerminationReason.WRAPPED_UP, "Wrapped up before its first turn.")
-
-T = TypeVar("T")
 
 
 class Run:
@@ -60,7 +45,7 @@ class Run:
         self.resources = resources
         self.parts = parts
         self.context = resources.context
-        self.stop = stop
+        self.supervision = Supervision(self.context, stop, self._end_children)
         self.heartbeat_seconds = heartbeat_seconds
         self._hearing = [Hearing(part) for part in parts if type(part).hears is not Part.hears]
         self.context.emit.listeners = self._hearing
@@ -85,14 +70,16 @@ class Run:
             await self._end_children()
             await self.resources.requests.close()
             if again := next_try(self.claim, outcome, self.context.meter, self.resources.retry_seconds):
-                await self._retry(again)
+                await release(self.resources, again)
                 return None
             self.context.emit.set({CLOSED: "1"})  # no further messages: the result has those that came before
             outputs = await self.resources.outputs()
             await self.context.emit.settled()
             await self.resources.inbox.settled()
-            result = await self._completed(outcome, outputs)
-            await self._finish(result, outputs)
+            reaped = self.loop.tool_calls.context.sandbox.reaped if self.loop else ()
+            result = result_of(self.resources, outcome, outputs, reaped)
+            result = await completed(self.context, self.parts, self._hearing, result, outcome)
+            await finish(self.resources, result, outputs)
             return result
         except Fenced:
             log.warning("this attempt lost its lease and stops")
@@ -144,12 +131,12 @@ class Run:
             await self._open_files()
             if model is None:
                 return await self._work_by_parts(None)
-            await self._until_stopped(self.resources.set_up(), lambda: self.context.meter.time_for_summary)
+            await self.supervision.until_stopped(self.resources.set_up(), lambda: self.context.meter.time_for_summary)
         except TimeoutError:
             limit, when = self.context.meter.out_of_time(), " while the project was set up" * self.claim.is_first
             return RunOutcome(limit.reason, f"Stopped: {limit}{when}.")
         except CancelledError:
-            return self._cancelled("Cancelled while the project was set up.")
+            return self.supervision.cancelled("Cancelled while the project was set up.")
         async with self.resources.loop(model, self._hooks()) as self.loop:
             await self._announce(self.loop)
             return await self._work_by_parts(self.loop)
@@ -159,14 +146,14 @@ class Run:
 
     async def _work_by_parts(self, loop: Loop | None) -> RunOutcome:
         """Lets the loop work until no part wants it to go on. Each part may end the run before its first turn."""
-        work = Work(loop, self._until_stopped, self._in_time)
+        work = Work(loop, self.supervision.until_stopped, self.supervision.in_time)
         for part in self.parts:
             if outcome := await part.begin(work):
                 return outcome
         if loop is None:
             raise Misconfigured("a run without a model needs a part that does its work")
         while True:
-            outcome = await self._supervise(loop, loop.work())
+            outcome = await self.supervision.finished(loop)
             for part in self.parts:
                 if (settled := await part.settle(outcome)) is None:
                     break
@@ -174,17 +161,11 @@ class Run:
             else:
                 return outcome
 
-    async def _in_time(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Awaits work that has a time of its own: that of the run stands still meanwhile."""
-        end = time.monotonic() + seconds
-        with self.context.meter.paused():
-            return await self._until_stopped(work, lambda: end - time.monotonic())
-
     async def _open_files(self) -> None:
         """Opens the files; what comes from another machine is within the run's time."""
         opening = self.resources.open_files()
         if self.resources.is_remote:
-            await self._until_stopped(opening, lambda: self.context.meter.time_for_summary)
+            await self.supervision.until_stopped(opening, lambda: self.context.meter.time_for_summary)
         else:
             await opening
 
@@ -219,81 +200,11 @@ class Run:
         self.context.emit.emit(started if claim.is_first else resumed)
         self.context.emit.flush()  # callers wait for this sign that a worker has the run
 
-    async def _supervise(self, loop: Loop, work: Coroutine[Any, Any, None]) -> RunOutcome:
-        """Runs the loop under its time limit and stop signals; a limit is followed by a final turn."""
-        try:
-            await self._until_stopped(work, lambda: self.context.meter.time_left)
-            return RunOutcome(TerminationReason.COMPLETED, loop.conversation.last_words, is_report=True)
-        except LimitReached as limit:
-            return await self._summarize(loop, limit)
-        except TimeoutError:
-            if awaited := " and ".join([*dict.fromkeys(self.context.waits.awaited)][:MOST_AWAITED]):
-                awaited, error = f" while it waited for {awaited}", loop.model_calls.wait.error
-                self.context.report_error(
-                    f"its time ended{awaited}{error and f': {error}'}", "rate" if error else "limit"
-                )
-            return await self._summarize(loop, self.context.meter.out_of_time(), awaited)
-        except CancelledError:
-            loop.close_calls("the delegation was cancelled")
-            return self._cancelled(loop.conversation.last_words)
-
-    def _cancelled(self, words: str) -> RunOutcome:
-        if self.stop.reason is StopReason.WRAPPED_UP:
-            return _NOT_BEGUN
-        return RunOutcome(TerminationReason.CANCELLED, words)
-
     def _wrap_up(self) -> None:
         """Lets the run end before its next turn. Before the first one it ends at once: there is nothing to report."""
         self.context.meter.wrap_up()
         if self.loop is None and not self.context.meter.turns:
-            self.stop.set(StopReason.WRAPPED_UP)
-
-    async def _summarize(self, loop: Loop, limit: LimitReached, when: str = "") -> RunOutcome:
-        if limit.reason is TerminationReason.WRAPPED_UP and not self.context.meter.turns:
-            return _NOT_BEGUN
-        earlier, summary = loop.conversation.last_words, ""
-        await self._end_children()
-        try:
-            summary = await self._until_stopped(loop.summarize(limit), lambda: self.context.meter.time_for_summary)
-        except (TimeoutError, LimitReached, ModelUnavailable, CancelledError) as error:
-            log.info("no summary turn: %s", error)
-        if limit.reason is TerminationReason.COMPLETED:
-            return RunOutcome(limit.reason, summary or earlier)
-        number = len(self.context.steps.ended)
-        made = f"{count(number, 'step')} {'was' if number == 1 else 'were'} made."
-        log_of_steps = f"Stopped: {limit}{when}. {made} {earlier}".strip()
-        return RunOutcome(limit.reason, summary or log_of_steps, is_report=bool(summary))
-
-    async def _until_stopped(self, work: Coroutine[Any, Any, T], seconds_left: Callable[[], float]) -> T:
-        """Awaits the work; cancels it at its time limit or on a stop signal, and waits until it has ended.
-
-        ``seconds_left`` is called again when the time is over, because the run's clock may have been stopped. Raises
-        ``TimeoutError``, ``CancelledError`` or ``Fenced``, and whatever the work raises.
-        """
-        doing = asyncio.create_task(work, name=f"loop {self.claim.id}")
-        signal = asyncio.create_task(self.stop.wait())
-        try:
-            while (seconds := seconds_left()) > 0:
-                seconds = max(seconds, CLOCK_SECONDS)
-                if (await asyncio.wait({doing, signal}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED))[0]:
-                    break
-        except asyncio.CancelledError:
-            self.context.emit.hand_over()
-            raise
-        finally:
-            signal.cancel()
-            if not doing.done():
-                doing.cancel()
-                await asyncio.wait({doing})
-            if not doing.cancelled():
-                doing.exception()  # asked for in every case, else asyncio reports it
-        if self.stop.reason is StopReason.FENCED:
-            raise Fenced
-        if not doing.cancelled():
-            return doing.result()
-        if self.stop.reason is not None:
-            raise CancelledError
-        raise TimeoutError
+            self.supervision.stop.set(StopReason.WRAPPED_UP)
 
     async def _end_children(self) -> None:
         for id in await self.resources.children.end():
@@ -305,64 +216,3 @@ class Run:
             progress = self.context.progress
             self.context.emit.emit(Heartbeat.model_validate(progress.model_dump()))
             self.context.emit.set({"progress": progress.to_json()})  # for clients that poll
-
-    async def _completed(self, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:
-        """Returns the result with the fields of all parts."""
-        result = self._result(outcome, outputs)
-        for part in self.parts:
-            with harmless(part, self._report):
-                result = await part.complete(result, outcome)
-        for failure in (each.failure for each in self._hearing if each.failure):
-            self._report(failure)
-        return result.model_copy(update={"errors": self.context.all_errors})
-
-    def _report(self, failure: str) -> None:
-        self.context.report_error(failure, "internal")
-
-    def _result(self, outcome: RunOutcome, outputs: RunOutputs) -> ToolAgentResult:
-        return ToolAgentResult(
-            delegation_id=self.claim.id,
-            status=outcome.status,
-            termination_reason=outcome.reason,
-            summary=outcome.summary,
-            **self.context.of_result,
-            **outputs.of_files,
-            tool_call_count=self.context.meter.tool_calls,
-            attempts=self.claim.attempt - bool(self.resources.given_up),
-            artifacts=list(outputs.artifacts),
-            undelivered=[message for message in self.resources.inbox.unread if message.text],
-            reaped=self.loop.tool_calls.context.sandbox.reaped if self.loop else [],
-        )
-
-    async def _retry(self, event: RunRetried) -> None:
-        """Releases the run to its next try, in one write, the last one of this try."""
-        await self.resources.spending.settle()
-        meter = self.context.meter
-        fields = {
-            SPENT: meter.own.to_json(),
-            "checkpoint": to_json(meter.spent_only().checkpoint() | {"elapsed": 0}).decode(),
-            "progress": Progress(cost_usd=meter.usage.cost_usd).to_json(),
-        }
-        await self.context.emit.end(event, fields, retry_ms=round(event.delay_seconds * 1000))
-
-    async def _finish(self, result: ToolAgentResult, outputs: RunOutputs) -> None:
-        """Writes the result and ``run_finished`` and releases the lease, in one write, the last one of the run."""
-        fields = {
-            "status": result.status.value,
-            "result": self.context.emit.mask.json(result.to_json()),
-            "finished": now().isoformat(),
-            SPENT: self.context.meter.own.to_json(),
-            **self.context.counts,
-        }
-        if self.context.output is not None:
-            fields[OUTPUT] = ""  # it is in the result now
-        if outputs.disk_bytes is not None:
-            fields[DISK] = str(outputs.disk_bytes)
-        if outputs.patch is not None:
-            fields["patch"] = self.context.emit.mask.text(outputs.patch)
-        await self.resources.spending.settle()
-        artifacts = {name: self.context.emit.mask.text(text) for name, text in outputs.kept.items()}
-        retention = self.resources.retention_seconds
-        if result.git and result.git.commit:
-            self.context.emit.emit(Delivered(git=result.git))  # in the same write: once, whatever becomes of a worker
-        await self.context.emit.end(RunFinished(result=result), fields, retention=retention, artifacts=artifacts)
