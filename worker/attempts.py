@@ -259,6 +259,7 @@ class Attempt:
                 model_calls=self._model_calls(model, conversation, run_tools),
                 tool_calls=self._tool_calls(policy, conversation, run_tools, hooks),
                 repetition=Repetition() if self.services.settings.loop_detection else None,
+                before_turn=hooks.before_turn,
             )
 
     @property
@@ -349,7 +350,6 @@ class Attempt:
                 again=run.claim.past.lost + run.claim.past.stalls > 0,
                 stalled=run.claim.past.stalled and bool(conversation.unanswered(0)),
             ),
-            after_turn=self._after_turn,
             around=hooks.around,
         )
 
@@ -369,11 +369,6 @@ class Attempt:
     def stored_turns(self) -> str:
         """Before which turns the files are known, as the record has it."""
         return self.context.emit.mask.json(self._file_turns.to_json())
-
-    async def _after_turn(self) -> None:
-        await self.requests.close()  # of calls that did not wait, because the result was handed in before
-        if any(self.sandbox.shells):  # which change files at any time
-            await self.note_files()
 
     async def _policy(self, broken: str | None) -> PolicyContext:
         claim = self.context.claim

@@ -45,11 +45,8 @@ def loop_of(task: str, model: Model, tools: Sequence[AnyTool], record: MemoryRec
     )
     context, ledger = ToolContext(claim.id, "", files=UNUSED, sandbox=UNUSED), Ledger(emit, claim.ledger)
     kit = {tool.name: tool for tool in tools}
-    tool_calls = ToolCalls(run, kit, context, Permission(), ledger, after_turn=nothing)
+    tool_calls = ToolCalls(run, kit, context, Permission(), ledger)
     return Loop(run, NoMessages(), conversation, model_calls, tool_calls, repetition=None)
-
-
-async def nothing() -> None: ...
 
 
 class Permission:

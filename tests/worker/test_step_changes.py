@@ -85,3 +85,19 @@ async def test_of_a_worker_killed_between_any_two_writes_no_change_is_lost_or_re
         if not was_cut:
             break
     assert writes > len(STEPS)
+
+
+async def test_what_a_background_command_has_changed_is_known_before_the_next_turn(
+    bench: Bench, tmp_path: Path
+) -> None:
+    command = "sleep 0.3; echo x > late; echo ready; exec sleep 1234"
+    model = script(
+        tmp_path,
+        [call("bash", command=command, run_in_background=True)],
+        [call("bash_output", bash_id=r"{{result:1 /Bash ID: (\w+)/}}")],  # takes no snapshot
+        [say("Done.")],
+    )
+    result = await bench.run(model=model)
+    latest = Generation.latest(bench.settings.workspaces / result.delegation_id)
+    assert latest is not None
+    assert "late" in History.before(latest.log, 3).state

@@ -28,4 +28,5 @@ Around = Callable[[Execution, GoOn], Awaitable[ToolResult]]
 class TurnHooks:
     """Hooks of all parts of one run that have them, in the order of the parts."""
 
+    before_turn: Sequence[Callable[[], Awaitable[None]]] = ()
     around: Sequence[Around] = ()

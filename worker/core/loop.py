@@ -40,6 +40,7 @@ class Loop:
     model_calls: ModelCalls
     tool_calls: ToolCalls
     repetition: Repetition | None
+    before_turn: Sequence[Callable[[], Awaitable[None]]] = ()
 
     @property
     def last_turn(self) -> int:
@@ -85,6 +86,8 @@ class Loop:
     async def turn(self) -> Reply:
         """Runs the model call of the next turn; compacts a conversation that is too long for the model."""
         self.run.meter.check_turn()
+        for before_turn in self.before_turn:
+            await before_turn()
         await self.inbox.settled()
         if not self.conversation.awaits_rest:
             self.inbox.read(self.conversation.ask, self.run.meter.turns + 1)
@@ -98,10 +101,7 @@ class Loop:
             return await self.ask(self.run.meter.begin_turn())
 
     async def ask(self, turn: int, final: Callable[[int], Awaitable[Reply]] | None = None) -> Reply:
-        """Streams, counts and stores one reply, in a final turn that of ``final``.
-
-        Raises ``ModelUnavailable``, and ``LimitReached`` (budget).
-        """
+        """Streams, counts and stores one reply, in a final turn that of ``final``. Raises as ``ModelCalls``."""
         self.run.steps.turn = turn
         self.run.emit.emit(TurnStarted(turn=turn, tainted_by=self.run.trust.tainted_by))
         reply = await (final or self.model_calls.reply)(turn)

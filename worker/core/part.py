@@ -54,6 +54,9 @@ class Part:
         """Called before the first turn. An outcome ends the run; the parts behind this one do not begin."""
         return None
 
+    async def before_turn(self) -> None:
+        """Called before each turn but the final one. ``LimitReached`` ends the work: the final turn follows."""
+
     async def around(self, call: Execution, go_on: GoOn) -> ToolResult:
         """Called for each call that is executed. Returns its result, as a rule that of ``go_on``.
 

@@ -142,7 +142,10 @@ class Run:
             return await self._work_by_parts(self.loop)
 
     def _hooks(self) -> TurnHooks:
-        return TurnHooks(around=[part.around for part in self.parts if type(part).around is not Part.around])
+        return TurnHooks(
+            before_turn=[part.before_turn for part in self.parts if type(part).before_turn is not Part.before_turn],
+            around=[part.around for part in self.parts if type(part).around is not Part.around],
+        )
 
     async def _work_by_parts(self, loop: Loop | None) -> RunOutcome:
         """Lets the loop work until no part wants it to go on. Each part may end the run before its first turn."""

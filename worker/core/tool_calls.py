@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -30,7 +30,6 @@ class ToolCalls:
     context: ToolContext
     approval: Approval
     ledger: Ledger
-    after_turn: Callable[[], Awaitable[None]]
     around: Sequence[Around] = ()
     """Called around the execution of each call; the first one is the outermost."""
     results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
@@ -55,7 +54,7 @@ class ToolCalls:
             else:
                 for call in group:
                     await self._process(call, judged[call.key])
-        await self.after_turn()
+        await self.approval.close()  # of calls that did not wait, because the result was handed in before
         return [self.results[call.key] for call in calls]
 
     def known(self, call: str) -> ToolResult | None:

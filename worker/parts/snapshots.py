@@ -20,6 +20,11 @@ class Snapshots(Part):
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
 
+    async def before_turn(self) -> None:
+        """Notes what background commands changed meanwhile: a run can be done again from the files before this turn."""
+        if any(self._attempt.sandbox.shells):
+            await self._attempt.note_files()
+
     async def around(self, call: Execution, go_on: GoOn) -> ToolResult:
         if call.tool.effect is Effect.PURE:
             return await go_on()

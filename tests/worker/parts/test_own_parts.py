@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from deputize.shared.delegation import ToolAgentResult
+from deputize.shared.delegation import TerminationReason, ToolAgentResult
 from deputize.shared.events import Event
 from deputize.worker.attempts import Attempt
 from deputize.worker.core.hooks import Execution, GoOn
+from deputize.worker.core.limits import LimitReached
 from deputize.worker.core.outcome import RunOutcome
 from deputize.worker.core.part import Part, Work
 from deputize.worker.parts.table import PARTS
@@ -45,6 +46,9 @@ class Noting(Part):
         self.loop = work.loop
         self.note("begin")
         return None
+
+    async def before_turn(self) -> None:
+        self.note("before_turn")
 
     async def around(self, call: Execution, go_on: GoOn) -> ToolResult:
         self.note(f"before {call.tool.name}")
@@ -91,9 +95,28 @@ async def carried_out(redis_url: str, folder: Path, noted: Noted, fails: str = "
 
 async def test_parts_are_called_in_their_order(redis_url: str, tmp_path: Path) -> None:
     result = await carried_out(redis_url, tmp_path, noted := Noted())
-    hooks = ("begin", "settle", "end", "complete")
+    hooks = ("begin", "before_turn", "settle", "end", "complete")
     assert noted.calls == [f"{hook} {name}" for hook in hooks for name in "ab"]
     assert (result.success, result.summary) == (True, "One.")
+
+
+class OneTurn(Part):
+    """Ends the work before its second turn."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.meter = attempt.context.meter
+
+    async def before_turn(self) -> None:
+        if self.meter.turns:
+            raise LimitReached(TerminationReason.BUDGET, "turns of the cost centre", 1)
+
+
+async def test_a_part_ends_the_work_before_a_turn_and_the_run_reports(redis_url: str, tmp_path: Path) -> None:
+    model = script(tmp_path, [call("write_file", path="a.txt", content="b")], [say("Never said.")])
+    async with open_bench(redis_url, tmp_path / "home", parts=[OneTurn]) as bench:
+        result = await bench.run(model=model)
+    assert (result.termination_reason, result.turn_count, result.files_modified) == ("budget", 1, ["a.txt"])
+    assert result.summary == "Nothing more to say."  # in the final turn, which is not counted
 
 
 async def test_parts_are_around_a_call_and_the_first_one_is_the_outermost(redis_url: str, tmp_path: Path) -> None:
@@ -136,7 +159,7 @@ async def test_a_part_lets_the_loop_go_on_before_those_behind_it_are_asked(redis
     assert (result.success, result.summary, result.turn_count) == (True, "Two.", 2)
 
 
-@pytest.mark.parametrize("fails", ["begin", "settle", "end"])
+@pytest.mark.parametrize("fails", ["begin", "before_turn", "settle", "end"])
 async def test_a_part_that_fails_at_work_ends_the_run_with_a_result(redis_url: str, tmp_path: Path, fails: str) -> None:
     result = await carried_out(redis_url, tmp_path, noted := Noted(), fails)
     assert result.termination_reason == "error"
