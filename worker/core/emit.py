@@ -108,6 +108,7 @@ class Emitter:
         self._delta: tuple[type[TextDelta | ThinkingDelta], int, list[str]] | None = None
         self._frame: asyncio.TimerHandle | None = None
         self._fenced = False
+        self._at_end: list[Event] = []
         self.handed_over = False
         """Whether the run was handed over: nothing more is written."""
 
@@ -129,6 +130,10 @@ class Emitter:
         else:
             self._publish(event)
             self._inform(event, None)
+
+    def emit_at_end(self, event: Event) -> None:
+        """Publishes an event in the last write, before the last one: once, whatever becomes of a worker."""
+        self._at_end.append(event)
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Adds to the metrics, in the write of the next durable event: only events are known to be stored once."""
@@ -224,7 +229,8 @@ class Emitter:
         the lease. Raises ValueError unless there is exactly one of the two."""
         if (retention is None) == (retry_ms is None):
             raise ValueError("give either retention or retry_ms")
-        self.emit(event)
+        for each in (*self._at_end, event):
+            self.emit(each)
         self._update.fields |= fields
         self._update.artifacts |= artifacts
         self._update.retention, self._update.retry_ms = retention or 0, retry_ms

@@ -8,7 +8,7 @@ from functools import partial
 from pydantic_core import to_json
 
 from ...shared.delegation import Progress, ToolAgentResult
-from ...shared.events import Delivered, RunFinished, RunRetried
+from ...shared.events import RunFinished, RunRetried
 from ...shared.runs.cost import SPENT
 from ...shared.runs.disk import DISK
 from ...shared.runs.record import OUTPUT
@@ -81,6 +81,4 @@ async def finish(resources: Resources, result: ToolAgentResult, outputs: RunOutp
         fields["patch"] = emit.mask.text(outputs.patch)
     await resources.spending.settle()
     artifacts = {name: emit.mask.text(text) for name, text in outputs.kept.items()}
-    if result.git and result.git.commit:
-        emit.emit(Delivered(git=result.git))  # in the same write: once, whatever becomes of a worker
     await emit.end(RunFinished(result=result), fields, retention=resources.retention_seconds, artifacts=artifacts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...shared.delegation import ToolAgentResult
+from ...shared.events import Delivered
 from ..attempts import Attempt
 from ..core.outcome import RunOutcome
 from ..core.part import Part
@@ -28,4 +29,6 @@ class Delivery(Part):
             note=self._attempt.report_progress,
             check_fence=self._attempt.children.check_fence,
         )
+        if git and git.commit:
+            run.emit.emit_at_end(Delivered(git=git))
         return result.model_copy(update={"git": git})

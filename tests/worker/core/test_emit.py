@@ -426,3 +426,18 @@ async def test_a_last_event_either_ends_the_run_or_is_followed_by_another_try(
 ) -> None:
     with pytest.raises(ValueError, match="either retention or retry_ms"):
         await voice.emitter.end(replied("."), {}, **ways)
+
+
+async def test_an_event_at_the_end_is_in_the_last_write_and_before_the_last_event(withheld: Held) -> None:
+    pipe, emitter, _ = withheld
+    emitter.emit_at_end(replied("late"))
+    emitter.emit(TurnStarted(turn=1))
+    pipe.send()
+    ended = asyncio.create_task(emitter.end(replied("last"), {}, retention=1))
+    await asyncio.sleep(0)
+    pipe.send()
+    pipe.answers[-1].set_result("written")
+    await ended
+    of_turn, at_end = (str(values) for _, _, values in pipe.written)
+    assert "late" not in of_turn
+    assert 0 < at_end.index("late") < at_end.index("last")
