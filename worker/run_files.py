@@ -13,7 +13,7 @@ from ..shared.workspaces import delete
 from .core.resources import RunOutputs
 from .fleet.lease import StopSignal
 from .services import Services
-from .threads import run_in_thread
+from .threads import run_in_thread, run_short
 from .workspace.artifacts import Artifacts
 from .workspace.manifest import Deadline
 from .workspace.patches import MAX_PATCH_BYTES, Facts, with_masked_binaries
@@ -66,7 +66,7 @@ async def collect_outputs(
 
     hurry = asyncio.create_task(hurry_when_stopped())
     try:
-        return await run_in_thread(collect)
+        return await run_short(collect)
     finally:
         hurry.cancel()
         await asyncio.wait({hurry})

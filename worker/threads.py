@@ -261,7 +261,7 @@ async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
 
 
 async def run_short(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """The same for work of about a millisecond, such as reading a small file: it does not wait for that of others."""
+    """The same for work that is nearly always short, such as reading a file: it does not wait for that of others."""
     if run := delegation.get():
         threads, share = _runs.setdefault(asyncio.get_running_loop(), _Runs()).turn(run)
         if not share.is_used_up:

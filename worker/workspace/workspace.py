@@ -115,8 +115,7 @@ class Workspace:
         """
         rules = _CopyRules(sources, max_bytes, Event(), tally or CopyTally(), restore)
         wanted = Generation(root / delegation_id, attempt)
-        begin = run_short if isinstance(spec, EmptyWorkspace) else run_in_thread
-        return await begin(FullDisk(root).with_room, _create, cls, wanted, spec, rules, rules.stop)
+        return await run_short(FullDisk(root).with_room, _create, cls, wanted, spec, rules, rules.stop)
 
     @classmethod
     async def open(cls, delegation_id: str, root: Path) -> Workspace:
