@@ -211,7 +211,8 @@ def open_(only_prints: bool) -> None:
 def logs(names: tuple[str, ...], follow: bool, most: int) -> None:
     """Show the last lines of the logs of this machine's stack, or only those of some PROGRAMs, such as worker-1.
 
-    With the ID of a delegation only the lines about it; @last and a part of an ID need a service that runs.
+    With the ID of a delegation only the lines about it, those of the stack before this one, too. @last and a part of an
+    ID need a service that runs.
     """
     settings = load_settings()
     _refuse_elsewhere(settings, "its logs are")
@@ -225,9 +226,12 @@ def logs(names: tuple[str, ...], follow: bool, most: int) -> None:
         output.note(f"there are no logs in {folder} yet; `deputize up --detach` starts a service")
     about = asyncio.run(_full_ids(settings, ids)) if ids else []
     added = {name: AddedLines(folder / f"{name}.log", about) for name in programs or known}
-    for name, log in added.items():
-        lines = log.read()
+    earlier = {name: AddedLines(folder / f"{name}.log.1", about).read() if about else [] for name in added}
+    found = {name: [*earlier[name], *log.read()] for name, log in added.items()}
+    for name, lines in found.items():
         _print_log(name, lines[max(0, len(lines) - most) :])
+    if about and not any(found.values()):
+        output.note(f"no line of the last two starts in {folder} is about {', '.join(about)}")
     while follow:
         time.sleep(FOLLOW_SECONDS)
         for name in () if programs else sorted(path.stem for path in folder.glob("*.log")):

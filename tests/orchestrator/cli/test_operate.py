@@ -177,11 +177,13 @@ def test_of_a_delegation_the_lines_about_it_are_shown_however_long_the_log_is(lo
     about = [json.dumps(LINE | {"message": message, "delegation": id}) for message in ("first", "last")]
     with (logs / "worker-1.log").open("w") as log:
         log.write(f"{about[0]}\n{'x' * MOST_BYTES}\n{about[1]}\n{about[1]}")  # the last line is not complete
+    (logs / "worker-1.log.1").write_text(about[0].replace("first", "before") + "\n")
     lines = invoke("logs", id, **home).stdout.splitlines()
-    assert [line.partition(" | ")[0].strip() for line in lines] == ["worker-1", "worker-1"]
-    assert ("first" in lines[0], "last" in lines[1]) == (True, True)
-    assert invoke("logs", "-n", "1", "worker-1", id, **home).stdout.splitlines() == lines[1:]
-    assert invoke("logs", "api", id, **home).stdout == ""
+    assert [line.partition(" | ")[0].strip() for line in lines] == ["worker-1"] * 3
+    assert ("before" in lines[0], "first" in lines[1], "last" in lines[2]) == (True, True, True)
+    assert invoke("logs", "-n", "1", "worker-1", id, **home).stdout.splitlines() == lines[2:]
+    none = invoke("logs", "api", id, **home)
+    assert (none.stdout, f"is about {id}" in none.stderr) == ("", True)
     done = invoke("logs", id[-6:], **home)
     assert (done.exit_code, "no service runs on this machine" in done.stderr) == (3, True)
 
