@@ -23,7 +23,6 @@ _ELSEWHERE = (
     "[Here .git only names a repository that lies elsewhere and was not copied, so git cannot work on it. Work on the "
     "files without git.]"
 )
-_NO_SPACE = "No space left on device"
 _FULL_DISK = (
     "[The disk was full while this ran; another run may have filled it for a moment. What failed for it can be tried "
     "again.]"
@@ -50,7 +49,7 @@ def _hints(files: FileAccess, sandbox: Sandbox, line: str, done: Completed, prin
         )
     elif done.exit_code and _MISSING.search(printed):
         yield "[/tmp and the home folder are empty at the start of each command; keep files in the workspace.]"
-    if done.found_full_disk or (done.exit_code and _NO_SPACE in printed):
+    if done.found_full_disk:
         yield _FULL_DISK
     if (found := _NO_REPOSITORY.search(printed)) and (found["named"] or _is_link(files, ".git")):
         yield _ELSEWHERE

@@ -9,12 +9,13 @@ import pytest
 
 from deputize.shared.errors import ErrorType
 from deputize.shared.settings import Settings
-from deputize.worker.contracts import Command
+from deputize.worker.contracts import Command, Completed
 from deputize.worker.core.prompt import system_prompt
 from deputize.worker.sandbox.environment import HOST, OFFLINE
 from deputize.worker.text.output import AnsiOutput
 from deputize.worker.tools.bash import Bash, BashParams
 from deputize.worker.tools.command_calls import DEFAULT_TIMEOUT, MAX_TIMEOUT, effective_timeout, shell
+from deputize.worker.tools.command_hints import command_hints
 from tests.runs.toolbench import EVERYTHING, Toolbench
 from tests.waiting import until
 
@@ -305,7 +306,10 @@ async def test_a_folder_whose_repository_lies_elsewhere_is_named_too(desk: Toolb
     assert "lies elsewhere" not in quoted.content
 
 
-async def test_a_command_that_found_the_disk_full_is_told_that_it_can_be_tried_again(desk: Toolbench) -> None:
-    failed = await desk.call("bash", command="echo 'cp: a: No space left on device' >&2; exit 1")
-    assert "[The disk was full while this ran" in failed.content
-    assert "[The disk was full" not in (await desk.call("bash", command="exit 1")).content
+async def test_a_command_that_found_the_disk_full_can_be_tried_again(desk: Toolbench) -> None:
+    full = "[The disk was full while this ran"
+    for done in (Completed(1, b"", b""), Completed(1, b"", b"", found_full_disk=True)):
+        hints = command_hints(desk.files, desk.sandbox, "cp a b", done, "cp: b: No space left on device")
+        assert (full in hints) is done.found_full_disk
+    printed = await desk.call("bash", command="echo 'cp: a: No space left on device' >&2; exit 1")
+    assert full not in printed.content
