@@ -35,6 +35,9 @@ _STATIC = {
     *("psalm", "yamllint", "markdownlint", "javac", "kotlinc", "cc", "gcc", "c++", "g++", "clang", "clang++"),
 }
 """Programs that read code and do not execute it."""
+_EXECUTES = ("pytest", "unittest", "doctest")
+"""Modules that execute code: others may read how it is written, or start a program that does."""
+_VALUE_OPTIONS = ("-W", "-X", "--check-hash-based-pycs")
 _BESIDE = {"cd", "mkdir", "rm", "cp", "mv", "echo", "printf", "export", "true", "set", "cat", "test", "[", "grep", "rg"}
 _TEXT = {
     "grep",
@@ -154,11 +157,31 @@ def only_reads(line: str) -> bool:
     return found
 
 
-def only_executes_python(line: str) -> bool:
-    """Whether a command line has nothing to which it matters how code in Python is written, such as a linter."""
+def only_executes_python(line: str, changed: Iterable[str] = ()) -> bool:
+    """Whether a command line has nothing to which it matters how code in Python is written, such as a linter.
+
+    Args:
+        line: The command line.
+        changed: The paths of files that are modules of the project, or in its packages.
+    """
+    own = {part.removesuffix(".py") for path in changed for part in path.split("/")}
     found = commands_of(line)
-    executed = [each for each in found if is_python(each.program) and not _is_static(each.program, each.texts[1:])]
+    executed = [each for each in found if is_python(each.program) and _executes(each.texts[1:], own)]
     return bool(executed) and all(each in executed or each.program in _TEXT | _BESIDE for each in found)
+
+
+def _executes(words: Sequence[str], own: Collection[str]) -> bool:
+    """Whether Python executes a file, a text, or a module that is known to execute code or of the project itself."""
+    left = iter(words)
+    for word in left:
+        if word in _VALUE_OPTIONS:
+            next(left, None)
+        elif option := re.fullmatch(r"-[A-Za-z]*?([cm])(.*)", word, re.DOTALL):
+            module = (option[2] or next(left, "")).partition(".")[0]
+            return option[1] == "c" or module in _EXECUTES or (module in own and module not in _STATIC)
+        elif not word.startswith("-"):
+            return not _is_static("python", [word])
+    return False
 
 
 def _is_static(program: str, words: list[str]) -> bool:

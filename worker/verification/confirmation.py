@@ -89,7 +89,7 @@ class Confirmation:
         with open_folder(canary) as root:
             paths = break_sources(changes, partial(write, root), statically=only_reads(line))
         rewritten = list[str]()
-        if only_executes_python(line):
+        if only_executes_python(line, [path for path, _ in changes]):
             with open_folder(control) as root:
                 rewritten = break_sources(changes, partial(write, root), statically=False, breaks=False)
         return Broken(bool(paths), sources=tuple(paths)), bool(rewritten)

@@ -214,6 +214,15 @@ def test_of_make_the_recipes_tell_it(line: str, reads: bool) -> None:
         ("python3 check.py", True),
         ("cd a && python -m app 3 5 | grep -qx 15", True),
         ("python -c 'import a' && ruff check .", False),
+        ("python -m pytest -q && python -W error -Im unittest", True),
+        *(
+            (f"python -m {name}", False)
+            for name in ("tox", "nox", "pre_commit run", "yapf -d .", "interrogate", "xenon a")
+        ),
+        ("python -W error -m tox", False),
+        ("python3 -X dev -mtox", False),
+        ("python -m other", False),
+        ("python tools/lint.py", False),
         ("python -m mypy .", False),
         ("make check", False),
         ("sh check.sh", False),
@@ -221,7 +230,7 @@ def test_of_make_the_recipes_tell_it(line: str, reads: bool) -> None:
     ],
 )
 def test_what_executes_python_is_told_from_what_may_look_at_its_style(line: str, only: bool) -> None:
-    assert only_executes_python(line) is only
+    assert only_executes_python(line, ["src/app/main.py", "ruff.py"]) is only
 
 
 def test_what_is_not_noticed_is_no_evidence() -> None:
