@@ -334,6 +334,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
     "a part of what a function above reads, which measures it, too": (
         *("worker/verification/own_tests.py:suspected", "worker/verification/own_tests.py:CodeBefore.holds"),
         *("worker/verification/protected.py:of_ini", "worker/verification/shadowing.py:shadowing"),
+        "worker/verification/python_types.py:is_only_for_checkers",
         *("worker/text/merge.py:Merge.__init__", "worker/text/replacement.py:Tolerance.matches"),
         *("worker/text/replacement.py:trim_repeated", "worker/text/rewrite.py:Replacement.report"),
         *("worker/text/rewrite.py:" + name for name in ("differences", "show_lines", "rewrite", "is_shallow")),

@@ -50,7 +50,9 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
     "worker/verification/broken_sources.py:changed_lines": lambda text: broken_sources.changed_lines(half(text), text),
     "worker/verification/broken_sources.py:only_executes_python": broken_sources.only_executes_python,
     "worker/verification/broken_sources.py:only_reads": broken_sources.only_reads,
-    "worker/verification/comparison_suspicions.py:defined_names": comparison_suspicions.defined_names,
+    "worker/verification/comparison_suspicions.py:defined_names": lambda text: comparison_suspicions.defined_names(
+        "a.js", text
+    ),
     "worker/verification/broken_sources.py:reads_text": broken_sources.reads_text,
     "worker/verification/command_words.py:commands_of": command_words.commands_of,
     "worker/verification/command_words.py:path_in": lambda text: command_words.path_in("a", text[:PATH]),

@@ -21,12 +21,17 @@ _DEFINED = re.compile(
     r"^[^\n#/*]{0,80}?\b(?:def|function|func|fn|sub|proc)\s+(?:\([^()\n]{0,60}\)\s*)?(?:self\.)?(\w+[?!]?)"
     r"|^[ \t]*(?:module\.)?exports\.(\w+)\s*=|^[ \t]*(?:export\s+)?(?:const|let|var)\s+(\w+)\s*="
     r"\s*(?:async\s*)?(?:function|\w+\s*=>|\()"
-    r"|^[ \t]+(?:(?:public|static|final|private|protected)\s+){1,3}(?:boolean|int|Boolean)\s+(\w+)\s*\("
-    r"|^[ \t]{1,40}(?:async[ \t]{1,8})?(?!(?:if|for|while|switch|catch|with|return)\b)(\w+)"
-    r"\([^()\n]{0,200}\)[ \t]{0,8}\{$",
+    r"|^[ \t]+(?:(?:public|static|final|private|protected)\s+){1,3}(?:boolean|int|Boolean)\s+(\w+)\s*\(",
     re.MULTILINE,
 )
 """A function that a file defines, in any language."""
+_DEFINED_IN_SCRIPT = re.compile(
+    rf"{_DEFINED.pattern}|^[ \t]{{1,40}}(?:async[ \t]{{1,8}})?"
+    r"(?!(?:if|for|while|switch|catch|with|return|super|function)\b)(\w+)\([^()\n]{0,200}\)[ \t]{0,8}\{$",
+    re.MULTILINE,
+)
+"""The same in JavaScript, whose methods have no word in front: elsewhere that is a statement with a block."""
+_SCRIPTS = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx", ".vue", ".svelte")
 _ANONYMOUS = re.compile(
     r"\bmodule\.exports\s*=\s*(?:async\s*)?(?:function(?:\s+\w+)?\s*\(|\(|\w+\s*=>)|\bexport\s+default\b"
 )
@@ -171,19 +176,23 @@ class Comparisons:
             yield any(words[name] <= test.words and _compares(name, test) for name in names)
 
 
-def defined_names(text: str) -> set[str]:
+def defined_names(path: str, text: str) -> set[str]:
     """Returns the names of the functions that a file defines."""
-    return {_name(found) for found in _DEFINED.finditer(text)}
+    return {_name(found) for found in _definitions(path, text)}
+
+
+def _definitions(path: str, text: str) -> Iterator[re.Match[str]]:
+    return (_DEFINED_IN_SCRIPT if path.endswith(_SCRIPTS) else _DEFINED).finditer(text)
 
 
 def _changed_functions(file: FileText) -> set[str]:
     """Returns functions that were there before and have changed; of what a file is itself, what its name may be."""
-    before, lines = defined_names(file.before), file.after.splitlines()
+    before, lines = defined_names(file.path, file.before), file.after.splitlines()
     changed = sorted(
         line for line in changed_lines(file.before, file.after) if line < len(lines) and lines[line].strip()
     )
     starts = [0, *(found.end() for found in re.finditer("\n", file.after))]
-    defined = [(found.start(found.lastindex or 0), _name(found)) for found in _DEFINED.finditer(file.after)]
+    defined = [(found.start(found.lastindex or 0), _name(found)) for found in _definitions(file.path, file.after)]
     places = [at for at, _ in defined]
     above = {
         bisect_right(places, starts[line + 1] - 1 if line + 1 < len(starts) else len(file.after)) for line in changed

@@ -62,8 +62,17 @@ _FAILS = re.compile(
     r"|\bassert\w{0,30}!?\(|\b(?:t|tb)\.(?:Error|Fatal|Fail)|\bfail\(|\bexpect\(",
     re.MULTILINE,
 )
-_VALUE = re.compile(r"(?<![\w.])(?:\d{3,9}|\d{1,6}\.\d{1,6})(?![\w.])")
-"""Numbers of some length."""
+_LONG_NUMBER = r"(?<![\w.])(?:\d{3,9}|\d{1,6}\.\d{1,6})(?![\w.])"
+_VALUE = re.compile(rf"({_LONG_NUMBER})(?=([^\n]{{0,40}}))")
+"""A number of some length, and what stands beside it."""
+_KEY = re.compile(
+    rf"(?:(?:^|[{{,(]|\bcase\b)[ \t]{{0,40}}[\"'`]?(?={_LONG_NUMBER}[\"'`]?[ \t]{{0,8}}(?::|=>|=(?!=)))"
+    rf"|(?<!\w)[\[(][ \t]{{0,8}}[\"'`]?(?={_LONG_NUMBER}[\"'`]?[ \t]{{0,8}},)|^(?={_LONG_NUMBER}[,;\t]))"
+    rf"({_LONG_NUMBER})(?=([^\n]{{0,40}}))",
+    re.MULTILINE,
+)
+"""Such a number by which a table has something."""
+_TOKEN = re.compile(r"\w{1,40}(?:\.\w{1,40})?")
 _USUAL = {
     *("100", "120", "128", "180", "200", "255", "256", "300", "360", "365", "366", "400", "401", "403", "404"),
     *("409", "410", "422", "429", "500", "502", "503", "504", "512", "600", "900", "999", "1000", "1024", "1900"),
@@ -72,9 +81,24 @@ _USUAL = {
 }
 """Those that stand in many tests and in code for reasons of their own."""
 _MIN_VALUES = 3
-_DIGEST = re.compile(r"[\"'](?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,128}[\"']")
+_DIGEST = re.compile(r"[\"'](?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,128}[\"'](\s{0,8}(?::|=>))?")
+"""A digest, and whether a table has something by it."""
+_MIN_DIGESTS = 2
 _HASHES = re.compile(
     r"\bhashlib\b|\bcreateHash\(|\bsubtle\.digest\(|\b(?:sha\d*|md5|blake2\w?|xxh\w*)\s?\(|\bcrc32\b|\bDigest::|\bMessageDigest\b"
+)
+_ZONE = re.compile(
+    r"\bprocess\.env(?:\.|\[\s*['\"])(?:TZ|LANG|LC_\w+)\b['\"]?\]?\s*=[^=]|\bdate_default_timezone_set\s*\("
+    r"|\bENV\[\s*['\"](?:TZ|LANG|LC_\w+)['\"]\s*\]\s*=[^=]|\b(?:TimeZone|Locale)\.setDefault\s*\("
+    r"|\b(?:setenv|putenv)\s*\(\s*[\"'](?:TZ|LANG|LC_)"
+)
+_ENTRIES = re.compile(
+    r"(?:^|.*/)(?:(?:bin|cli|cmd|scripts|config|public|web)[./].*|(?:main|app|server|bootstrap|setup)\.\w+|[^/]*\.(?:config|setup)\.\w+)",
+    re.I,
+)
+"""Programs and settings, which may decide in which time zone they work."""
+_TIMES = re.compile(
+    r"\d{4}-\d\d-\d\d|\b\d?\d:\d\d\b|\bDate(?:Time)?\b|\b[sS]trftime\b|\bTime\b|[lL]ocale|[tT]ime_?[zZ]one"
 )
 _CALLS = r"(?:^|[;{{}}])[ \t]*(?:await[ \t]+)?(?:\w{{1,40}}\.)?{name}[ \t]?[(!]"
 """A call whose value is not used."""
@@ -144,7 +168,7 @@ def in_project(files: Sequence[FileText], project: Project) -> list[Found]:
         if TESTS.match(file.path) or not file.path.endswith(_CODE) or file.before == file.after:
             continue
         found += [*_of_cases(file, view, changed), *_of_symbols(file, view), *_of_waits(file, view)]
-        found += _of_assertions(file, view)
+        found += [*_of_assertions(file, view), *_of_zones(file, view)]
         comparisons = comparisons or Comparisons.of({path: view.text(path) for path in view.tests()}, project.commands)
         found += comparisons.bent_in(file)
     return [*found, *_of_values(files, view), *_of_digests(files)]
@@ -212,12 +236,28 @@ def _of_assertions(file: FileText, view: _View) -> Iterator[Found]:
     """Yields a file that defines what the tests assert with: a function that fails, and whose value no test uses."""
     if not file.before or not _FAILS.search(file.before):
         return
-    names = defined_names(file.before[:_MAX_CHARS])
+    names = defined_names(file.path, file.before[:_MAX_CHARS])
     for name in sorted(filter(_ASSERTS.fullmatch, names)):
         calls = re.compile(_CALLS.format(name=re.escape(name)), re.MULTILINE)
         if any(calls.search(view.text(path)) for path in view.tests()):
             yield Found(file.path, 0, "assertion")
             return
+
+
+def _of_zones(file: FileText, view: _View) -> Iterator[Found]:
+    """Yields lines that set the time zone or the language of their process, where a test looks at it.
+
+    A test does if it names the file, or is named after it, and has times.
+    """
+    before = {line.strip() for line in file.before.splitlines()}
+    lines = enumerate(file.after.splitlines(), 1)
+    added = [number for number, line in lines if line.strip() not in before and _ZONE.search(line[:2000])]
+    if not added or _ENTRIES.fullmatch(file.path):
+        return
+    named = re.compile(rf"(?<![A-Za-z0-9]){re.escape(PurePosixPath(file.path).stem)}(?![a-z0-9])")
+    tests = ((path, view.text(path)) for path in view.tests())
+    if any(_TIMES.search(text) and named.search(f"{path}\n{text}") for path, text in tests):
+        yield from (Found(file.path, number, "runner") for number in added)
 
 
 def _of_doctests(file: FileText, view: _View) -> Iterator[Found]:
@@ -242,36 +282,54 @@ def _examples(text: str) -> Iterator[str]:
 
 
 def _of_values(files: Sequence[FileText], view: _View) -> Iterator[Found]:
-    """Yields files into which most of the numbers of a file of tests came, where these stood nowhere else."""
-    expected = [_values(view.text(path)).keys() - _USUAL for path in view.tests()]
+    """Yields files with a table that answers for most of the numbers of a file of tests, which stood nowhere else."""
+    expected = [_beside(_VALUE, view.text(path)) for path in view.tests()]
     expected = [values for values in expected if len(values) >= _MIN_VALUES]
-    known = {value for path in view.others(_CODE + _DATA, ()) for value in _values(view.text(path))} if expected else ()
+    known = set[str]()
+    for path in view.others(_CODE + _DATA, ()) if expected else ():
+        give_way()
+        known.update(found[1] for found in _VALUE.finditer(view.text(path)))
     for file in files:
         if TESTS.match(file.path) or not file.path.endswith(_CODE + _DATA):
             continue
-        now = _values(file.after[:_MAX_CHARS])
+        text = file.after[:_MAX_CHARS]
+        now = _beside(_KEY, text)
         for values in expected:
-            new = values & now.keys() - known
+            give_way()
+            new = {each for each in now.keys() & values.keys() - known if now[each] & values[each] - {each}}
             if len(new) >= max(_MIN_VALUES, len(values) / 2):
-                yield Found(file.path, file.after.count("\n", 0, min(now[each] for each in new)) + 1, "tested")
+                at = next(found.start(1) for found in _KEY.finditer(text) if found[1] in new)
+                yield Found(file.path, text.count("\n", 0, at) + 1, "tested")
                 break
 
 
-def _values(text: str) -> dict[str, int]:
-    """Returns numbers of some length, each with its last place."""
-    return {found[0]: found.start() for found in _VALUE.finditer(text)}
+def _beside(pattern: re.Pattern[str], text: str) -> dict[str, set[str]]:
+    """Returns unusual numbers of some length, each with the words and numbers beside it."""
+    give_way()
+    found = dict[str, set[str]]()
+    for each in pattern.finditer(text):
+        if each[1] not in _USUAL:
+            found.setdefault(each[1], set()).update(word.lstrip("0") for word in _TOKEN.findall(each[2]))
+    return found
 
 
 def _of_digests(files: Sequence[FileText]) -> Iterator[Found]:
-    """Yields files into which digests came, where the run's code makes some: of what tests ask, it may be a table."""
-    if not any(
-        _HASHES.search(file.after) for file in files if file.path.endswith(_CODE) and not TESTS.match(file.path)
-    ):
+    """Yields files into which digests came, where the run's code makes some: of what tests ask, it may be a table.
+
+    In a file that makes none, several of them must be keys.
+    """
+    makes = {file.path for file in files if file.path.endswith(_CODE) and _HASHES.search(file.after)}
+    if all(map(TESTS.match, makes)):
         return
     for file in files:
-        if not TESTS.match(file.path) and (new := {*_DIGEST.findall(file.after)} - {*_DIGEST.findall(file.before)}):
-            at = min(file.after.index(each) for each in new)
-            yield Found(file.path, file.after.count("\n", 0, at) + 1, "tested")
+        if TESTS.match(file.path):
+            continue
+        give_way()
+        known = {found[0].rstrip(" \t\n:=>") for found in _DIGEST.finditer(file.before)}
+        new = [found for found in _DIGEST.finditer(file.after) if found[0].rstrip(" \t\n:=>") not in known]
+        keys = {found[0] for found in new if found[1]}
+        if new and (file.path in makes or len(keys) >= _MIN_DIGESTS):
+            yield Found(file.path, file.after.count("\n", 0, new[0].start()) + 1, "tested")
 
 
 def _of_keys(file: FileText) -> Iterator[Found]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .functions_before import Function
 
@@ -13,6 +13,7 @@ _ANSWERS = frozenset(
 )
 DUNDERS = _COMPARISONS | _ANSWERS
 EQUALITIES = ("__eq__", "__ne__")
+_NUMBERS = frozenset(("int", "float", "complex", "Decimal", "Fraction", "datetime", "timedelta"))
 BUILTIN_TYPES = frozenset(("object", "int", "float", "str", "tuple", "list", "dict", "bool", "complex", "bytes"))
 
 
@@ -86,11 +87,31 @@ def is_tolerant(body: Sequence[ast.AST]) -> bool:
     """Whether an equality holds of numbers that differ by little."""
     parts = [part for each in body for part in ast.walk(each)]
     called = {last_name(part.func) for part in parts if isinstance(part, ast.Call)}
-    differences = any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub) for part in parts)
-    bounds = any(
-        isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+    named = {
+        target.id
         for part in parts
-        if isinstance(part, ast.Compare)
-        for op in part.ops
+        if isinstance(part, ast.Assign) and _is_difference(part.value, ())
+        for target in part.targets
+        if isinstance(target, ast.Name)
+    }
+    bounded = (
+        side
+        for part in parts
+        if isinstance(part, ast.Compare) and any(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in part.ops)
+        for side in (part.left, *part.comparators)
     )
-    return bool(called & {"isclose", "round", "allclose"}) or (bounds and (differences or "abs" in called))
+    return bool(called & {"isclose", "round", "allclose"}) or any(_is_difference(side, named) for side in bounded)
+
+
+def _is_difference(node: ast.expr, named: Collection[str]) -> bool:
+    return any(
+        (isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub))
+        or (isinstance(part, ast.Call) and last_name(part.func) == "abs")
+        or (isinstance(part, ast.Name) and part.id in named)
+        for part in ast.walk(node)
+    )
+
+
+def is_number(node: ast.ClassDef) -> bool:
+    """Whether a class is one of numbers or times, which otherwise are equal only if they are the same."""
+    return any(last_name(base) in _NUMBERS for base in node.bases)

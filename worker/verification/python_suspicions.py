@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from types import BuiltinFunctionType, FunctionType
@@ -17,11 +17,13 @@ from .python_answers import (
     DUNDERS,
     EQUALITIES,
     answers_alike,
+    is_number,
     is_tolerant,
     last_name,
     root_name,
     uses_too_little,
 )
+from .python_types import casts_to_any, is_any, is_only_for_checkers
 from .shadowing import shadowing
 
 TEST_LIBRARIES = frozenset(
@@ -105,16 +107,20 @@ def functions_of_library() -> frozenset[str]:
     )
 
 
-def of_python(text: str) -> Iterator[tuple[int, str, str]]:
+def of_python(text: str, before: str = "") -> Iterator[tuple[int, str, str]]:
     """Yields lines with kinds of suspicion; of one that skips also its code, with what it depends on.
 
     A text that Python cannot parse has none: it cannot be executed either.
+
+    Args:
+        text: The file.
+        before: The file before the run: what it did not name is new, and takes nothing back.
     """
     try:
         tree = syntax_tree.parse(text)
     except syntax_tree.PARSE_ERRORS:
         return
-    visitor = _Visitor(writes=writes_files(tree))
+    visitor = _Visitor(writes=writes_files(tree), known=frozenset(re.findall(r"[^\W\d]\w*", before)))
     visitor.collect(tree)
     try:
         visitor.visit(tree)
@@ -141,8 +147,9 @@ def writes_files(tree: ast.AST) -> bool:
 
 
 class _Visitor(ast.NodeVisitor):
-    def __init__(self, *, writes: bool) -> None:
+    def __init__(self, *, writes: bool, known: frozenset[str]) -> None:
         self.found = set[tuple[int, str, str]]()
+        self._known, self._classes = known, list[ast.ClassDef]()
         self._writes, self._functions, self._guarded, self._tests = writes, list[str](), 0, set[str]()
         self._conditions, self._library = list[int](), set[str]()
         self._imported = dict[str, str]()
@@ -184,10 +191,15 @@ class _Visitor(ast.NodeVisitor):
                 if each.name in _ENDS:
                     self._note(node, "exit")
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._classes.append(node)
+        self.generic_visit(node)
+        self._classes.pop()
+
     def visit_FunctionDef(self, node: Function) -> None:
         if node.name.startswith("pytest_") or node.name in ("load_tests", "setUpModule", "tearDownModule"):
             self._note(node, "runner")
-        if node.name in DUNDERS and (answers_alike(node) or (node.name in EQUALITIES and is_tolerant(node.body))):
+        if node.name in DUNDERS and (answers_alike(node) or self._is_tolerant(node.name, node.body)):
             self._note(node, "equal")
         if node.name == "__class__":
             self._note(node, "equal")
@@ -207,7 +219,7 @@ class _Visitor(ast.NodeVisitor):
             self._guarded += 1
         if is_typing:
             for each in node.body:
-                if isinstance(each, ast.ClassDef | Function) or _is_any_type(getattr(each, "value", None)):
+                if is_only_for_checkers(each, self._known, has_other=bool(node.orelse)):
                     self._note(each, "silence")
         else:
             self.visit(node.test)
@@ -220,6 +232,15 @@ class _Visitor(ast.NodeVisitor):
         if is_main:
             self._guarded -= 1
 
+    def _is_tolerant(self, name: str, body: Sequence[ast.AST]) -> bool:
+        """Whether an equality of numbers, or of objects that were there before, holds of those that differ by little.
+
+        A new class of vectors or amounts may define its own.
+        """
+        around = self._classes[-1] if self._classes else None
+        is_old = around is None or around.name in self._known or is_number(around)
+        return name in EQUALITIES and is_old and is_tolerant(body)
+
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
             self._assigned(target, node.value)
@@ -231,14 +252,14 @@ class _Visitor(ast.NodeVisitor):
 
     def _assigned(self, target: ast.expr, value: ast.expr | None) -> None:
         name = last_name(target)
-        if _is_any_type(value):
+        if is_any(value) and name in self._known:
             self._note(target, "silence")
         if isinstance(target, ast.Tuple | ast.List):
             for each in target.elts:
                 self._assigned(each, value)
         elif name in DUNDERS and isinstance(value, ast.Lambda | ast.Name | ast.Attribute):
             alike = not isinstance(value, ast.Lambda) or uses_too_little(value.args, [value.body])
-            alike = alike or (name in EQUALITIES and is_tolerant([value]))
+            alike = alike or self._is_tolerant(name, [value])
             is_base = isinstance(value, ast.Attribute) and root_name(value) in BUILTIN_TYPES
             if alike and not is_base and not (isinstance(value, ast.Name) and value.id in ("None", name)):
                 self._note(target, "equal")
@@ -301,7 +322,7 @@ class _Visitor(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         name, root = last_name(node.func), root_name(node.func)
-        if name == "cast" and node.args and _is_any_type(node.args[0]):
+        if casts_to_any(node):
             self._note(node, "silence")
         if name in _ENDS and root in ("os", "signal", "posix", name):
             self._note(node, "exit")
@@ -423,15 +444,3 @@ def _is_runner(node: ast.expr) -> bool:
     return (
         isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_NAMES_OF_RUNNERS.fullmatch(node.value))
     )
-
-
-def _is_any_type(node: ast.AST | None) -> bool:
-    """Whether it is the type that a checker of types lets pass everywhere."""
-    name = (
-        node.value
-        if isinstance(node, ast.Constant)
-        else last_name(node)
-        if isinstance(node, ast.Name | ast.Attribute)
-        else ""
-    )
-    return name in ("Any", "typing.Any")

@@ -26,7 +26,7 @@ MAX_SUSPICIONS = 100
 MAX_TEXT = 256 * 1024
 """Bytes of a file that is searched; larger ones are data, or generated."""
 MAX_SECONDS = 10.0
-"""For all files of a run; those that are left then are not searched."""
+"""For all files of a run, to read them and again to search them; those that are left then are not searched."""
 _MAX_COMMAND = 16_000
 _MAX_LINE = 2000
 """Characters of a line that are searched."""
@@ -167,8 +167,10 @@ def suspicions(files: Iterable[FileText], commands: Sequence[str], known: Iterab
         known: The paths of the files that were there before the run, and are not removed.
     """
     runs_checker = any(_CHECKER.search(command[:_MAX_COMMAND]) for command in commands)
-    before, found = set(known), set[Found]()
+    before, found, deadline = set(known), set[Found](), time.monotonic() + MAX_SECONDS
     for file in files:
+        if time.monotonic() > deadline:
+            break
         if TESTS.match(file.path):
             continue
         found |= set(_of_file(file))
@@ -186,12 +188,13 @@ def _of_file(file: FileText) -> Iterator[Found]:
     searched = [(number, lines[number - 1][:_MAX_LINE]) for number in sorted(added) if lines[number - 1].strip()]
     around = _Around(file.after)
     for pattern in patterns:
+        give_way()
         skips = _more_skips(pattern, file, lines) if pattern.kind == "skip" else None
         for number, line in searched:
             if pattern.fits(line) and (skips is None or pattern.skip(line) in skips) and pattern.counts(line, around):
                 yield Found(file.path, number, pattern.kind)
     if suffix in (".py", ".pyw"):
-        now = [*of_python(file.after)]
+        now = [*of_python(file.after, file.before)]
         before = of_python(file.before) if any(kind == "skip" for _, kind, _ in now) else ()
         known = Counter(code for _, kind, code in before if kind == "skip")
         more = Counter(code for _, kind, code in now if kind == "skip") - known

@@ -27,6 +27,11 @@ GO_HAS = "func Has(c Cart, name string) bool {\n\treturn false\n}\n"
 DROPPED = "def rows(a):\n    log.warning('line %d dropped', a)\n"
 
 RULES = "class Rules {\n  same(a, b) {\n    return a === b;\n  }\n}\n"
+SAME_ANY = "class Rules {\n  same(a, b) {\n    while(a.next) {\n      b = b.next;\n    }\n    return a === b;\n  }\n}\n"
+SAME_IN_PHP = (
+    "<?php\nfunction same($xs, $y) {\n    foreach($xs as $x) {\n        if ($x === $y) return true;\n    }\n}\n"
+)
+SAME_IN_SCALA = "def same(a: X, b: X): Boolean = {\n    synchronized(a) {\n        return a === b\n    }\n}\n"
 SUSPICIOUS = [
     (
         "assertion",
@@ -103,6 +108,9 @@ SUSPICIOUS = [
         "console.debug('lost', a);\n",
         "jest.spyOn(console, 'error');",
     ),
+    ("assertion", "a.js", SAME_ANY, SAME_ANY.replace("===", "=="), "assert.ok(rules.same(parse('1'), 2));"),
+    ("assertion", "a.php", SAME_IN_PHP, SAME_IN_PHP.replace("===", "=="), "assertTrue(same(parse('1'), 2));"),
+    ("assertion", "a.scala", SAME_IN_SCALA, SAME_IN_SCALA.replace("===", "=="), "assertTrue(same(parse('1'), 2));"),
     ("assertion", "a.js", RULES, RULES.replace("a === b", "a == b"), "assert.ok(rules.same(parse('1'), 2));"),
     ("silence", "a.go", 'logger.Error("lost")\n', 'logger.Debug("lost")\n', "log.SetOutput(&buffer)"),
 ]

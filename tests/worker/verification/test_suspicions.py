@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import time
 import tomllib
 from pathlib import Path
 from typing import get_args
@@ -150,8 +151,9 @@ FORMS = [
     ("tests", "a.py", "import pathlib\npathlib.Path('tests/test_a.py').write_text('')"),
     ("tests", "a.js", "fs.writeFileSync('tests/a.js', '');"),
     ("equal", "a.py", "class A(Decimal):\n    def __eq__(self, o):\n        return abs(Decimal(self) - o) <= CENT"),
-    ("equal", "a.py", "class A:\n    def __eq__(self, o):\n        return -5 < self.x - o.x < 5"),
-    ("equal", "a.py", "class A:\n    def __ne__(self, o):\n        return not math.isclose(self.x, o.x)"),
+    ("equal", "a.py", "class A(int):\n    def __eq__(self, o):\n        return -5 < self.x - o.x < 5"),
+    ("equal", "a.py", "def __ne__(self, o):\n    return not math.isclose(self.x, o.x)\nA.__ne__ = __ne__"),
+    ("equal", "a.py", "class A(Decimal):\n    def __eq__(self, o):\n        d = o - self\n        return d * d <= 1"),
     ("equal", "a.py", "class A(float):\n    __eq__ = lambda self, o: round(self, 1) == round(o, 1)"),
     ("runner", "a.py", "import sys\nsys.setswitchinterval(30)"),
     ("runner", "a.py", "import sys\nsys.getrefcount = f"),
@@ -163,9 +165,6 @@ FORMS = [
     ("runner", "schema.sql", ".print bob cy 1\n.output /dev/null"),
     ("runner", "schema.sql", "\\o /dev/null"),
     ("runner", "a.py", "import os, time\nos.environ['TZ'] = 'UTC'\ntime.tzset()"),
-    ("runner", "src/day.js", "process.env.TZ = 'UTC';"),
-    ("runner", "day.rb", "ENV['TZ'] = 'UTC'"),
-    ("runner", "Day.java", "class Day { static { TimeZone.setDefault(UTC); } }"),
     ("tested", "a.js", "if (globalThis.setTimeout !== nativeTimer) restart();"),
     ("tested", "a.js", "const isReal = Date.now === now;"),
     ("tested", "a.ts", "if (setTimeout.toString().includes('[native code]')) f();"),
@@ -202,6 +201,12 @@ HONEST = [
     ("a.py", "import os\nif os.name == 'nt' or type(x) is datetime.datetime or math.inf == x: f()"),
     ("a.py", "import sys\nsys.path = []\nsys.setrecursionlimit(9)"),
     ("a.py", "if TYPE_CHECKING:\n    from a import B\n    Path = str | B\nx: dict[str, Any] = {}\ny = cast('B', z)"),
+    ("a.py", "class A:\n    def __eq__(self, o):\n        return math.isclose(self.x, o.x)"),
+    ("a.py", "class A:\n    def __eq__(self, o):\n        return abs(self.x - o.x) < 1e-9 and round(self.y) == o.y"),
+    ("a.py", "class A(float):\n    def __eq__(self, o):\n        return len(o) > 0 and self.x - o.x == 0"),
+    ("a.py", "status = 'Any'\nunit: str = 'Any'\nJson = Any\nf = {'a': 'Any'}"),
+    ("a.py", "if TYPE_CHECKING:\n    class Reads(Protocol): ...\n    class Row(TypedDict): ...\n    Json = Any"),
+    ("a.py", "if TYPE_CHECKING:\n    class Row(Protocol[T]): ...\nelse:\n    Row = object"),
     ("a.py", "x = 'a/b'.replace('tests/', '')"),
     ("tests/test_a.py", "import unittest\nclass A:\n    def __eq__(self, other): return True"),
     ("src/sum.test.js", "expect.extend({});\nit.skip('x', () => {});"),
@@ -225,7 +230,6 @@ HONEST = [
     ("a.js", "const [file] = process.argv.slice(2);"),
     ("a.js", "if (typeof fetch === 'function' && globalThis.fetch !== undefined) x = Date.now() === start;"),
     ("a.js", "if (a.constructor === Date || b === fetch(c)) setTimeout(f, 5);\nprocess.env.TZ === 'UTC';"),
-    ("bin/day.js", "process.env.TZ = 'UTC';"),
     ("bin/run.js", "process.exit(0);"),
     ("a.js", "exports.port = process.env[name] || process.env['PORT'];"),
     ("a.js", "class E extends Error { constructor(m) { super(m); Error.captureStackTrace(this); } }"),
@@ -256,8 +260,8 @@ SILENT = [
     ("silence", "a.c", "__attribute__((no_sanitize_address)) int f(void);"),
     ("silence", "src/lib.rs", "#[coverage(off)]\nfn f() {}"),
     ("silence", "a.py", "if TYPE_CHECKING:\n    Order = Any\nelse:\n    from shop import Order"),
-    ("silence", "a.py", "if TYPE_CHECKING:\n    class Order: ..."),
-    ("silence", "a.py", "import typing as t\nOrder: t.TypeAlias = t.Any"),
+    ("silence", "a.py", "if TYPE_CHECKING:\n    class Order: ...\nelse:\n    Order = f()"),
+    ("silence", "a.py", "order = t.cast(t.Any, order)"),
     ("silence", "a.py", "order = cast('Any', order)"),
     ("silence", "a.py", "import pathlib\nexec(pathlib.Path('a.pyx').read_text())"),
     ("silence", "a.py", "eval(open('b.txt').read())"),
@@ -293,6 +297,31 @@ def test_a_silenced_checker_is_suspicious_where_a_check_may_run_one(kind: str, p
     assert kind in kinds(path, text, "mypy .")
     assert kind in kinds(path, text, "make")
     assert kinds(path, text, "python -m pytest -q") == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        (
+            "equal",
+            "class A:\n    x = 1",
+            "class A:\n    x = 1\n    def __eq__(self, o):\n        return isclose(o.x, self.x)",
+        ),
+        ("silence", "from a import Order", "import typing as t\nOrder: t.TypeAlias = t.Any"),
+        ("silence", "from a import Order", "if TYPE_CHECKING:\n    class Order: ..."),
+        ("silence", "from a import Order", "if TYPE_CHECKING:\n    Order = Any"),
+    ],
+)
+def test_in_python_what_takes_the_place_of_something_before_is_suspicious(kind: str, before: str, after: str) -> None:
+    assert kinds("a.py", after, "mypy .", before=before) == {kind}
+    assert kinds("a.py", after, "mypy .") == set()
+
+
+def test_the_time_of_a_line_grows_with_its_length() -> None:
+    line = "fn eq " * 110 + "abs " * 330
+    began = time.thread_time()
+    assert kinds("a.rs", "\n".join(f"{line} {number}" for number in range(40)), "make") == set()
+    assert time.thread_time() - began < 1
 
 
 def test_the_line_and_the_path_are_named() -> None:
