@@ -34,7 +34,7 @@ _MAX_NAMED = 20
 _MAX_ATTRIBUTES = 1 << 20
 _LEFTOVERS = ("*.lock", "refs/**/*.lock", "objects/pack/tmp_*", "objects/??/tmp_*")
 """What commands leave that were killed."""
-_CONVERTS = re.compile(rb"filter=[\w.-]+|working-tree-encoding=[\w.-]+|eol=crlf|ident")
+_CONVERTS = re.compile(rb"filter=\S+|working-tree-encoding=(?!(?i:utf-?8)\Z)\S+|eol=crlf|ident")
 """Attributes by which git makes files that differ from what the repository stores."""
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding\n"
 """Files are exactly what the repository stores, so that a patch of them fits what it stores."""
@@ -186,7 +186,9 @@ class _Making:
         return self.place / f"making.{secrets.token_hex(4)}"
 
     def _folder(self, commit: str, branch: str | None) -> Path:
-        return self.place / "clones" / f"{commit}-{self.wanted.depth or 1}-{_digest(branch) if branch else ''}"
+        """Returns the clone's folder. One of a tag is not that of its commit's digits, which states no missing tags."""
+        named = "" if self.wanted.ref and is_commit(self.wanted.ref) else "tag"
+        return self.place / "clones" / f"{commit}-{self.wanted.depth or 1}-{_digest(branch) if branch else named}"
 
     def _cache(self) -> OwnRepository:
         folder = self.place / "cache.git"
@@ -304,11 +306,18 @@ class _Making:
         return [*shown, *([f"{more} more submodules were not copied"] if more else [])]
 
     def _tags(self, cache: OwnRepository, commit: str) -> list[str]:
-        """Returns a sentence where git would bring tags: those of the commit, with more of the history all of them."""
+        """Returns a sentence where git would bring tags: those of the commit, with more of the history all of them.
+
+        Where the host does not answer any more there may be some.
+        """
         if self.wanted.ref and is_commit(self.wanted.ref):
             return []
         options = f"--upload-pack={UPLOAD_PACK}", "--tags", self.wanted.remote.address
-        with closing(cache.records("ls-remote", *options, end=b"\n", held=self.lock)) as records:
+        is_missing = True
+        with (
+            suppress(RepositoryFailed),
+            closing(cache.records("ls-remote", *options, end=b"\n", held=self.lock)) as records,
+        ):
             tags = islice(records, MAX_ENTRIES)
             is_missing = any((self.wanted.depth or 1) > 1 or each.startswith(commit.encode()) for each in tags)
         return ["tags of the repository were not fetched, so git describe finds none"] if is_missing else []
@@ -331,10 +340,12 @@ def _conversions(files: Path) -> list[str]:
     for path in files.rglob(".gitattributes"):
         for line in read_regular(path, _MAX_ATTRIBUTES).splitlines():
             words = [] if line.lstrip().startswith(b"#") else line.split()[1:]
-            named |= {word.decode() for word in words if _CONVERTS.fullmatch(word)}
+            named |= {visible(os.fsdecode(word)) for word in words if _CONVERTS.fullmatch(word)}
     lfs = ["files of Git LFS were not copied, only its pointers to them"] if "filter=lfs" in named else []
-    rest = sorted(named - {"filter=lfs"})[:_MAX_NAMED]
-    return [*lfs, *(f"files with {clip(each, 100)} were copied as the repository stores them" for each in rest)]
+    rest = sorted(named - {"filter=lfs"})
+    shown = [f"files with {clip(each, 100)}" for each in rest[:_MAX_NAMED]]
+    shown += [f"files with {len(rest) - _MAX_NAMED} more conversions"] if len(rest) > _MAX_NAMED else []
+    return [*lfs, *(f"{each} were copied as the repository stores them" for each in shown)]
 
 
 def _bytes_in(folder: Path) -> int:

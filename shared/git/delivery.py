@@ -36,7 +36,9 @@ _NEW_BLOB = re.compile(r"^index [0-9a-f]{40}\.\.([0-9a-f]{40})", re.MULTILINE)
 _NO_BLOB = "0" * 40
 _TOO_LARGE = re.compile(rf"{TOO_LARGE}(?:, more than \d+ lines)?(?: \(\d+ bytes\))?")
 _NO_CHANGE = re.compile(
-    r"(?!not compared: ).*(?:not copied|pointers to them|repository stores them|in no patch|left out, too)", re.DOTALL
+    r"(?!not compared: ).*(?:not copied|pointers to them|repository stores them|in no patch|left out, too)"
+    r"|tags of the repository were not fetched, so git describe finds none",
+    re.DOTALL,
 )
 """Sentences about what the run did not have, or what no patch holds; any name may stand in them."""
 _MAX_SHOWN = 500
@@ -176,10 +178,11 @@ class Delivery:
     def _with_trailer(self, own: OwnRepository) -> bytes:
         """Returns the message with the trailer at its end, unless it is among those that the message has.
 
-        For git the message ends before a scissors line.
+        For git the message ends before a scissors line. One that begins with it has the request's title before it.
         """
         scissors = _SCISSORS.search(self.message)
         message, rest = (self.message[: scissors.start()], scissors[0]) if scissors else (self.message, "")
+        message = message if message.strip() else f"{self.request.title}\n"
         trailer = f"Deputize-Delegation: {self.id}"
         options = "--no-divider", "--if-exists=addIfDifferent", f"--trailer={trailer}"
         written = own.run("interpret-trailers", *options, input=message.encode())

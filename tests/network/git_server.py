@@ -49,6 +49,8 @@ class GitServer:
     status: int | None = None
     """Answers everything with this status."""
     redirect: str | None = None
+    most_lists: int | None = None
+    """How many connections it answers, of which each begins with a list."""
     cut_after: int | None = None
     """Bytes of an answer of upload-pack after which the connection is closed."""
     hold: threading.Event | None = None
@@ -73,6 +75,12 @@ class GitServer:
     @property
     def host(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def status_of(self, path: str) -> int | None:
+        """Returns the status by which a request for the path is refused, if it is."""
+        lists = sum(each.endswith("/info/refs") for _, each, _ in self.requests)
+        is_late = self.most_lists is not None and lists > self.most_lists and path.endswith("/info/refs")
+        return 503 if is_late else self.status
 
     @property
     def fetches(self) -> int:
@@ -114,8 +122,8 @@ def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
                 server.requests.append(("FETCH", parts.path, {}))
             if server.redirect:
                 self._answer(302, {"Location": server.redirect + self.path}, b"")
-            elif server.status:
-                self._answer(server.status, {}, b"no")
+            elif status := server.status_of(parts.path):
+                self._answer(status, {}, b"no")
             elif server.credentials and self._given() != server.credentials:
                 self._answer(401, {"WWW-Authenticate": 'Basic realm="git"'}, b"")
             else:

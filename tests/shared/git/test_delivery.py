@@ -134,6 +134,7 @@ def test_a_patch_lacks_only_what_git_refuses_or_is_too_large(server: GitServer, 
         ),
         "files of Git LFS were not copied, only its pointers to them",
         "files with filter=x were copied as the repository stores them",
+        "tags of the repository were not fetched, so git describe finds none",
     ]
     for lost in (
         "big.iso is not in the patch: no time",
@@ -342,6 +343,7 @@ DONE_BY = "Signed-off-by: Ada <ada@x.io>"
         ("Fix it\n\n\x01 x\n\x01", "Fix it\n\n\x01 x\n\x01\n\nTRAILER"),
         ("Fix it\n\nConflicts:\n\ta.py", "Fix it\n\nConflicts:\n\ta.py\n\nTRAILER"),
         (f"Fix it\n\nx\n\n{SCISSORS}\ny", f"Fix it\n\nx\n\nTRAILER\n\n{SCISSORS}\ny"),
+        (f"{SCISSORS}\ny", f"Say two\n\nTRAILER\n{SCISSORS}\ny"),
         (f"Fix it\n{SCISSORS}\ny", f"Fix it\n\nTRAILER\n{SCISSORS}\ny"),
         (f"Fix it\n\n{SCISSORS}\n\n{DONE_BY}", f"Fix it\n\nTRAILER\n\n{SCISSORS}\n\n{DONE_BY}"),
         (f"Fix it\n\nx {SCISSORS}", f"Fix it\n\nx {SCISSORS}\n\nTRAILER"),

@@ -27,6 +27,36 @@ def test_tags_that_git_would_bring_are_named(
         assert git(clone.files, "tag") == ""
 
 
+def test_a_clone_by_digits_serves_no_request_by_tag(server: GitServer, tmp_path: Path) -> None:
+    source = make_repository(tmp_path / "source", FILES)
+    git(source, "tag", "v1")
+    chosen, url, digits = settings(tmp_path, server), server.add(source), git(source, "rev-parse", "HEAD")
+    with cloned(chosen, url, digits) as by_digits, cloned(chosen, url, "v1") as by_tag:
+        assert (by_digits.not_copied, len(by_tag.not_copied)) == ([], 1)
+
+
+def test_a_host_that_ends_after_the_fetch_loses_no_clone(server: GitServer, tmp_path: Path) -> None:
+    server.most_lists = 2
+    url = server.add(make_repository(tmp_path / "source", FILES))
+    with cloned(settings(tmp_path, server), url, "main") as clone:
+        assert (clone.files / "app.py").read_text() == "one\n"
+        assert clone.not_copied == ["tags of the repository were not fetched, so git describe finds none"]
+
+
+def test_every_conversion_is_named_and_counted(server: GitServer, tmp_path: Path) -> None:
+    named = ["filter=a:b", "filter=caf\u00e9", "filter=team/secret", "working-tree-encoding=latin/1"]
+    nothing = ["working-tree-encoding=UTF-8", "working-tree-encoding=utf8", "-filter", "!ident"]
+    lines = [f"*.x {each}\n" for each in (*named, *nothing)]
+    source = make_repository(tmp_path / "few", {".gitattributes": "".join(lines)})
+    with cloned(settings(tmp_path, server), server.add(source, "few.git")) as clone:
+        assert clone.not_copied == [f"files with {each} were copied as the repository stores them" for each in named]
+    lines += [f"*.x filter=a{number:02}\n" for number in range(20)]
+    source = make_repository(tmp_path / "many", {".gitattributes": "".join(lines)})
+    with cloned(settings(tmp_path, server), server.add(source, "many.git")) as clone:
+        assert len(clone.not_copied) == 21
+        assert clone.not_copied[-1] == "files with 4 more conversions were copied as the repository stores them"
+
+
 def test_files_are_what_the_repository_stores(server: GitServer, tmp_path: Path) -> None:
     files = {
         ".gitattributes": "*.txt text eol=crlf\n*.id ident\n*.bin filter=lfs diff=lfs\n*.x filter=shady\n",
