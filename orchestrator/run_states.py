@@ -22,8 +22,7 @@ _STATUSES = {
 }
 """By event, for those that change it."""
 _NO_NEWS = {
-    *("run_resumed", "turn_started", "replied", "permission_answered", "resumed_waiting", "message_received"),
-    *("message_read", "run_finished"),
+    *("run_resumed", "turn_started", "replied", "message_received", "message_read", "run_finished"),
 }
 """Events after which the delegation still does what it did."""
 SHOWN = ("failed", "unproven", "cancelled", "running", "waiting", "queued")
@@ -34,25 +33,22 @@ def state_of(envelope: Envelope) -> dict[str, str]:
     """Returns what an event changes: the ``status`` of its delegation, and what that does ``now``.
 
     ``now`` is the line of the event where nothing else stands here. A permission request of a child is an event of its
-    parent, too, whose status it does not change.
+    parent, too, whose state it does not change.
     """
-    changed = {"status": _status(envelope), "now": _now(envelope.event)}
-    return {name: value for name, value in changed.items() if value is not None}
-
-
-def _status(envelope: Envelope) -> str | None:
     event = envelope.event
-    is_of_child = (event.type == "permission_requested" or event.type == "permission_answered") and (
+    if (event.type == "permission_requested" or event.type == "permission_answered") and (
         event.path[-1:] not in ([], [envelope.delegation_id])
-    )
-    return None if is_of_child else _STATUSES.get(event.type)
+    ):
+        return {}
+    changed = {"status": _STATUSES.get(event.type), "now": _now(event)}
+    return {name: value for name, value in changed.items() if value is not None}
 
 
 def _now(event: AnyEvent) -> str | None:
     match event.type:
         case "run_queued":
             return waits_for([each.id for each in event.request.after])
-        case "run_started":
+        case "run_started" | "permission_answered" | "resumed_waiting":
             return ""
         case "step_started" | "step_completed":
             return step_line(event.step)

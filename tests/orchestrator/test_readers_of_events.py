@@ -48,11 +48,11 @@ REPLIED = EVENTS["replied"].to_dict()
 RUNNING = {"status": "running"}
 STATES: dict[str, dict[str, str]] = {
     "run_queued": {"now": "waits for …r8s9t3"},
-    "run_started": RUNNING | {"now": ""},
+    **dict.fromkeys(("run_started", "permission_answered", "resumed_waiting"), RUNNING | {"now": ""}),
     "step_started": RUNNING | {"now": "… edit pricing.py"},
     "step_completed": RUNNING | {"now": "✓ edit pricing.py"},
     "permission_requested": {"status": "waiting", "now": "asks: edit pricing.py"},
-    **dict.fromkeys(("run_resumed", "turn_started", "permission_answered", "resumed_waiting"), RUNNING),
+    **dict.fromkeys(("run_resumed", "turn_started"), RUNNING),
     **{type: {} for type in ("replied", "message_received", "message_read", "run_finished")},
 }
 STATUSES = {"run_retried": "queued", "waiting": "waiting"}
@@ -88,15 +88,15 @@ def test_each_event_changes_the_state_as_its_line_states_or_as_written_here() ->
     assert found == expected | STATES
 
 
-def test_a_childs_permission_request_is_no_wait_of_its_parent() -> None:
+def test_a_permission_request_of_a_child_leaves_the_state_of_its_parent() -> None:
     asked, answered = EVENTS["permission_requested"], EVENTS["permission_answered"]
     of_child = {"path": [asked.delegation_id, "dlg_01k9zxv3q8h4t7m2n5p6r8s9tz"]}
 
     def state(envelope: Envelope, path: dict[str, list[str]]) -> dict[str, str]:
         return state_of(envelope.model_copy(update={"event": envelope.event.model_copy(update=path)}))
 
-    assert (state(asked, of_child), state(answered, of_child)) == ({"now": "asks: edit pricing.py"}, {})
-    assert state(answered, {"path": []}) == RUNNING  # that of an older worker
+    assert (state(asked, of_child), state(answered, of_child)) == ({}, {})
+    assert state(answered, {"path": []}) == RUNNING | {"now": ""}  # that of an older worker
 
 
 def test_a_choice_names_only_events() -> None:
