@@ -38,8 +38,8 @@ demo: setup
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-# Of the longest tables a sample is tried, but by `make coverage SAMPLED=`, which CI runs each night. TRACED=… is what
-# `coverage` adds.
+# Of the longest tables a sample is tried, but by `make coverage SAMPLED=`, which the nightly workflow runs: it tries all
+# rows, or a larger sample (tests/sampling.py). TRACED=… is what `coverage` adds.
 SAMPLED := -m "not thorough"
 test: .venv/.dev-installed .venv/.npm-installed .venv/.pythons-installed .venv/.browser-installed \
 		.venv/.tracer-installed

@@ -37,7 +37,7 @@ and the latter would take twice as long to reach the same lines many times over.
 
 @pytest.fixture(scope="session")
 def is_thorough(request: pytest.FixtureRequest) -> bool:
-    """Whether all of a long table is tried: ``make test`` tries a sample of it, another one at each time."""
+    """Whether all of a long table is tried, or a larger sample; ``make test`` tries a small one, which differs."""
     return "not thorough" not in request.config.option.markexpr
 
 

@@ -1,4 +1,8 @@
-"""Parameters of long tables, of which ``make test`` and CI try a sample, and the night all."""
+"""Parameters of long tables, of which ``make test`` and ``.ci/run`` try a sample, and the nightly workflow all.
+
+Tests with ``is_thorough`` choose their rows themselves. Those of growth, slow texts and git's settings take a larger
+sample there, and not all rows.
+"""
 
 from __future__ import annotations
 

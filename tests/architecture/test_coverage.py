@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -67,10 +68,14 @@ def test_the_floor_of_the_whole_only_rises() -> None:
 
 
 def test_all_tests_are_measured_but_those_marked_for_what_they_cost() -> None:
+    of_outer = {"MAKEFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "MFLAGS"}
+    own = {name: value for name, value in os.environ.items() if name not in of_outer}
     sampled, coverage, whole = (
         next(line for line in done.stdout.splitlines() if " -m pytest " in line)
         for done in (
-            subprocess.run(["make", "--dry-run", *target], cwd=ROOT, capture_output=True, text=True, check=True)
+            subprocess.run(
+                ["make", "--dry-run", *target], cwd=ROOT, env=own, capture_output=True, text=True, check=True
+            )
             for target in (["test"], ["coverage"], ["coverage", "SAMPLED="])
         )
     )

@@ -226,7 +226,6 @@ def add_event(tree: Path) -> None:
     (tree / "tests/orchestrator/web/test_step_counted.py").write_text(EVENT_TEST)
 
 
-@pytest.mark.thorough
 @pytest.mark.long
 def test_an_operation_and_an_event_are_each_added_in_the_places_that_are_documented(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path)

@@ -34,7 +34,6 @@ def without(table: str, row: str) -> str:
     return re.sub(rf"def {maker[1]}\(.*?\n\n\n", "", table, flags=re.DOTALL)
 
 
-@pytest.mark.thorough
 @pytest.mark.long
 def test_without_the_parts_the_tests_of_the_core_pass(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path)

@@ -18,12 +18,19 @@ pytestmark = [
 ]
 
 
-TRIED = (("in many processes", "at once", "closed"), ("files", "open and removed", "background"))
-"""Kinds that are tried on one stack; the others do the same, slower."""
+TRIED = (
+    ("in many processes", "at once", "closed"),
+    ("files", "open and removed", "background"),
+    ("folders", "by and by", "deep", "fast"),
+)
+"""Kinds that are tried on one stack."""
+GROWN = ("one reply", "many files", "words", "outputs", "arguments", "a file over and over")
+"""Records, each on a stack of its own; the first always. For the others: `python -m tests.system.disk_filler`."""
 
 
-def test_a_run_whose_record_fills_the_disk_ends_before_the_store_does() -> None:
-    (found,) = filled("one reply").values()  # the others: `python -m tests.system.disk_filler`
+@pytest.mark.parametrize("record", sampled({record: record for record in GROWN}, len(GROWN)))
+def test_a_run_whose_record_fills_the_disk_ends_before_the_store_does(record: str) -> None:
+    (found,) = filled(record).values()
     assert (found["honest"], found["starts"]) == (["completed", 1], 1)
     assert found["hostile"] == ["budget", 1]
     assert "the disk of all records takes only" in found["errors"][0]
@@ -35,7 +42,7 @@ def test_a_caller_whose_delegations_fill_the_disk_is_refused_before_the_store_en
     assert "no space left at" in found["summary"]
 
 
-@pytest.mark.parametrize("kinds", sampled({" and ".join(kinds): (kinds,) for kinds in TRIED}, 2))
+@pytest.mark.parametrize("kinds", sampled({" and ".join(kinds): (kinds,) for kinds in TRIED}, 3))
 def test_a_run_that_fills_the_disk_loses_its_files_and_everything_goes_on(kinds: tuple[str, ...]) -> None:
     for kind, found in filled(*kinds).items():
         came = (kind, found["honest"], found["hostile"], found["starts"])
