@@ -79,4 +79,4 @@ def test_its_commands_are_those_of_the_command_line() -> None:
     named = {command for row in ROWS for command in re.findall(r"`([\w-]+)", row[2])}
     assert named <= set(COMMANDS)
     of_a_stack = {"up", "open", "logs", "stop", "serve", "worker"}
-    assert set(COMMANDS) - named - of_a_stack == {"demo", "mcp", "token", "policy", "settings", "version"}
+    assert set(COMMANDS) - named - of_a_stack == {"demo", "mcp", "token", "policy", "settings", "models", "version"}

@@ -84,7 +84,7 @@ FOLLOWING = {
     "merge": [["merge", ENDED, "--check"], ["merge", ENDED, "--json"]],
     "demo": [["demo"]],
 }
-SERVERS = {"up", "serve", "worker", "mcp", "token", "settings", "stop", "open"}
+SERVERS = {"up", "serve", "worker", "mcp", "token", "settings", "models", "stop", "open"}
 LOOKING = {"policy", "logs"}
 """Commands that print what lies in files (``test_policy.py`` and ``test_operate.py`` try them)."""
 """They print addresses and settings of their own; what others say goes to their log (tests/shared/test_log.py)."""

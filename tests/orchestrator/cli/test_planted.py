@@ -50,7 +50,7 @@ ASKED: dict[str, list[list[str]]] = {
         name: [[name]]
         for names in (
             "list cost permissions audit tools workers token",
-            "settings webhooks status version open logs stop",
+            "settings models webhooks status version open logs stop",
         )
         for name in names.split()
     },
