@@ -133,7 +133,7 @@ def _observed(
         return replace(found, state="trouble", exit_code=None, why=f"it was killed: {done.exceeded}")
     if done.timed_out:
         return replace(found, state="trouble", exit_code=None, why=f"it did not end within {seconds:g} s")
-    if report and not (report.tests or report.bent) and done.exit_code in (0, NO_TESTS):
+    if report and report.of_runner and not report.tests and done.exit_code in (0, NO_TESTS):
         return replace(found, state="trouble", why=NO_TESTS_RAN)
     if done.exit_code in (NOT_FOUND, NOT_EXECUTABLE):
         return replace(found, state="trouble", why=f"it could not be started (exit code {done.exit_code})")

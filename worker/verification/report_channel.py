@@ -30,6 +30,13 @@ from .report_files import merged, of_text
 from .reports import MAX_REPORT_BYTES, Report, of_lines
 
 BENT = frozenset(("the report of the tests",))
+OF_NODE = "_bent"
+"""How the name of the pipe ends into which each process of Node writes what was replaced in it."""
+_MAX_OF_NODE = 32 * 1024
+"""What is kept of that pipe. It is less than a pipe holds: where a process finds it full, more came than is kept."""
+_MAX_DOCUMENTS = 1000
+"""The reports in one pipe: of runners, one for each time that they are started."""
+_NOT_BLANK = re.compile(r"\S")
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 64 * 1024
 _MAX_ANCESTORS = 64
@@ -68,12 +75,34 @@ class _Session:
         return report
 
 
+@dataclass(slots=True)
+class _Pipe:
+    """A pipe in the place of a file, and what was written into it."""
+
+    fd: int
+    is_of_node: bool
+    data: bytearray = field(default_factory=bytearray)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.data) > (_MAX_OF_NODE if self.is_of_node else MAX_REPORT_BYTES)
+
+    def report(self) -> Report | None:
+        """Returns what it reports; more than is kept makes the whole of what Node wrote untrustworthy."""
+        if self.is_of_node and self.is_full:
+            return Report(bent=BENT, of_runner=False)
+        found = _written(self.data)
+        if found and self.is_of_node:
+            found.of_runner = False
+        return found
+
+
 class ReportChannel:
     """Listens below a folder while it is entered; ``report`` has what came. Belongs to the running event loop."""
 
     def __init__(self, folder: Path, name: str, pipes: Collection[str] = ()) -> None:
         self._sessions, self._bytes, self.bent = list[_Session](), 0, False
-        self._pipes = {_pipe(folder / pipe): bytearray() for pipe in pipes}
+        self._pipes = [_Pipe(_opened(folder / name), name.endswith(OF_NODE)) for name in pipes]
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         with closing_fd(os.open(folder, _FOLDER)) as fd:  # the whole path may be longer than an address
             self._listener.bind(f"/proc/self/fd/{fd}/{name}")
@@ -83,8 +112,8 @@ class ReportChannel:
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._listener, self._accept)
-        for fd in self._pipes:
-            self._loop.add_reader(fd, self._read_pipe, fd)
+        for pipe in self._pipes:
+            self._loop.add_reader(pipe.fd, self._read_pipe, pipe)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,15 +125,15 @@ class ReportChannel:
             while session.is_open and self._read(session):
                 pass
             self._close(session)
-        for fd in self._pipes:
-            while self._read_pipe(fd):
+        for pipe in self._pipes:
+            while self._read_pipe(pipe):
                 pass
-            self._loop.remove_reader(fd)
-            os.close(fd)
+            self._loop.remove_reader(pipe.fd)
+            os.close(pipe.fd)
 
     def report(self) -> Report | None:
         """Returns what all connections reported, None where none of them did."""
-        sent = [session.report() for session in self._sessions] + [_written(data) for data in self._pipes.values()]
+        sent = [session.report() for session in self._sessions] + [pipe.report() for pipe in self._pipes]
         found = merged([report for report in sent if report])
         if found and self.bent:
             found.bent = BENT
@@ -150,14 +179,15 @@ class ReportChannel:
         session.data += data
         return True
 
-    def _read_pipe(self, fd: int) -> bool:
+    def _read_pipe(self, pipe: _Pipe) -> bool:
+        """Reads a part; returns whether there may be more at once. Nothing is read of a full one: it may never end."""
         try:
-            data = os.read(fd, _CHUNK)
+            pipe.data += os.read(pipe.fd, _CHUNK)
         except BlockingIOError:
             return False
-        if len(self._pipes[fd]) <= MAX_REPORT_BYTES:
-            self._pipes[fd] += data
-        return True
+        if pipe.is_full:
+            self._loop.remove_reader(pipe.fd)
+        return not pipe.is_full
 
     def _close(self, session: _Session) -> None:
         if session.is_open:
@@ -166,7 +196,7 @@ class ReportChannel:
             session.is_open = False
 
 
-def _pipe(path: Path) -> int:
+def _opened(path: Path) -> int:
     """Makes a pipe and opens it; it never ends, as the worker itself could write into it."""
     os.mkfifo(path)
     path.chmod(0o622)
@@ -188,13 +218,20 @@ def _written(data: bytearray) -> Report | None:
 
 
 def _documents(text: str) -> list[str]:
+    """Returns the documents of which a text is made; raises ``ValueError`` where they are too many."""
     if text.startswith("<"):
-        return [part for part in re.split(r"(?=<\?xml\b)", text) if part]
-    found, at = list[str](), 0
-    while at < len(text):
-        _, end = json.JSONDecoder().raw_decode(text, at)
+        parts = re.split(r"(?=<\?xml\b)", text, maxsplit=_MAX_DOCUMENTS + 1)
+        found, at = [part for part in parts if part], len(text)
+    else:
+        found, at = list[str](), 0
+    decoder = json.JSONDecoder()
+    while at < len(text) and len(found) <= _MAX_DOCUMENTS:
+        _, end = decoder.raw_decode(text, at)
         found.append(text[at:end])
-        at = end + len(text[end:]) - len(text[end:].lstrip())
+        following = _NOT_BLANK.search(text, end)
+        at = following.start() if following else len(text)
+    if len(found) > _MAX_DOCUMENTS:
+        raise ValueError("too many reports")
     return found
 
 

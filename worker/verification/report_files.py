@@ -104,6 +104,7 @@ def merged(reports: Sequence[Report]) -> Report | None:
         whole.finished = whole.finished and each.finished
         whole.stopped = whole.stopped or each.stopped
         whole.bent |= each.bent
+    whole.of_runner = any(each.of_runner for each in reports)
     return whole if reports else None
 
 

@@ -44,6 +44,8 @@ class Report:
     stopped: bool = False
     bent: frozenset[str] = frozenset()
     """The functions of the libraries that assert and report that were replaced meanwhile."""
+    of_runner: bool = True
+    """Whether a runner of tests reported, and not only what was replaced in processes of Node."""
 
     def add(self, id: str, state: TestState, place: Place | None = None) -> None:
         """Adds a state of a test; of several the worst one counts."""

@@ -25,6 +25,7 @@ _QUIET = re.compile(r"\s(?:-q|--quiet)(?=\s|$)")
 _PYTHONPATH = re.compile(r"\bPYTHONPATH=")
 _ADDOPTS = re.compile(r"\bPYTEST_ADDOPTS=")
 _NODE_OPTIONS = re.compile(r"\bNODE_OPTIONS=")
+_PERMISSION = re.compile(r"(?<![\w-])--(?:experimental-)?permission(?![\w-])")
 _BUILDS = re.compile(r"\b(?:mvnw?|gradlew?)\b")
 _EMPTY = re.compile(r"\benv\s+(?:-[a-z]\s+)*?(?:-i|-|--ignore-environment)(?=\s)")
 _OWN_REPORTER = {"mocha": ("--reporter", "-R"), "vitest": (), "jest": ("--json",), "ctest": ("--output-junit",)}
@@ -138,6 +139,8 @@ class Instrumented:
     @property
     def _inherited(self) -> str:
         """Options of Node in the environment; a reporter is among them unless the command itself starts all tests."""
+        if self._is_restricted:
+            return ""
         of_node = [each.texts for each in commands_of(self.command) if each.program == "node"]
         reporter = "" if of_node and all("--test" in words for words in of_node) else self._node_options
         return f"--require={PROGRAMS}/{self.name}_assertions.cjs {reporter}".rstrip()
@@ -145,13 +148,23 @@ class Instrumented:
     @property
     def _node_options(self) -> str:
         """A second reporter of Node's runner; none where the project has chosen one, as their numbers must match."""
-        manifest = (self.read("package.json") if self.read else None) or b""
-        if "--test-reporter" in self.command or b"--test-reporter" in manifest:
+        if self._is_restricted or "--test-reporter" in self._written:
             return ""
         return (
             "--test-reporter=spec --test-reporter-destination=stdout "
             f"--test-reporter={PROGRAMS}/{self.name}_node.mjs --test-reporter-destination=/dev/null"
         )
+
+    @property
+    def _is_restricted(self) -> bool:
+        """Whether Node may read only what the project names, so that it could not load programs from elsewhere."""
+        return _PERMISSION.search(self._written) is not None
+
+    @property
+    def _written(self) -> str:
+        """What is known of the commands: the check's own and the scripts of package.json."""
+        manifest = (self.read("package.json") if self.read else None) or b""
+        return f"{self.command}\n{manifest.decode('utf-8', 'replace')}"
 
     @property
     def _set_variables(self) -> str:

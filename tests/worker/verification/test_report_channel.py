@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
+from deputize.shared.libc import closing_fd
 from deputize.worker.linux.open_files import now_open
 from deputize.worker.verification.report_channel import BENT, ReportChannel
+from deputize.worker.verification.report_files import merged
 from deputize.worker.verification.reports import Report
 from deputize.worker.verification.runners import Instrumented
 from tests.waiting import until
@@ -121,13 +124,13 @@ async def test_sessions_beside_each_other_are_both_read(tmp_path: Path) -> None:
     assert (report.finished, report.bent) == (True, set())
 
 
-def written(folder: Path, *texts: str) -> Report | None:
+def written(folder: Path, *texts: str, pipe: str = "pipe") -> Report | None:
     """Returns what is read from a pipe into which several have written."""
 
     async def read() -> Report | None:
-        with ReportChannel(folder, "socket", ["pipe"]) as channel:
+        with ReportChannel(folder, "socket", [pipe]) as channel:
             for text in texts:
-                await asyncio.to_thread((folder / "pipe").write_text, text)
+                await asyncio.to_thread((folder / pipe).write_text, text)
         return channel.report()
 
     return asyncio.run(read())
@@ -147,6 +150,8 @@ def jest(state: str) -> str:
         ([jest("failed"), "x"], None, False),
         (["[" * 100_000], None, False),
         ([jest("passed"), "3"], "passed", False),
+        ([jest("passed"), "0 " * 2_000_000], None, False),
+        (["<?xml " * 100_000], None, False),
     ],
 )
 def test_what_was_written_into_a_pipe_stays(
@@ -159,6 +164,49 @@ def test_what_was_written_into_a_pipe_stays(
 
 def test_a_pipe_into_which_nothing_was_written_is_no_report(tmp_path: Path) -> None:
     assert written(tmp_path) is None
+
+
+NODE_BENT = '{"begin":1,"end":0,"bent":"assert.ok"}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "bent", "finished"),
+    [
+        (NODE_BENT, {"assert.ok"}, True),
+        (NODE_BENT * 800, {"assert.ok"}, True),
+        (NODE_BENT * 1300, BENT, True),
+        ("0\n" * 20_000, BENT, True),
+        ("0 " * 2_000, set[str](), False),
+    ],
+)
+def test_what_processes_of_node_write_is_no_report_of_a_runner(
+    tmp_path: Path, text: str, bent: set[str], finished: bool
+) -> None:
+    report = written(tmp_path, text, pipe="x_bent")
+    assert report is not None
+    assert (report.bent, report.finished, report.of_runner) == (bent, finished, False)
+    whole = merged([report, Report()])
+    assert whole is not None
+    assert (whole.bent, whole.of_runner) == (bent, True)
+
+
+async def test_a_full_pipe_is_read_no_more(tmp_path: Path) -> None:
+    with ReportChannel(tmp_path, "socket", ["x_bent"]) as channel:
+        writing = os.open(tmp_path / "x_bent", os.O_WRONLY | os.O_NONBLOCK)
+        with closing_fd(writing):
+            await until(lambda: _is_full(writing))
+    report = channel.report()
+    assert report is not None
+    assert report.bent == BENT
+
+
+def _is_full(fd: int) -> bool:
+    """Writes until a pipe is full; returns whether it was full before, that is, whether nothing reads it."""
+    try:
+        os.write(fd, b"0\n" * 8192)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def test_xml_of_several_runners_is_one_report(tmp_path: Path) -> None:

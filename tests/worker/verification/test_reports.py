@@ -240,6 +240,21 @@ def test_a_reporter_that_the_project_has_chosen_for_node_stands_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "script", "is_restricted"),
+    [
+        ("node --experimental-permission --allow-fs-read=/workspace a.js", "", True),
+        ("node --permission --test", "", True),
+        ("npm test", "node --permission a.js", True),
+        ("node a.js --permissions", "", False),
+    ],
+)
+def test_node_that_may_read_little_loads_nothing_from_elsewhere(command: str, script: str, is_restricted: bool) -> None:
+    manifest = json.dumps({"scripts": {"test": script}}).encode()
+    how = Instrumented(command, name="NAME", read=lambda _: manifest)
+    assert ("/opt/check" not in how.variables["NODE_OPTIONS"] + how.line) is is_restricted
+
+
+@pytest.mark.parametrize(
     ("id", "file", "expected"),
     [
         ("tests/test_a.py::test_x", "/workspace/tests/test_a.py", "tests/test_a.py::test_x"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from deputize.worker.verification.runner_programs import ASSERTIONS
 from deputize.worker.verification.runners import Instrumented
 from tests.worker.verification.reporting import reported
 
@@ -15,9 +17,14 @@ NODE = shutil.which("node") or "node"
 CHAI = """
 class Assertion { equal() {} get ok() { return this; } }
 const util = { addMethod(name, method) { Assertion.prototype[name] = method; } };
+const use = (plugin) => { plugin(module.exports, util); return module.exports; };
 const expect = Object.assign(() => new Assertion(), { fail() {} });
-module.exports = { Assertion, assert: { equal() {} }, expect, util };
+module.exports = { Assertion, assert: { equal() {} }, expect, util, use };
 """
+PLUGIN = """
+exports.promised = (chai, util) => util.addMethod('equal', () => {});
+"""
+BENDS = "const assert = require('assert'); assert.equal = () => {};"
 EXPECT = """
 const matchers = { toBe() {}, toEqual() {} };
 module.exports.of = (world) => {
@@ -59,12 +66,55 @@ run({}, {}, { global: world }, { requireInternalModule: () => ({ jestExpect }) }
         ("require('chai').expect.fail = () => {};", {"chai.expect.fail"}),
         ("require('chai').util.addMethod('fast', () => {}); require('assert').mine = () => {};", set[str]()),
         ("const a = require('assert'), old = a.equal; a.equal = () => {}; a.equal = old;", set[str]()),
+        ("const { use } = require('chai'); use(require('promised').promised);", set[str]()),
+        ("require('chai').use((chai, util) => util.addMethod('equal', () => {}));", {"chai.Assertion.equal"}),
+        (
+            "const { assert, use } = require('chai'); assert.equal = () => {}; use(require('promised').promised);",
+            {"chai.assert.equal"},
+        ),
         ("", set[str]()),
     ],
 )
 async def test_a_replaced_function_of_a_library_is_named(text: str, bent: set[str], tmp_path: Path) -> None:
-    found = await bent_in(tmp_path, {"node_modules/chai/index.js": CHAI, "a.js": text})
+    installed = {"node_modules/chai/index.js": CHAI, "node_modules/promised/index.js": PLUGIN}
+    found = await bent_in(tmp_path, {**installed, "a.js": text})
     assert {name if name in bent else f"{name.rpartition('.')[0]}.*" for name in found} == bent
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Set.prototype.add = function () { return this; }; Array.prototype[Symbol.iterator] = function* () {};",
+        "JSON.stringify = () => ''; Array.prototype.slice = String.prototype.slice = () => [];",
+        "process.emit = () => {};",
+        "process.removeAllListeners('exit'); delete process.emit; process.reallyExit(0);",
+        "process.removeAllListeners();",
+        "Object.prototype.value = assert.equal; Object.defineProperty(assert, 'equal', { get: () => () => {} });",
+        "require('fs').openSync = require('fs').writeSync = () => 0;",
+        "Reflect.apply = Function.prototype.apply = Function.prototype.call = () => {};",
+        "Object.defineProperty(Array.prototype, '0', { set() {} }); require('events').prototype.emit = () => {};",
+    ],
+)
+async def test_what_is_replaced_beside_it_hides_no_function(text: str, tmp_path: Path) -> None:
+    assert await bent_in(tmp_path, {"a.js": f"{BENDS} {text}"}) == {"assert.equal"}
+
+
+async def test_the_end_of_a_process_may_be_watched_by_others(tmp_path: Path) -> None:
+    text = """
+    process.on('mine', () => written.push('heard'));
+    const emit = process.emit, exit = process.reallyExit, written = [];
+    process.emit = function (event, ...rest) { written.push(event); return emit.call(this, event, ...rest); };
+    process.reallyExit = (code) => exit.call(process, written.includes('exit') ? code : 3);
+    process.emit('mine');
+    process.emit = emit;
+    require('fs').writeFileSync('written', written.join());
+    """
+    assert await bent_in(tmp_path, {"a.js": text}) == set()
+    assert (tmp_path / "written").read_text() == "mine,heard"
+
+
+def test_the_program_that_every_process_of_node_loads_has_the_syntax_of_2015() -> None:
+    assert not re.search(r"\?\.|\?\?|catch \{|\basync\b|\bawait\b|\.\.\.\w+ *\}", ASSERTIONS)
 
 
 @pytest.mark.parametrize(
