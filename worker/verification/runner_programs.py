@@ -287,8 +287,8 @@ if (ofVitest) process.once('SIGTERM', () => { report(); apply(kill, process, [pr
 """
 """Each process of Node loads it at its start. It compares functions of ``node:assert``, chai and jest's ``expect`` at
 the end with those at the start, of jest for each file of tests, and reports those that were replaced. Extensions
-that are installed
-may replace functions of chai. vitest replaces ``throw`` of chai itself, and ends its processes by a signal.
+that are installed may replace functions of chai. vitest replaces ``throw`` of chai itself, and ends its processes by a
+signal.
 
 At the end it calls nothing that the code under test can have replaced, and no listener need be left for that. Its
 syntax is that of 2015, as old versions of Node load it, too."""
