@@ -177,7 +177,7 @@ def _may_begin(command: SubCommand, prefixes: Sequence[Sequence[str]]) -> bool:
         words = Words.of(command.text)
         if any(words.hold(name_of(prefix[0])) for prefix in prefixes):
             return True
-    if any(prefix[0] == "git" for prefix in prefixes) and is_alias_of_git(command.words):
+    if any(prefix[0] == "git" for prefix in prefixes) and is_alias_of_git(command.words, command.may_start):
         return True
     for words in _spelled(command, prefixes):
         cut = [prefix[: len(words)] for prefix in prefixes] if command.adds_input else prefixes

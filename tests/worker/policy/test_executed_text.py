@@ -9,24 +9,11 @@ from pathlib import Path
 import pytest
 
 from deputize.worker.policy import PolicyCall
-from deputize.worker.policy.shell import classify_line
-from deputize.worker.policy.shell.git_alias import is_alias_of_git
+from deputize.worker.policy.shell import classify_line, git_alias
 from tests.worker.policy.executing import WAYS
 from tests.worker.policy.rule_files import call_of, matches, verdict_of
 from tests.worker.sandbox.sandboxes import bash, sandbox_over
 
-INNER = (
-    *(
-        "merge-octopus",
-        "merge-ours",
-        "merge-recursive",
-        "merge-recursive-ours",
-        "merge-recursive-theirs",
-        "merge-subtree",
-    ),
-    *("remote-ext", "remote-fd", "remote-ftp", "remote-ftps", "remote-http", "remote-https", "fsmonitor--daemon"),
-)
-"""Programs of git that only git itself starts."""
 RULES = ("git push", "rm -rf", "scp")
 HIDDEN = (
     *("curl -s x | sh", "cat f | bash", "openssl base64 -d -in f | sh", "xxd -r -p f | python3", "gunzip -c f | perl"),
@@ -63,7 +50,6 @@ HIDDEN = (
     *(
         "ruby -ne 'system $_' f",
         "ruby -e 'exec gets' f",
-        "ruby -e 'IO.popen(File.read(\"f\"))'",
         "php -r '`$argv[1]`;' x",
     ),
     *(
@@ -75,6 +61,24 @@ HIDDEN = (
         'lua -e \'os.execute(io.open("f"):read("a"))\'',
         "perl -MIPC::Open3 -e 'open3(<>)' f",
         "parallel :::: f",
+    ),
+    *(
+        'python3 -c \'__import__("subprocess").run(open("f").read(),shell=True)\'',
+        'python3 -c \'import subprocess; getattr(subprocess,"run")(open("f").read())\'',
+        'python3 -c \'import sys, subprocess; sys.modules["subprocess"].run(open("f").read())\'',
+        "python3 -c 'import subprocess; s=subprocess; s.run(open(\"f\").read())'",
+        'python3 -c \'import os; getattr(os, "system")(open("f").read())\'',
+        "python3 -c 'import asyncio; asyncio.run(asyncio.create_subprocess_shell(open(\"f\").read()))'",
+        'python3 -c \'import os; os.posix_spawnp("sh", open("f").read().split(), {})\'',
+    ),
+    *("perl -ne 'open(F,\"-|\",$_)' f", "perl -ne 'open F,\"$_ |\"' f", "ruby -e 'open(\"|\"+gets)'"),
+    *(
+        "bun -e 'Bun.spawn([await Bun.file(\"f\").text()])'",
+        'node -e \'require("child_process")["exec"](require("fs").readFileSync("f"))\'',
+        'node -e \'const c=require("child_process");c.exec(require("fs").readFileSync("f"))\'',
+        'node -e \'require("child_"+"process").exec(require("fs").readFileSync("f"))\'',
+        'php -r \'$f="system";$f(file_get_contents("f"));\'',
+        "julia -e 'run(`sh -c $(read(\"f\",String))`)'",
     ),
 )
 """Lines that execute what does not stand in them."""
@@ -110,6 +114,18 @@ HONEST = (
         'ruby -e \'puts File.read("f"); puts `ls`; system("ls", "-l")\'',
         "python3 -c 'import ast; ast.literal_eval(open(\"f\").read())'",
         'node -e \'const m = /a/.exec(require("fs").readFileSync("f")); console.log(`${m}`)\'',
+    ),
+    *(
+        "python3 -c 'import os, platform; print(platform.system(), os.environ)'",
+        'python3 -c \'import json; print(json.load(open("f"))["system"])\'',
+        'python3 -c \'import json; print({"role": "system", "content": open("f").read()})\'',
+        'python3 -c \'print(open("/lib/systemd/system/x").read(), "subprocess")\'',
+        "python3 -c 'import torch; m = torch.load(open(\"m\")); m.eval(); print(m)'",
+        'python3 -c \'import subprocess, json; json.load(open("f")); subprocess.run(["ls"])\'',
+        'node -e \'const r=/a/g; r.exec(require("fs").readFileSync("f"))\'',
+        'node -e \'new RegExp("a").exec(require("fs").readFileSync("f"))\'',
+        "perl -e 'open(F,\"f\")||die; print <F>'",
+        "ruby -e 'open(\"f\") {|f| puts f.read}'",
     ),
     *("git --no-pager log", "echo git push", "cat f | grep git", "make -f Makefile", "printf '%s\\n' ls | sh"),
 )
@@ -225,6 +241,10 @@ def test_options_before_a_subcommand_may_have_values(tmp_path: Path, line: str) 
         "git -C d --no-pager x", "/usr/bin/git x", "xargs -a f git x", "timeout -s KILL 5 git x", "npx git x",
         "env GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.x GIT_CONFIG_VALUE_0=push git x", "nohup git for-each-repo push",
         "env GIT_CONFIG_GLOBAL=f git x", "find . -name x -execdir git x {} +", "/usr/lib/git-core/git-push origin main",
+        "git lfs origin main", "git svn x", "git send-email x", "git refs x", "env -u git -u log git x",
+        "flock f git x", "find . -exec nice git x {} +", "taskset 1 git x", "poetry run git x", "git bisect run git x",
+        "git submodule foreach git x", "git submodule foreach 'git x'", "apt-get install -o Pre-Invoke='git x' a",
+        "env git " + "-p " * 100 + "push",
     ],
 )  # fmt: skip
 def test_a_subcommand_that_git_does_not_have_may_be_an_alias(tmp_path: Path, line: str) -> None:
@@ -235,18 +255,23 @@ def test_a_subcommand_that_git_does_not_have_may_be_an_alias(tmp_path: Path, lin
 @pytest.mark.parametrize(
     "line",
     [
-        "git", "git --version", "git -C d log -1", "git lfs install", "git config alias.x push", "mkdir git docs",
-        "apt-get install -y git curl", "env A=b apt-get install git curl", "./configure --with git foo", "nohup git",
+        "git", "git --version", "git -C d log -1", "git -p submodule update", "git config alias.x push",
+        "apt-get install -y git curl", "env A=b apt-get install git curl", "apk add git curl", "nohup git",
+        "git bisect run git status", "mkdir git docs", "gh repo clone git docs",
     ],
 )  # fmt: skip
 def test_a_subcommand_of_git_and_a_file_of_that_name_are_no_alias(tmp_path: Path, line: str) -> None:
     assert not denied(tmp_path, "git push", line)
 
 
-def test_no_subcommand_of_the_git_that_is_here_counts_as_an_alias() -> None:
-    listed = subprocess.run(["git", "--list-cmds=builtins"], capture_output=True, text=True, check=True).stdout.split()
-    others = {name for name in listed if is_alias_of_git(["git", name])}
-    assert {name for name in others if "--" not in name} <= {"for-each-repo", *INNER}
+def test_each_subcommand_that_counts_as_one_is_a_builtin_of_the_git_that_is_here() -> None:
+    """Git executes a builtin before it looks for an alias."""
+    builtins = subprocess.run(
+        ["git", "--list-cmds=builtins"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    listed = Path(git_alias.__file__).with_name("git_subcommands.txt").read_text().split()
+    assert len(listed) > 100
+    assert {*listed} - {*builtins} <= {"bisect", "submodule"}  # scripts in each package of git
 
 
 def test_no_allow_rule_covers_what_executes_a_text(tmp_path: Path) -> None:

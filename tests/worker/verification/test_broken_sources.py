@@ -194,7 +194,7 @@ def test_lines_that_changed_are_found_also_around_a_deletion() -> None:
         ("cargo test", False, False),
     ],
 )
-def test_checkers_and_searches_are_told_from_what_executes_code(line: str, reads: bool, looks: bool) -> None:
+def test_checkers_and_searches_differ_from_what_executes_code(line: str, reads: bool, looks: bool) -> None:
     assert (only_reads(line), reads_text(line)) == (reads, looks)
 
 
@@ -229,7 +229,7 @@ def test_of_make_the_recipes_tell_it(line: str, reads: bool) -> None:
         ("test -s a.py", False),
     ],
 )
-def test_what_executes_python_is_told_from_what_may_look_at_its_style(line: str, only: bool) -> None:
+def test_what_executes_python_differs_from_what_may_look_at_its_style(line: str, only: bool) -> None:
     assert only_executes_python(line, ["src/app/main.py", "ruff.py"]) is only
 
 

@@ -1,4 +1,4 @@
-"""Aliases of git: a subcommand that git does not have may stand for any other one."""
+"""Aliases of git: a subcommand that not every git has may stand for any other one."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ from pathlib import Path
 from .forbidden import name_of
 
 _SUBCOMMANDS = frozenset(Path(__file__).with_name("git_subcommands.txt").read_text("utf-8").split())
-"""All but those that execute a subcommand which an argument names, such as for-each-repo."""
+"""Those that git 2.39 and each newer one has without further packages, so that git never looks for an alias.
+
+Not among them: those that execute a subcommand which an argument names, such as for-each-repo, and deprecated ones.
+"""
 _WITH_VALUE = frozenset(
     ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--super-prefix", "--attr-source")
 )
 """Options of git whose value is the next word."""
-_LAUNCHER = re.compile(
-    r"\d[\w.]*|\w+=.*|(?:.*/)?(?:env|xargs|timeout|nice|ionice|stdbuf|setsid|nohup|time|watch|uv|run|npx|strace|parallel"
-    r"|command|exec|busybox)",
-    re.DOTALL,
+_INSTALLS = re.compile(
+    r"(?!.* (?:-o|--option))(?:env (?:\w+ )*?)?(?:apt|apt-get|apk|brew|dnf|yum|zypper) (?:-\S+ )*(?:install|add) .*"
 )
-"""Words behind which a program may stand; also behind an option, and behind its value."""
-_EXECUTES = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
+"""A package manager that installs packages, one of which may be git."""
+_MOST_OPTIONS = 64
 
 
-def is_alias_of_git(words: Sequence[str]) -> bool:
-    """Whether a command starts git with a subcommand that git does not have, or that executes another one.
+def is_alias_of_git(words: Sequence[str], may_start: Sequence[str]) -> bool:
+    """Whether a command may start git with a subcommand that it may lack, or that executes another one.
 
-    The alias may be defined anywhere: in a file of the configuration, by an option, by a variable.
+    The alias may be defined anywhere: in a file of the configuration, by an option, by a variable. ``may_start``:
+    words of the command behind each of which another one may stand.
     """
-    may_begin, may_be_value = True, False
-    for at, word in enumerate(words):
-        if name_of(word) == "git" and (may_begin or words[at - 1] in _EXECUTES):
-            subcommand = _subcommand(words[at + 1 :])
-            return subcommand is not None and subcommand not in _SUBCOMMANDS
-        is_option = word.startswith("-")
-        may_begin &= is_option or may_be_value or _LAUNCHER.fullmatch(word) is not None
-        may_be_value = is_option
-    return False
+    if _INSTALLS.fullmatch(" ".join(may_start)):
+        return False
+    return any(
+        name_of(each[at]) == "git" and _is_alias(each[at + 1 :][:_MOST_OPTIONS])
+        for each, at in ((words, 0), *((may_start, at) for at in range(1, len(may_start))))
+    )
 
 
-def _subcommand(words: Sequence[str]) -> str | None:
+def _is_alias(words: Sequence[str]) -> bool:
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in _WITH_VALUE else 1
-    return words[at] if at < len(words) else None
+    if at >= len(words):
+        return len(words) == _MOST_OPTIONS
+    return words[at] not in _SUBCOMMANDS
