@@ -146,10 +146,10 @@ class ComputeSlots:
 class _Work:
     """One piece of work in its thread, and what it holds until it ends: a compute slot, and memory for files."""
 
-    def __init__(self, share: Share | None, stopped: Event) -> None:
+    def __init__(self, share: Share | None, stopped: Event, leave_place: Callable[[], object]) -> None:
         self._share = share
         """None for work that belongs to no run."""
-        self.stopped = stopped
+        self.stopped, self.leave_place = stopped, leave_place
         self.bytes = 0
         self._has_slot = False
         self._counted = 0.0
@@ -245,19 +245,18 @@ async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
     as an argument, which is set on cancellation, and checks it.
     """
     if not (run := delegation.get()):
-        return await _to_the_end(None, work, *args, **kwargs)  # the janitor's, for example
+        return await _to_the_end(None, None, work, *args, **kwargs)  # the janitor's, for example
     loop = asyncio.get_running_loop()
     runs = _runs.setdefault(loop, _Runs())
     threads, share = runs.turn(run)
     async with threads:
-        if share.is_used_up:
-            async with runs.long:
-                return await _to_the_end(share, work, *args, **kwargs)
-        await runs.short.acquire()
-        with ExitStack() as place:  # closed once: when the work ends, or is not short any more
-            place.callback(runs.short.release)
-            place.callback(loop.call_later(SHORT_SECONDS, place.close).cancel)
-            return await _to_the_end(share, work, *args, **kwargs)
+        places = runs.long if share.is_used_up else runs.short
+        await places.acquire()
+        with ExitStack() as place:  # closed once: when the work ends, waits for others, or is not short any more
+            place.callback(places.release)
+            if places is runs.short:
+                place.callback(loop.call_later(SHORT_SECONDS, place.close).cancel)
+            return await _to_the_end(share, place, work, *args, **kwargs)
 
 
 async def run_short(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -266,7 +265,7 @@ async def run_short(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) 
         threads, share = _runs.setdefault(asyncio.get_running_loop(), _Runs()).turn(run)
         if not share.is_used_up:
             async with threads:
-                return await _to_the_end(share, work, *args, **kwargs)
+                return await _to_the_end(share, None, work, *args, **kwargs)
     return await run_in_thread(work, *args, **kwargs)
 
 
@@ -297,18 +296,24 @@ def give_way() -> None:
         _thread.work.give_way()
 
 
-def release_slot() -> Event | None:
-    """Releases the compute slot of this thread's work, before it waits. Returns what is set when that is to stop."""
+def release_slot(*, with_place: bool = False) -> Event | None:
+    """Releases the compute slot of this thread's work, before it waits. Returns what is set when that is to stop.
+
+    ``with_place``: also its place among the long work, for good. Many runs may wait then.
+    """
     if _thread.work:
         _thread.work.leave()
+        if with_place:
+            _thread.work.leave_place()
     return _thread.work and _thread.work.stopped
 
 
-async def _to_the_end(share: Share | None, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    stopped, context = Event(), copy_context()
-    doing = asyncio.get_running_loop().run_in_executor(
-        None, lambda: context.run(_Work(share, stopped).run, lambda: work(*args, **kwargs))
-    )
+async def _to_the_end(
+    share: Share | None, place: ExitStack | None, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    stopped, context, loop = Event(), copy_context(), asyncio.get_running_loop()
+    started = _Work(share, stopped, lambda: place and loop.call_soon_threadsafe(place.close))
+    doing = loop.run_in_executor(None, lambda: context.run(started.run, lambda: work(*args, **kwargs)))
     try:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:

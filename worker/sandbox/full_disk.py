@@ -15,7 +15,7 @@ from threading import BoundedSemaphore
 from typing import ParamSpec, TypeVar
 
 from ...shared.errors import RepositoryFailed
-from ..threads import THREADS, release_slot
+from ..threads import THREADS, release_slot, run_short
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,26 +46,33 @@ class FullDisk:
 
         Raises what the work raises, and its OSError where the disk stays full or the work is stopped.
         """
+        return self.with_room_until(lambda: False, work, *args, **kwargs)
+
+    def with_room_until(
+        self, is_over: Callable[[], bool], work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The same with a limit of its own for the wait: ``is_over`` is asked before each further try."""
         end, pause, tries = time.monotonic() + self._seconds, _SHORTEST, 0
         while True:
             try:
                 return work(*args, **kwargs)
             except (OSError, RepositoryFailed) as error:
-                tries += not self.is_full
-                if not _is_for_room(error) or tries >= _TRIES or not self._may_wait(end) or not _wait(pause):
+                if not _is_for_room(error) or is_over():
+                    raise
+                tries += not self._is_full()
+                if tries >= _TRIES or not self._may_wait(end) or not _wait(pause):
                     raise
             pause = min(2 * pause, _LONGEST)
 
     async def until_room(self) -> bool:
         """Waits while the disk is full. Returns whether it was."""
         end, was_full = time.monotonic() + self._seconds, False
-        while self.is_full and self._may_wait(end):
+        while await run_short(self._is_full) and self._may_wait(end):
             was_full = True
             await asyncio.sleep(2 * _SHORTEST)
         return was_full
 
-    @property
-    def is_full(self) -> bool:
+    def _is_full(self) -> bool:
         try:
             disk = os.statvfs(self._folder)
         except OSError:
@@ -90,7 +97,7 @@ def _is_for_room(error: OSError | RepositoryFailed) -> bool:
 
 def _wait(seconds: float) -> bool:
     """Returns whether the work may go on: not where it is stopped, or does not run in a thread."""
-    stopped = release_slot()
+    stopped = release_slot(with_place=True)
     if stopped is None or not _threads.acquire(blocking=False):
         return False
     try:

@@ -222,12 +222,12 @@ class Snapshots:
                     if path not in self.history.state or self.history.state[path] != kept or (kept and not kept.sha256):
                         changed[path] = kept
             if changed:
-                self._append(Snapshot(self.turn(), step, changed))
+                self._append(Snapshot(self.turn(), step, changed), deadline)
             self.now, self.unread = now, unread
             self.special = {path: kind for path, kind in special.items() if not is_private(path)}
 
-    def _append(self, snapshot: Snapshot) -> None:
-        self._disk.with_room(self._write, snapshot.line)
+    def _append(self, snapshot: Snapshot, deadline: Deadline = UNBOUNDED) -> None:
+        self._disk.with_room_until(lambda: deadline.expired, self._write, snapshot.line)
         self.history.add(snapshot)
 
     def _write(self, line: str) -> None:
@@ -239,7 +239,7 @@ class Snapshots:
         id: str | None = None
         if entry.size <= MAX_FILE_BYTES and not deadline.expired:
             with suppress(OSError):  # gone meanwhile, or the disk stays full
-                if id := self._disk.with_room(self._put, path, entry):
+                if id := self._disk.with_room_until(lambda: deadline.expired, self._put, path, entry):
                     self._digests[self._files, path, entry] = id
         return Kept(entry.mode, id, entry.size)
 

@@ -10,22 +10,32 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from threading import Event
 
 import pytest
 
 from deputize.shared.errors import RepositoryFailed
+from deputize.shared.log import delegation
 from deputize.shared.request import DirectoryWorkspace
 from deputize.shared.settings import SandboxSettings
 from deputize.worker.sandbox.bounds import WorkerBounds
 from deputize.worker.sandbox.full_disk import FullDisk
-from deputize.worker.threads import run_in_thread
+from deputize.worker.threads import ALLOWANCE, LONG, run_in_thread
 from deputize.worker.verification.ground import Grounds
 from deputize.worker.workspace.artifacts import Artifacts
+from deputize.worker.workspace.manifest import Deadline
 from deputize.worker.workspace.notes import Notes
 from deputize.worker.workspace.source import open_folder
 from deputize.worker.workspace.workspace import Workspace
+
+
+def compute_beyond_allowance() -> None:
+    began = time.thread_time()
+    while time.thread_time() - began < 2 * ALLOWANCE:
+        pass
+
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -131,7 +141,7 @@ async def test_the_writes_of_a_run_outlast_a_disk_that_another_one_has_filled(
         other.close()
 
 
-async def test_no_command_begins_on_a_full_disk_and_one_that_failed_on_it_is_told_apart(small: Path) -> None:
+async def test_no_command_begins_on_a_full_disk_and_one_that_failed_on_it_is_known(small: Path) -> None:
     (small / "run").mkdir()
     with WorkerBounds(SandboxSettings()).run(small / "run") as bounds:
         assert not await bounds.until_room()
@@ -139,7 +149,7 @@ async def test_no_command_begins_on_a_full_disk_and_one_that_failed_on_it_is_tol
         beginning = asyncio.create_task(bounds.join())
         assert not (await asyncio.wait({beginning}, timeout=0.3))[0]
         waiting = asyncio.create_task(bounds.until_room())
-        await asyncio.sleep(0)
+        assert not (await asyncio.wait({waiting}, timeout=0.3))[0]
         shutil.rmtree(filler)
         assert await waiting
         (await beginning).discard_unused()
@@ -147,7 +157,7 @@ async def test_no_command_begins_on_a_full_disk_and_one_that_failed_on_it_is_tol
 
 async def test_a_disk_that_stays_full_is_waited_for_once(small: Path) -> None:
     fill(small, "bytes")
-    disk = FullDisk(small, seconds=0.2)
+    disk = FullDisk(small, seconds=2)
     with pytest.raises(OSError, match="No space left"):
         await run_in_thread(disk.with_room, (small / "one").write_bytes, bytes(9000))
     began, work = time.monotonic(), failing(*[FULL] * 9)
@@ -164,3 +174,34 @@ async def test_a_run_that_is_stopped_waits_no_longer(small: Path) -> None:
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(writing, 30)
+
+
+async def test_a_wait_ends_where_the_work_has_no_more_time(small: Path) -> None:
+    fill(small, "bytes")
+    deadline, began = Deadline(0.1), time.monotonic()
+    with pytest.raises(OSError, match="No space left"):
+        await run_in_thread(
+            FullDisk(small).with_room_until, lambda: deadline.expired, (small / "one").write_bytes, bytes(9000)
+        )
+    assert time.monotonic() - began < 30
+
+
+async def test_the_long_work_of_another_run_goes_on_while_runs_wait(small: Path) -> None:
+    filler, ready = fill(small, "bytes"), asyncio.Barrier(LONG + 2)
+
+    async def after_much_computing(number: int, work: Callable[[], int]) -> int:
+        delegation.set(f"dlg_{number}")
+        await run_in_thread(compute_beyond_allowance)
+        await ready.wait()
+        return await run_in_thread(work)
+
+    def write(number: int) -> int:
+        return FullDisk(small).with_room((small / str(number)).write_bytes, bytes(9000))
+
+    writing = [asyncio.create_task(after_much_computing(number, partial(write, number))) for number in range(LONG)]
+    other = asyncio.create_task(after_much_computing(LONG, int))
+    await ready.wait()
+    assert await asyncio.wait_for(other, 40) == 0
+    assert not any(task.done() for task in writing)
+    shutil.rmtree(filler)
+    assert await asyncio.gather(*writing) == [9000] * LONG
