@@ -55,6 +55,7 @@ _HANDED_ON: Mapping[str, str] = {
         "Emitter.request_permission Emitter.ask_again Emitter.withdraw_permissions Emitter.emit_marked "
         "Emitter.delta Emitter.store_message Emitter.set_call_state Emitter.set Emitter.end"
     ),
+    "worker/core/last_write.py": "result_of",
     "worker/core/ledger.py": (
         "Ledger.__init__ Ledger.check Ledger.waiting Ledger.start Ledger.finish Ledger.finished Ledger.left "
         "Ledger.resolve"
@@ -67,6 +68,7 @@ _HANDED_ON: Mapping[str, str] = {
         "StepLog.start StepLog.update not_executed in_doubt RunContext.report_error RunContext.checkpoint"
     ),
     "worker/core/run_contracts.py": "EndpointWait.call PrefixWait.request",
+    "worker/core/supervision.py": "Supervision.cancelled",
     "worker/core/tool_calls.py": "ToolCalls.known",
     "worker/core/waits.py": "Waits.noted Waits.without_slot Waits.without_clock",
     "worker/mcp/config.py": (
