@@ -108,6 +108,16 @@ LOCAL_RECHECK_SECONDS = 1.0
 """Seconds without news after which a stream of this machine's stack reads its Redis, which may have stopped."""
 
 
+def webhook_test(webhook: Webhook) -> DelegationRequest:
+    """Returns a request that is cancelled at once, so that its end is notified.
+
+    Its model is the built-in script: where the service stops before it cancels, a worker runs it, which costs nothing.
+    """
+    notified = webhook.model_copy(update={"events": ["delegation.finished"]})
+    limits, labels = Limits(max_turns=1), {"webhook": "test"}
+    return DelegationRequest(task="Test the webhook", webhook=notified, model="scripted", limits=limits, labels=labels)
+
+
 class Delegations(Service):
     """The service itself, over one Redis."""
 
@@ -180,7 +190,7 @@ class Delegations(Service):
     ) -> list[AcceptedDelegation]:
         """Checks the requests, writes the records, then sends the tickets. A written record is never lost.
 
-        Without ``starts`` the caller cancels them before a janitor sends the tickets.
+        Without ``starts`` the caller cancels them before a janitor sends tickets, so no cap on spending holds.
         """
         asked, requests = requests, [with_agent(request, self._settings.agents) for request in requests]
         async with _redis_guard(self._settings):
@@ -192,7 +202,8 @@ class Delegations(Service):
             for request in requests:
                 await check_continued(self.store, request, self._settings)
             await check_after(self.store.redis, requests, batch=batch)
-            await check_caps(self.store.redis, self._settings.spend, requests, self._owner)
+            if starts:
+                await check_caps(self.store.redis, self._settings.spend, requests, self._owner)
             new = [(new_id(), request, request.limits.capped(self._settings.caps)) for request in requests]
             answers = await self.store.accept(
                 new,
@@ -326,11 +337,7 @@ class Delegations(Service):
             await webhook_queue.redeliver(self.store.redis, id)
 
     async def try_webhook(self, webhook: Webhook) -> Delegation:
-        notified = webhook.model_copy(update={"events": ["delegation.finished"]})
-        request = DelegationRequest(
-            task="Test the webhook", webhook=notified, limits=Limits(max_turns=1), labels={"webhook": "test"}
-        )
-        (accepted,) = await self._accept([request], starts=False)
+        (accepted,) = await self._accept([webhook_test(webhook)], starts=False)
         return await self.cancel(accepted.delegation.id)
 
     async def merge(self, wanted: MergeRequest) -> MergeReport:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from deputize.orchestrator.delegations import webhook_test
 from deputize.shared.delegation import Delegation
 from deputize.shared.errors import Conflict
-from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.webhooks import Notification
 from deputize.shared.webhooks import Webhook
 from deputize.shared.wire import now
@@ -32,7 +32,7 @@ class FakeWebhooks:
         self.notified[id] = [each.model_copy(update={"state": "pending", "tries": 0}) for each in self.notified[id]]
 
     async def try_webhook(self: Any, webhook: Webhook) -> Delegation:
-        made = (await self.create(DelegationRequest(task="Test the webhook", webhook=webhook))).delegation
+        made = (await self.create(webhook_test(webhook))).delegation
         sent = Notification(id=f"{made.id}-2", delegation_id=made.id, type="delegation.finished", url=webhook.url)
         self.notified[made.id] = [sent.model_copy(update={"last_try_at": now(), **self.first_try})]
         return await self.cancel(made.id)

@@ -15,13 +15,17 @@ from deputize.shared.errors import SpendCapReached
 from deputize.shared.request import DelegationRequest
 from deputize.shared.runs.keys import spend_key
 from deputize.shared.settings import Settings, SpendSettings
+from deputize.shared.settings.fields import WebhookSettings
+from deputize.shared.webhooks import Webhook
 from deputize.shared.wire import now
+from tests.runs.receiving import SECRET
 
 
 @pytest.fixture
 async def service(redis_url: str, tmp_path: Path) -> AsyncIterator[Delegations]:
     spend = SpendSettings(daily_usd=20, per_label={"team:docs": 5})
-    settings = Settings(redis_url=redis_url, home=tmp_path, spend=spend)
+    webhook = WebhookSettings.model_validate({"secrets": [SECRET]})
+    settings = Settings(redis_url=redis_url, home=tmp_path, spend=spend, webhook=webhook)
     async with open_service(settings, redis_url) as service:
         yield service
 
@@ -43,6 +47,7 @@ async def test_over_the_days_cap_nothing_is_accepted(service: Delegations) -> No
     again = await service.create(DelegationRequest(task="do it", idempotency_key="k"))
     assert (again.replayed, again.delegation.id) == (True, before.delegation.id)
     assert len((await service.list()).items) == 2
+    assert (await service.try_webhook(Webhook(url="https://example.org/"))).status == "cancelled"  # it spends nothing
 
 
 async def test_over_a_labels_cap_that_label_is_refused_and_others_are_not(service: Delegations) -> None:

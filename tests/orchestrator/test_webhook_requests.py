@@ -18,6 +18,8 @@ from deputize.shared.runs.webhooks import Notification
 from deputize.shared.settings import Settings
 from deputize.shared.webhooks import Webhook
 from deputize.shared.wire import now
+from tests.orchestrator.access_tokens import one_for_each_scope, secret_of
+from tests.orchestrator.access_tokens import serving as serving_tokens
 from tests.orchestrator.command_line import deputize
 from tests.orchestrator.fake_service import FakeService
 from tests.runs.receiving import SECRET, later
@@ -138,6 +140,7 @@ async def test_a_webhook_is_notified_of_a_delegation_that_never_begins(redis_url
     async with serving(redis_url, tmp_path, secrets=[SECRET]) as opened:
         made = await opened.try_webhook(Webhook(url=URL, events=["permission.requested"]))
         assert (made.status, made.attempt, made.request.labels) == ("cancelled", 0, {"webhook": "test"})
+        assert made.request.model == "scripted"  # a worker that starts it nevertheless spends nothing
         (waiting,) = await opened.webhooks(made.id)
         assert (waiting.type, waiting.url, waiting.state) == ("delegation.finished", URL, "pending")
         assert [await opened.store.redis.llen(key) for key in queue_keys()] == [0] * 10
@@ -160,7 +163,18 @@ async def test_the_command_prints_what_came_of_a_test(
     done = await deputize("webhooks", "test", URL, "--secret-name", "ops", DEPUTIZE_URL=url)
     assert (done.code, done.out) == (code, out)
     (made,) = service.runs.values()
-    assert made.request.webhook == Webhook(url=URL, secret_name="ops")
+    assert made.request.webhook == Webhook(url=URL, secret_name="ops", events=["delegation.finished"])
+
+
+async def test_with_a_token_that_may_only_submit_the_id_of_a_test_is_printed(
+    service: FakeService, tmp_path: Path
+) -> None:
+    service.first_try = {"status": 204, "state": "delivered"}
+    async with serving_tokens(service, one_for_each_scope(tmp_path)) as http:
+        here: dict[str, Any] = {"DEPUTIZE_URL": str(http.base_url), "DEPUTIZE_TOKEN": secret_of("submit")}
+        done = await deputize("webhooks", "test", URL, **here)
+    (id,) = service.runs
+    assert (done.code, done.out) == (0, f"{id}  is notified; a token with the scope read shows what comes of it\n")
 
 
 async def test_a_delegation_without_a_webhook_has_nothing_to_send_again(url: str, service: FakeService) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from deputize.orchestrator.audit_log import AuditEntry, AuditPage
+from deputize.orchestrator.delegations import webhook_test
 from deputize.orchestrator.routes.delegations import Continue, Prune, Retry
 from deputize.orchestrator.routes.operations import Alive, Ready
 from deputize.orchestrator.routes.runs import NotificationItems, PermissionItems
@@ -134,11 +135,13 @@ MERGING = QUEUED.model_copy(
     update={"id": THIRD, "request": DelegationRequest(task="Merge 2 delegations", merges=[ID, OTHER], verify=[CHECK])}
 )
 TESTED = Webhook(url="https://example.org/done")
+TEST = webhook_test(TESTED)
 WEBHOOK_TEST = QUEUED.model_copy(
     update={
         "status": Status.CANCELLED,
         "finished_at": AT,
-        "request": DelegationRequest(task="Test the webhook", webhook=TESTED, labels={"webhook": "test"}),
+        "request": TEST,
+        "effective_limits": TEST.limits,
     }
 )
 NOTIFICATION = Notification(
