@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -20,7 +22,6 @@ from .values import Duration
 
 if TYPE_CHECKING:
     from ...shared.settings import Settings
-    from ...shared.settings.models import ModelSettings
 
 LONGEST = 60
 
@@ -56,44 +57,59 @@ def settings(toml: bool, as_json: bool) -> None:
 def models(as_json: bool) -> None:
     """List the model of the settings and those of [models.NAME]: where each is, and whether its key is there.
 
-    They are those of the settings here; a service elsewhere has its own. `deputize doctor --model NAME` asks one.
+    They are those of the settings here; a service elsewhere has its own. A window or a price "by name" is what the
+    worker's list has for the model's name. `deputize doctor --model NAME` asks one.
     """
-    from ...shared.settings.models import ModelSettings
-
     found = load_settings()
     names = dict.fromkeys([found.model, *found.models])
     head = ("model", "platform", "address", "name there", "window", "price in/out", "lacks", "key")
     rows: list[tuple[str, ...]] = [head]
     for name in names:
-        table = found.models.get(name) or ModelSettings()
-        lack = _lacking(found, name, table)
-        facts = {"name": name, "default": name == found.model, "missing": lack}
+        shown, lack, is_default = _as_shown(found, name), _lacking(found, name), name == found.model
         if as_json:
-            output.json_line(json.dumps(facts | table.model_dump(mode="json"), ensure_ascii=False))
-        rows.append(
-            (
-                f"{name} (default)" if facts["default"] else name,
-                *_cells(table, lack, is_script=name.startswith("scripted")),
-            )
-        )
+            facts = {"name": name, "default": is_default, "missing": lack}
+            output.json_line(json.dumps(facts | shown, ensure_ascii=False))
+        rows.append((f"{name} (default)" if is_default else name, *_cells(shown), lack or _key(found, name)))
     if not as_json:
         output.lines(output.columns(rows, left=set(range(len(head)))))
 
 
-def _lacking(settings: Settings, name: str, table: ModelSettings) -> str | None:
+def _as_shown(settings: Settings, name: str) -> dict[str, Any]:
+    """Returns the facts of a model's table, and those that other settings have for it; no secret of its address."""
+    table = settings.table_of(name)
+    price, window = table.price or settings.prices.get(table.model or name), table.context_window
+    shown = table.model_copy(update={"price": price, "context_window": window or settings.context_tokens})
+    facts = shown.model_dump(mode="json")
+    if table.base_url:
+        facts["base_url"] = urlsplit(table.base_url)._replace(query="", fragment="").geturl()
+    return facts | ({"platform": "script"} if name.startswith("scripted") else {})
+
+
+def _lacking(settings: Settings, name: str) -> str | None:
     """Returns what a model needs and the settings do not have; None where they have all."""
     try:
-        table.read_key(settings.model_endpoint)
+        settings.table_of(name).read_key(settings.model_endpoint)
     except Misconfigured as error:
         return str(error)
     return None if settings.reaches(name) else "ANTHROPIC_API_KEY is not set"
 
 
-def _cells(table: ModelSettings, lack: str | None, *, is_script: bool) -> tuple[str, ...]:
-    price = f"{table.price.input:g} / {table.price.output:g}" if table.price else "–"
-    window = f"{table.context_window:,}" if table.context_window else "–"
-    facts = ("script" if is_script else table.platform, table.base_url or "–", table.model or "–", window, price)
-    return (*facts, ", ".join(table.lacks) or "–", lack or "there")
+def _key(settings: Settings, name: str) -> str:
+    """Returns where the key of a model is that lacks nothing."""
+    table = settings.table_of(name)
+    if name.startswith("scripted"):
+        return "–"
+    if table.key or not table.is_own:
+        return "there"
+    return "none is named" if table.platform == "anthropic" else "left to the platform's SDK"
+
+
+def _cells(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    unset = "–" if facts["platform"] == "script" else "by name"
+    price = f"{facts['price']['input']:g} / {facts['price']['output']:g}" if facts["price"] else unset
+    window = f"{facts['context_window']:,}" if facts["context_window"] else unset
+    named = (facts["base_url"] or "–", facts["model"] or "–")
+    return (facts["platform"], *named, window, price, ", ".join(facts["lacks"]) or "–")
 
 
 def _shown(value: str) -> str:

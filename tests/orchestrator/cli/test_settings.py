@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from hashlib import sha256
 from pathlib import Path
@@ -60,6 +61,25 @@ async def test_models_are_listed_with_what_is_missing_and_without_keys(tmp_path:
     facts = json.loads(done.out.splitlines()[0])
     assert (facts["name"], facts["default"], facts["missing"]) == ("house", True, None)
     assert "a-secret" not in done.out
+
+
+async def test_of_a_model_nothing_is_stated_that_is_not_so_and_no_secret_of_its_address(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        'model = "scripted"\n[prices]\nclaude = { input = 2, output = 8 }\n'
+        '[models.open]\nbase_url = "http://gateway.example.org/x?token=abc"\n'
+        '[models.rented]\nplatform = "bedrock"\nmodel = "claude"\n'
+    )
+    here: dict[str, Any] = {"DEPUTIZE_CONFIG": str(tmp_path / "own.toml"), "cwd": tmp_path}
+    listed = await deputize("models", **here)
+    rows = [re.split("  +", line) for line in listed.out.splitlines()[1:]]
+    assert [row[1] for row in rows] == ["script", "anthropic", "bedrock"]
+    assert [row[5] for row in rows] == ["–", "by name", "2 / 8"]
+    assert [row[7] for row in rows] == ["–", "none is named", "left to the platform's SDK"]
+    done = await deputize("models", "--json", **here)
+    facts = [json.loads(line) for line in done.out.splitlines()]
+    assert [each["platform"] for each in facts] == ["script", "anthropic", "bedrock"]
+    assert facts[1]["base_url"] == "http://gateway.example.org/x"
+    assert "abc" not in listed.out + done.out
 
 
 NAMED_BY = {
