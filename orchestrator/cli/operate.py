@@ -43,7 +43,7 @@ DRAIN_SECONDS = 1.0
 PROGRAM_WIDTH = 10
 MOST_BYTES = 1 << 20
 """Bytes of a log that are read at a time."""
-_MAY_BE_ID = re.compile(r"dlg_\w*|@last|(?=[a-z]*\d)[0-9a-z]{4,26}")
+_MAY_BE_ID = re.compile(r"dlg_\w*|@last|[0-9a-z]+")
 DESKTOP = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Variables of a session that can show a browser."""
 
@@ -224,8 +224,9 @@ def logs(names: tuple[str, ...], follow: bool, most: int) -> None:
         raise click.UsageError(f"there is no log of {unknown[0]!r}; there are {', '.join(known) or 'none yet'}")
     if not known:
         output.note(f"there are no logs in {folder} yet; `deputize up --detach` starts a service")
-    about = asyncio.run(_full_ids(settings, ids)) if ids else []
-    added = {name: AddedLines(folder / f"{name}.log", about) for name in programs or known}
+    about = asyncio.run(_full_ids(settings, ids, known)) if ids else []
+    past = {path.name.removesuffix(".log.1") for path in folder.glob("*.log.1")} if about else set[str]()
+    added = {name: AddedLines(folder / f"{name}.log", about) for name in programs or sorted(past.union(known))}
     earlier = {name: AddedLines(folder / f"{name}.log.1", about).read() if about else [] for name in added}
     found = {name: [*earlier[name], *log.read()] for name, log in added.items()}
     for name, lines in found.items():
@@ -240,11 +241,15 @@ def logs(names: tuple[str, ...], follow: bool, most: int) -> None:
             _print_log(name, log.read())
 
 
-async def _full_ids(settings: Settings, ids: Sequence[str]) -> list[str]:
+async def _full_ids(settings: Settings, ids: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Returns the whole ids. Raises as ``full_id``, and then names the programs: one of them may be meant."""
     if all(map(ID.fullmatch, ids)):
         return [*ids]
-    async with _running(settings) as client:
-        return [await full_id(client, each) for each in ids]
+    try:
+        async with _running(settings) as client:
+            return [await full_id(client, each) for each in ids]
+    except (NotFound, Unavailable) as error:
+        raise type(error)(f"{error}. There are logs of {', '.join(known) or 'no program yet'}") from None
 
 
 def _print_log(program: str, lines: Sequence[str]) -> None:

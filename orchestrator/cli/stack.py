@@ -35,7 +35,11 @@ SLOW_SECONDS = 1.0
 @click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="Where the API listens.")
 @click.option("--no-token", is_flag=True, help="Trust every user and program of this machine.")
 @click.option("-d", "--detach", is_flag=True, help="Leave once it is ready; `deputize stop` ends it.")
-@click.option("--replace", is_flag=True, help="Stop the stack that runs first, as `deputize stop` does.")
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Stop the stack that runs first, as `deputize stop` does. None runs where the new one cannot start.",
+)
 def up(
     workers: int,
     concurrency: int | None,
@@ -89,12 +93,14 @@ def _print_addresses(settings: Settings, each: int, stop: str, info: StackInfo) 
 def stop_stack(settings: Settings) -> bool:
     """Stops this machine's stack, and waits for its end. Returns whether one ran.
 
-    Raises Conflict for the stack of a command, which ends with it.
+    Raises Conflict for the stack of a command, which ends with it, unless that ends in a moment.
     """
     from ..home import SUPERVISOR_LOCK, open_private, try_lock
     from ..stack import ask_to_stop
 
-    stack = stack_here(settings)
+    if (stack := stack_here(settings)) and not stack.stays:
+        _wait_for_unused_stack(settings)
+        stack = stack_here(settings)
     if stack and not stack.stays:
         raise Conflict("the stack here belongs to a command that uses it, and ends with it; interrupt that command")
     with open_private(settings.home / SUPERVISOR_LOCK, "ab") as lock:
@@ -151,7 +157,7 @@ def _model(settings: Settings) -> str:
 
 
 def _wait_for_unused_stack(settings: Settings) -> None:
-    """Waits for an unused stack to stop, so that `up` right after an interrupted `run` does not fail."""
+    """Waits for an unused stack to stop, so that `up` or `stop` right after a `run` does not fail."""
     from ..home import SUPERVISOR_LOCK, open_private, read_info, try_lock
 
     began = time.monotonic()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -31,12 +33,12 @@ def invoke(*arguments: str, **variables: str) -> Result:
 
 
 @contextmanager
-def stack_of_a_command(home: Path) -> Iterator[None]:
+def stack_of_a_command(home: Path, url: str = "http://127.0.0.1:1") -> Iterator[None]:
     """A stack that lives as long as the command that uses it, as far as its home shows it."""
     prepare_home(home)
     with open_private(home / SUPERVISOR_LOCK, "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        write_info(home, StackInfo(os.getpid(), "http://127.0.0.1:1", "", "redis://x", None, 1))
+        write_info(home, StackInfo(os.getpid(), url, "", "redis://x", None, 1))
         yield
 
 
@@ -58,6 +60,16 @@ def test_what_belongs_to_another_command_is_not_stopped_and_not_opened(tmp_path:
         stopped, opened = (invoke(each, DEPUTIZE_HOME=str(tmp_path)) for each in ("stop", "open"))
     assert (stopped.exit_code, "ends with it" in stopped.stderr) == (2, True)
     assert (opened.exit_code, "no service runs that stays" in opened.stderr) == (3, True)
+
+
+def test_the_end_of_a_stack_that_no_command_uses_any_more_is_waited_for(tmp_path: Path) -> None:
+    with ExitStack() as used:
+        used.enter_context(stack_of_a_command(tmp_path))
+        ends = Timer(0.2, used.close)
+        ends.start()
+        done = invoke("stop", DEPUTIZE_HOME=str(tmp_path))
+        ends.join()
+    assert (done.exit_code, done.stderr) == (0, "no service runs on this machine\n")
 
 
 @pytest.mark.parametrize("command", ["stop", "logs"])
@@ -168,8 +180,8 @@ def test_logs_are_shown_for_people_by_program(logs: Path) -> None:
     assert lines[2:] == ["api        | plain \\x1b[2J", "redis      | ready"]
     assert invoke("logs", "redis", "-n", "0", **home).stdout == ""
     assert invoke("logs", "api", "-n", "1", **home).stdout == "api        | plain \\x1b[2J\n"
-    done = invoke("logs", "worker", **home)
-    assert (done.exit_code, "there is no log of 'worker'; there are api, redis" in done.stderr) == (2, True)
+    done = invoke("logs", "worker-9", **home)
+    assert (done.exit_code, "there is no log of 'worker-9'; there are api, redis" in done.stderr) == (2, True)
 
 
 def test_of_a_delegation_the_lines_about_it_are_shown_however_long_the_log_is(logs: Path) -> None:
@@ -184,8 +196,23 @@ def test_of_a_delegation_the_lines_about_it_are_shown_however_long_the_log_is(lo
     assert invoke("logs", "-n", "1", "worker-1", id, **home).stdout.splitlines() == lines[2:]
     none = invoke("logs", "api", id, **home)
     assert (none.stdout, f"is about {id}" in none.stderr) == ("", True)
-    done = invoke("logs", id[-6:], **home)
+    (logs / "worker-2.log.1").write_text(about[0] + "\n")  # the stack that runs has fewer workers
+    lines = invoke("logs", id, **home).stdout.splitlines()
+    assert [line.partition(" | ")[0].strip() for line in lines] == ["worker-1"] * 3 + ["worker-2"]
+
+
+@pytest.mark.parametrize("part", ["abcdef", "q", "4f", "worker1"])
+async def test_any_part_of_an_id_is_looked_for_and_where_none_fits_the_programs_are_named(
+    part: str, logs: Path, url: str
+) -> None:
+    home = {"DEPUTIZE_HOME": str(logs.parent)}
+    done = await asyncio.to_thread(invoke, "logs", part, **home)
     assert (done.exit_code, "no service runs on this machine" in done.stderr) == (3, True)
+    assert "There are logs of api, redis" in " ".join(done.stderr.split())
+    with stack_of_a_command(logs.parent, url):
+        done = await asyncio.to_thread(invoke, "logs", part, **home)
+    assert (done.exit_code, f"begins or ends with {part}" in done.stderr) == (2, True)
+    assert "There are logs of api, redis" in " ".join(done.stderr.split())
 
 
 def test_where_no_service_ever_ran_the_logs_say_what_to_do(tmp_path: Path) -> None:
@@ -224,6 +251,10 @@ def test_of_a_log_complete_lines_are_read_and_of_a_long_one_its_end(tmp_path: Pa
     assert added.read() == ["last"]
 
 
+async def _logged(id: str, here: dict[str, Any]) -> bool:
+    return id in (await deputize("logs", id, **here)).out
+
+
 @pytest.mark.system
 async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> None:
     here: dict[str, Any] = {"DEPUTIZE_HOME": str(tmp_path), "DEPUTIZE_MODEL": "scripted", "DEPUTIZE_PORT": "0"}
@@ -244,11 +275,12 @@ async def test_a_detached_stack_stays_until_it_is_stopped(tmp_path: Path) -> Non
         assert (again.code, f"already at {info['url']}" in again.err) == (3, True)
         id = (await deputize("run", "x", "--detach", **here)).out.strip()
         assert id.startswith("dlg_")
+        await until(lambda: _logged(id, here))
         replaced = await deputize("up", "--detach", "--replace", **here)
         assert (replaced.code, "API" in replaced.out) == (0, True), replaced.err
         assert json.loads((tmp_path / "stack.json").read_text())["token"] == info["token"]
         assert (await deputize("show", id[-6:], "--json", **here)).code == 0
-        assert id in (await deputize("logs", id[-6:], "-n", "500", **here)).out
+        assert id in (await deputize("logs", id[-6:], **here)).out
     finally:
         done = await deputize("stop", **here)
     assert (done.code, done.out) == (0, "stopped; unfinished delegations go on with the next `deputize up`\n")
