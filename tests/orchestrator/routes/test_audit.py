@@ -29,6 +29,7 @@ BODIES: dict[str, Any] = {
     "/v1/delegations/{id}/continue": {"text": "SECRET"},
     "/v1/delegations/{id}/messages": {"text": "SECRET"},
     "/v1/merges": {"ids": ["{id}"]},
+    "/v1/webhooks:test": {"url": "https://example.org/done"},
 }
 
 
