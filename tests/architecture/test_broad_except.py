@@ -21,7 +21,7 @@ REASONS = {
         "SystemExit of a job would end the loop and with it every other job",
     ],
     "worker/core/run.py _work": ["the caller gets a result in every case, also after a defect of the worker itself"],
-    "worker/core/part.py harmless": ["a part, also one of a user's package, must not cost the run its result"],
+    "worker/core/part.py errors_reported": ["a part, also one of a user's package, must not cost the run its result"],
     "worker/core/execution.py caught": [
         "an exception inside a tool becomes the result of that call; the run continues"
     ],

@@ -14,7 +14,7 @@ from ...shared.runs.disk import DISK
 from ...shared.runs.record import OUTPUT
 from ...shared.wire import now
 from .outcome import RunOutcome
-from .part import Hearing, Part, harmless
+from .part import Hearing, Part, errors_reported
 from .resources import Resources, RunOutputs
 from .run_context import RunContext
 
@@ -43,7 +43,7 @@ async def completed(
     """Returns the result with the fields of all parts, and with what failed in them."""
     report = partial(run.report_error, kind="internal")
     for part in parts:
-        with harmless(part, report):
+        with errors_reported(part, report):
             result = await part.complete(result, outcome)
     for failure in (each.failure for each in hearing if each.failure):
         report(failure)

@@ -84,7 +84,7 @@ class Part:
 
 
 @contextmanager
-def harmless(part: Part, report: Callable[[str], None]) -> Generator[None]:
+def errors_reported(part: Part, report: Callable[[str], None]) -> Generator[None]:
     """Reports an exception of the part, and lets the run go on."""
     try:
         yield
@@ -104,7 +104,7 @@ class Hearing:
 
     def __call__(self, event: Event, number: int | None) -> None:
         if not self.failure:
-            with harmless(self.part, self._note):
+            with errors_reported(self.part, self._note):
                 self.part.hears(event, number)
 
     def _note(self, failure: str) -> None:
