@@ -98,7 +98,7 @@ def _group(value: str) -> str:
     default="day",
     show_default=True,
     metavar="GROUP",
-    help="day, model, session, label, or label:KEY for one label's values.",
+    help="day, model, session, label, label:KEY for one label's values, or delegation for the ten dearest.",
 )
 @click.option("--since", type=SINCE, metavar="WHEN", help="Delegations accepted since: 7d, 24h, or a date (UTC).")
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object.")

@@ -34,7 +34,7 @@ from .selection import by_label_and_session, filters
 
 if TYPE_CHECKING:
     from ...shared.delegation import Delegation, Step, ToolAgentResult, Usage
-    from ...shared.events import Envelope
+    from ...shared.events import Envelope, Replied
     from ...shared.request import DelegationRequest
     from ..client import Client
 
@@ -118,7 +118,9 @@ HEAD = ("turn", "input", "read", "written", "output", "cached", "cost", "saved",
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """``kind`` is ``call`` (of a turn), ``other`` (failed tries and summaries), ``children`` or ``total``."""
+    """``kind`` is ``call`` (of a turn), ``other`` (failed tries and summaries), ``children``, ``retried`` or ``total``.
+
+    ``retried`` is the part of the calls that belongs to tries of the run that were done again from the start."""
 
     kind: str
     usage: Usage
@@ -151,7 +153,13 @@ def usage_rows(
     """Returns a row for each reply, and the total last. Until the end it has only what is known from its parts."""
     from ...shared.delegation import Usage
 
-    replies = [envelope.event for envelope in events if envelope.event.type == "replied"]
+    replies: list[Replied] = []
+    retried = 0
+    for envelope in events:
+        if envelope.event.type == "replied":
+            replies.append(envelope.event)
+        elif envelope.event.type == "run_retried":
+            retried = len(replies)
     rows = [UsageRow("call", event.usage, event.turn, event.cache_miss) for event in replies]
     if children:
         used = [child.result.usage for child in children if child.result]
@@ -160,6 +168,8 @@ def usage_rows(
     whole = delegation.result.usage if delegation.result else known
     if whole.total > known.total:
         rows.insert(len(replies), UsageRow("other", whole - known))
+    if retried:
+        rows.append(UsageRow("retried", sum((row.usage for row in rows[:retried]), Usage())))
     return (*rows, UsageRow("total", whole))
 
 

@@ -1,4 +1,4 @@
-"""The cost of delegations, from their records: grouped by day, model, session or label."""
+"""The cost of delegations, from their records: each by itself, or grouped by day, model, session or label."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from .keys import BILLS, LEASES, record_key
 
 LABELS, SESSION, MODEL, SPENT = "labels", "session", "model", "spent"
 """Fields of the record that a report needs: requests and results may be megabytes."""
-GROUPS = "day, model, session, label or label:KEY"
-_GROUP = re.compile(r"day|model|session|label(:.+)?", re.DOTALL)
+GROUPS = "day, model, session, label, label:KEY or delegation"
+_GROUP = re.compile(r"day|model|session|delegation|label(:.+)?", re.DOTALL)
+DEAREST = 10
+"""By delegation only so many are reported; the total has all."""
 PAGE = 200
 """Entries of the index that are read at a time."""
 _COST = 5 + [*Usage.model_fields].index("cost_usd")
@@ -31,7 +33,7 @@ class Cost(Wire):
     """The cost of a group of delegations; each counts its own spending, without its child delegations."""
 
     key: str | None
-    """The day, model, session or label; null for delegations without that label or session, or that never began."""
+    """The day, model, session, label or id; null for delegations without that label or session, or that never began."""
     delegations: int = 0
     """How many delegations are in the group."""
     unpriced: int = 0
@@ -52,12 +54,13 @@ class CostReport(Wire):
 
 
 Bill = Sequence[Any]
-"""What one delegation spent itself: the second in which its record expires, day, model, session and labels
-(``file.lua``), and from 5 on the fields of ``Usage``."""
+"""What one delegation spent itself: its id, day, model, session and labels, and from 5 on the fields of ``Usage``.
+
+Where it is filed (``file.lua``) the first one is the second in which its record expires."""
 
 
-def bill_of(day: str, model: str | None, session: str | None, labels: Mapping[str, str], usage: Usage) -> Bill:
-    return [0, day, model, session, labels, *dict(usage).values()]
+def bill_of(id: str, day: str, model: str | None, session: str | None, labels: Mapping[str, str], usage: Usage) -> Bill:
+    return [id, day, model, session, labels, *dict(usage).values()]
 
 
 async def fields_of_records(redis: Any, ids: Sequence[str], *names: str) -> list[list[Any]]:
@@ -85,7 +88,7 @@ def group_keys(by: str) -> Callable[[Bill], Iterable[str | None]]:
     if by.startswith("label:"):
         label = by.removeprefix("label:")
         return lambda bill: [bill[4].get(label)]
-    place = (None, "day", "model", "session").index(by)
+    place = ("delegation", "day", "model", "session").index(by)
     return lambda bill: [bill[place] or None]
 
 
@@ -98,6 +101,8 @@ def added_up(bills: Sequence[Bill], by: str, since: datetime | None) -> CostRepo
     rows = [_sum(key, groups[key]) for key in sorted(groups, key=lambda key: key or "")]
     if by != "day":
         rows.sort(key=lambda row: (row.usage.cost_usd or 0, row.usage.total), reverse=True)
+    if by == "delegation":
+        del rows[DEAREST:]
     return CostReport(by=by, since=since, items=rows, total=_sum(None, bills))
 
 
@@ -119,7 +124,9 @@ async def cost_report(redis: Any, by: str, since: datetime | None) -> CostReport
     ids = [id for id in await redis.zrange(LEASES, 0, -1) if id >= first]
     records = await fields_of_records(redis, ids, "created", MODEL, SESSION, LABELS, SPENT)
     unfinished = {
-        id: bill_of(created[:10], model, session, json.loads(labels or "{}"), Usage.model_validate_json(spent or "{}"))
+        id: bill_of(
+            id, created[:10], model, session, json.loads(labels or "{}"), Usage.model_validate_json(spent or "{}")
+        )
         for id, (created, model, session, labels, spent) in zip(ids, records, strict=True)
         if created is not None
     }
@@ -131,6 +138,7 @@ async def cost_report(redis: Any, by: str, since: datetime | None) -> CostReport
             bills = from_json(f"[{','.join([text for _, text in page])}]", cache_strings="keys")
             for (id, _), bill in zip(page, bills, strict=True):
                 if time < bill[0] and first <= id and id not in unfinished:
+                    bill[0] = id
                     yield bill
 
     return await to_thread(lambda: added_up([*unfinished.values(), *ended()], by, since))

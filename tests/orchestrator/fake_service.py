@@ -370,11 +370,11 @@ class FakeService(FakePermissions, FakeWebhooks):
     async def cost(self, by: str = "day", since: datetime | None = None) -> CostReport:
         self.check()
         bills: list[Bill] = []
-        for run in self.runs.values():
+        for id, run in self.runs.items():
             if since is None or run.created_at >= since:
                 asked, usage = run.request, run.result.usage if run.result else Usage()
                 day = f"{run.created_at:%Y-%m-%d}"
-                bills.append(bill_of(day, asked.model, asked.session_id, asked.labels, usage))
+                bills.append(bill_of(id, day, asked.model, asked.session_id, asked.labels, usage))
         return added_up(bills, by, since)
 
     async def workers(self) -> list[WorkerCard]:

@@ -85,7 +85,7 @@ async def test_what_the_cache_had_and_saved_is_shown_of_each_group(url: str, ser
 async def test_a_group_or_a_time_that_is_none_is_a_mistake(url: str) -> None:
     done = await called(url, "cost", "--by", "colour")
     assert done.exit_code == 2
-    assert "--by: 'colour' is not one of day, model, session, label or label:KEY" in done.stderr.replace(
+    assert "--by: 'colour' is not one of day, model, session, label, label:KEY or delegation" in done.stderr.replace(
         "'--by'", "--by"
     )
     done = await called(url, "cost", "--since", "yesterday")

@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
-from deputize.shared.delegation import Step, StepStatus, Usage
-from deputize.shared.events import AskedCall, ErrorSeen, Replied, RunStarted, StepCompleted, StepStarted, TurnStarted
+from deputize.shared.delegation import Step, StepStatus, TerminationReason, Usage
+from deputize.shared.events import (
+    AskedCall,
+    ErrorSeen,
+    Replied,
+    RunRetried,
+    RunStarted,
+    StepCompleted,
+    StepStarted,
+    TurnStarted,
+)
 from deputize.shared.request import After, DelegationRequest
 from deputize.shared.wire import now
 from deputize.shared.wording import tokens
@@ -47,6 +56,18 @@ HEAD = ["turn", "input", "read", "written", "output", "cached", "cost", "saved",
 ONE = ["1", "500", "0", "4,500", "100", "0.0%", "$0.5000", "-$0.1250"]
 TWO = ["2", "1,000", "4,000", "0", "200", "80.0%", "$0.2500", "$0.7500", "tools_changed"]
 BOTH = ["total", "1,500", "4,000", "4,500", "300", "40.0%", "$0.7500", "$0.6250"]
+
+
+async def test_what_tries_cost_that_were_done_again_is_a_part_of_its_own(url: str, service: FakeService) -> None:
+    again = RunRetried(reason=TerminationReason.TIMEOUT, error="", retry=1, of=2, delay_seconds=0)
+    id = await replied(service, WRITES, READS)
+    service.happen(id, again)
+    service.happen(id, Replied(turn=1, stop_reason="end_turn", usage=WRITES))
+    *_, retried, total = await rows(url, id)
+    assert (retried, total[:2]) == (["retried", *BOTH[1:]], ["total", "2,000"])
+    service.happen(id, again)
+    *_, retried, total = await rows(url, id)
+    assert (retried[1:], total[:2]) == (total[1:], ["total", "2,000"])
 
 
 async def test_each_call_has_a_row_and_all_of_them_the_last(url: str, service: FakeService) -> None:

@@ -14,7 +14,7 @@ from deputize.shared.runs.cost import added_up, bill_of, check_group, cost_repor
 from deputize.shared.runs.keys import INDEX
 from deputize.shared.runs.store import RunStore
 
-BILL = bill_of("2026-11-23", None, "s", {"team": "docs", "kind": "x"}, Usage())
+BILL = bill_of("dlg_1", "2026-11-23", None, "s", {"team": "docs", "kind": "x"}, Usage())
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,7 @@ BILL = bill_of("2026-11-23", None, "s", {"team": "docs", "kind": "x"}, Usage())
         ("day", ["2026-11-23"]),
         ("model", [None]),
         ("session", ["s"]),
+        ("delegation", ["dlg_1"]),
         ("label", ["team:docs", "kind:x"]),
         ("label:team", ["docs"]),
         ("label:other", [None]),
@@ -39,7 +40,7 @@ def test_what_it_cannot_be_grouped_by_is_named() -> None:
 
 def test_what_caching_saved_is_the_sum_of_what_is_known() -> None:
     def total(*usages: Usage) -> tuple[float | None, float | None, int]:
-        bills = [bill_of("2026-11-23", None, None, {}, usage) for usage in usages]
+        bills = [bill_of("dlg_1", "2026-11-23", None, None, {}, usage) for usage in usages]
         whole = added_up(bills, "day", None).total
         return whole.usage.cost_usd, whole.usage.cache_saved_usd, whole.unpriced
 
@@ -47,6 +48,14 @@ def test_what_caching_saved_is_the_sum_of_what_is_known() -> None:
     unpriced = Usage(cache_read_tokens=10, cost_usd=None, cache_saved_usd=None)
     assert total(priced, priced, unpriced) == (2.0, 1.0, 1)
     assert total(unpriced) == (None, None, 1)
+
+
+def test_of_single_delegations_the_dearest_are_reported_and_all_of_them_added_up() -> None:
+    costs = [None, *range(20)]
+    bills = [bill_of(f"dlg_{cost}", "2026-11-23", None, None, {}, Usage(cost_usd=cost)) for cost in costs]
+    report = added_up(bills, "delegation", None)
+    assert [item.key for item in report.items] == [f"dlg_{cost}" for cost in range(19, 9, -1)]
+    assert (report.total.delegations, report.total.usage.cost_usd, report.total.unpriced) == (21, 190, 1)
 
 
 async def test_a_record_that_is_gone_costs_nothing_more() -> None:
@@ -65,6 +74,16 @@ async def test_what_never_began_has_no_model() -> None:
         assert await store.cancel(ids[0]) == "cancelled"
         report = await cost_report(redis, "model", None)
     assert [(item.key, item.delegations) for item in report.items] == [(None, 2)]
+
+
+async def test_a_delegation_has_its_id_in_the_report_whether_it_has_ended_or_not() -> None:
+    async with FakeAsyncRedis(decode_responses=True) as redis:
+        store, request = RunStore(redis, 60), DelegationRequest(task="t")
+        ids = [new_id(), new_id()]
+        await store.accept([(id, request, request.limits) for id in ids], 0)
+        assert await store.cancel(ids[0]) == "cancelled"
+        report = await cost_report(redis, "delegation", None)
+    assert sorted(str(item.key) for item in report.items) == sorted(ids)
 
 
 async def test_a_report_since_a_moment_leaves_out_what_was_accepted_before() -> None:
