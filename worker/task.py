@@ -99,20 +99,25 @@ def register(app: Celery, start: WorkerStart) -> None:
                 opened.clear()
 
     async def run(self: AsyncTask, id: str) -> str | None:
+        services = opened[0]
         try:
-            result = await carry_out(opened[0], id)
+            result = await carry_out(services, id)
         finally:
             freeze_gc()
-        return of_task(result) if result else None
+        return of_task(result, partial(services.progress.update, id)) if result else None
 
     app.task(run, name=TASK, base=DelegationTask, bind=True, throws=(Unsuccessful,))
     set_service(app, service)
 
 
-def of_task(result: ToolAgentResult) -> str:
-    """Returns what Flower shows of a result. Raises ``Unsuccessful`` unless nothing is against it."""
+def of_task(result: ToolAgentResult, show: Callable[[str], None]) -> str:
+    """Returns what Flower shows of a result. Raises ``Unsuccessful`` unless nothing is against it.
+
+    Of a failed task Flower shows the progress that it heard last, so ``show`` gets the reason as that.
+    """
     shown = f"{MARKS[result.mark]} {result.ending}"
     if result.mark != "ok":
+        show(shown)
         raise Unsuccessful(shown)
     return shown
 
