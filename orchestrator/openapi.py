@@ -18,6 +18,20 @@ from .service import ROUTES
 EXAMPLES = Path(__file__).with_name("examples.json")
 """Of each operation for its request and its statuses, else by media type; made by ``tests/wire/examples.py``."""
 
+TAGS = {
+    "delegations": "Submit tasks, and follow, steer, end, repeat and merge them.",
+    "events": "What happens in delegations, as server-sent events or as a list.",
+    "files": "Uploads, the files of runs, and how much disk they take.",
+    "permissions": "Calls that wait for a person.",
+    "webhooks": "Notifications, and whether they have arrived.",
+    "cost": "What delegations cost.",
+    "audit": "Who changed something or was refused.",
+    "fleet": "Workers and their tools.",
+    "metrics": "The metrics of the whole fleet, for Prometheus.",
+    "health": "Whether the service is alive, and ready.",
+}
+"""The groups of operations, in the order of a rendered page."""
+
 
 class EventHead(Wire):
     """What every event carries besides its own fields."""
@@ -58,6 +72,7 @@ def complete_document(document: dict[str, Any]) -> dict[str, Any]:
                 field["title"] = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").capitalize()
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     document["servers"] = [{"url": "/"}]
+    document["tags"] = [{"name": name, "description": text} for name, text in TAGS.items()]
     _add_examples(document)
     return document
 

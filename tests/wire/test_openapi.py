@@ -67,6 +67,12 @@ def test_every_operation_has_a_name_of_its_own(document: dict[str, Any]) -> None
     assert len(names) == len(set(names)) == len(list(routes(ROUTERS)))
 
 
+def test_every_group_of_operations_is_described_and_in_use(document: dict[str, Any]) -> None:
+    named = {tag for path in document["paths"].values() for operation in path.values() for tag in operation["tags"]}
+    assert named == {tag["name"] for tag in document["tags"] if tag["description"]}
+    assert document["servers"] == [{"url": "/"}]
+
+
 def test_operations_behind_the_token_declare_their_scope(document: dict[str, Any]) -> None:
     named = {(method, path.replace(":file}", "}")): scopes for (method, path), scopes in SCOPES.items()}
     for path, operations in document["paths"].items():
