@@ -23,6 +23,7 @@ from tests.architecture.sources import ROOT
 
 FOLDER = ROOT / "orchestrator/kubernetes"
 EXAMPLE = FOLDER / "base/secret.example.yaml"
+INGRESS, SCRAPED = (FOLDER / f"base/{name}.example.yaml" for name in ("ingress", "scrapeconfig"))
 VARIANTS = ("external-redis", "gvisor", "autoscaling")
 SERVICES = {
     "redis": "StatefulSet/redis",
@@ -92,8 +93,8 @@ def test_a_misspelt_field_is_not_valid() -> None:
 def test_every_file_is_in_use() -> None:
     for folder in FOLDER.iterdir():
         named = {Path(each).name for each in kustomization(folder.name)["resources"]}
-        example = {EXAMPLE.name} if folder == EXAMPLE.parent else set[str]()
-        assert {path.name for path in folder.glob("*.yaml")} - named == {"kustomization.yaml"} | example, folder
+        examples = {each.name for each in (EXAMPLE, INGRESS, SCRAPED) if folder == each.parent}
+        assert {path.name for path in folder.glob("*.yaml")} - named == {"kustomization.yaml"} | examples, folder
 
 
 def test_the_example_of_the_secret_is_valid_and_has_what_the_containers_read() -> None:
@@ -109,6 +110,23 @@ def test_the_example_of_the_secret_is_valid_and_has_what_the_containers_read() -
     rules = " ".join(line for line in acl if not line.startswith("#"))
     assert values["redis_conf"] == f"user default off\nuser deputize on >PASSWORD {rules}\n"
     assert values["redis_url"] == "redis://deputize:PASSWORD@redis:6379/0"
+
+
+def test_the_examples_of_an_ingress_and_of_a_scrape_lead_to_the_service() -> None:
+    ingress, scraped = (yaml.safe_load(file.read_text("utf-8")) for file in (INGRESS, SCRAPED))
+    assert mistakes(ingress) == []
+    assert mistakes(ingress | {"specs": {}})
+    service, spaces = manifests()["Service/deputize"], {kustomization("base")["namespace"]}
+    (port,) = service["spec"]["ports"]
+    (path,) = ingress["spec"]["rules"][0]["http"]["paths"]
+    assert path["backend"]["service"] == {"name": service["metadata"]["name"], "port": {"name": port["name"]}}
+    assert {each["metadata"]["namespace"] for each in (ingress, scraped)} == spaces
+    (targets,) = scraped["spec"]["staticConfigs"]
+    assert targets == {"targets": [f"{service['metadata']['name']}.{spaces.pop()}.svc:{port['port']}"]}
+    secret = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+    credentials = scraped["spec"]["authorization"]["credentials"]
+    assert credentials["name"] == secret["metadata"]["name"]
+    assert credentials["key"] in secret["stringData"]
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl, which has kustomize, is not on the PATH")

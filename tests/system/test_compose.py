@@ -312,6 +312,13 @@ def test_no_variable_of_compose_is_taken_for_a_misspelt_setting(caplog: pytest.L
     assert (caplog.messages, named >= {"DEPUTIZE_PROJECTS", "DEPUTIZE_FLOWER_PORT"}) == ([], True)
 
 
+def test_the_example_of_variables_has_each_of_compose_with_its_default() -> None:
+    given = re.findall(r"\$\{(\w+):-([^}]*)\}", (ROOT / "docker-compose.yml").read_text("utf-8"))
+    lines = (ROOT / ".env.example").read_text("utf-8").splitlines()
+    assert sorted(line[1:] for line in lines if re.match(r"#[A-Z]", line)) == sorted(map("=".join, given))
+    assert [line for line in lines if not line.startswith("#") and line] == []
+
+
 def test_the_service_reads_the_files_of_runs_where_the_workers_write_them_and_stores_uploads_there() -> None:
     root = service("worker")["environment"]["DEPUTIZE_WORKSPACE_ROOT"]
     assert service("orchestrator")["environment"]["DEPUTIZE_WORKSPACE_ROOT"] == root
