@@ -228,6 +228,7 @@ function addUp(node) {
   node.below = {
     count: node.children.length + node.children.reduce((total, { below }) => total + below.count, 0),
     open: items.filter((item) => !isFinished(item)).length,
+    unfinished: node.children.reduce((total, { item, below }) => total + !isFinished(item) + below.unfinished, 0),
     time: sum(elapsed),
     tokens: sum(tokensOf),
     cost: items.some((item) => typeof costOf(item) === "number") ? sum(costOf) : null,

@@ -171,7 +171,9 @@ export class Fleet {
     for (const group of Object.values(GROUPS)) {
       const nodes = roots.filter(group.holds).sort((a, b) => b.urgency - a.urgency);
       group.node.hidden = nodes.length === 0;
-      setText(group.count, number(nodes.length));
+      // Together they are what the chips of the states count.
+      const below = nodes.reduce((sum, { active, below: all }) => sum + (active ? all.unfinished : all.count), 0);
+      setText(group.count, number(nodes.length) + (below ? ` and ${childrenOf(below)}` : ""));
       this.#sync(group.list, nodes);
     }
     GROUPS.open.more.hidden = scopes !== null && !scopes.includes("submit");

@@ -31,6 +31,8 @@ async def test_the_fleet_is_a_tree_which_is_live_filtered_and_walked_through(pag
         await expect(page.locator(".below:visible")).to_contain_text(
             re.compile(r"2 children · 1 not finished · 1.*0,50")
         )
+        heads = page.locator("#groups header:visible")
+        await expect(heads).to_have_text([re.compile("^In progress1 and 1 child"), "Queued1", "Finished1"])
         await expect(page.locator("#load")).to_contain_text("In the queue1")
         await expect(page.locator("#load")).to_contain_text("Places taken2 of 8")
         filters = page.locator("#filters")
