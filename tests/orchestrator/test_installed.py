@@ -117,7 +117,7 @@ async def test_it_is_installed_as_documented_and_its_blocks_run_on_every_python(
     finally:
         subprocess.run([fresh / "bin" / "deputize", "stop"], check=True, env=env)
     assert "All of it is done." in commands
-    assert json.loads((project / "results.jsonl").read_text())["success"] is True
+    assert json.loads((project.parent / "results.jsonl").read_text())["success"] is True
     assert '"terminationReason":"completed"' in http
     assert "event: run_finished" in http
     assert in_python.endswith("-    return False\n+    return True\n\nverified\n")

@@ -103,7 +103,9 @@ async def test_each_runs_as_it_stands(tmp_path: Path) -> None:
     assert [str(each) for each in found if isinstance(each, BaseException)] == []
     review, upgrade, triage, over_mcp, repair = map(str, found)
 
-    results = [json.loads(line) for line in (folders["Review 200 files"] / "review.jsonl").read_text().splitlines()]
+    results = [
+        json.loads(line) for line in (folders["Review 200 files"].parent / "review.jsonl").read_text().splitlines()
+    ]
     assert len(results) == sum(name.endswith(".py") for name in FILES)
     assert all(each["success"] and not each["filesModified"] for each in results)
     assert "review" in review
