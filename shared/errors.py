@@ -33,7 +33,7 @@ Others cross files of the worker or the command line and become a result or one 
     ├── Unsuccessful             Celery and Flower: a delegation failed or was cancelled
     ├── Failure                  the retries of the model's client: one attempt failed
     │   └── BrokenStream         its response is not a stream of JSON events
-    ├── CancelledError           the run: its caller has cancelled the delegation
+    ├── RunCancelled             the run: its caller has cancelled the delegation
     ├── ServerUnavailable        the run: an MCP server cannot be used
     ├── NotPlain                 the policy: a command line is not plain, so it needs approval
     ├── CallSyntaxError          a tool call in XML cannot be parsed

@@ -18,7 +18,7 @@ _STATUS: Mapping[TerminationReason, FinalStatus] = {
 """All other reasons are failures, limits included, whatever was done before."""
 
 
-class CancelledError(Exception):
+class RunCancelled(Exception):
     """The delegation was cancelled on request."""
 
 

@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 class InTime(Protocol):
-    """Awaits something for at most some seconds. Raises TimeoutError and CancelledError."""
+    """Awaits something for at most some seconds. Raises TimeoutError and RunCancelled."""
 
     async def __call__(self, work: Coroutine[Any, Any, T], seconds: float) -> T: ...
 
 
 class UntilStopped(Protocol):
-    """Awaits something until the run is stopped or no seconds are left. Raises TimeoutError and CancelledError."""
+    """Awaits something until the run is stopped or no seconds are left. Raises TimeoutError and RunCancelled."""
 
     async def __call__(self, work: Coroutine[Any, Any, T], seconds_left: Callable[[], float]) -> T: ...
 

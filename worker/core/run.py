@@ -21,7 +21,7 @@ from .earlier_attempts import interrupted_because, next_try, recall_steps
 from .hooks import TurnHooks
 from .last_write import completed, finish, release, result_of
 from .loop import Loop
-from .outcome import CancelledError, RunOutcome
+from .outcome import RunCancelled, RunOutcome
 from .part import Hearing, Part, Work
 from .resources import Resources
 from .run_context import in_doubt
@@ -135,7 +135,7 @@ class Run:
         except TimeoutError:
             limit, when = self.context.meter.out_of_time(), " while the project was set up" * self.claim.is_first
             return RunOutcome(limit.reason, f"Stopped: {limit}{when}.")
-        except CancelledError:
+        except RunCancelled:
             return self.supervision.cancelled("Cancelled while the project was set up.")
         async with self.resources.loop(model, self._hooks()) as self.loop:
             await self._announce(self.loop)

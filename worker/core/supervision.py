@@ -15,7 +15,7 @@ from ...shared.text import count
 from ..fleet.lease import StopReason, StopSignal
 from .limits import LimitReached
 from .loop import Loop
-from .outcome import CancelledError, RunOutcome
+from .outcome import RunCancelled, RunOutcome
 from .run_context import RunContext
 
 MOST_AWAITED = 3
@@ -49,7 +49,7 @@ class Supervision:
                 awaited, error = f" while it waited for {awaited}", loop.model_calls.wait.error
                 self.run.report_error(f"its time ended{awaited}{error and f': {error}'}", "rate" if error else "limit")
             return await self._summarize(loop, self.run.meter.out_of_time(), awaited)
-        except CancelledError:
+        except RunCancelled:
             loop.close_calls("the delegation was cancelled")
             return self.cancelled(loop.conversation.last_words)
 
@@ -65,7 +65,7 @@ class Supervision:
         await self.end_children()
         try:
             summary = await self.until_stopped(loop.summarize(limit), lambda: self.run.meter.time_for_summary)
-        except (TimeoutError, LimitReached, ModelUnavailable, CancelledError) as error:
+        except (TimeoutError, LimitReached, ModelUnavailable, RunCancelled) as error:
             log.info("no summary turn: %s", error)
         if limit.reason is TerminationReason.COMPLETED:
             return RunOutcome(limit.reason, summary or earlier)
@@ -78,7 +78,7 @@ class Supervision:
         """Awaits the work; cancels it at its time limit or on a stop signal, and waits until it has ended.
 
         ``seconds_left`` is called again when the time is over, because the run's clock may have been stopped. Raises
-        ``TimeoutError``, ``CancelledError`` or ``Fenced``, and whatever the work raises.
+        ``TimeoutError``, ``RunCancelled`` or ``Fenced``, and whatever the work raises.
         """
         doing = asyncio.create_task(work, name=f"loop {self.run.claim.id}")
         signal = asyncio.create_task(self.stop.wait())
@@ -102,7 +102,7 @@ class Supervision:
         if not doing.cancelled():
             return doing.result()
         if self.stop.reason is not None:
-            raise CancelledError
+            raise RunCancelled
         raise TimeoutError
 
     async def in_time(self, work: Coroutine[Any, Any, T], seconds: float) -> T:

@@ -20,7 +20,7 @@ from ...shared.runs.store import RunStore
 from ...shared.text import count
 from ...shared.wording import put_back
 from ..attempts import Attempt
-from ..core.outcome import CancelledError, RunOutcome
+from ..core.outcome import RunCancelled, RunOutcome
 from ..core.part import Part, Work
 from ..core.run_context import RunContext
 from ..policy.trust import ReadSources
@@ -52,7 +52,7 @@ class MergePart(Part):
             return await work.until_stopped(merge.work(self._attempt.services.store), lambda: run.meter.time_left)
         except TimeoutError:
             return RunOutcome((limit := run.meter.out_of_time()).reason, f"Stopped: {limit}.")
-        except CancelledError:
+        except RunCancelled:
             return RunOutcome(TerminationReason.CANCELLED, "Cancelled while results were merged.")
         finally:
             self._attempt.verification = merge.verification

@@ -12,7 +12,7 @@ from ...shared.markup import harmless
 from ...shared.request_options import Require
 from ...shared.text import clip
 from ..attempts import Attempt
-from ..core.outcome import CancelledError, RunOutcome
+from ..core.outcome import RunCancelled, RunOutcome
 from ..core.part import InTime, Part, Work
 from .review import Reviewer
 from .verdict import name_without_parameters
@@ -60,7 +60,7 @@ class Rounds(Part):
         try:
             if why := await work.in_time(self._verifier.cannot_start(), EARLY_SECONDS * 2):
                 return self._not_begun(why)
-        except CancelledError:
+        except RunCancelled:
             self._attempt.verification = Verification.incomplete(_CANCELLED)
             return RunOutcome(TerminationReason.CANCELLED, "Cancelled before its first turn.")
         except TimeoutError:
@@ -104,7 +104,7 @@ class Rounds(Part):
             return outcome, await in_time(verifier.verify(), seconds)
         except TimeoutError:
             return outcome, Verification.incomplete(f"they did not end within {seconds:g} s (verifyTimeoutSeconds)")
-        except CancelledError:
+        except RunCancelled:
             return replace(outcome, reason=TerminationReason.CANCELLED), Verification.incomplete(_CANCELLED)
 
     async def end(self) -> None:
