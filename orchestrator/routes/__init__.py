@@ -9,15 +9,15 @@ from ...shared.message import MessageRequest
 from ...shared.permission import PermissionReply
 from ...shared.request import Batch, DelegationRequest, MergeRequest
 from ...shared.webhooks import Webhook
-from . import delegations, handlers, operations, runs
+from . import delegations, handlers, operators, runs
 
 ROUTERS: list[APIRouter] = [
-    handlers.router(delegations, runs, operations),
-    operations.metrics_router,
-    operations.health_router,
+    handlers.router(delegations, runs, operators),
+    operators.metrics_router,
+    operators.health_router,
 ]
 
-OPEN: list[APIRouter] = [operations.health_router]
+OPEN: list[APIRouter] = [operators.health_router]
 """For probes, which send no token. Every other router requires it."""
 
 BODIES: list[type[BaseModel]] = [

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from deputize.orchestrator.audit_log import AuditEntry, AuditPage
 from deputize.orchestrator.delegations import webhook_test
 from deputize.orchestrator.routes.delegations import Continue, Prune, Retry
-from deputize.orchestrator.routes.operations import Alive, Ready
+from deputize.orchestrator.routes.operators import Alive, Ready
 from deputize.orchestrator.routes.runs import NotificationItems, PermissionItems
 from deputize.orchestrator.service import Items, MergeReport, PageOf
 from deputize.orchestrator.uploads import Upload
