@@ -10,7 +10,7 @@ from ..tools.base import AnyTool, ToolContext, ToolResult
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class PermittedCall:
     """A call that is executed: it is permitted, and its step has started."""
 
     tool: AnyTool
@@ -20,7 +20,7 @@ class Execution:
 
 GoOn = Callable[[], Awaitable[ToolResult]]
 """Executes a call, by the parts behind this one and its tool; a tool that fails returns its error as a result."""
-Around = Callable[[Execution, GoOn], Awaitable[ToolResult]]
+Around = Callable[[PermittedCall, GoOn], Awaitable[ToolResult]]
 """The hook ``around`` of a part."""
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...shared.delegation import ToolAgentResult
     from ...shared.events import Event
     from ..tools.context import ToolResult
-    from .hooks import Execution, GoOn
+    from .hooks import GoOn, PermittedCall
     from .loop import Loop
     from .outcome import RunOutcome
 
@@ -57,7 +57,7 @@ class Part:
     async def before_turn(self) -> None:
         """Called before each turn but the final one. ``LimitReached`` ends the work: the final turn follows."""
 
-    async def around(self, call: Execution, go_on: GoOn) -> ToolResult:
+    async def around(self, call: PermittedCall, go_on: GoOn) -> ToolResult:
         """Called for each call that is executed. Returns its result, as a rule that of ``go_on``.
 
         The first part of the table is the outermost one.

@@ -15,7 +15,7 @@ from ..tools.base import AnyTool, ToolContext, ToolResult
 from ..tools.context import SUBMIT
 from ..tools.naming import find_tool, own_call
 from .execution import caught, timed
-from .hooks import Around, Execution
+from .hooks import Around, PermittedCall
 from .ledger import Ledger
 from .run_context import RunContext, in_doubt, not_executed
 from .run_contracts import Accepted, Approval, Asked, Judged, Permitted
@@ -122,7 +122,10 @@ class ToolCalls:
         return replace(self.context, call_id=step.id, on_metadata=partial(self.run.steps.update, step))
 
     async def _run(self, permitted: Permitted, context: ToolContext) -> ToolResult:
-        call, go_on = Execution(permitted.tool, permitted.params, context), partial(self._caught, permitted, context)
+        call, go_on = (
+            PermittedCall(permitted.tool, permitted.params, context),
+            partial(self._caught, permitted, context),
+        )
         for around in reversed(self.around):
             go_on = partial(around, call, go_on)
         result = await go_on()

@@ -8,7 +8,7 @@ from ...shared.connection import retried
 from ...shared.facts import Trust
 from ...shared.runs.record import TRUST, UPSTREAMS, trust_of
 from ..attempts import Attempt
-from ..core.hooks import Execution, GoOn
+from ..core.hooks import GoOn, PermittedCall
 from ..core.outcome import RunOutcome
 from ..core.part import Part, Work
 from ..tools.bounded_result import bounded
@@ -31,7 +31,7 @@ class Reading(Part):
             self._sources.begin(await self._inherited())
         return None
 
-    async def around(self, call: Execution, go_on: GoOn) -> ToolResult:
+    async def around(self, call: PermittedCall, go_on: GoOn) -> ToolResult:
         result = ToolResult()  # of a call that is interrupted
         try:
             result = await go_on()

@@ -7,7 +7,7 @@ from ...shared.errors import ErrorType, ToolError
 from ...shared.runs.record import FILE_TURNS
 from ..attempts import Attempt
 from ..core.execution import caught
-from ..core.hooks import Execution, GoOn
+from ..core.hooks import GoOn, PermittedCall
 from ..core.outcome import RunOutcome
 from ..core.part import Part
 from ..tools.base import Effect
@@ -25,7 +25,7 @@ class Snapshots(Part):
         if any(self._attempt.sandbox.shells):
             await self._attempt.note_files()
 
-    async def around(self, call: Execution, go_on: GoOn) -> ToolResult:
+    async def around(self, call: PermittedCall, go_on: GoOn) -> ToolResult:
         if call.tool.effect is Effect.PURE:
             return await go_on()
         result = await caught(call.tool, self._begun(go_on))

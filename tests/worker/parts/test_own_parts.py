@@ -11,7 +11,7 @@ import pytest
 from deputize.shared.delegation import TerminationReason, ToolAgentResult
 from deputize.shared.events import Event
 from deputize.worker.attempts import Attempt
-from deputize.worker.core.hooks import Execution, GoOn
+from deputize.worker.core.hooks import GoOn, PermittedCall
 from deputize.worker.core.limits import LimitReached
 from deputize.worker.core.outcome import RunOutcome
 from deputize.worker.core.part import Part, Work
@@ -50,7 +50,7 @@ class Noting(Part):
     async def before_turn(self) -> None:
         self.note("before_turn")
 
-    async def around(self, call: Execution, go_on: GoOn) -> ToolResult:
+    async def around(self, call: PermittedCall, go_on: GoOn) -> ToolResult:
         self.note(f"before {call.tool.name}")
         result = await go_on()
         self.note(f"after {call.tool.name}")
