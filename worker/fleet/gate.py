@@ -50,7 +50,7 @@ class Gate:
     async def enter(self, **arguments: Any) -> list[Any]:
         """Returns the script's answer to whether this call may go on."""
         answer = await self.send("ask", lease_ms=int(self.lease_seconds * 1000), **arguments)
-        if answer[0] == "ahead" and self._renewing is None:
+        if answer[0] == "ahead" and not self.is_ahead:
             self._renewing = asyncio.create_task(self._renew(), name=f"renewing {self.key}")
         return answer
 
@@ -96,14 +96,14 @@ class Outages:
     seconds: float | None = None
     known: set[str] = field(default_factory=set[str])
     """The endpoints that may have one: Redis is not asked before a failure."""
-    turns: defaultdict[tuple[str, bool], Turn] = field(default_factory=lambda: defaultdict(Turn))
+    locks: defaultdict[tuple[str, bool], FairLock] = field(default_factory=lambda: defaultdict(FairLock))
     """Held by the waiting run that asks for all of this process that have failed, or have not."""
 
     def admission(self, endpoint: str, owner: str = "") -> Admission:
         return Admission(self, endpoint, owner)
 
 
-class Turn:
+class FairLock:
     """A lock that any one of those who wait gets next: else many bad requests could keep the others waiting."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Turn:
         except asyncio.CancelledError:
             if mine in self._waiting:
                 self._waiting.remove(mine)
-            else:  # it has the turn already
+            else:  # it has the lock already
                 self._pass_on()
             raise
 
@@ -170,7 +170,7 @@ class Admission(Gate):
     async def wait(self, most: float | None) -> None:
         """Waits, for at most so many seconds, until a request may be sent."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(most), self._outages.turns[self._endpoint, self._has_failed]:
+            async with asyncio.timeout(most), self._outages.locks[self._endpoint, self._has_failed]:
                 answer = await self.ask()
                 while answer[0] == "wait":
                     await asyncio.sleep(min(answer[1], LOOK_SECONDS))
@@ -319,11 +319,11 @@ class SharedPrefixes:
     """Seconds from a request to the beginning of its reply, by endpoint: a moving average."""
     _noted: dict[str, float] = field(default_factory=dict[str, float])
     """When each prefix was last noted as written."""
-    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary[str, asyncio.Lock])
+    _locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary[str, asyncio.Lock])
 
-    def turn(self, prefix: Prefix) -> asyncio.Lock:
+    def lock(self, prefix: Prefix) -> asyncio.Lock:
         """Returns the lock of the waiting run that looks at the prefix for all runs of this process."""
-        return self._turns.setdefault(prefix.key, asyncio.Lock())
+        return self._locks.setdefault(prefix.key, asyncio.Lock())
 
     def is_readable(self, prefix: Prefix) -> bool:
         """Whether the prefix was used within the last minute."""
@@ -421,7 +421,7 @@ class PrefixWait:
 
     async def _wait(self, prefix: Prefix) -> None:
         """Waits until the prefix is written, or this request is to write it."""
-        async with self.prefixes.turn(prefix):
+        async with self.prefixes.lock(prefix):
             waits = await self._is_written_by_another(prefix)
             while waits:
                 await asyncio.sleep(POLL_SECONDS)
