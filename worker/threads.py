@@ -42,21 +42,21 @@ each other and the loop so often that it costs a twentieth of the CPU time.
 """
 THREADS = 256
 """For files and diffs. Most threads wait for I/O; few compute at a time."""
-LONG = 32
+LONG_WORK_THREADS = 32
 """How many of them, at most, serve runs that have used up their computing allowance."""
 NICENESS = 5
 """Added niceness of these threads: the event loop's short work for all runs takes precedence."""
-SHORT = 2
+SHORT_WORK_THREADS = 2
 """How many of them start work at a time: more would only take the interpreter from each other."""
 SHORT_SECONDS = 0.01
 """Time after which work is not short, and the next one starts beside it."""
-A_RUN = 2
+THREADS_PER_RUN = 2
 """Threads per run at a time: a run queues behind its own work, other runs do not."""
 _RUNS = 2000
 """Runs whose recent computing time is kept."""
 MAX_BYTES = 128 * 1024 * 1024
 """File bytes held in memory by all threads of a process. Their texts, lines and copies take several times that."""
-FEW_BYTES = 256 * 1024
+UNCOUNTED_BYTES = 256 * 1024
 """Smaller files are not counted: even a hundred of them are negligible."""
 MEMORY_WAIT = 10.0
 MEMORY_LOOK = 0.05
@@ -200,17 +200,17 @@ class _Runs:
     """The runs on one event loop."""
 
     def __init__(self) -> None:
-        self.long = Semaphore(LONG)
-        self.short = Semaphore(SHORT)
-        self._turns: OrderedDict[str, tuple[Semaphore, Share]] = OrderedDict()
+        self.long = Semaphore(LONG_WORK_THREADS)
+        self.short = Semaphore(SHORT_WORK_THREADS)
+        self._bounds: OrderedDict[str, tuple[Semaphore, Share]] = OrderedDict()
 
-    def turn(self, run: str) -> tuple[Semaphore, Share]:
+    def bounds_of(self, run: str) -> tuple[Semaphore, Share]:
         """Returns the concurrency limit and the computing share of a run."""
-        turn = self._turns.setdefault(run, (Semaphore(A_RUN), Share()))
-        self._turns.move_to_end(run)
-        if len(self._turns) > _RUNS:
-            self._turns.popitem(last=False)
-        return turn
+        bounds = self._bounds.setdefault(run, (Semaphore(THREADS_PER_RUN), Share()))
+        self._bounds.move_to_end(run)
+        if len(self._bounds) > _RUNS:
+            self._bounds.popitem(last=False)
+        return bounds
 
 
 class Memory:
@@ -248,7 +248,7 @@ async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
         return await _to_the_end(None, None, work, *args, **kwargs)  # the janitor's, for example
     loop = asyncio.get_running_loop()
     runs = _runs.setdefault(loop, _Runs())
-    threads, share = runs.turn(run)
+    threads, share = runs.bounds_of(run)
     async with threads:
         places = runs.long if share.is_used_up else runs.short
         await places.acquire()
@@ -262,7 +262,7 @@ async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
 async def run_short(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """The same for work that is nearly always short, such as reading a file: it does not wait for that of others."""
     if run := delegation.get():
-        threads, share = _runs.setdefault(asyncio.get_running_loop(), _Runs()).turn(run)
+        threads, share = _runs.setdefault(asyncio.get_running_loop(), _Runs()).bounds_of(run)
         if not share.is_used_up:
             async with threads:
                 return await _to_the_end(share, None, work, *args, **kwargs)
@@ -275,7 +275,7 @@ def take_memory(size: int) -> None:
     Waits while other work holds too much. Raises ``ToolError(TIMEOUT)`` where that takes too long. Reads outside of
     such work are not counted: nothing would ever release them.
     """
-    if size <= FEW_BYTES or (work := _thread.work) is None:
+    if size <= UNCOUNTED_BYTES or (work := _thread.work) is None:
         return
     deadline = time.monotonic() + MEMORY_WAIT
     if memory.held + size > MAX_BYTES:

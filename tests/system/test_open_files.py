@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deputize.worker.linux.open_files import A_RUN, SPARE
+from deputize.worker.linux.open_files import FILES_PER_RUN, SPARE
 from tests.runs.bench import call, say
 from tests.runs.fleet import Fleet
 from tests.runs.nesting import by_task
@@ -30,7 +30,7 @@ async def test_more_runs_than_a_workers_open_files_carry_all_succeed(
     tools = ["bash", "write_file", "call_subagent"]
     model = by_task(tmp_path, do=[*turns, [say("done")]], child=[*PLAIN, [say("done")]])
     ids = [await fleet.hand_over(model=model, tools=tools, approval_mode="auto") for _ in range(10)]
-    worker = await fleet.start("1", str(SPARE + 4 * A_RUN), program=WORKER)
+    worker = await fleet.start("1", str(SPARE + 4 * FILES_PER_RUN), program=WORKER)
     (card,) = await fleet.service.workers()
     assert card.concurrency == 4
     results = await asyncio.gather(*(fleet.result(id, 180) for id in ids))

@@ -23,11 +23,11 @@ from deputize.shared.log import delegation
 from deputize.worker.models import scripted
 from deputize.worker.sandbox.buffers import LineFilter
 from deputize.worker.threads import (
-    A_RUN,
     ALLOWANCE,
     MAX_BYTES,
     NICENESS,
     REFILLED,
+    THREADS_PER_RUN,
     ComputeLimit,
     ComputeSlots,
     Share,
@@ -117,14 +117,14 @@ async def of_run(id: str, *works: Callable[[], Any], begin: Callable[..., Any] =
 async def test_a_run_works_in_two_threads_at_a_time_and_does_not_delay_others(begin: Callable[..., Any]) -> None:
     one, other = Busy(), Busy()
     many = asyncio.create_task(of_run("one", *[one] * 20, begin=begin))
-    await until(lambda: one.running == A_RUN)
+    await until(lambda: one.running == THREADS_PER_RUN)
     beside = asyncio.create_task(of_run("other", other, begin=begin))
     await until(lambda: other.running == 1)
-    assert one.most == A_RUN
+    assert one.most == THREADS_PER_RUN
     one.go.set()
     other.go.set()
     await asyncio.gather(many, beside)
-    assert one.most == A_RUN
+    assert one.most == THREADS_PER_RUN
 
 
 async def test_large_files_are_read_one_after_the_other_where_they_are_too_much_together() -> None:
@@ -247,7 +247,7 @@ async def test_short_work_does_not_wait_for_the_long_work_of_many_others() -> No
     stop, waiting = Event(), list[asyncio.Task[None]]()
     for number in range(30):
         delegation.set(f"long-{number}")
-        waiting += [asyncio.create_task(run_in_thread(compute, 60, stop)) for _ in range(A_RUN)]
+        waiting += [asyncio.create_task(run_in_thread(compute, 60, stop)) for _ in range(THREADS_PER_RUN)]
     delegation.set("short")
     try:
         assert await asyncio.wait_for(run_in_thread(divmod, 7, 2), 30) == (3, 1)

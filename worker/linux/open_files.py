@@ -12,9 +12,9 @@ from ...shared import open_files
 from ...shared.errors import Misconfigured
 from ...shared.log import log
 
-A_RUN = 24
+FILES_PER_RUN = 24
 """Open files of a run that works: its workspace, a command, two in the background, and its part of connections."""
-MOST_OF_A_RUN = 64
+MOST_FILES_PER_RUN = 64
 """The same with all commands in the background that a run may have."""
 SPARE = 128
 """Open files of a worker without runs: connections to Redis and models, logs, and what copies a workspace."""
@@ -35,9 +35,9 @@ class OpenFiles:
     def for_runs(cls, wanted: int) -> OpenFiles:
         """Returns what the limit of this process carries of the ``wanted`` runs. Raises Misconfigured for none."""
         limit = open_files.limit()
-        if (most := (limit - SPARE) // A_RUN) < 1:
+        if (most := (limit - SPARE) // FILES_PER_RUN) < 1:
             raise Misconfigured(
-                f"this process may have {limit} open files, and a worker needs {SPARE + A_RUN}: raise its limit "
+                f"this process may have {limit} open files, and a worker needs {SPARE + FILES_PER_RUN}: raise its limit "
                 "(ulimit -n, LimitNOFILE of systemd, ulimits of a container)"
             )
         return cls(limit, min(wanted, most))
@@ -45,7 +45,7 @@ class OpenFiles:
     @property
     def are_scarce(self) -> bool:
         """Whether runs with many commands can use all of them up."""
-        return self.limit < SPARE + self.concurrency * MOST_OF_A_RUN
+        return self.limit < SPARE + self.concurrency * MOST_FILES_PER_RUN
 
     @asynccontextmanager
     async def admitted(self, id: str) -> AsyncGenerator[None]:
@@ -70,7 +70,7 @@ class OpenFiles:
             self._active += 1
 
     def _has_room(self) -> bool:
-        return not self.are_scarce or not self._active or now_open() + 2 * A_RUN <= self.limit
+        return not self.are_scarce or not self._active or now_open() + 2 * FILES_PER_RUN <= self.limit
 
 
 def now_open() -> int:

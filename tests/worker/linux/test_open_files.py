@@ -13,7 +13,7 @@ import pytest
 from deputize.shared.delegation import Status
 from deputize.shared.errors import Misconfigured
 from deputize.shared.request import DelegationRequest
-from deputize.worker.linux.open_files import A_RUN, MOST_OF_A_RUN, SPARE, OpenFiles, now_open
+from deputize.worker.linux.open_files import FILES_PER_RUN, MOST_FILES_PER_RUN, SPARE, OpenFiles, now_open
 from deputize.worker.promises.__main__ import open_files_row
 from deputize.worker.task import carry_out
 from tests.runs.bench import Bench, say, script
@@ -31,7 +31,9 @@ def with_limit(most: int, work: Any) -> Any:
     return in_child(limited)
 
 
-@pytest.mark.parametrize(("most", "runs"), [(SPARE + A_RUN, 1), (SPARE + 3 * A_RUN - 1, 2), (19_000, 50)])
+@pytest.mark.parametrize(
+    ("most", "runs"), [(SPARE + FILES_PER_RUN, 1), (SPARE + 3 * FILES_PER_RUN - 1, 2), (19_000, 50)]
+)
 def test_a_worker_takes_as_many_runs_as_its_open_files_carry(most: int, runs: int) -> None:
     assert with_limit(most, lambda: OpenFiles.for_runs(50).concurrency) == runs
 
@@ -43,14 +45,18 @@ def test_a_worker_whose_open_files_carry_no_run_names_the_limit_and_how_it_is_ra
         return str(error.value)
 
     why = with_limit(SPARE, refused)
-    assert f"may have {SPARE} open files, and a worker needs {SPARE + A_RUN}: raise its limit (ulimit -n" in why
+    assert f"may have {SPARE} open files, and a worker needs {SPARE + FILES_PER_RUN}: raise its limit (ulimit -n" in why
 
 
 @pytest.mark.parametrize(
     ("most", "state", "detail"),
     [
         (19_000, "✓", "a process may have 19,000, with which a worker takes 50 delegations at the same time"),
-        (SPARE + 2 * A_RUN, "!", "a worker takes 2 delegations at the same time and not 50 (DEPUTIZE_CONCURRENCY)"),
+        (
+            SPARE + 2 * FILES_PER_RUN,
+            "!",
+            "a worker takes 2 delegations at the same time and not 50 (DEPUTIZE_CONCURRENCY)",
+        ),
         (SPARE, "✗", f"no worker starts here: this process may have {SPARE} open files"),
     ],
 )
@@ -62,14 +68,14 @@ def test_doctor_names_how_many_runs_the_limit_carries(most: int, state: str, det
 
 
 def test_open_files_are_counted_only_where_runs_can_use_all_of_them_up() -> None:
-    enough = SPARE + 50 * MOST_OF_A_RUN
+    enough = SPARE + 50 * MOST_FILES_PER_RUN
     assert [OpenFiles(most, 50).are_scarce for most in (enough - 1, enough)] == [True, False]
 
 
 async def test_a_run_is_claimed_only_when_there_are_open_files_for_it(
     bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(2 * A_RUN)]
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(2 * FILES_PER_RUN)]
     bench.services.open_files = files = OpenFiles(now_open(), 10)
     id = await bench.accept(DelegationRequest(task="t", model=script(tmp_path, [say("done")])))
     async with files.admitted("another run"):

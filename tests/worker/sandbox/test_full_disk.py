@@ -22,7 +22,7 @@ from deputize.shared.request import DirectoryWorkspace
 from deputize.shared.settings import SandboxSettings
 from deputize.worker.sandbox.bounds import WorkerBounds
 from deputize.worker.sandbox.full_disk import FullDisk
-from deputize.worker.threads import ALLOWANCE, LONG, run_in_thread, share_threads
+from deputize.worker.threads import ALLOWANCE, LONG_WORK_THREADS, run_in_thread, share_threads
 from deputize.worker.verification.ground import Grounds
 from deputize.worker.workspace.artifacts import Artifacts
 from deputize.worker.workspace.manifest import Deadline
@@ -187,7 +187,7 @@ async def test_a_wait_ends_where_the_work_has_no_more_time(small: Path) -> None:
 
 
 async def test_the_long_work_of_another_run_goes_on_while_runs_wait(small: Path) -> None:
-    filler, ready = fill(small, "bytes"), asyncio.Barrier(LONG + 2)
+    filler, ready = fill(small, "bytes"), asyncio.Barrier(LONG_WORK_THREADS + 2)
     go_on = asyncio.Event()
     share_threads(asyncio.get_running_loop())
 
@@ -195,19 +195,21 @@ async def test_the_long_work_of_another_run_goes_on_while_runs_wait(small: Path)
         delegation.set(f"dlg_{number}")
         await run_in_thread(compute_beyond_allowance)
         await ready.wait()
-        if number == LONG:
+        if number == LONG_WORK_THREADS:
             await go_on.wait()
         return await run_in_thread(work)
 
     def write(number: int) -> int:
         return FullDisk(small).with_room((small / str(number)).write_bytes, bytes(9000))
 
-    writing = [asyncio.create_task(after_much_computing(number, partial(write, number))) for number in range(LONG)]
-    other = asyncio.create_task(after_much_computing(LONG, int))
+    writing = [
+        asyncio.create_task(after_much_computing(number, partial(write, number))) for number in range(LONG_WORK_THREADS)
+    ]
+    other = asyncio.create_task(after_much_computing(LONG_WORK_THREADS, int))
     await ready.wait()
     await asyncio.wait(writing, timeout=0.3)  # all places are taken first
     go_on.set()
     assert await asyncio.wait_for(other, 40) == 0
     assert not any(task.done() for task in writing)
     shutil.rmtree(filler)
-    assert await asyncio.gather(*writing) == [9000] * LONG
+    assert await asyncio.gather(*writing) == [9000] * LONG_WORK_THREADS
