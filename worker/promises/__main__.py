@@ -358,7 +358,7 @@ def main() -> int:
     try:
         settings = Settings.load()
         if model is not None:
-            from .model import try_model  # it needs an HTTP client
+            from .endpoint_probe import try_model  # it needs an HTTP client
 
             rows = asyncio.run(_while_input_is_open(try_model(settings, model)))
             return _print(rows)

@@ -9,7 +9,7 @@ import pytest
 
 from deputize.shared.promises import Finding
 from deputize.shared.settings import Settings
-from deputize.worker.promises.model import try_model
+from deputize.worker.promises.endpoint_probe import try_model
 from tests.fake_model import FakeModel, PromptCache, Turn, call, refuse, text
 
 WHOLE = {
