@@ -66,9 +66,9 @@ def _rounds(attempt: Attempt) -> Part:
 
 
 def _claims(attempt: Attempt) -> Part:
-    from ..verification.summary_claims import ClaimsPart
+    from ..verification.summary_claims import SummaryFacts
 
-    return ClaimsPart(attempt)
+    return SummaryFacts(attempt)
 
 
 def _delivery(attempt: Attempt) -> Part:

@@ -60,7 +60,7 @@ class Work:
         return cls(steps, facts.changes if facts and complete else None, verification)
 
 
-class ClaimsPart(Part):
+class SummaryFacts(Part):
     """Compares the words of a run's report with its facts."""
 
     def __init__(self, attempt: Attempt) -> None:
