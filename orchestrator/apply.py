@@ -21,7 +21,7 @@ MAX_MERGED_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class ApplyOptions:
     """The options beside writing the changes of the patch."""
 
     check: bool = False
@@ -31,7 +31,7 @@ class How:
     """Also what the checks have put back."""
 
 
-PLAINLY = How()
+NO_OPTIONS = ApplyOptions()
 
 
 def directory_here(path: str | Path) -> Path:
@@ -41,7 +41,9 @@ def directory_here(path: str | Path) -> Path:
     return folder
 
 
-async def take_over(service: Service, delegation: Delegation, folder: Path, how: How = PLAINLY) -> MergePlan:
+async def take_over(
+    service: Service, delegation: Delegation, folder: Path, how: ApplyOptions = NO_OPTIONS
+) -> MergePlan:
     """Applies the patch of a finished delegation to the directory, unless it is only a check or a file is refused."""
     from ..shared.git import blob_id
     from ..shared.patch_format import parse_patch, without
@@ -68,7 +70,7 @@ async def take_over(service: Service, delegation: Delegation, folder: Path, how:
     return plan
 
 
-def left_behind(delegation: Delegation, how: How) -> list[str]:
+def left_behind(delegation: Delegation, how: ApplyOptions) -> list[str]:
     """Returns the changed paths that are not taken over, as the checks have put them back."""
     return [] if how.with_protected or delegation.result is None else delegation.result.verification.restored
 

@@ -29,7 +29,7 @@ from ..shared.request import (
     MergeRequest,
 )
 from ..shared.settings import Settings
-from .apply import How, directory_here, take_over
+from .apply import ApplyOptions, directory_here, take_over
 from .client import Client
 from .delegate_tool import DelegateTool, ToolAnswer, delegate_tool
 from .delegations import open_service
@@ -381,7 +381,7 @@ class Orchestrator(Operations):
             Invalid: It is not a directory.
         """
         folder = directory_here(into)
-        how = How(check, reverse, with_ignored, with_protected)
+        how = ApplyOptions(check, reverse, with_ignored, with_protected)
         plan = await take_over(self.service, await self.service.get(id), folder, how)
         if plan.refused:
             files = "; ".join(f"{path}: {why}" for path, why in sorted(plan.refused.items()))

@@ -16,7 +16,7 @@ import click
 from ...shared.errors import Invalid, NotFound
 from ...shared.text import count, visible
 from ...shared.wording import put_back, where
-from ..apply import PLAINLY, How, left_behind, take_over
+from ..apply import NO_OPTIONS, ApplyOptions, left_behind, take_over
 from . import completion, output
 from .connect import NEWEST, connect, full_id, load_settings
 from .errors import Exit
@@ -58,10 +58,10 @@ def apply(id: str, into: Path | None, as_json: bool, **how: bool) -> Exit:
     parent.
     """
     settings = load_settings()
-    return asyncio.run(_apply(settings, id, into, How(**how), as_json))
+    return asyncio.run(_apply(settings, id, into, ApplyOptions(**how), as_json))
 
 
-async def _apply(settings: Settings, id: str, into: Path | None, how: How, as_json: bool) -> Exit:
+async def _apply(settings: Settings, id: str, into: Path | None, how: ApplyOptions, as_json: bool) -> Exit:
     async with connect(settings) as service:
         client = service.client
         delegation = await client.get(await full_id(client, id))
@@ -99,7 +99,7 @@ def print_plan(
     delegation: Delegation,
     folder: Path,
     write: Callable[[str], None],
-    how: How = PLAINLY,
+    how: ApplyOptions = NO_OPTIONS,
 ) -> None:
     """Prints what was done or would be done; the files that prevent it and those missing in the patch go to stderr."""
     changes, warn = count(len(plan.applied), "change"), partial(output.line, err=True)
@@ -152,7 +152,11 @@ def missing_note(settings: Settings, delegation: Delegation) -> str | None:
 
 
 def ignored_note(
-    settings: Settings, delegation: Delegation, how: How = PLAINLY, taken: Sequence[str] = (), into: Sequence[str] = ()
+    settings: Settings,
+    delegation: Delegation,
+    how: ApplyOptions = NO_OPTIONS,
+    taken: Sequence[str] = (),
+    into: Sequence[str] = (),
 ) -> str | None:
     """Returns a line about the new files that .gitignore names and that stay behind, and how to get them.
 
@@ -174,7 +178,11 @@ def not_in_patch(delegation: Delegation) -> list[str]:
 
 
 async def take_over_or_hint(
-    settings: Settings, client: Client, result: ToolAgentResult, into: Path | None = None, how: How = PLAINLY
+    settings: Settings,
+    client: Client,
+    result: ToolAgentResult,
+    into: Path | None = None,
+    how: ApplyOptions = NO_OPTIONS,
 ) -> bool:
     """Applies the changes to the directory, or prints how to. Returns whether that was refused.
 
@@ -232,7 +240,7 @@ def _hints(settings: Settings, delegation: Delegation, result: ToolAgentResult, 
     yield from filter(None, (missing_note(settings, delegation), ignored_note(settings, delegation)))
 
 
-def _as_json(plan: MergePlan, delegation: Delegation, folder: Path, how: How) -> str:
+def _as_json(plan: MergePlan, delegation: Delegation, folder: Path, how: ApplyOptions) -> str:
     return json.dumps(
         {
             "directory": str(folder),

@@ -10,7 +10,7 @@ import click
 
 from ...shared.text import count
 from ...shared.wording import put_back
-from ..apply import How
+from ..apply import ApplyOptions
 from . import completion, output
 from .apply import target_directory
 from .connect import asynchronous, connect, full_id, load_settings
@@ -63,7 +63,7 @@ async def merge(
             into = target_directory(await service.client.get(named[0]), into)
         report = await service.client.merge(MergeRequest.model_validate(asked | {"ids": named}))
         if report.delegation is not None:
-            how = How(with_protected=with_protected)
+            how = ApplyOptions(with_protected=with_protected)
             return await follow_to_end(settings, service, [report.delegation], wait, as_json, into=into, how=how)
     if as_json:
         output.json_line(report.to_json())

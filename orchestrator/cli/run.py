@@ -12,7 +12,7 @@ import click
 
 from ...shared.errors import Invalid
 from ...shared.workspaces import UPLOAD_POINTER
-from ..apply import PLAINLY, How
+from ..apply import NO_OPTIONS, ApplyOptions
 from . import output
 from .apply import take_over_or_hint
 from .connect import (
@@ -107,7 +107,7 @@ def run(
     with in_options(options.place):
         whole = read_request(merged(fields, options.fields))
     into = _applied_to(whole, upload, detach=detach) if apply else None
-    how = How(with_protected=with_protected)
+    how = ApplyOptions(with_protected=with_protected)
     note_if_empty([whole], given)
     agree_to_copies([whole], settings)
     # What reads stdin is over: in an event loop the first Ctrl-C would not interrupt it.
@@ -200,7 +200,7 @@ async def follow_to_end(
     *,
     stream: bool = False,
     into: Path | None = None,
-    how: How = PLAINLY,
+    how: ApplyOptions = NO_OPTIONS,
 ) -> Exit:
     """Shows new delegations until they are finished, prints their results, and applies their changes to ``into``."""
     with display(stream=stream) as shown:
