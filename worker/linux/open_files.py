@@ -37,8 +37,8 @@ class OpenFiles:
         limit = open_files.limit()
         if (most := (limit - SPARE) // FILES_PER_RUN) < 1:
             raise Misconfigured(
-                f"this process may have {limit} open files, and a worker needs {SPARE + FILES_PER_RUN}: raise its limit "
-                "(ulimit -n, LimitNOFILE of systemd, ulimits of a container)"
+                f"this process may have {limit} open files, and a worker needs {SPARE + FILES_PER_RUN}: raise its "
+                "limit (ulimit -n, LimitNOFILE of systemd, ulimits of a container)"
             )
         return cls(limit, min(wanted, most))
 
