@@ -122,10 +122,8 @@ class ToolCalls:
         return replace(self.context, call_id=step.id, on_metadata=partial(self.run.steps.update, step))
 
     async def _run(self, permitted: Permitted, context: ToolContext) -> ToolResult:
-        call, go_on = (
-            PermittedCall(permitted.tool, permitted.params, context),
-            partial(self._caught, permitted, context),
-        )
+        call = PermittedCall(permitted.tool, permitted.params, context)
+        go_on = partial(self._caught, permitted, context)
         for around in reversed(self.around):
             go_on = partial(around, call, go_on)
         result = await go_on()
