@@ -27,8 +27,8 @@ from ...shared.delegation import Status, Usage
 from ...shared.events import Event, ModelRetried, ResumedWaiting, Waiting
 from ...shared.runs.keys import outage_key, prefix_key
 from ...shared.runs.store import OUTAGE, PREFIX
-from ..models.base import Price, Retrying
-from ..models.caching import FIVE_MINUTES, HOUR, Prefix
+from ..models.base import Prefix, Price, Retrying
+from ..models.caching import FIVE_MINUTES, HOUR
 from ..models.retry import with_full_stop
 
 

@@ -56,6 +56,15 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefix:
+    """A prefix of prompts that other delegations may send as well. ``key`` identifies its bytes, model, endpoint and account."""
+
+    key: str
+    tokens: int
+    """An estimate."""
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A tool call of a reply. With a ``problem``, its arguments could not be parsed and it is not executed."""
 

@@ -13,11 +13,10 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from .base import Prompt, ToolSpec
+from .base import Prefix, Prompt, ToolSpec
 
 FIVE_MINUTES = 300.0
 HOUR = 3600.0
@@ -33,15 +32,6 @@ _MINIMUM = 1024
 _BLOCK = b'"type":'
 MAX_PREFIXES = 512
 """Encoded prefixes in a cache: runs with the same tools and the same system prompt share one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """A prefix that other delegations may send as well. ``key`` identifies its bytes, model, endpoint and account."""
-
-    key: str
-    tokens: int
-    """An estimate."""
 
 
 class Retention:

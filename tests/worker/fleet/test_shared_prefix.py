@@ -22,8 +22,7 @@ from deputize.worker.fleet.gate import (
     SharedPrefixes,
     is_worth_waiting,
 )
-from deputize.worker.models.base import Price
-from deputize.worker.models.caching import Prefix
+from deputize.worker.models.base import Prefix, Price
 from tests.waiting import until
 
 CACHED = Usage(cache_write_tokens=20_000)
