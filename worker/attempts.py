@@ -42,7 +42,6 @@ from .core.run_context import RunContext, not_executed
 from .core.tool_calls import ToolCalls
 from .fleet.gate import EndpointWait, PrefixWait
 from .fleet.inbox import Inbox
-from .fleet.lease import StopReason, StopSignal
 from .models.base import Model
 from .permission import Approval, PermissionRequests
 from .policy import PolicyContext, within
@@ -52,6 +51,7 @@ from .sandbox.bubblewrap import MOUNT, Sandbox
 from .sandbox.project_tools import NO_TOOLS
 from .services import Services
 from .spending import DaySpending
+from .stop_signal import StopReason, StopSignal
 from .subagents import Children, Inheritance, SubagentRunner
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools

@@ -11,8 +11,8 @@ from typing import Any
 from ..shared.runs.record import Claim, fields_of
 from ..shared.workspaces import delete
 from .core.resources import RunOutputs
-from .fleet.lease import StopSignal
 from .services import Services
+from .stop_signal import StopSignal
 from .threads import run_in_thread, run_short
 from .workspace.artifacts import Artifacts
 from .workspace.manifest import Deadline

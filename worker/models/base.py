@@ -57,7 +57,10 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A prefix of prompts that other delegations may send as well. ``key`` identifies its bytes, model, endpoint and account."""
+    """A prefix of a prompt that other delegations may send as well.
+
+    ``key`` identifies its bytes, model, endpoint and account.
+    """
 
     key: str
     tokens: int
