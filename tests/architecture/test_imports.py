@@ -12,6 +12,14 @@ import pytest
 from tests.architecture.sources import PACKAGES, ROOT, dotted, name, nodes, python_files, tree
 
 MOST_DOTS = 3
+KNOWN_TO_THE_CORE = {
+    *("models.base", "models.caching", "models.endings", "models.thinking"),
+    *("tools.base", "tools.context", "tools.naming", "tools.traits"),
+    *("linux.system", "stop_signal", "threads"),
+}
+"""The modules of the worker that its core imports, beside its own: those that ``worker/README.md`` names. They become
+only fewer.
+"""
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
 
@@ -70,6 +78,25 @@ def top_of(node: ast.Import | ast.ImportFrom) -> str:
 )
 def test_which_imports_are_unresolvable(line: str, expected: bool) -> None:
     assert unresolvable(ast.parse(line).body[0]) is expected
+
+
+def imported_by_the_core() -> set[str]:
+    """The modules of other rooms of the worker, in any file of the core, also those of type checkers alone."""
+    imports = [
+        node
+        for path in python_files("worker")
+        if name(path).startswith("worker/core/")
+        for node in nodes(tree(path))
+        if isinstance(node, ast.ImportFrom) and node.level == 2
+    ]
+    return {node.module or alias.name for node in imports for alias in node.names}
+
+
+def test_the_core_imports_the_modules_that_its_page_names_and_no_others() -> None:
+    assert imported_by_the_core() == KNOWN_TO_THE_CORE
+    page = (ROOT / "worker/README.md").read_text("utf-8")
+    named = {f"{each.replace('.', '/')}.py" for each in KNOWN_TO_THE_CORE}
+    assert {each for each in named if f"`worker/{each}`" not in page} == set()
 
 
 def reads_environment(node: ast.AST) -> bool:
