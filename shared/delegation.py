@@ -427,7 +427,7 @@ class Delegation(Wire):
     worker: str | None = None
     """The worker that executes it, or did so last."""
     request: DelegationRequest
-    """The submitted request."""
+    """The accepted request: the submitted one, with what its agent sets."""
     effective_limits: Limits
     """The limits of the request, lowered to the server's caps."""
     progress: Progress = Progress()

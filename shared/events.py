@@ -31,7 +31,7 @@ class Transient(Event):
 class RunQueued(Event):
     type: Literal["run_queued"] = "run_queued"
     request: DelegationRequest
-    """The submitted request."""
+    """The accepted request: the submitted one, with what its agent sets."""
 
 
 class RunStarted(Event):

@@ -1,4 +1,4 @@
-"""The facts of a result: file changes, requested post-conditions with their outcomes, and what the run had read."""
+"""The facts of a result: file changes, requested checks with their outcomes, and what the run had read."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
+from deputize import Orchestrator, SyncOrchestrator
 from deputize.orchestrator.app import create_app
 from deputize.orchestrator.cli import COMMANDS
 from deputize.orchestrator.delegations import Delegations
@@ -51,6 +52,15 @@ async def test_its_completion_and_its_home_are_those_of_the_command_line() -> No
 def test_its_verbs_are_those_of_the_service() -> None:
     verbs = {name for name, _ in inspect.getmembers(Delegations, inspect.isfunction) if not name.startswith("_")}
     assert {verb for row in ROWS for verb in row[0].split(", ")} == verbs - {"of"}  # the same ones, of one caller
+
+
+def test_its_exceptions_are_the_operations_without_a_method_of_that_name() -> None:
+    operations = {verb for row in ROWS for verb in row[0].split(", ")}
+    exceptions = {verb for row in table("python", "operation") for verb in re.findall(r"`(\w+)`", row[0])}
+    for form in (Orchestrator, SyncOrchestrator):
+        assert {each for each in operations if not hasattr(form, each)} == exceptions
+    assert hasattr(Orchestrator, "start")
+    assert hasattr(Orchestrator, "gather")
 
 
 def test_its_routes_are_those_of_the_application() -> None:
