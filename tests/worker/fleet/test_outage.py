@@ -13,7 +13,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from deputize.shared.connection import Pipe
 from deputize.shared.runs.keys import outage_key
 from deputize.shared.runs.store import OUTAGE, WRITING
-from deputize.worker.fleet.gate import LONGEST_SECONDS, PROBE_LEASE_SECONDS, Admission, Outages, Turn
+from deputize.worker.fleet.gate import LONGEST_SECONDS, PROBE_LEASE_SECONDS, Admission, FairLock, Outages
 from tests.waiting import until
 
 KEY = outage_key("endpoint")
@@ -97,10 +97,10 @@ async def test_many_that_wait_before_another_one_do_not_all_come_before_it() -> 
     """Each of them may be a request that fails, after which the next probe is due in seconds."""
     places = list[int]()
     for _ in range(30):
-        turn, order = Turn(), list[str]()
+        lock, order = FairLock(), list[str]()
 
-        async def take(name: str, turn: Turn = turn, order: list[str] = order) -> None:
-            async with turn:
+        async def take(name: str, lock: FairLock = lock, order: list[str] = order) -> None:
+            async with lock:
                 order.append(name)
                 await asyncio.sleep(0)
 
@@ -111,16 +111,16 @@ async def test_many_that_wait_before_another_one_do_not_all_come_before_it() -> 
 
 
 async def test_a_turn_is_passed_on_by_one_that_is_cancelled_when_it_gets_it() -> None:
-    turn = Turn()
+    lock = FairLock()
 
     async def take() -> None:
-        async with turn:
+        async with lock:
             pass
 
-    async with turn:
+    async with lock:
         waiting = asyncio.create_task(take())
         await asyncio.sleep(0)
-    waiting.cancel()  # the turn is its own, and it has not run since
+    waiting.cancel()  # the lock is its own, and it has not run since
     await asyncio.wait({waiting})
     await asyncio.wait_for(take(), 5)
 
