@@ -57,13 +57,13 @@ def _ended_with(delegation: Delegation, wanted: Deliver, named: str | None) -> t
     if result is None:
         raise Conflict(f"{id} is {delegation.status}; its changes can be delivered when it has ended")
     if result.git is None and isinstance(delegation.request.workspace, GitWorkspace):
-        raise Conflict(f"{id} has no clone, so nothing to deliver; `deputize show {id}` has why")
+        raise Conflict(f"{id} never cloned its repository: nothing to deliver. `deputize show {id}` has the reason")
     if result.git is None:
         raise Conflict(f"{id} did not work on a git repository; `deputize apply` takes its changes over")
     if result.git.commit and named not in (None, result.git.branch):
-        raise Conflict(f"{id} is delivered as the branch {result.git.branch}, at most once; not as {named}")
+        raise Conflict(f"{id} was already delivered as the branch {result.git.branch}, so it cannot become {named}")
     if result.git.commit and result.git.left_out and wanted.with_protected:
-        raise Conflict(f"{id} is delivered as {where(result.git)}, at most once")
+        raise Conflict(f"{id} was already delivered as {where(result.git)}, without its protected files")
     return result, result.git
 
 

@@ -438,6 +438,6 @@ class Trust(Wire):
         return Trust(sources=self.tainted_by, tainted_by=self.tainted_by)
 
     def read_from(self, id: str) -> Trust:
-        """Returns what those have read who read the result of this conversation, that of another delegation."""
+        """Returns the trust that the reader of this result takes over; ``id`` is the delegation that it is from."""
         source = [f"subagent:{id}"]
         return Trust(sources=source, tainted_by=source if self.tainted else []).plus(self.handed_on())

@@ -49,6 +49,8 @@ _LINEAR_NAME_BYTES = 128 * 1024
 """The size of a compiled pattern of values or names for the linear engine: its time per character grows with it."""
 _MAX_SLOW_PATTERN = 1000
 """Characters of a pattern for the slower engine."""
+_NOT_LINEAR = regex.compile(r"\(\?<?[=!]|\\[1-9]|\(\?P=")
+"""What only an engine supports that takes more than linear time."""
 _MAX_DETAIL = 500
 """Characters of one mistake; the middle of a longer one is left out, as it ends with what was expected."""
 SLOW_PATTERN = "slowPattern"
@@ -69,9 +71,7 @@ def compiled(
     for pattern in bounds.name_patterns:
         if not _is_linear(pattern, _LINEAR_NAME_BYTES):
             place = bounds.place(pattern, "patternProperties")
-            raise InvalidSchema(
-                f"in patternProperties, {pattern[:200]!r} is invalid, large or looks around; change it", place
-            )
+            raise InvalidSchema(f"in patternProperties, {_why_refused(pattern)}", place)
     if slow := {each for each in bounds.patterns if not _is_linear(each, _LINEAR_BYTES)}:
         for pattern in slow:
             try:
@@ -101,6 +101,17 @@ def _is_linear(pattern: str, size: int) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def _why_refused(pattern: str) -> str:
+    """Returns why a pattern of names cannot be used, which the linear engine refuses."""
+    try:
+        slow_regex(pattern)
+    except InvalidSchema as error:
+        return str(error)
+    if _NOT_LINEAR.search(pattern):
+        return f"the pattern {pattern[:200]!r} uses look-around or a reference to a group; names cannot have these"
+    return f"the pattern {pattern[:200]!r} is too large; simplify it"
 
 
 def slow_regex(pattern: str) -> regex.Pattern[str]:

@@ -81,7 +81,7 @@ def target_directory(delegation: Delegation, into: Path | None) -> Path:
     workspace = delegation.request.workspace
     if into is None:
         if not isinstance(workspace, DirectoryWorkspace):
-            raise Invalid(f"{delegation.id} began with no directory of here; name one for its files with --into DIR")
+            raise Invalid(f"{delegation.id} did not start from a directory here; name one to change with --into DIR")
         into = Path(workspace.path)
         if into.parent.name.startswith("dlg_"):
             raise Invalid(
@@ -211,7 +211,7 @@ async def take_over_or_hint(
 
 
 async def _short_name(client: Client, id: str) -> str:
-    """Returns what a command finds this delegation by: ``@last`` where it is that one."""
+    """Returns the name of this delegation for a command: ``@last`` if it is the newest, else its id."""
     with suppress(NotFound):
         return NEWEST if await full_id(client, NEWEST) == id else id
     return id

@@ -330,7 +330,8 @@ async def merge_delegations(
     if may_read(note):
         return report.model_copy(update={"delegation": made})
     if report.conflicts:
-        raise Conflict(f"nothing was merged: {count(len(report.conflicts), 'conflict')}, which the scope read shows")
+        conflicts = count(len(report.conflicts), "conflict")
+        raise Conflict(f"nothing was merged: {conflicts}; a token with the scope read can list them")
     return MergeReport(conflicts=[], files=[], delegation=made)
 
 

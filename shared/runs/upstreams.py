@@ -51,9 +51,9 @@ async def settle(store: RunStore, id: str) -> bool:
 
 
 def in_vain(wanted: After, result: ToolAgentResult | None) -> Mapping[str, Any] | None:
-    """Returns how a delegation ends that waits for an end which this one was not; None where it was.
+    """Returns the result of a dependant whose upstream did not end as the dependant required; None if it did.
 
-    As its upstream: cancelled with a cancelled one, else failed.
+    The dependant is cancelled if the upstream was cancelled, and failed otherwise.
     """
     cancelled, more = False, list[str]()
     if result is None:

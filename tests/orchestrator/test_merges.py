@@ -91,7 +91,7 @@ async def test_who_may_only_submit_reads_nothing_of_the_changes(
     assert made.status_code == 202
     assert made.json()["delegation"]["request"]["task"].startswith("withheld")
     assert (made.json()["files"], "a.py" in refused.text, "+1" in refused.text) == ([], False, False)
-    assert (refused.status_code, "1 conflict, which the scope read shows" in refused.text) == (409, True)
+    assert (refused.status_code, "1 conflict; a token with the scope read can list them" in refused.text) == (409, True)
 
 
 async def test_in_python_the_merge_is_awaited(url: str, service: FakeService, two: list[str]) -> None:

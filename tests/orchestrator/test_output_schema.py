@@ -41,6 +41,10 @@ def of(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
+def names(pattern: str) -> dict[str, Any]:
+    return {"patternProperties": {pattern: {}}}
+
+
 def padded(size: int) -> dict[str, Any]:
     """A schema of so many bytes."""
     schema = {"type": "string", "description": ""}
@@ -66,7 +70,13 @@ REFUSED = {
     "an inner address": (of(a={"$id": "https://example.org/"}), "/properties/a/$id", "an inner $id is not supported"),
     "no pattern": (of(a={"pattern": "("}), "/properties/a/pattern", "not a valid regular expression"),
     "a huge pattern": (of(a={"pattern": "(?=a)" * 300}), "/properties/a/pattern", "too large; simplify it"),
-    "a slow pattern of names": ({"patternProperties": {"(?=a)": {}}}, "/patternProperties/(?=a)", "looks around"),
+    "a slow pattern of names": (names("(?=a)"), "/patternProperties/(?=a)", "uses look-around"),
+    "a large pattern of names": (
+        names("(a{1000}){50}"),
+        "/patternProperties/(a{1000}){50}",
+        "is too large; simplify it",
+    ),
+    "no pattern of names": (names("("), "/patternProperties/(", "is not a valid regular expression"),
     "no type": (of(a={"type": "objekt"}), "/properties/a/type", '"objekt" is not'),
     "no list": (of(a={"required": "b"}), "/properties/a/required", "is not"),
     "65 KiB": (padded(65 * 1024), "", "66,560 bytes of JSON; the cap is 65,536"),

@@ -395,7 +395,7 @@ async def test_what_cannot_be_delivered_is_a_conflict(
         for id, wanted, why in (
             (nothing.delegation_id, None, "no file was changed"),
             (other.delegation_id, None, "did not work on a git repository"),
-            (failed.delegation_id, None, "has no clone"),
+            (failed.delegation_id, None, "never cloned its repository"),
             (waiting, None, "when it has ended"),
             (work.delegation_id, Deliver(branch="main"), "delivery_branch"),
         ):

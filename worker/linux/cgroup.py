@@ -59,7 +59,7 @@ class Cgroup:
             self._write("pids.max", str(processes))
 
     def end_together(self) -> None:
-        """Lets the kernel kill all of its processes where it kills one for its memory. Raises OSError."""
+        """Lets the kernel kill all processes of the group if it kills one of them for memory. Raises OSError."""
         self._write("memory.oom.group", "1")
 
     def count(self, file: str, event: str) -> int:

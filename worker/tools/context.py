@@ -59,7 +59,7 @@ class ToolResult:
         return cls(content=content, error=error.message, error_type=error.type, **more)
 
     def but(self, error: ToolError) -> ToolResult:
-        """Returns this one as a failure: what it states is not so any more."""
+        """Returns a copy of this result that is a failure, because its content is no longer true."""
         message = f"{error.message}\n{self.error}" if self.error else error.message
         return replace(self, error=message, error_type=self.error_type or error.type)
 
