@@ -105,7 +105,7 @@ def test_every_link_in_a_document_leads_somewhere(document: str) -> None:
 
 
 def test_a_link_that_leads_nowhere_is_distinguished() -> None:
-    text = "[a](README.md) [b](README.md#two-commands) [c](gone.md) [d](README.md#gone) [e](https://example.org)"
+    text = "[a](README.md) [b](README.md#interfaces) [c](gone.md) [d](README.md#gone) [e](https://example.org)"
     assert wrong_links(text, ROOT) == ["gone.md", "README.md#gone"]
 
 

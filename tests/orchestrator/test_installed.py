@@ -16,7 +16,7 @@ from deputize.orchestrator.cli.demo import parts
 from deputize.orchestrator.cli.operate import DESKTOP
 from tests.architecture.sources import PACKAGES, ROOT
 from tests.orchestrator.command_line import environment
-from tests.orchestrator.front_page import COMMANDS, HTTP, INSTALLING, PORT, PYTHON, executed
+from tests.orchestrator.front_page import COMMANDS, HTTP, INSTALLING, PORT, PYTHON, QUICK_START, executed
 from tests.runs.bench import call, say
 
 pytestmark = pytest.mark.system
@@ -71,6 +71,23 @@ async def installed_as_it_says(source: Path, fresh: Path, site: Path, home: Path
     assert "\n# deputize\n" in metadata.read_text()
 
 
+async def started_quickly(folder: Path, env: dict[str, str]) -> None:
+    """Executes the block of README.md about the reader's own project, which is repaired by it."""
+    project = failing(folder / "my-project")
+    said = await executed(QUICK_START, folder, env)
+    assert "verified" in said
+    assert (project / "shop.py").read_text() == REPAIR["arguments"]["content"]
+
+
+def failing(project: Path) -> Path:
+    """A project with a test that fails."""
+    project.mkdir()
+    (project / "README.md").write_text("A project.\n")
+    (project / "shop.py").write_text("def right():\n    return False\n")
+    (project / "test_shop.py").write_text(TEST)
+    return project
+
+
 def hint_of_the_demo(said: str) -> str:
     """Checks what `deputize demo` has shown. Returns the command that it names for more of it."""
     assert "a script plays the model's part" in " ".join(said.split())
@@ -88,7 +105,7 @@ def hint_of_the_demo(said: str) -> str:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda python: python.parents[1].name)
 async def test_it_is_installed_as_documented_and_its_blocks_run_on_every_python(python: Path, tmp_path: Path) -> None:
-    fresh, home, project = tmp_path / "fresh", tmp_path / "home", tmp_path / "project"
+    fresh, home, project = tmp_path / "fresh", tmp_path / "home", failing(tmp_path / "project")
     site, source = empty_environment(python, fresh), checkout(tmp_path / "checkout")
     if python == PYTHONS[0]:
         await installed_as_it_says(source, fresh, site, tmp_path / "first")
@@ -96,10 +113,6 @@ async def test_it_is_installed_as_documented_and_its_blocks_run_on_every_python(
         pip = [sys.executable, "-m", "pip", "--python", fresh / "bin" / "python", "install", "--quiet"]
         subprocess.run([*pip, source], check=True, env=environment(**OFFLINE))
     assert (site / "deputize" / "py.typed").is_file()
-    project.mkdir()
-    (project / "README.md").write_text("A project.\n")
-    (project / "shop.py").write_text("def right():\n    return False\n")
-    (project / "test_shop.py").write_text(TEST)
     (tmp_path / "script.json").write_text(json.dumps({"rules": RULES}))
     here: dict[str, Any] = {
         "DEPUTIZE_HOME": str(home),
@@ -108,6 +121,8 @@ async def test_it_is_installed_as_documented_and_its_blocks_run_on_every_python(
         **dict.fromkeys(DESKTOP, ""),  # no browser is opened
     }
     env = environment(**here)
+    if python == PYTHONS[0]:
+        await started_quickly(tmp_path, env)
     try:
         commands = await executed(COMMANDS.replace("--detach ", "--detach --port 0 ", 1), project, env)
         port = json.loads((home / "stack.json").read_text())["url"].rpartition(":")[2]
