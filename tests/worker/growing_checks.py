@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from deputize.shared.facts import Check, CommandCheck, Verification
 from deputize.worker.verification import (
+    asked_changes,
     broken_functions,
     broken_scripts,
     broken_sources,
@@ -44,6 +45,11 @@ def raw(text: str) -> bytes:
 
 
 READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
+    "worker/verification/asked_changes.py:asked_changes": asked_changes.asked_changes,
+    "worker/verification/asked_changes.py:AskedChanges.hold": lambda text: asked_changes.asked_changes(
+        "Update the snapshot; test_a is wrong"
+    ).hold("tests/test_a.py", text),
+    "worker/verification/kept_python.py:reaches_further": lambda text: kept_python.reaches_further(half(text), text),
     "worker/verification/broken_sources.py:broken_content": lambda text: [
         broken_sources.broken_content(path, b"", raw(text)) for path in ("a.py", "a.js", "a.go", "a.rs")
     ],

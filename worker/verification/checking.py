@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Literal
@@ -23,9 +24,11 @@ from ...shared.facts import (
     UnchangedCheck,
     VerifyItem,
 )
+from ...shared.request import DelegationRequest
 from ..core.run_context import RunContext
 from ..threads import run_in_thread
 from ..workspace.workspace import Workspace
+from .asked_changes import NOTHING, AskedChanges, asked_changes
 from .commands import CommandRunner, Observed
 from .confirmation import Confirmation
 from .executions import beside
@@ -76,6 +79,15 @@ class CheckExecution:
     _judged: tuple[Instrumented, Observations] | None = None
     """Of a command: what its outcome follows from."""
 
+    @property
+    def _request(self) -> DelegationRequest:
+        return self.run.claim.request
+
+    @property
+    def _asked(self) -> AskedChanges:
+        """What the task asks to change, where the request does not state what is protected."""
+        return NOTHING if self._request.protect is not None else asked_changes(self._request.task)
+
     async def check(self) -> Check:
         began, before = time.monotonic(), sum(self.runner.spent)
         if isinstance(self.item, CommandCheck):
@@ -112,7 +124,7 @@ class CheckExecution:
             changed=await run_in_thread(self.candidate.with_tests),
             beside_code=await run_in_thread(self.candidate.tests_beside_code),
             is_unreadable=how.plain,
-            accepted=self.run.claim.request.accept if self.run.claim.request.protect is not None else (),
+            accepted=self._request.accept if self._request.protect is not None else (),
         )
         judgement = observed.judge()
         if judgement.outcome == "refuted":
@@ -143,7 +155,7 @@ class CheckExecution:
             return check
         how, observed = self._judged
         whole = await run_in_thread(Candidate, self.candidate.changed, Protection([]))
-        kept = await run_in_thread(kept_tests, self.candidate, whole)
+        kept = await run_in_thread(kept_tests, self.candidate, whole, self._asked)
         if kept is None:
             return check
         observed = await self._with_left(observed, kept, self.left)
@@ -163,24 +175,36 @@ class CheckExecution:
     ) -> Judgement:
         """Returns the judgement on all that the run left, where its changes of tests and settings take nothing away."""
         whole = await run_in_thread(Candidate, self.candidate.changed, Protection([]))
-        kept = await run_in_thread(kept_tests, self.candidate, whole)
+        kept = await run_in_thread(kept_tests, self.candidate, whole, self._asked)
         was_green = observed.base.ok
         if kept is None or (kept.adds_tests and not self._adds_only(observed, left)):
             return judgement
+        proven = judgement.tests.get("fixed", set[str]())
+        if kept.asked and "names" not in self._asked.kinds and observed.lost(left):
+            return judgement
         observed = await self._with_left(observed, kept, left)
         found = observed.judge()
-        if found.outcome not in GOOD or not found.tests:
+        if found.outcome not in GOOD or not (found.tests or kept.asked):
             return judgement
         self._progress("on all that was left, and where something is broken that it must notice")
         seen, used = self.candidate, self.used
         self.candidate, self.used = whole, None  # its files are not those of the ground that was used
         found = await Confirmation(self, item, how.quiet(), observed).of(found)
-        if found.outcome in GOOD and (was_green or kept.are_locks or await self._depends_on_code(item, how, observed)):
+        if found.outcome in GOOD and await self._holds(item, how, observed, kept):
             shown = f"{', '.join(kept.paths[:3])}{' and more' * (len(kept.paths) > 3)}"
-            why = f"it succeeds with the run's changes of {shown}, which leave the tests as they were"
-            return replace(found, outcome="no_regression", why=why, is_open=was_green)
+            leave = "which the task asks for" if kept.asked else "which leave the tests as they were"
+            why = f"it succeeds with the run's changes of {shown}, {leave}"
+            if kept.asked and proven & found.tests.get("fixed", set[str]()):
+                return replace(found, why=why)  # these turned green without those changes, too
+            return replace(found, outcome="no_regression", why=why, is_open=was_green and not kept.asked)
         self.candidate, self.used = seen, used
         return found if found.outcome == "tampered" else judgement
+
+    async def _holds(self, item: CommandCheck, how: Instrumented, observed: Observations, kept: KeptTests) -> bool:
+        """Whether what was left is good by more than the changes that the check did not see at first."""
+        if kept.asked:
+            return await self._notices_as_much(item, how, observed, kept)
+        return observed.base.ok or kept.are_locks or await self._depends_on_code(item, how, observed)
 
     async def _with_left(self, observed: Observations, kept: KeptTests, left: Observed) -> Observations:
         """Returns what to judge by, with all that the run left in the place of what the check sees at first."""
@@ -190,7 +214,8 @@ class CheckExecution:
             candidate=left,
             base_again=observed.base_again and kept.on_base(observed.base_again),
             candidate_again=None,
-            changed={*await run_in_thread(self.candidate.with_tests), *kept.added},
+            changed={*await run_in_thread(self.candidate.with_tests), *kept.added, *kept.asked},
+            accepted={*observed.accepted, *self._asked.accepted} if kept.asked else observed.accepted,
         )
 
     def _adds_only(self, observed: Observations, left: Observed) -> bool:
@@ -201,14 +226,33 @@ class CheckExecution:
 
     async def _depends_on_code(self, item: CommandCheck, how: Instrumented, observed: Observations) -> bool:
         """Whether a test that passes now and did not before fails where every function of the code is broken."""
+        seen = await self._on_broken(item, how, self.candidate)
+        return seen is not None and bool(observed.new_passes - (seen.report or Report()).of("passed"))
+
+    async def _notices_as_much(
+        self, item: CommandCheck, how: Instrumented, observed: Observations, kept: KeptTests
+    ) -> bool:
+        """Whether as many tests as before fail where every function is broken, though the task let the run change them.
+
+        Of a command that reports no tests: whether it fails there, or where no file of code can be read.
+        """
+        whole = self.candidate
+        if not (observed.candidate.report and observed.candidate.report.tests):
+            seen = [await self._on_broken(item, how, whole, statically=reads) for reads in (False, True)]
+            return any(each is not None and not each.ok for each in seen)
+        base, now = await beside(self._on_broken(item, how, None), self._on_broken(item, how, whole))
+        return base is not None and now is not None and observed.notices_as_much(kept.on_base(base), now)
+
+    async def _on_broken(
+        self, item: CommandCheck, how: Instrumented, candidate: Candidate | None, *, statically: bool = False
+    ) -> Observed | None:
+        """Runs the command where every function of the code is broken; None where there is none."""
         base = self.candidate.changed.base
-        request = self.run.claim.request.model_copy(update={"protect": None})
-        tests = await run_in_thread(protection_of, request, base)
-        ground = await run_in_thread(self.grounds.make, "canary", base, self.candidate, item.files, Event())
-        if not await run_in_thread(break_functions, ground, tests):
-            return False
-        seen = await self.runner.run(ground, item, how.quiet())
-        return bool(observed.new_passes - (seen.report or Report()).of("passed"))
+        tests = await run_in_thread(protection_of, self._request.model_copy(update={"protect": None}), base)
+        ground = await self._ground("canary", item, candidate)
+        if not await run_in_thread(partial(break_functions, ground, tests, statically=statically)):
+            return None
+        return await self.runner.run(ground, item, how.quiet())
 
     async def _by_own_tests(
         self, judgement: Judgement, item: CommandCheck, how: Instrumented, observed: Observations

@@ -88,6 +88,20 @@ def _is_kept(path: str, texts: tuple[str, str], own: Collection[str], moved: Map
     )
 
 
+def reaches_further(before: str, after: str) -> bool:
+    """Whether a changed file of tests has a hook, or a kind of suspicion, that it did not have."""
+    try:
+        found, known = ({*_steering(text)} for text in (after, before))
+    except syntax_tree.PARSE_ERRORS:
+        return True
+    return bool(found - known)
+
+
+def _steering(text: str) -> Iterator[str]:
+    yield from (kind for _, kind, _ in of_python(text) if kind in _UNFIT)
+    yield from (name for node in syntax_tree.parse(text).body for name in _bound(node) if name.startswith(_HOOKS))
+
+
 def fixtures_of(text: str) -> set[str]:
     """Returns the names of the functions of a file that all tests share; none where it cannot be parsed."""
     try:

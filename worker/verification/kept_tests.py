@@ -2,7 +2,7 @@
 
 Where a check cannot decide without them, it sees them, too: tests that are only added, tests that follow a module to
 its new place, fixtures that tests ask for, settings by which a runner finds modules, and released versions in lock
-files, which checks do not install. All else stays out.
+files, which checks do not install. It also sees what the task asks for. All else stays out.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..workspace.manifest import Difference, scan
+from ..workspace.manifest import LINK, Difference, scan
 from ..workspace.source import open_folder
-from .broken_sources import CODE, broken_functions
+from .asked_changes import NOTHING, AskedChanges
+from .broken_sources import CODE, broken_content, broken_functions
 from .commands import Observed
 from .functions_before import with_functions_before
 from .ground import Candidate, reader_of, write
-from .kept_python import fixtures_of, kept_python
+from .kept_python import fixtures_of, kept_python, reaches_further
 from .protected import OF_LOCKS, SOURCE_FOLDERS, Protection, of_ini
 from .reports import Report
 
@@ -58,6 +59,8 @@ class KeptTests:
     added: frozenset[str] = frozenset()
     """Files of tests that are new: that these pass proves nothing."""
     adds_tests: bool = False
+    asked: frozenset[str] = frozenset()
+    """Files that the task asks to change."""
 
     @property
     def are_locks(self) -> bool:
@@ -89,18 +92,29 @@ def _dotted(path: str) -> str:
     return path.removesuffix(".py").replace("/", ".")
 
 
-def kept_tests(seen: Candidate, whole: Candidate) -> KeptTests | None:
+def kept_tests(seen: Candidate, whole: Candidate, asked: AskedChanges = NOTHING) -> KeptTests | None:
     """Returns what the changes that a check did not see do to tests; None where one may weaken them. Blocks.
 
     Args:
         seen: The changes that it saw.
         whole: All of them.
+        asked: What the task asks to change.
     """
     known = {each.path for each in seen.seen}
     held = [each for each in whole.seen if each.path not in known]
     if not held or len(held) > _MAX_FILES:
         return None
-    return _Judge(seen, whole, held).judge()
+    mine = {each.path for each in held if _is_asked(whole, each, asked)}
+    kept = _Judge(seen, whole, [each for each in held if each.path not in mine]).judge()
+    return kept and replace(kept, paths=[each.path for each in held], asked=frozenset(mine))
+
+
+def _is_asked(whole: Candidate, each: Difference, asked: AskedChanges) -> bool:
+    """Whether the task asks for a change, and it does no more than change what tests state."""
+    if each.new and each.new.git_mode == LINK:
+        return False
+    before, after = (data.decode("utf-8", "replace") for data in whole.contents(each))
+    return asked.hold(each.path, before) and not (each.path.endswith(".py") and reaches_further(before, after))
 
 
 @dataclass(slots=True)
@@ -280,8 +294,11 @@ def _without(name: str, text: str) -> tuple[Any, Any]:
     return settings, found
 
 
-def break_functions(ground: Path, tests: Protection) -> bool:
-    """Breaks every function of the code on a ground, but of tests. Returns whether there was one. Blocks."""
+def break_functions(ground: Path, tests: Protection, *, statically: bool = False) -> bool:
+    """Breaks every function of the code on a ground, but of tests. Returns whether there was one. Blocks.
+
+    ``statically``: breaks the syntax of each file instead, for checks that only read code.
+    """
     found = 0
     with open_folder(ground) as root:
         for folder, folders, names in os.walk(ground):
@@ -290,16 +307,18 @@ def break_functions(ground: Path, tests: Protection) -> bool:
                 path = str(Path(folder, name).relative_to(ground))
                 if found > _MAX_FILES or not name.endswith(CODE) or tests.holds(path, lambda: (b"", b"")):
                     continue
-                if (content := _broken(path, Path(folder, name))) is not None:
+                if (content := _broken(path, Path(folder, name), statically=statically)) is not None:
                     write(root, path, content)
                     found += 1
     return found > 0
 
 
-def _broken(path: str, file: Path) -> bytes | None:
+def _broken(path: str, file: Path, *, statically: bool) -> bytes | None:
     if file.is_symlink() or file.stat().st_size > 1 << 20:
         return None
     data = file.read_bytes()
+    if statically:
+        return broken_content(path, b"", data, statically=True)
     if path.endswith(".py"):
         text = with_functions_before("", data.decode("utf-8", "surrogateescape"))
         return None if text is None else text.encode("utf-8", "surrogateescape")

@@ -102,6 +102,23 @@ class Observations:
         """Whether tests that are fixed ran before the run, too, so that their places are not the run's words."""
         return bool(self.new_passes & (self.base.report or Report()).tests.keys())
 
+    def lost(self, left: Observed) -> set[str]:
+        """Returns the tests that pass before the run and with its code, and are gone as it left them: without need."""
+        passed = [(each.report or Report()).of("passed") for each in (self.base, self.candidate)]
+        return (passed[0] & passed[1]) - (left.report or Report()).tests.keys()
+
+    def notices_as_much(self, base: Observed, candidate: Observed) -> bool:
+        """Whether tests still depend on the code, by what passes where all of that is broken on base and candidate.
+
+        Tests may have other names. Where they may be removed, those that are left count.
+        """
+        passed = [(each.report or Report()).of("passed") for each in (self.base, base, self.candidate, candidate)]
+        before, now = passed[0] - passed[1], passed[2] - passed[3]
+        if self.new_passes and not self.new_passes & now:
+            return False
+        left = {id for id in before if id in (self.candidate.report or Report()).tests}
+        return left <= now if "names" not in self.accepted and "cases" in self.accepted else len(now) >= len(before)
+
     def judge(self) -> Judgement:
         """Returns the outcome, without a canary."""
         if "unknown" in (self.base.state, self.candidate.state):
