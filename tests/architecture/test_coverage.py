@@ -35,7 +35,7 @@ def makefile() -> str:
     return (ROOT / "Makefile").read_text("utf-8")
 
 
-def test_whatever_is_left_out_of_the_coverage_has_its_reason_and_there_is_never_more_of_it() -> None:
+def test_what_coverage_leaves_out_has_its_reason_and_never_becomes_more() -> None:
     assert [where for where, said in pragmas().items() if not REASONED.match(said)] == []
     assert len(pragmas()) <= ROOF
 

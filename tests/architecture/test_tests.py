@@ -1,4 +1,4 @@
-"""How tests are written: none sleeps, and none patches our own code."""
+"""How tests are written: none sleeps, none patches our own code, and each is named by a short sentence."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ MAY_SLEEP = (
     "tests/worker/celery_pool/pool_worker.py",  # a worker whose jobs last as long as a test decides
 )
 
+SHORTEST_NAME, LONGEST_NAME = 20, 85
+
 
 def sleeps(node: ast.AST) -> bool:
     """``sleep(…)`` of any module; ``sleep(0)`` only lets others run and is no waiting."""
@@ -25,7 +27,7 @@ def sleeps(node: ast.AST) -> bool:
     return not (len(node.args) == 1 and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0)
 
 
-def test_no_test_sleeps() -> None:
+def test_no_test_of_ours_sleeps() -> None:
     sleepers = [
         f"{name(path)}:{node.lineno}"
         for path in python_files("tests")
@@ -86,6 +88,29 @@ def test_a_sleep_is_seen_under_every_name() -> None:
         3,
         4,
     ]
+
+
+def with_other_lengths(module: ast.Module) -> list[str]:
+    """The names of tests that are too short for a sentence, or too long to be read in a list."""
+    functions = [node for node in nodes(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    tests = [each.name for each in functions if each.name.startswith("test_")]
+    return [each for each in tests if not SHORTEST_NAME <= len(each) <= LONGEST_NAME]
+
+
+def test_the_name_of_a_test_is_a_sentence_of_one_line() -> None:
+    found = {name(path): wrong for path in python_files("tests") if (wrong := with_other_lengths(tree(path)))}
+    assert found == {}, f"a name has {SHORTEST_NAME} to {LONGEST_NAME} characters"
+
+
+@pytest.mark.parametrize(
+    ("source", "is_wrong"),
+    [
+        *(("def test_a_token(): ...", True), ("class A:\n    async def test_b(self): ...", True)),
+        *((f"def test_{'x' * 81}(): ...", True), (f"def test_{'x' * 80}(): ...", False), ("def helper(): ...", False)),
+    ],
+)
+def test_every_name_that_is_too_short_or_too_long_is_found(source: str, is_wrong: bool) -> None:
+    assert bool(with_other_lengths(ast.parse(source))) is is_wrong
 
 
 def test_every_test_file_is_collected() -> None:

@@ -19,7 +19,7 @@ from tests.orchestrator.whole import Whole, writes
 from tests.waiting import until
 
 
-async def test_a_continued_delegation_has_the_conversation_the_files_and_the_changes_of_all_of_it(whole: Whole) -> None:
+async def test_a_continued_delegation_has_the_whole_conversation_with_files_and_changes(whole: Whole) -> None:
     notes = call("create_artifact", name="notes.md", content="kept")
     first = await whole.first(
         Turn([thinking("first"), writes("a.txt"), notes]),

@@ -71,5 +71,5 @@ async def test_verified_fixes_become_one_pull_request_and_a_lie_is_left_out(
         ]
 
 
-def test_it_is_short() -> None:
+def test_the_example_of_the_readme_is_short() -> None:
     assert len(FAN_OUT.splitlines()) < 30

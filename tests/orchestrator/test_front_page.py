@@ -98,7 +98,7 @@ def test_its_picture_is_a_recording_of_the_demo() -> None:
     assert re.findall(r"https?:(?!//www\.w3\.org/)|DEPUTIZE_HOME|/tmp/(?!deputize-)", svg) == []
 
 
-def test_a_picture_has_the_colours_of_the_terminal_its_blanks_and_what_was_there_for_a_while() -> None:
+def test_a_picture_has_the_colours_the_blanks_and_the_former_lines_of_the_terminal() -> None:
     screen = Screen(LINES, 80)
     drawn_anew = f"\x1b[1A{LIVE.decode()}    \x1b[1;31m- x\x1b[0m\r\n"
     written = ("\x1b[32m✓\x1b[0m  a <b>\r\n", "row 1\r\n", drawn_anew)

@@ -92,7 +92,7 @@ async def test_the_token_of_the_variable_has_all_scopes(tmp_path: Path) -> None:
                 assert answer.status_code not in (401, 403), (method, path)
 
 
-async def test_scopes_add_up(tmp_path: Path) -> None:
+async def test_the_scopes_of_a_token_add_up(tmp_path: Path) -> None:
     path = write(tmp_path / "tokens.toml", entry("both", "read", "submit"))
     async with serving(FakeService(), path) as http:
         assert (await http.get("/v1/tools", headers=bearer("both"))).status_code == 200

@@ -162,7 +162,7 @@ async def test_the_channel_of_all_and_the_delegations_own_hear_it_from_the_first
             assert [await heard(listener) for _ in range(2)] == ["run_queued", "turn_started"]
 
 
-async def test_the_channel_of_all_and_the_delegations_own_hear_of_a_cancellation_before_the_start(desk: Desk) -> None:
+async def test_both_channels_hear_of_a_cancellation_before_the_start(desk: Desk) -> None:
     await desk.accept()
     async with desk.bus.listen(EVENTS) as every, desk.bus.listen(channel(desk.id)) as own:
         await desk.store.cancel(desk.id)

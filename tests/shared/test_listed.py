@@ -61,5 +61,5 @@ def test_a_caller_is_asked_at_each_directory(repository: Path) -> None:
         ("d/.deputize", True, None, False),
     ],
 )
-def test_what_a_copy_has(path: str, is_directory: bool, wanted: set[str] | None, expected: bool) -> None:
+def test_a_copy_has_the_wanted_paths(path: str, is_directory: bool, wanted: set[str] | None, expected: bool) -> None:
     assert is_copied(wanted, path, is_directory) is expected

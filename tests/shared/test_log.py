@@ -112,7 +112,7 @@ def test_a_line_names_the_delegation_the_attempt_and_the_trace_that_it_is_about(
     assert copy_context().run(about) == {}
 
 
-def test_a_line_of_another_task_names_the_delegation_of_its_message_and_never_the_tasks_text() -> None:
+def test_a_line_of_another_task_names_its_delegation_and_never_the_text_of_the_task() -> None:
     id = new_id()
     context = {"id": id, "name": "deputize.run", "args": "('fix calc',)", "kwargs": "{}", "eta": None}
     received = logging.LogRecord("celery.worker.strategy", logging.INFO, __file__, 1, LOG_RECEIVED, (context,), None)

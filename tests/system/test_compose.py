@@ -319,7 +319,7 @@ def test_the_example_of_variables_has_each_of_compose_with_its_default() -> None
     assert [line for line in lines if not line.startswith("#") and line] == []
 
 
-def test_the_service_reads_the_files_of_runs_where_the_workers_write_them_and_stores_uploads_there() -> None:
+def test_service_and_workers_share_the_folder_of_workspaces_and_uploads() -> None:
     root = service("worker")["environment"]["DEPUTIZE_WORKSPACE_ROOT"]
     assert service("orchestrator")["environment"]["DEPUTIZE_WORKSPACE_ROOT"] == root
     mounted = {

@@ -108,7 +108,7 @@ def test_flower_shows_a_delegations_title_id_worker_and_present_step(page: Page,
 
 
 @pytest.mark.usefixtures("worker")
-def test_flower_opened_later_shows_what_runs_and_what_begins_and_no_event_is_sent_without_it(
+def test_flower_shows_runs_from_before_it_opened_and_no_event_is_sent_without_it(
     redis_process: RedisProcess, app: Celery, tmp_path: Path
 ) -> None:
     with redis.Redis.from_url(redis_process.url, decode_responses=True) as client:

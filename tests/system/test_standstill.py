@@ -69,7 +69,7 @@ async def test_a_loop_that_stands_still_for_good_takes_its_worker_down_and_not_t
     assert "standing_worker.py" in log  # where it stood
 
 
-async def test_a_loop_that_stands_still_before_its_turn_is_kept_takes_two_workers_down_and_no_third(
+async def test_a_standstill_before_its_turn_is_kept_takes_two_workers_down_and_no_third(
     patient: Fleet, tmp_path: Path
 ) -> None:
     await asyncio.gather(*(patient.start(name, program=STANDING) for name in ("1", "2", "3")))
@@ -79,7 +79,7 @@ async def test_a_loop_that_stands_still_before_its_turn_is_kept_takes_two_worker
     assert any(worker.poll() is None for worker in patient.workers.values())
 
 
-async def test_a_run_that_brings_its_workers_to_a_standstill_ends_alone_and_no_other_run_loses_anything(
+async def test_a_run_that_stops_its_workers_ends_alone_and_no_other_run_loses_anything(
     patient: Fleet, tmp_path: Path
 ) -> None:
     await asyncio.gather(*(patient.start(name, program=STANDING) for name in ("1", "2", "3")))

@@ -27,9 +27,7 @@ async def content(archive: bytes) -> AsyncIterator[bytes]:
     yield archive
 
 
-async def test_a_worker_killed_while_it_extracts_leaves_nothing_half_and_the_next_one_begins_anew(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+async def test_the_next_worker_begins_anew_when_one_is_killed_while_it_extracts(fleet: Fleet, tmp_path: Path) -> None:
     await fleet.start("1")
     archive = tar(*CONTENTS.items(), mode="w:gz", compresslevel=1)
     upload = (await fleet.service.upload(content(archive))).upload.upload

@@ -106,7 +106,7 @@ def test_a_command_is_remembered_by_its_beginning_and_a_line_only_as_all_its_com
     assert covered(granted, line) is is_covered
 
 
-def test_the_other_grants() -> None:
+def test_each_other_grant_permits_what_it_names() -> None:
     fetch = PermissionSubject(tool="web_fetch", hosts=["a.example"])
     server = PermissionSubject(tool="mcp__s__one", server="s")
     other = PermissionSubject(tool="mcp__s__two", server="s")

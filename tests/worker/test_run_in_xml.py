@@ -84,7 +84,7 @@ async def test_a_limit_and_its_summary_are_the_same(bench: Bench, tmp_path: Path
     assert await traces(bench, in_xml) == await traces(bench, native)
 
 
-async def test_a_budget_holds(bench: Bench, tmp_path: Path) -> None:
+async def test_a_budget_of_tokens_holds(bench: Bench, tmp_path: Path) -> None:
     turns = [
         {"blocks": [spelled(call("glob", pattern=str(n)))], "usage": {"input": 900, "output": 100}} for n in range(20)
     ]

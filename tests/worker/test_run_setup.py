@@ -59,7 +59,7 @@ async def test_a_host_that_it_may_not_reach_is_named_while_it_runs_and_in_the_re
     assert result.summary.endswith("It was refused: other.test is not in sandbox.setup_hosts")
 
 
-async def test_every_command_reaches_what_the_operator_allows_to_all_and_ends_in_the_time_it_sets(
+async def test_every_command_has_the_hosts_and_the_time_that_the_operator_sets(
     redis_url: str, tmp_path: Path, project: DirectoryWorkspace
 ) -> None:
     async with serving(saying(response("from the host", "text/plain"))) as at:

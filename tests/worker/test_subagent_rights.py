@@ -162,7 +162,7 @@ async def test_a_run_with_a_system_prompt_of_its_own_knows_its_workspace_all_the
     assert "The network reaches example.org, by the proxy" in str(asked.body["tools"])
 
 
-async def test_a_named_subagent_gets_its_words_limits_and_those_of_its_tools_that_the_parent_has(
+async def test_a_named_subagent_gets_its_words_its_limits_and_the_tools_its_parent_has(
     busy: Bench, tmp_path: Path
 ) -> None:
     model = by_task(tmp_path, parent=[[delegate("child", agent="reviewer")], [say("ok")]], child=[[say("Fine.")]])

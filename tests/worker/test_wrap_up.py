@@ -218,7 +218,7 @@ def test_from_the_second_turn_on_the_final_turn_is_reserved_too(
     assert allowances == [in_final_turn, in_work, in_final_turn]
 
 
-async def test_where_the_conversation_does_not_fit_the_budget_any_more_the_report_is_made_from_the_log(
+async def test_the_report_is_made_from_the_log_if_the_conversation_exceeds_the_budget(
     bench: Bench,
 ) -> None:
     long = [call("bash", command="seq 2000 > a.txt"), call("read_file", path="a.txt"), HOLD]

@@ -343,7 +343,7 @@ def verbs_of(kind: type) -> set[str]:
 OF_SERVICE = verbs_of(Operations) | verbs_of(Service)
 
 
-def test_every_operation_has_a_function_of_the_service_and_a_row_for_its_client_or_a_function_there() -> None:
+def test_every_operation_is_carried_out_by_the_service_and_by_its_client() -> None:
     rows = {each.name for each in OPERATIONS}
     assert OF_SERVICE - verbs_of(Delegations) == set()
     assert OF_SERVICE - verbs_of(Client) - rows == set()

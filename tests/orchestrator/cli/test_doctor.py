@@ -178,7 +178,7 @@ async def test_a_stack_that_is_only_read_needs_no_worker(redis_process: RedisPro
             assert (await by_name(service_rows(settings(home=tmp_path), stack)))["workers"].state == state
 
 
-async def test_an_open_address_without_a_token_a_home_that_is_none_and_what_is_never_shown_are_broken(
+async def test_doctor_finds_an_open_address_a_wrong_home_and_what_is_never_shown(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "file"

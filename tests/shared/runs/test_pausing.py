@@ -60,7 +60,7 @@ async def test_what_is_resumed_is_due_at_once_with_its_children_and_is_not_pause
     assert (await store.get(parent)).status == "running"
 
 
-async def test_what_is_resumed_before_the_workers_of_its_stack_have_started_is_not_paused_by_them(
+async def test_workers_that_start_do_not_pause_what_was_resumed_before(
     store: RunStore,
 ) -> None:
     parent = await accepted(store, temporary=False)

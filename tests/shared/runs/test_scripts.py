@@ -243,7 +243,7 @@ async def test_a_handed_over_delegation_is_unclaimed_and_due_at_the_stated_time(
     assert await due_in(store, claim.id) == pytest.approx(5000, abs=60)
 
 
-async def test_a_run_that_stood_still_is_marked_by_its_own_standby_alone_and_due_when_its_worker_is_gone(
+async def test_a_standstill_is_marked_by_its_own_standby_and_due_when_its_worker_is_gone(
     store: RunStore,
 ) -> None:
     claim = await claimed(store)
@@ -258,7 +258,7 @@ async def test_a_run_that_stood_still_is_marked_by_its_own_standby_alone_and_due
     assert await store.redis.hget(record_key(claim.id), "stalls") == "1"
 
 
-async def test_after_two_standstills_a_run_is_claimed_by_a_process_of_its_own_and_no_worker_counts_as_lost(
+async def test_after_two_standstills_a_run_has_its_own_process_and_no_worker_is_lost(
     store: RunStore,
 ) -> None:
     id = (await claimed(store)).id
@@ -328,7 +328,7 @@ async def test_tickets_that_come_while_a_run_gets_its_process_start_no_other_one
     assert await store.redis.hget(record_key(id), "starts") is None
 
 
-async def test_a_run_whose_processes_end_before_they_claim_it_is_claimed_by_a_worker_that_gives_it_up(
+async def test_a_worker_gives_up_a_run_whose_processes_end_before_they_claim_it(
     store: RunStore,
 ) -> None:
     id = await to_go_alone(store)

@@ -195,7 +195,7 @@ async def test_a_worker_that_is_lost_between_any_two_writes_leaves_every_result_
     assert all(results.values()) == each_alone  # otherwise a turn is one write, and its ledger is never seen
 
 
-async def test_the_result_of_a_call_goes_into_redis_once_in_clear_and_a_secret_in_it_is_in_no_event() -> None:
+async def test_a_result_is_once_in_clear_in_redis_and_no_event_has_its_secret() -> None:
     async with fresh() as (store, pipe, claim):
         recording: Any = Recording(pipe)
         await work(Emitter(RedisRecord(recording), claim, [SECRET], lambda: None), each_alone=True)

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "here"
 
 
-def test_what_a_profile_leaves_open_is_as_in_the_sandbox_also_in_child_processes_and_written_files(
+def test_a_profile_inherits_the_sandbox_also_in_child_processes_and_written_files(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -74,7 +74,7 @@ def test_the_calls_of_an_unanswered_reply_are_found_again_after_a_crash() -> Non
     assert Conversation(kept).unanswered(3) == []
 
 
-def test_a_call_that_could_not_be_read_is_still_unreadable_after_a_crash_and_what_is_sent_stays_as_it_was() -> None:
+def test_an_unreadable_call_stays_so_after_a_crash_and_what_was_sent_is_the_same() -> None:
     kept: list[bytes] = []
     conversation = Conversation(store=kept.append)
     conversation.ask("task")

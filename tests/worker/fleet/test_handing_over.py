@@ -157,7 +157,7 @@ async def test_the_time_until_the_last_renewal_of_a_lost_worker_counts(redis_url
 @pytest.mark.parametrize(
     ("used", "summary"), [(95_000, "Time is up."), (100_000, "Stopped: timeoutSeconds 100 reached.")]
 )
-async def test_an_attempt_that_finds_the_time_used_up_ends_the_run_and_settles_what_was_under_way(
+async def test_an_attempt_without_time_ends_the_run_and_settles_open_calls(
     bench: Bench, tmp_path: Path, used: int, summary: str
 ) -> None:
     read, write = call("glob", pattern="*"), call("write_file", path="never.txt", content="x")

@@ -41,9 +41,7 @@ async def test_an_unclaimed_delegation_gets_another_ticket(bench: Bench) -> None
     assert [(ticket.id, ticket.title, ticket.priority) for ticket in bench.sent] == [(id, "wait", 7)]
 
 
-async def test_a_worker_that_drains_ends_itself_what_is_cancelled_and_sends_a_ticket_for_all_else(
-    bench: Bench, tmp_path: Path
-) -> None:
+async def test_a_draining_worker_ends_cancelled_runs_and_sends_tickets_for_others(bench: Bench, tmp_path: Path) -> None:
     hold = call("bash", command="touch begun; exec sleep 1000")
     model = script(tmp_path, [WRITE], [hold], [say("done")])
     ids = [await bench.accept(DelegationRequest(task="x", model=model)) for _ in range(2)]

@@ -192,7 +192,7 @@ async def test_an_answer_that_comes_after_the_run_is_dropped(renewing: Renewing)
         assert leases.count == 0
 
 
-async def test_nothing_is_asked_while_nothing_is_held_or_an_answer_is_on_its_way_or_redis_is_away(
+async def test_no_renewal_is_sent_without_leases_while_one_is_open_or_redis_is_away(
     renewing: Renewing, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with renewing.leases(0.03) as leases:
@@ -225,7 +225,7 @@ async def passed(seconds: float) -> None:
 
 
 @pytest.mark.requirement("P-14")
-async def test_a_run_whose_lease_was_not_renewed_for_its_whole_length_is_stopped_and_not_earlier(
+async def test_a_run_is_stopped_when_its_lease_was_not_renewed_for_its_whole_length(
     renewing: Renewing,
 ) -> None:
     async with renewing.leases(0.6, model_call=False) as leases:
@@ -247,7 +247,7 @@ async def test_a_late_answer_counts_from_the_moment_it_was_asked_for(renewing: R
 
 
 @pytest.mark.requirement("P-14")
-async def test_what_is_held_is_handed_to_the_standby_and_what_it_renewed_counts_for_that_attempt(
+async def test_the_standby_holds_each_lease_and_its_renewals_count_for_that_attempt(
     renewing: Renewing,
 ) -> None:
     async with renewing.leases(0.3, model_call=False) as leases:

@@ -78,7 +78,7 @@ async def test_one_run_that_fails_again_and_again_is_no_outage(redis: Any, asked
 
 
 @pytest.mark.parametrize(("asked", "seconds"), [(0, 0), (2, 2), (40, 5)])
-async def test_a_second_run_that_fails_makes_it_an_outage_with_what_it_is_asked_up_to_the_longest_delay(
+async def test_a_second_run_that_fails_makes_an_outage_with_the_delay_that_is_asked_for(
     redis: Any, asked: float, seconds: float
 ) -> None:
     """Of a long one only its caller may be asked, and the next probe shows that."""

@@ -80,7 +80,7 @@ def test_what_our_prompts_use_is_harmless_in_foreign_text(name: str) -> None:
         "<~tool_call>",
     ],
 )
-def test_spellings_of_it(text: str) -> None:
+def test_each_spelling_of_markup_is_neutralized(text: str) -> None:
     assert harmless(f"a {text} b") == HarmlessText(f"a <~{text[1:]} b", 1)
 
 

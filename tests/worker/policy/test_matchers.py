@@ -67,7 +67,7 @@ def test_every_matcher_is_a_key_of_a_rule() -> None:
     ids=repr,
 )
 @pytest.mark.parametrize("decision", ["allow", "ask", "deny"])
-def test_a_matcher(tmp_path: Path, matcher: str, call: str, expected: bool, decision: str) -> None:
+def test_a_matcher_decides_on_a_call(tmp_path: Path, matcher: str, call: str, expected: bool, decision: str) -> None:
     assert matches(tmp_path, matcher, CALLS[call], decision) is expected
 
 
@@ -98,7 +98,7 @@ def test_a_matcher(tmp_path: Path, matcher: str, call: str, expected: bool, deci
     ],
     ids=repr,
 )
-def test_a_matcher_of_the_run(tmp_path: Path, matcher: str, run: dict[str, Any], expected: bool) -> None:
+def test_a_matcher_decides_on_the_run(tmp_path: Path, matcher: str, run: dict[str, Any], expected: bool) -> None:
     assert matches(tmp_path, matcher, CALLS["BASH"], **run) is expected
 
 

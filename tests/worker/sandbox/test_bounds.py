@@ -150,7 +150,7 @@ async def test_a_command_that_takes_too_much_disk_is_killed_and_the_limit_named(
     assert f"[killed: {done.exceeded}]\n" == done.stderr.decode()
 
 
-async def test_files_that_were_there_before_the_run_count_and_may_be_deleted_also_where_they_are_too_much(
+async def test_files_from_before_the_run_count_and_may_be_deleted_even_if_too_many(
     tmp_path: Path,
 ) -> None:
     worker = WorkerBounds(SandboxSettings(disk_bytes=12 * MIB))

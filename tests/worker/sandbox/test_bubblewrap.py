@@ -112,7 +112,7 @@ async def test_every_writable_mount_has_to_be_expected(sandbox: Bubblewrap) -> N
     assert "cannot be read" in str(writable_mount_refusal(process.init_pid, ["/tmp", "/workspace"]))
 
 
-def test_what_a_sandbox_is_made_of_is_read_once_so_that_an_upgrade_does_not_reach_a_running_worker(
+def test_the_files_of_a_sandbox_are_read_once_and_an_upgrade_does_not_reach_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fds: list[int] = []

@@ -177,7 +177,7 @@ def test_names_in_the_hint_cannot_leave_their_attribute() -> None:
     assert (hint.attrib["tool"], hint.attrib["full_output"]) == ('a"><b>&', 'x"y<z')
 
 
-def test_small_words() -> None:
+def test_texts_become_valid_or_one_line_and_private_paths_are_recognized() -> None:
     assert valid("a\ud800") == "a\ufffd"
     assert one_line("a\nb\x1b\udcff") == "a\\nb\\x1b\ufffd"
     assert [is_private(path) for path in (".deputize", ".deputize/x", ".deputizes", "a/.deputize")] == [

@@ -164,7 +164,7 @@ def test_a_test_that_did_not_pass_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "test_a.py").read_text() == PYTHON
 
 
-def test_of_many_tests_a_sample_over_all_files_is_broken_and_those_first_that_did_not_pass(tmp_path: Path) -> None:
+def test_a_sample_of_many_tests_is_broken_and_those_that_did_not_pass_come_first(tmp_path: Path) -> None:
     places: dict[str, tuple[str, str]] = {}
     for file in range(4):
         names = [f"test_{file}_{number}" for number in range(50)]
