@@ -13,7 +13,7 @@ from textwrap import dedent
 import pytest
 
 from deputize.shared.delegation import TerminationReason
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import PACKAGES, ROOT, files, name
 from tests.architecture.tree_copy import copy_of_the_tree, run_in, run_tests_in
 from tests.runs.bench import call, say, script
 from tests.runs.fleet import Fleet, open_fleet
@@ -23,6 +23,9 @@ ABOUT_FILES = ("tree", "imports", "words", "registries", "references", "tests", 
 """Those of the tests of the architecture that read files of tools, and tests of them."""
 OF_ITS_TOOL = "architecture or count_words or samples"
 """The names of tests that the tool can fail: none about another tool."""
+CONTRIBUTING = (ROOT / ".github/CONTRIBUTING.md").read_text("utf-8")
+LIMIT = re.compile("max_tool_calls|maxToolCalls")
+"""One of the limits, as code and JSON name it."""
 TEST = '''
 """count_words: the words of a text file."""
 
@@ -82,6 +85,14 @@ async def worker_of(program: Path, redis_url: str, home: Path) -> AsyncGenerator
         finally:
             worker.terminate()
             await until(lambda: worker.poll() is not None, 30)
+
+
+def test_the_files_that_name_a_limit_are_those_that_are_documented() -> None:
+    (row,) = [line for line in CONTRIBUTING.splitlines() if line.startswith("| a limit of a run |")]
+    named = set(re.findall(r"`((?:shared|orchestrator|worker)/[\w/]+\.(?:py|js))`", row))
+    texts = {name(path): path.read_text("utf-8") for path in files() if path.suffix in (".py", ".js")}
+    found = {path for path, text in texts.items() if path.split("/")[0] in PACKAGES and LIMIT.search(text)}
+    assert found - {"orchestrator/cli/demo.py"} == named  # the demo reaches one, and needs no other
 
 
 @pytest.mark.system
