@@ -13,6 +13,8 @@ from tests.architecture.sources import PACKAGES, ROOT, name, nodes, python_files
 ROW = re.compile(r"^\| \*\*(?P<word>[^*]+)\*\* \|.*\| (?P<banned>[^|]+) \|$", re.MULTILINE)
 OF_STANDARDS = ("form-action 'none'", "Action")
 """Literals that others prescribe: a directive of content security policies, a key of ``go test -json``."""
+ORDINARY = {*"alert capability checkout epoch exchange permit plugin quota recipe wrapper".split()}
+"""Words that docstrings use in another sense than that of the glossary: recipes of make, plugins of pytest."""
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -38,6 +40,13 @@ def texts(module: ast.Module) -> Iterator[str]:
             yield node.value
 
 
+def docstrings(module: ast.Module) -> Iterator[str]:
+    """The docstrings of a module, also those of its constants and fields."""
+    for node in nodes(module):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
 def pattern(words: list[str]) -> re.Pattern[str]:
     """Matches any of the words in text, ``snake_case`` or, with its humps split, ``CamelCase``."""
     each = "|".join(re.escape(word).replace(r"\ ", "[ _-]") for word in words)
@@ -59,6 +68,21 @@ def test_production_code_uses_the_words_of_the_glossary() -> None:
     banned = pattern([word for words in glossary().values() for word in words])
     wrong = {name(path): texts for path in python_files(*PACKAGES) if (texts := found(tree(path), banned))}
     assert wrong == {}
+
+
+def test_docstrings_use_the_words_of_the_glossary() -> None:
+    words = {word for words in glossary().values() for word in words}
+    assert words >= ORDINARY
+    banned = pattern(sorted(words - ORDINARY))
+    found = {
+        name(path): [each for each in docstrings(tree(path)) if banned.search(each)] for path in python_files(*PACKAGES)
+    }
+    assert {path: texts for path, texts in found.items() if texts} == {}
+
+
+def test_every_docstring_is_read() -> None:
+    code = '"""One."""\nA = 1\n"""Two."""\nclass B:\n    x: int\n    """Three."""\n    def f(): "Four."\n'
+    assert [*docstrings(ast.parse(code))] == ["One.", "Two.", "Three.", "Four."]
 
 
 @pytest.mark.parametrize(
