@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, Literal
 
-MAX_HEADER_BYTES = 64 * 1024
-"""Of the headers before one entry of a tar file, which are read as a whole."""
+MAX_HEADER_BYTES = 16 * 1024
+"""Of the headers before one entry of a tar file, for which older Pythons take quadratic time and memory."""
+MAX_COMMON_HEADERS = 100
+"""Of those that a tar file has for all entries after them, which are kept."""
 MAX_INDEX_BYTES = 16 << 20
 """Of the index of a zip file."""
 MAX_LINK_BYTES = 4096
@@ -164,6 +166,8 @@ def _tar_entries(source: _Bytes) -> Iterator[Entry]:
         raise tarfile.ReadError(f"it is neither zip nor tar ({error})") from None
     while (info := archive.next()) is not None:
         archive.members.clear()  # else it keeps all of them
+        if len(archive.pax_headers) > MAX_COMMON_HEADERS:
+            raise BadEntry(info.name, f"comes after more than {MAX_COMMON_HEADERS} headers for all entries")
         if info.size < 0:
             raise BadEntry(info.name, "has a size below zero")
         content.until = max(content.at, info.offset_data + info.size) + MAX_HEADER_BYTES

@@ -12,8 +12,10 @@ import stat
 import struct
 import tarfile
 import time
+import tracemalloc
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -146,6 +148,13 @@ def long_header(kind: bytes) -> bytes:
     return gzip.compress(info.tobuf() + bytes(info.size) + tar(("a", b"1")))
 
 
+def with_header(text: bytes, kind: bytes = tarfile.XHDTYPE) -> bytes:
+    """An archive whose one file has this header of pax."""
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, len(text)
+    return info.tobuf() + text + bytes(-len(text) % tarfile.BLOCKSIZE) + tar(("a", b"1"))
+
+
 def negative_size() -> bytes:
     block = bytearray(tarfile.TarInfo("x").tobuf(tarfile.GNU_FORMAT))
     block[124:136] = b"\xff" * 12
@@ -249,6 +258,10 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "much memory for xz": (lambda: HUGE_XZ, "Memory usage limit exceeded"),
     "a long header of pax": (lambda: long_header(tarfile.XHDTYPE), "a header is too long"),
     "a long header of GNU": (lambda: long_header(tarfile.GNUTYPE_LONGNAME), "a header is too long"),
+    "headers for all": (
+        lambda: with_header(b"".join(b"8 k%03d=\n" % n for n in range(101)), tarfile.XGLTYPE),
+        "'a' comes after more than 100 headers for all entries",
+    ),
     "a size below zero": (negative_size, "cannot be read: |below zero"),
     "a part that lies before": (sparse_back, "'x' cannot be read: "),
     "a bomb": (lambda: bytes_of_zero(bounds.SMALL_BYTES + 1), "'zero' makes the content more than 200 times as large"),
@@ -291,6 +304,21 @@ async def test_more_entries_than_allowed_are_refused(root: Path) -> None:
     archive = gzip.compress(block.tobuf() * count + bytes(1024), 1)
     with pytest.raises(Invalid, match="one more than the 200,000 entries"):
         await made_of(archive, root)
+
+
+@pytest.mark.parametrize("piece", [b"1", b"2 ", b"2 a", b"11 GNU.sparse.offset=1", b"9999999 k="])
+def test_no_header_of_a_tar_takes_much_time_or_memory(piece: bytes, tmp_path: Path) -> None:
+    """The longest one that is read; the interpreter's lock is held meanwhile."""
+    size = archive_formats.MAX_HEADER_BYTES - 4 * tarfile.BLOCKSIZE
+    (path := tmp_path / "a.tar").write_bytes(with_header((piece * size)[:size] + b"="))
+    tracemalloc.start()
+    begun = time.thread_time()
+    with path.open("rb") as file, suppress(archive_formats.BadEntry):
+        assert [entry.name for entry in archive_formats.entries_of(file)] == ["a"]
+    took, (_, most) = time.thread_time() - begun, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert took < 1
+    assert most < 100 << 20
 
 
 async def test_a_large_index_of_a_zip_is_not_read(root: Path) -> None:
