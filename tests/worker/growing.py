@@ -14,10 +14,12 @@ from pathlib import Path
 
 from deputize.shared import json_schema, markup, masking, patch_format
 from deputize.shared import text as shared_text
+from deputize.worker.contracts import Completed
 from deputize.worker.mcp import answers
 from deputize.worker.models import endings, retry, stream
 from deputize.worker.policy import matchers
 from deputize.worker.policy.shell import classify_line, executed_text, forbidden, interpreted, plain_line, scripts
+from deputize.worker.sandbox.bubblewrap import NoSandbox
 from deputize.worker.schemas import arguments, strict_json
 from deputize.worker.search import glob_pattern, grep, ripgrep
 from deputize.worker.text import (
@@ -36,8 +38,9 @@ from deputize.worker.text import (
     textfile,
 )
 from deputize.worker.text.textfile import TextFile
-from deputize.worker.tools import params
+from deputize.worker.tools import command_hints, params
 from deputize.worker.web import fetch, targets
+from deputize.worker.workspace.files import Files
 from deputize.worker.xml_calls import instruction, parser
 from tests.architecture.sources import ROOT
 from tests.worker.growing_checks import PATH, READS_OF_CHECKS, half, raw
@@ -88,7 +91,18 @@ SHAPES: Mapping[str, Shape] = {
     },
     **{
         f"{piece!r} again": again(piece)
-        for piece in ("@@ -1 +1 @@\n-a\n+b\n", "diff --git a/a b/a\n", "a - ", "$1 ", "=/dev/")
+        for piece in (
+            "#[test]",
+            "[/",
+            '\\"',
+            "max",
+            "thinking ",
+            "@@ -1 +1 @@\n-a\n+b\n",
+            "diff --git a/a b/a\n",
+            "a - ",
+            "$1 ",
+            "=/dev/",
+        )
     },
     **{
         f"{piece!r} counted": numbered(piece)
@@ -110,6 +124,18 @@ _TOOLS = ["read_file", "write_file", "edit_file"]
 def _edited(text: str) -> object:
     """Tries all tolerances, as the old text is nowhere literally."""
     return edit.apply_edit(TextFile(half(text) + "z"), "edit_file", half(text) + " ", "n", every=False)
+
+
+def _hinted(text: str) -> object:
+    done = Completed(1, raw(text), b"", lost=("a",))
+    return command_hints.command_hints(Files(Path("/")), NoSandbox(""), text, done, text)
+
+
+def _refused(text: str) -> object:
+    """All that is read of an endpoint's reason, which may repeat what a run has sent."""
+    failure = retry.classify_error({"message": text, "code": 500}, "", unknown_passes=False)
+    of_request = retry.classify_error({"message": text, "code": 400}, "", unknown_passes=False)
+    return failure.is_of_thinking, of_request.is_of_thinking, retry.output_maximum(failure.reason, 9)
 
 
 READS: Mapping[str, Reader] = {
@@ -144,6 +170,7 @@ READS: Mapping[str, Reader] = {
     "worker/mcp/answers.py:readable": lambda text: answers.readable(raw(text)),
     "worker/mcp/answers.py:unattributed": lambda text: answers.unattributed(raw(text)),
     "worker/models/endings.py:imitates_call": lambda text: endings.imitates_call(text, _TOOLS),
+    "worker/models/retry.py:classify_error": _refused,
     "worker/models/retry.py:error_in": lambda text: retry.error_in(raw(text)),
     "worker/models/stream.py:EventDecoder.feed": lambda text: [*stream.EventDecoder().feed(raw(text))],
     "worker/mcp/answers.py:EventLines.readable": lambda text: answers.EventLines(1 << 20).readable(raw(text)),
@@ -230,6 +257,7 @@ READS: Mapping[str, Reader] = {
     "worker/text/textfile.py:fingerprint": lambda text: textfile.fingerprint(raw(text)),
     "worker/text/textfile.py:number_lines": lambda text: textfile.number_lines(text.split("\n"), 1),
     "worker/text/textfile.py:strip_line_numbers": textfile.strip_line_numbers,
+    "worker/tools/command_hints.py:command_hints": _hinted,
     "worker/tools/params.py:refuse_home": params.refuse_home,
     **READS_OF_CHECKS,
     **READS_OF_STRANGERS,
@@ -245,12 +273,20 @@ READS: Mapping[str, Reader] = {
     "worker/xml_calls/parser.py:parse_tool_calls": lambda text: parser.parse_tool_calls(text, []),
 }
 
+WORST: Mapping[str, str] = {
+    "worker/models/base.py:Reply.sendable": "'a' again",
+    "worker/models/retry.py:classify_error": "'thinking ' again",
+    "worker/verification/broken_scripts.py:broken_script": "'[/' again",
+    "worker/verification/canary.py:guarded_rust": "'#[test]' again",
+    "worker/verification/project_suspicions.py:in_project": "'\\n' again",
+}
+"""The shape for which a function once took quadratic time; it is always tried."""
 _MATCHERS = (
     "of_tool is_named of_kind of_server of_annotations of_argument of_command_prefix prefix_words of_path of_mode "
     "comparison of_depth of_label of_taint of_host"
 )
 _EXPLAINED = "AbsentTool.__init__ AbsentTool.parse answer Explainer.__init__ Explainer.explain Replay.run"
-_OF_ERRORS = "classify_response with_full_stop classify_error parse_retry_after is_overflow output_maximum"
+_OF_ERRORS = "with_full_stop parse_retry_after"
 _LISTING = "find_files list_files matching exists_in newest_first folders_matching"
 _OF_VERDICTS = """
     broken_sources.py:unnoticed verdict.py:demoted broken_functions.py:Shape.passed rounds.py:returned
@@ -332,6 +368,9 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         *("worker/models/stream.py:ReplyAssembler.feed", "shared/patch_format.py:created_part"),
     ),
     "a part of what a function above reads, which measures it, too": (
+        *(f"worker/models/retry.py:{name}" for name in ("classify_response", "is_overflow", "output_maximum")),
+        *("worker/mcp/config.py:ToolFilter.lets", "worker/mcp/config.py:Server.trusts"),
+        "worker/verification/comparison_suspicions.py:Comparisons.bent_in",
         *("worker/verification/own_tests.py:suspected", "worker/verification/own_tests.py:CodeBefore.holds"),
         *("worker/verification/protected.py:of_ini", "worker/verification/shadowing.py:shadowing"),
         "worker/verification/python_types.py:is_only_for_checkers",
@@ -346,7 +385,7 @@ READS_NONE: Mapping[str, Sequence[str]] = {
         *("worker/tools/artifacts.py:ArtifactWriter.probe", "worker/tools/base.py:Recoverable.probe"),
         *("worker/tools/bash.py:Bash.probe", "worker/tools/edit_file.py:EditFile.probe"),
         *("worker/tools/notes.py:RecordNote.probe", "worker/tools/missing_files.py:file_not_found_error"),
-        *("worker/tools/missing_files.py:refuse_foreign_form", "worker/tools/command_hints.py:command_hints"),
+        "worker/tools/missing_files.py:refuse_foreign_form",
         *("worker/tools/pages.py:FileLines.add", "worker/tools/pages.py:read_lines"),
         *("worker/search/grep.py:arguments_of", "worker/tools/pages.py:ManyFiles.resolve"),
         "worker/search/ripgrep.py:run_ripgrep",
@@ -404,4 +443,4 @@ def _is_public(name: str) -> bool:
 def _takes_text(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     found = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs, function.args.vararg]
     types = [ast.unparse(each.annotation) for each in found if each and each.annotation]
-    return any({"str", "bytes"} & {*re.findall(r"\w+", each)} and "Callable" not in each for each in types)
+    return any({"str", "bytes", "FileText"} & {*re.findall(r"\w+", each)} and "Callable" not in each for each in types)

@@ -20,6 +20,7 @@ from deputize.worker.verification import (
     kept_tests,
     left_files,
     named_files,
+    project_suspicions,
     protected,
     python_suspicions,
     repetition,
@@ -76,6 +77,7 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
     "worker/verification/kept_tests.py:same_script": lambda text: kept_tests.same_script(half(text), text),
     "worker/verification/named_files.py:with_targets": lambda text: named_files.with_targets(text, lambda _: raw(text)),
     "worker/verification/named_files.py:package_scripts": lambda text: named_files.package_scripts(raw(text)),
+    "worker/verification/canary.py:guarded_rust": lambda text: canary.guarded_rust(text, ""),
     "worker/verification/canary.py:inside": lambda text: canary.inside(f"/workspace/{text}", ["/tmp/ground"]),
     "worker/verification/protected.py:is_obeyed": lambda text: protected.is_obeyed(text[:PATH]),
     "worker/verification/repetition.py:keeps_state": lambda text: [
@@ -92,6 +94,10 @@ READS_OF_CHECKS: Mapping[str, Callable[[str], object]] = {
         protected.Protection(None).holds(path, lambda: (b"", raw(f"[tool]\n{text}")))
         for path in ("pyproject.toml", "setup.cfg", "package.json")
     ],
+    "worker/verification/project_suspicions.py:in_project": lambda text: project_suspicions.in_project(
+        [file_texts.FileText(f"a.{end}", half(text), text) for end in ("js", "c", "json", "properties")],
+        project_suspicions.Project(["a.js", "tests/a.js", "Makefile"], lambda _: raw(text), [text], task=text),
+    ),
     "worker/verification/python_suspicions.py:of_python": lambda text: [*python_suspicions.of_python(text)],
     "worker/verification/suspicions.py:suspicions": lambda text: suspicions.suspicions(
         [file_texts.FileText(f"a.{end}", half(text), text) for end in ("py", "js", "rs", "toml")],

@@ -9,9 +9,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from deputize.shared.delegation import Usage
+from deputize.shared.patch_format import parse_patch
+from deputize.shared.patches.siblings import Side
 from deputize.shared.request import DelegationRequest
 from deputize.worker.core import conversation, prompt
+from deputize.worker.mcp import config
+from deputize.worker.merges import culprits
 from deputize.worker.models import thinking
+from deputize.worker.models.base import Reply
 from deputize.worker.sandbox import process
 from deputize.worker.workspace.files import Files
 from tests.worker.growing_checks import raw
@@ -30,12 +36,28 @@ def _asked(text: str) -> None:
         prompt.first_message(DelegationRequest(task=text, context=text, expected_outcome=text), text)
 
 
+def _related(text: str) -> None:
+    patch = f"diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -0,0 +1 @@\n+{text.replace(chr(10), ' ')}\n"
+    culprits.Relation([Side(id, parse_patch(patch)) for id in ("dlg_a", "dlg_b")], text)
+
+
+def _with_calls(text: str) -> Reply:
+    """Returns a reply of as many calls as the text has words, all with one id, as some endpoints send it."""
+    calls = [{"type": "tool_use", "id": "", "name": word, "input": {}} for word in text.split("a")]
+    return Reply(content=calls, calls=[], stop_reason="tool_use", usage=Usage())
+
+
 READS_ELSEWHERE: Mapping[str, Callable[[str], object]] = {
     "worker/core/conversation.py:calls_in": lambda text: conversation.calls_in(conversation.user_message(text)),
     "worker/core/conversation.py:joined": lambda text: conversation.joined(text, text),
     "worker/core/conversation.py:user_message": lambda text: conversation.user_message(text, text),
     "worker/core/prompt.py:continued_task": lambda text: prompt.continued_task((text,), text, [text], text),
     "worker/core/prompt.py:first_message": _asked,
+    "worker/core/prompt.py:repeated_calls": lambda text: prompt.repeated_calls({text: text}, 3),
+    "worker/mcp/config.py:exposed": lambda text: config.exposed("docs", text, ()),
+    "worker/mcp/config.py:matches": lambda text: config.matches(text, ["*a*b*c", "[a-z]*_*"]),
+    "worker/merges/culprits.py:Relation.__init__": _related,
+    "worker/models/base.py:Reply.sendable": lambda text: _with_calls(text).sendable(set()),
     "worker/models/thinking.py:has_thinking": lambda text: thinking.has_thinking(raw(text)),
     "worker/models/thinking.py:without_thinking": lambda text: thinking.without_thinking(
         conversation.user_message(text)
@@ -63,7 +85,7 @@ _HANDED_ON: Mapping[str, str] = {
     "worker/core/limits.py": "LimitReached.__init__ Meter.check_wait Meter.lend Meter.book Meter.restored",
     "worker/core/loop.py": "Loop.close_calls",
     "worker/core/model_calls.py": "compact reply_from_log",
-    "worker/core/prompt.py": "system_prompt repeated_calls",
+    "worker/core/prompt.py": "system_prompt",
     "worker/core/run_context.py": (
         "StepLog.start StepLog.update not_executed in_doubt RunContext.report_error RunContext.checkpoint"
     ),
@@ -71,19 +93,17 @@ _HANDED_ON: Mapping[str, str] = {
     "worker/core/supervision.py": "Supervision.cancelled",
     "worker/core/tool_calls.py": "ToolCalls.known",
     "worker/core/waits.py": "Waits.noted Waits.without_slot Waits.without_clock",
-    "worker/mcp/config.py": (
-        "prefix exposed ToolFilter.lets Server.trusts without_effect matches expanded Config.read"
-    ),
+    "worker/mcp/config.py": ("prefix without_effect expanded Config.read"),
     "worker/mcp/connection.py": "Connection.call",
     "worker/mcp/source.py": "McpServers.__init__",
     "worker/mcp/subreaper.py": "described",
     "worker/mcp/tools.py": "result_of McpTool.__init__ tools_of",
     "worker/mcp/transport.py": "program_of needed FreeProgram.__init__",
-    "worker/merges/culprits.py": "Relation.__init__ Relation.nearest",
+    "worker/merges/culprits.py": "Relation.nearest",
     "worker/merges/turned_green.py": "TurnedGreen.kept_in",
     "worker/models/__init__.py": "open_model",
     "worker/models/anthropic.py": "AnthropicModel.__init__ AnthropicModel.open check_response price_of",
-    "worker/models/base.py": "Reply.sendable Reply.without_calls undated",
+    "worker/models/base.py": "Reply.without_calls undated",
     "worker/models/caching.py": "encode_prefix with_breakpoints shared_prefixes",
     "worker/models/credentials.py": (
         "Names.of_table Credentials.__init__ Credentials.of Credentials.get Credentials.digest Credentials.masked"

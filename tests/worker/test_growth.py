@@ -16,7 +16,7 @@ from itertools import pairwise
 import pytest
 
 from tests.architecture.sources import PACKAGES, name, python_files
-from tests.worker.growing import MOST, READS, READS_NONE, SHAPES, readers
+from tests.worker.growing import MOST, READS, READS_NONE, SHAPES, WORST, readers
 
 pytestmark = [pytest.mark.requirement("P-03"), pytest.mark.growth]
 LEAST = 10_000
@@ -42,6 +42,7 @@ def test_the_time_of_a_text_grows_as_the_text_does(function: str, is_thorough: b
     shapes = (
         random.Random(function).sample([*SHAPES], LARGE_SAMPLE) if is_thorough else random.sample([*SHAPES], SAMPLE)
     )
+    shapes = {*shapes, *([WORST[function]] if function in WORST else ())}
     slow = {shape: found for shape in shapes if (found := _mistake(READS[function], SHAPES[shape]))}
     assert slow == {}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Any, Protocol
 
 from ...shared.delegation import Usage
@@ -156,10 +156,10 @@ class Reply:
         """
         if self.is_empty:
             return replace(self, content=[{"type": "text", "text": NO_WORDS}])
-        ids, taken, content = list[str](), set(used), list[dict[str, Any]]()
+        ids, taken, tried, content = list[str](), set(used), Counter[str](), list[dict[str, Any]]()
         for block in self.content:
             if block.get("type") == "tool_use":
-                ids.append(_unique_id(str(block.get("id") or ""), taken))
+                ids.append(_unique_id(str(block.get("id") or ""), taken, tried))
                 name = _NOT_IN_NAMES.sub("_", str(block["name"]))[:MAX_NAME] or "no_name"
                 content.append(block | {"id": ids[-1], "name": name})
             elif block.get("type") != "text" or block["text"].strip():
@@ -179,13 +179,18 @@ def with_call_keys(calls: Sequence[Call], turn: int, retries: int = 0) -> list[C
     return [replace(call, key=f"{prefix}_{number}") for number, call in enumerate(calls, 1)]
 
 
-def _unique_id(id: str, taken: set[str]) -> str:
-    """Returns a valid id that is not taken, because endpoints may send empty, duplicate and other odd ones."""
+def _unique_id(id: str, taken: set[str], tried: Counter[str]) -> str:
+    """Returns a valid id that is not taken, because endpoints may send empty, duplicate and other odd ones.
+
+    ``tried`` counts the candidates of each id, so that many equal ones do not try the same ones again.
+    """
     id = _NOT_IN_NAMES.sub("_", id)[:MAX_ID]
-    candidates = (id if number == 1 and id else f"{id or 'call'}-{number}" for number in count(1))
-    unique = next(candidate for candidate in candidates if candidate not in taken)
-    taken.add(unique)
-    return unique
+    while True:
+        tried[id] += 1
+        unique = id if tried[id] == 1 and id else f"{id or 'call'}-{tried[id]}"
+        if unique not in taken:
+            taken.add(unique)
+            return unique
 
 
 Part = ReplyStarted | TextPart | ThinkingPart | Retrying | Reply

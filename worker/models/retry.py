@@ -68,6 +68,8 @@ _NUMBER = re.compile(r"(?<![\w.-])(?:\d{1,3}(?:,\d{3})+|\d+)(?![\w-]|\.\d)", re.
 _EXCLUSIVE = re.compile(r"\b(lower|less|smaller) than(?! or equal)|exclusive\)", re.IGNORECASE)
 LEAST_OUTPUT = 256
 """Output tokens below which the conversation is shortened instead of the reply."""
+MAX_REASON = 4000
+"""Characters of an endpoint's reason, which may repeat what it was sent: the searches above take quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +243,13 @@ def error_of(value: Any) -> dict[str, Any]:
     if isinstance(value, list):
         return error_of(value[0]) if value else {}
     if not isinstance(value, dict):
-        return {"message": value} if isinstance(value, str) else {}
+        return {"message": value[:MAX_REASON]} if isinstance(value, str) else {}
     if inner := next((value[key] for key in ("error", "errors", "detail") if value.get(key)), None):
         return error_of(inner)
     reasons = [str(value[key]) for key in ("message", "msg", "error_message") if value.get(key)][:1]
     if isinstance(metadata := value.get("metadata"), dict) and metadata.get("raw"):
         reasons.append(str(metadata["raw"]))  # a gateway's name for the reason of the provider behind it
-    return {**value, "message": ": ".join(reasons)}
+    return {**value, "message": ": ".join(reasons)[:MAX_REASON]}
 
 
 def is_overflow(error: Mapping[str, Any]) -> bool:
@@ -256,7 +258,7 @@ def is_overflow(error: Mapping[str, Any]) -> bool:
     Endpoints word it in too many ways for a list: two numbers and a word of length suffice, unless they are about the
     length of the reply.
     """
-    reason = " ".join(str(error.get(key) or "")[:4000] for key in ("message", "code", "type"))
+    reason = " ".join(str(error.get(key) or "")[:MAX_REASON] for key in ("message", "code", "type"))
     if _OTHER_LIMIT.search(reason):
         return False
     if _OVERFLOW.search(reason):
@@ -267,7 +269,7 @@ def is_overflow(error: Mapping[str, Any]) -> bool:
 
 
 def _numbers(text: str) -> set[int]:
-    return {int(number.replace(",", "")) for number in _NUMBER.findall(text[:4000])}
+    return {int(number.replace(",", "")) for number in _NUMBER.findall(text)}
 
 
 def output_maximum(reason: str, asked: int) -> tuple[int, bool] | None:

@@ -26,11 +26,13 @@ _EXPECTED = re.compile(
 _MAY_FAIL = re.compile(r"\bcatch\b|\.not\b|\.rejects\b|[tT]hrows?\b|\bexpect\.any")
 """Where an assertion may be expected to fail, none is broken."""
 _PIECE = re.compile(
-    r"""//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?|[()\[\]{},;]"""
-    r"""|(?<=[(,=:\[!&|?{};\s])/(?![*/\s])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*+\])++/"""
+    r"""//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?|[()\[\]{},;]|\\."""
+    r"""|(?<=[(,=:\[!&|?{};\s])/(?![*/\s])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.){0,200}+\]){1,1000}+/"""
     r"""|"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+'|`(?:[^`\\]|\\.)*+`""",
     re.DOTALL,
 )
+"""What is not closed is looked for in few characters, and an escaped quote opens nothing: else each of many would be
+searched for its end through the whole text."""
 _HELPER = """
 ;function {value}(given{any}, number{any}, wrong{default}) {{
   if (number % {divisor} !== {rest}) return given;

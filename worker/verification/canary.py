@@ -35,7 +35,10 @@ _MAX_BYTES = 2 << 20
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _GO_TEST = re.compile(r"^(func Test\w*\((\w+) \*testing\.T\) \{)", re.MULTILINE)
-_RUST_TEST = re.compile(r"(#\[(?:\w+::)?test\](?:\s*#\[[^\]]*\])*\s*(?:pub )?(?:async )?fn \w+\(\)[^{;]*\{)")
+_RUST_TEST = re.compile(
+    r"(#\[(?:\w+::)?test\](?:\s*+#\[[^\]]{0,200}+\]){0,20}+\s*+(?:pub )?(?:async )?fn \w+\(\)[^{;]{0,200}\{)"
+)
+"""With bounds: each of many attributes would be looked at from each one before it."""
 _RUST_GUARD = (
     'struct %(name)s; impl Drop for %(name)s { fn drop(&mut self) { %(fails)s { panic!("%(word)s") } } } '
     "let _%(name)s = %(name)s;"
@@ -195,7 +198,7 @@ def _rewrite_other(root: int, path: str, names: Mapping[str, set[str]], shape: S
         new = _GO_TEST.sub(rf'\1 defer func() {{ {fails} {{ \2.Error("{token_hex(8)}") }} }}();', text)
     elif path.endswith(".rs"):
         guard = _RUST_GUARD % {"name": f"T{token_hex(6)}", "fails": fails.replace(" %", "_u64 %"), "word": token_hex(8)}
-        new = _RUST_TEST.sub(lambda found: f"{found[1]} {guard}", text)
+        new = guarded_rust(text, guard)
     elif path.endswith(SUFFIXES):
         script = broken_script(text, shape, is_typed=path.endswith(("ts", "tsx")))
         new = script.text if script else text
@@ -206,6 +209,11 @@ def _rewrite_other(root: int, path: str, names: Mapping[str, set[str]], shape: S
         return None
     write(root, path, new.encode("utf-8", "surrogateescape"))
     return known
+
+
+def guarded_rust(text: str, guard: str) -> str:
+    """Returns a file of Rust with these statements at the start of each test."""
+    return _RUST_TEST.sub(lambda found: f"{found[1]} {guard}", text)
 
 
 def _read(root: int, path: str) -> str | None:

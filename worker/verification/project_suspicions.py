@@ -58,7 +58,7 @@ _ASSERTS = re.compile(
 )
 """Names of functions with which tests assert."""
 _FAILS = re.compile(
-    r"\bthrow\b|\braise\b|\bdie\b|\bpanic!?\(|\bexit\s?\(|\babort\s?\(|AssertionError|^\s*assert\b"
+    r"\bthrow\b|\braise\b|\bdie\b|\bpanic!?\(|\bexit\s?\(|\babort\s?\(|AssertionError|^[ \t]*assert\b"
     r"|\bassert\w{0,30}!?\(|\b(?:t|tb)\.(?:Error|Fatal|Fail)|\bfail\(|\bexpect\(",
     re.MULTILINE,
 )
