@@ -73,6 +73,8 @@ class Report:
     """The reason, by promise."""
     notes: dict[str, str] = field(default_factory=dict[str, str])
     """How it was tried, by promise."""
+    no_commands: str = ""
+    """The row with the fault for which no command can be tried."""
 
     @contextmanager
     def attempting(self, *promises: str) -> Generator[None]:
@@ -87,9 +89,6 @@ class Report:
             self.problems.setdefault(promise, []).extend(found)
         self.notes |= notes or {}
 
-    def without_commands(self, why: str) -> None:
-        self.untried |= {promise.name: why for promise in PROMISES if promise.by_command}
-
     def rows(self) -> list[Finding]:
         """Returns a row for each promise that is not the service's own, between the machine's and the project's."""
         promises = [self._row(promise) for promise in PROMISES if not promise.by_service]
@@ -99,6 +98,8 @@ class Report:
         name, sentence = promise.name, promise.sentence
         if problems := self.problems.get(name):
             return Finding("✗", name, f"it is not true here that {sentence}: {'; '.join(problems)}", _REMEDY)
+        if promise.by_command and self.no_commands:
+            return Finding("!", name, f"not tried, see {self.no_commands}: {sentence}")
         if name in self.untried or name not in self.problems:
             return Finding("!", name, f"not tried: {sentence}", self.untried.get(name, "report it"))
         but = f" (all but {promise.untried})" if promise.untried else ""
@@ -121,13 +122,13 @@ async def _try_commands(settings: Settings, canaries: Canaries, report: Report, 
         check_shown(settings)
     except DeputizeError as error:
         report.machine.append(_wrong_settings(error))
-        report.without_commands("correct the row settings first")
+        report.no_commands = "settings"
         return
     reason = await Bubblewrap.selftest(canaries.folder) if settings.sandbox.enabled else ""
     row = sandbox_row(settings.sandbox, reason, for_project=directory is not None)
     report.machine.append(row)
     if row.state != "✓":
-        report.without_commands("no command runs without the sandbox: mend the fault in its row")
+        report.no_commands = "sandbox"
         return
     async with asyncio.TaskGroup() as together:
         together.create_task(_isolation(settings, canaries, report))

@@ -115,6 +115,15 @@ def test_a_promise_that_could_not_be_tried_has_the_reason() -> None:
     assert (row_of(report, "files").state, row_of(report, "links").state) == ("!", "✓")
 
 
+@pytest.mark.parametrize("row", ["sandbox", "settings"])
+def test_one_cause_is_one_row_with_a_remedy_and_the_rows_without_commands_name_it(row: str) -> None:
+    report = Report(problems={promise.name: [] for promise in TRIED if not promise.by_command}, no_commands=row)
+    untried = {found for found in report.rows() if found.state == "!"}
+    assert {found.name for found in untried} == {promise.name for promise in TRIED if promise.by_command}
+    assert all(found.detail.startswith(f"not tried, see {row}: ") for found in untried)
+    assert {found.remedy for found in report.rows()} == {""}
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_each_program_that_tools_need_has_a_row(*, is_there: bool) -> None:
     rows = [*program_rows(lambda: is_there, lambda name: name if is_there else None)]
