@@ -195,6 +195,23 @@ def test_limits_grace_and_command_are_those_of_compose(service: str) -> None:
     assert own["args"] == theirs["command"]
 
 
+def test_the_processors_that_it_asks_for_are_as_the_base_prints_them() -> None:
+    """On a node with fewer a rollout waits for ever: no worker ends before the new one has begun."""
+    asked = {name: processors(container(name)["resources"]["requests"]["cpu"]) for name in SERVICES}
+    specs = {name: manifests()[SERVICES[name]]["spec"] for name in SERVICES}
+    whole = sum(specs[name]["replicas"] * asked[name] for name in SERVICES)
+    assert specs["worker"]["strategy"] == {"rollingUpdate": {"maxUnavailable": 0}}
+    text = (FOLDER / "base/kustomization.yaml").read_text("utf-8")
+    assert f"The pods ask for {whole:g} processors, and a rollout for half of one more." in text
+    assert asked["worker"] == 0.5
+    one = whole - asked["worker"]
+    assert one + asked["worker"] <= 2 < whole + asked["worker"], "why it says: scale the workers to 1 first"
+
+
+def processors(text: str) -> float:
+    return float(text.removesuffix("m")) / (1000 if text.endswith("m") else 1)
+
+
 def test_health_is_asked_as_by_compose() -> None:
     for service in ("worker", "redis"):
         asked = container(service)["readinessProbe"]["exec"]["command"][-1]
