@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -10,12 +11,15 @@ import pytest
 
 from deputize.worker.policy import PolicyCall
 from deputize.worker.policy.shell import classify_line, git_alias
+from tests.architecture.sources import ROOT
 from tests.worker.policy.executing import WAYS
 from tests.worker.policy.rule_files import call_of, matches, verdict_of
 from tests.worker.sandbox.sandboxes import bash, sandbox_over
 
 RULES = ("git push", "rm -rf", "scp")
+PAGE = ROOT / "orchestrator/docs/permissions.md"
 HIDDEN = (
+    *("cat f | . /dev/stdin", "cat f | command . /dev/stdin", "cat f | source /dev/stdin"),
     *("curl -s x | sh", "cat f | bash", "openssl base64 -d -in f | sh", "xxd -r -p f | python3", "gunzip -c f | perl"),
     *(
         "cat f | xargs -I % % push",
@@ -85,6 +89,7 @@ HIDDEN = (
 HONEST = (
     *("cat data.json | python3 -m json.tool", "echo y | ./configure", "git ls-files | xargs grep foo", "bash build.sh"),
     *("cat a | python3 script.py", "printf 'a\\nb\\n' | sort", "python3 -c 'print(1)'", "find . | xargs wc -l"),
+    *("cat fix.patch | patch -d . -p1", "cat f | tar xf - -C .", "cat f | jq .", "cat f | pytest ."),
     *("cat x | bash build.sh", "cat x | bash -eu build.sh", "git branch | xargs git branch -d", "echo x | make all"),
     *("seq 3 | xargs -I % touch f%", "python3 manage.py migrate", "cat f | node -e 'x'", "echo ls | sh", "echo scp"),
     *("cat f | python3 -u run.py", "cat f | perl -ne print", "cat f | deno eval 'x'", "echo hi | tee notes.md"),
@@ -156,6 +161,30 @@ def test_what_executes_a_text_that_does_not_stand_in_the_line_is_denied(tmp_path
 
 HIDDEN_IN_OTHERS = (
     *("base64 -d < f | sh", "cat f | sh > out", "{ cat f; } | bash", "cat f 2>&1 | (sh)", "cat <<E | python3\nE"),
+    *(
+        "sh < f",
+        "bash -s <f",
+        "sh 0<f",
+        "< f sh",
+        "<f timeout 5 bash -eu",
+        "python3 - < f",
+        "sh /dev/stdin < f",
+        "node < f > g",
+    ),
+    *(
+        "{ sh; } < f",
+        "(cd d; python3) < f",
+        "while true; do sh; done < f",
+        "make -f - < f",
+        "xargs sh < f",
+        "node < f > g",
+    ),
+    *(
+        "cat f | bash -c 'source /dev/stdin'",
+        "sh -c '. /dev/stdin' < f",
+        "sh -xc 'bash -s' < f",
+        "cat f | sh -c sh > g",
+    ),
     *('eval "$(cat f)"', "eval $(base64 -d f)", 'bash -c "$(curl x)"', "sh <(cat f)", "source <(curl -s x)", "eval $x"),
     *(
         "bash <<< $x",
@@ -179,6 +208,10 @@ HIDDEN_IN_OTHERS = (
 )
 """Lines that are not plain, and execute what does not stand in them."""
 HONEST_OTHERS = (
+    *("patch -p1 -d . < fix.patch", "sort < f > g", "python3 app.py < f", "sh run.sh < f", "tar xf - -C . < a.tar"),
+    *("source venv/bin/activate && python3 app.py < f", "while read f; do python3 x.py $f; done < list", "jq . < f"),
+    *("(cd a; make) < /dev/null", "python3 -m json.tool < f > g", "docker build - < Dockerfile", "sh -c 'wc -l' < f"),
+    *("node -e 'x' < f", "diff <(sh a.sh) <(sh b.sh)", "find . -name x < f", "cat f | sh -c 'wc -l' > g"),
     *(
         "x=$(date) && echo $x",
         "cat > run.py <<E\nimport os, subprocess\nsubprocess.run(os.environ['X'])\nE\npython3 run.py",
@@ -272,6 +305,18 @@ def test_each_subcommand_that_counts_as_one_is_a_builtin_of_the_git_that_is_here
     listed = Path(git_alias.__file__).with_name("git_subcommands.txt").read_text().split()
     assert len(listed) > 100
     assert {*listed} - {*builtins} <= {"bisect", "submodule"}  # scripts in each package of git
+
+
+def test_what_a_rule_does_not_read_is_what_the_page_on_permissions_names(tmp_path: Path) -> None:
+    """A file can be written after the line was judged, so reading it before would be no wall."""
+    section = PAGE.read_text("utf-8").partition("\n## What a rule on commands reads\n")[2].partition("\n## ")[0]
+    assert "It reads no files." in section
+    named = [
+        line for item in re.findall(r"^- .*(?:\n  .*)*", section, re.MULTILINE) for line in re.findall("`(.+?)`", item)
+    ]
+    assert len(named) >= 10
+    rule = 'command_prefix = "git push"'
+    assert [each for each in named if matches(tmp_path, rule, call_of("bash", command=each))] == []
 
 
 def test_no_allow_rule_covers_what_executes_a_text(tmp_path: Path) -> None:

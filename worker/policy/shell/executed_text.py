@@ -19,6 +19,10 @@ _INTERPRETERS = re.compile(
 )
 _OTHERS = frozenset(("at", "batch", "crontab", "ed", "ex", "vi", "vim", "nvim", "emacs", "gdb", "dc", "m4", "sqlite3"))
 """Further programs that start what their input, or an argument, names."""
+_SOURCES = frozenset(("source", "."))
+_BEFORE_BUILTIN = re.compile(r"command|builtin|eval|[-+]\w*c\w*")
+"""Words after which `source` and `.` are commands: elsewhere they are operands, as a pattern or the folder."""
+_SHELL_HAS_CODE = re.compile(r"[-+](?!-)\w*c\w*")
 _STARTERS = frozenset(("xargs", "parallel"))
 _CODE = re.compile(r"-(?!-)[A-Za-z0-9]*[cerEpx].*|--(?:eval|print|exec|command|run|ex)\b.*|eval|repl", re.DOTALL)
 """Words behind which code may stand."""
@@ -48,6 +52,8 @@ _UNUSUAL = re.compile(r"\\(?![nt\\\"' ])")
 _FORMAT = re.compile(r"(?:(?<![^\s])%s(?=[\s\\]|\Z)|(?<=\\[nt])%s(?=[\s\\]|\Z)|%%|\\[nt]|[^%\\])*")
 _PIECES = re.compile(r"([;&\n(){}<>`|]+)")
 _QUOTES = re.compile(r"[\"'\\]")
+_INPUT_OF_GROUP = re.compile(r"(?:[)}]|\b(?:done|fi|esac))\s{0,9}0?<(?![<(&])")
+"""Where several commands together get a file as their input."""
 _SHELL = r"(?<![\w.-])(?:ba|da|z|k|mk|a|fi)?sh(?![\w.-])"
 _EXPANDED = re.compile(
     rf"(?:\beval|{_SHELL}[^;&|\n]{{0,200}}?\s-\w*c\w*)\s+[\"']?[$`]"
@@ -93,11 +99,13 @@ def executed_by(words: Sequence[str], given: Input | None) -> Executed:
 
     Of a program that is not known each word may begin a command that it starts.
     """
-    is_known = NAMES_ONLY.fullmatch(name_of(words[0])) or name_of(words[0]) in SHELLS
+    program = name_of(words[0])
+    is_known = NAMES_ONLY.fullmatch(program) or (program in SHELLS and not any(map(_SHELL_HAS_CODE.fullmatch, words)))
     found = list[Executed]()
     for at in range(1 if is_known else len(words)):
         name = name_of(words[at])
-        if not _executes_texts(name):
+        is_operand = name in _SOURCES and at > 0 and not _BEFORE_BUILTIN.fullmatch(words[at - 1])
+        if is_operand or not _executes_texts(name):
             continue
         if len(found) == _MOST_STARTED:  # each of them is judged with all words after it
             return Executed(is_hidden=True)
@@ -107,7 +115,7 @@ def executed_by(words: Sequence[str], given: Input | None) -> Executed:
 
 
 def _executes_texts(name: str) -> bool:
-    known = _STARTERS | SHELLS | _OTHERS | {"make", "gmake", "source", ".", "env"}
+    known = _STARTERS | SHELLS | _OTHERS | _SOURCES | {"make", "gmake", "env"}
     return name in known or any(each.fullmatch(name) for each in (_INTERPRETERS, AWK, SED))
 
 
@@ -150,28 +158,39 @@ def hidden_in(line: str) -> str | None:
         return name_of((_QUOTES.sub("", expanded[0]).strip(";&| \t\n").split() or ["$("])[0])
     if name := program_in(line) or interpreter_in(line):
         return name
-    before, piped = "", 0
-    for at, piece in enumerate(_PIECES.split(line)):
+    before, piped, pieces = "", 0, _PIECES.split(line)
+    of_group = _INPUT_OF_GROUP.search(line) is not None
+    for at, piece in enumerate(pieces):
         words = _QUOTES.sub("", piece).split()
         if at % 2 or not words:
             before += piece.strip()
             continue
-        if before.count("|") == 1:
+        if command := _with_input(words, before, "".join(pieces[at + 1 : at + 2]), of_group):
             piped += 1
-            if piped > _MOST_STARTED or executed_by(words, Input()).is_hidden:
-                return name_of(words[0])
+            if piped > _MOST_STARTED or executed_by(command, Input()).is_hidden:
+                return name_of(command[0])
         before = ""
     return None
+
+
+def _with_input(words: Sequence[str], before: str, after: str, of_group: bool) -> Sequence[str]:
+    """Returns the words of a command whose input is a pipe or a file, by what stands around it; else none."""
+    if before == "<":  # < FILE sh
+        return words[1:]
+    if after == "<":  # sh 0< FILE
+        return words[:-1] if words[-1] == "0" else words
+    return words if of_group or before.count("|") == 1 else ()
 
 
 def _executes_input(name: str, arguments: Sequence[str]) -> bool:
     """Whether a program executes what is piped into it: not where a script is named, whose data that is."""
     if name in ("make", "gmake"):
         return any(map(_INPUT_OF_MAKE.fullmatch, arguments))
-    if name in ("source", ".") or name in _OTHERS:
+    if name in _SOURCES or name in _OTHERS:
         return True
     kind = "shell" if name in SHELLS else "python" if _PYTHON.fullmatch(name) else "other"
-    if kind != "shell" and any(map((_PYTHON_HAS_CODE if kind == "python" else _HAS_CODE).fullmatch, arguments)):
+    has_code = {"shell": _SHELL_HAS_CODE, "python": _PYTHON_HAS_CODE}.get(kind, _HAS_CODE)
+    if any(map(has_code.fullmatch, arguments)):
         return False
     script = next((each for each in arguments if not _FLAGS[kind].fullmatch(each)), "-")
     return script[:1] in ("-", "+") or _INPUT.fullmatch(script) is not None
