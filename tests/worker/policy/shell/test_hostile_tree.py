@@ -98,7 +98,7 @@ async def make_tree(sandbox: Bubblewrap, folder: Path) -> None:
     (folder / "evil.sh").chmod(0o755)
     if ids := owner():
         os.chown(folder / "evil.sh", *ids)
-    done = await sandbox.run(bash(f"KEYS='{' '.join(KEYS)}'; NAMES='{' '.join(NAMES)}'\n{MAKE_TREE}", 60))
+    done = await sandbox.run(bash(f"KEYS='{' '.join(KEYS)}'; NAMES='{' '.join(NAMES)}'\n{MAKE_TREE}", 300))
     assert done.exit_code == 0, done.stderr
 
 
