@@ -19,8 +19,8 @@ NEEDED = (
 )
 
 SENTINEL = (
-    "Sentinel is not supported: it may fail over to a replica that lags, and what this one lacks would be lost, or "
-    "done twice. Name one server that keeps what it has answered (shared/docs/redis.md)"
+    "Sentinel is not supported: it may fail over to a lagging replica, so that the last writes are lost. Name one "
+    "server that keeps what it has answered (shared/docs/redis.md)"
 )
 
 NO_PASSWORD = ("NOAUTH", "HELLO must be called", "Authentication required")
