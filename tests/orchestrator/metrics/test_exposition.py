@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx2
 import pytest
@@ -19,7 +19,7 @@ from deputize.shared.errors import Unavailable
 from deputize.shared.fleet import Fleet
 from deputize.shared.ids import new_id
 from deputize.shared.metrics import FIRST_TOKEN, TOKENS, TOOL, Metric
-from deputize.shared.request import DelegationRequest
+from deputize.shared.request import DelegationRequest, RetryReason
 from deputize.shared.runs.keys import LEASES, METRICS, PENDING, WEBHOOKS, record_key
 from deputize.shared.runs.store import RunStore
 from tests.network.plain_http import PLAIN_HTTP
@@ -55,6 +55,7 @@ async def test_before_anything_has_happened_the_totals_are_0_and_no_value_is_mis
         assert (f"deputize_{name}",) in found
     assert ("deputize_delegations_finished_total", "worker_lost", "failed") in found
     assert ("deputize_delegations_waiting", "permission") in found
+    assert {("deputize_run_retries_total", reason) for reason in get_args(RetryReason)} <= {*found}
 
 
 async def test_amounts_have_the_units_of_their_names(redis: FakeAsyncRedis) -> None:
