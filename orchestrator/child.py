@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -42,8 +42,8 @@ def keep_last_logs(home: Path) -> None:
         log_file.replace(log_file.with_suffix(".log.1"))
 
 
-def last_line(log_file: Path) -> str:
-    """Returns the last message in a program's log, for error messages; "" if there is none.
+def last_line(log_file: Path, without: Container[str] = ()) -> str:
+    """Returns the last message in a program's log that has none of these levels; "" if there is none.
 
     Those of asyncio do not count if there is another one: what it finds when a program exits, such as a result that
     nothing has read, is not why it exits.
@@ -56,10 +56,12 @@ def last_line(log_file: Path) -> str:
         return ""
     last = ""
     for line in reversed([line.strip() for line in lines if line.strip()]):
-        logger, message = "", line
+        level, logger, message = "", "", line
         with suppress(ValueError, TypeError, KeyError):  # our own programs write JSON
             written = json.loads(line)
-            logger, message = str(written["logger"]), str(written["message"])
+            level, logger, message = (str(written[key]) for key in ("level", "logger", "message"))
+        if level in without:
+            continue
         last = last or message[:MAX_LINE_CHARS]
         if logger != "asyncio":
             return message[:MAX_LINE_CHARS]

@@ -100,7 +100,7 @@ class Stage:
     log: str
 
     def description(self, home: Path) -> str:
-        line = last_line(home / "logs" / self.log)
+        line = last_line(home / "logs" / self.log, without=("debug", "info"))  # no user can act upon these
         return f"{self.waits_for} ({self.log}: {line})" if line else self.waits_for
 
 

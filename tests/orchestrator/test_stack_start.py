@@ -207,6 +207,15 @@ async def test_logs_that_grow_for_ever_are_no_reason_to_wait_for_ever(tmp_path: 
     assert time.monotonic() - began > LONGEST * 0.2  # between two looks something was logged, however slow all is
 
 
+def test_a_stage_names_only_lines_that_a_user_can_act_upon(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/worker-1.log").write_text(logged("commands are measured").replace('"error"', '"info"'))
+    assert WORKER.description(tmp_path) == "starting the worker"
+    with (tmp_path / "logs/worker-1.log").open("a") as log:
+        log.write("\n" + logged("the disk is full").replace('"error"', '"warning"'))
+    assert WORKER.description(tmp_path) == "starting the worker (worker-1.log: the disk is full)"
+
+
 async def test_a_slow_start_reports_its_stage(tmp_path: Path) -> None:
     said: list[str] = []
     write_info(tmp_path, info("http://127.0.0.1:9"))
