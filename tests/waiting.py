@@ -14,7 +14,7 @@ LONGEST_TICK = 0.05
 """Seconds between two looks. Where a look is awaited, which may be a request, they come to be rarer."""
 
 
-async def until(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 60) -> Any:
+async def until(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 120) -> Any:
     """Awaits the first true value of ``condition`` and returns it; fails the test after ``timeout`` seconds."""
     deadline, pause = time.monotonic() + timeout, TICK
     while True:
@@ -28,7 +28,7 @@ async def until(condition: Callable[[], Any | Awaitable[Any]], timeout: float = 
         await asyncio.sleep(pause)
 
 
-def until_sync(condition: Callable[[], Any], timeout: float = 60) -> Any:
+def until_sync(condition: Callable[[], Any], timeout: float = 120) -> Any:
     """``until`` for fixtures and tests without an event loop."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):

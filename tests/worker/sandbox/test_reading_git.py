@@ -90,7 +90,7 @@ def test_git_documents_settings_that_name_programs() -> None:
 async def make_tree(sandbox: Bubblewrap, folder: Path) -> None:
     (folder / "evil.sh").write_text(EVIL)
     (folder / "evil.sh").chmod(0o755)
-    done = await sandbox.run(bash(MAKE_TREE, 60))
+    done = await sandbox.run(bash(MAKE_TREE, 300))
     assert done.exit_code == 0, done.stderr
     for key, value in SWITCHES.items():
         await said(sandbox, f"git config --file .git/config {key} {value}")

@@ -23,6 +23,7 @@ async def test_a_copy_that_takes_long_is_reported_with_its_size(bench: Bench, tm
         events = [each.event for each in await bench.events(result.delegation_id)]
         return [event.message for event in events if event.type == "progress"]
 
+    bench.services.long_copy_seconds = 60
     assert await told() == []
     bench.services.long_copy_seconds = 0
     assert re.fullmatch(rf"copied 2 files, 2 MB of {source} in \d\.\d s", (await told())[-1])
