@@ -37,6 +37,7 @@ async def test_without_the_token_every_request_is_refused(
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
     assert answer.headers["content-type"] == "application/problem+json"
+    assert "`deputize token` prints that of a stack on its machine" in answer.json()["detail"]
 
 
 async def test_with_the_token_everybody_is(guarded: httpx2.AsyncClient) -> None:
