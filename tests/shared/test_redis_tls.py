@@ -75,7 +75,7 @@ def by_celery(chosen: Settings) -> None:
 def by_standby(chosen: Settings) -> None:
     """Its program runs without this project's code and environment."""
     given = {"pid": os.getpid(), "tick": 1, "lease": 3, "bound": 9, "url": url_of(chosen), "ping": "return 1"}
-    asked = "import sys, json, runpy; standby = runpy.run_path(sys.argv[1])['Standby'](json.loads(sys.argv[2]))"
+    asked = "import sys, json, runpy; standby = runpy.run_path(sys.argv[1])['LeaseRenewal'](json.loads(sys.argv[2]))"
     asked += "; print(standby._evaluate('ping', [], {}))"
     command = [sys.executable, "-I", "-c", asked, program.__file__, json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, env={}, timeout=60)

@@ -22,7 +22,7 @@ from ..linux.program import Program, Sink, piped
 from ..sandbox import environment
 from ..sandbox.bubblewrap import Bubblewrap, Sandbox
 from ..sandbox.buffers import BoundedBuffer
-from ..sandbox.environment import MOUNT, BindMount, search_path
+from ..sandbox.environment import MOUNT, SYSTEM, BindMount, is_below, search_path
 from ..sandbox.process import Process
 from ..threads import run_in_thread
 from ..workspace.files import Files
@@ -30,7 +30,6 @@ from . import subreaper as supervisor
 from .config import Server
 from .streams import Incoming, Outgoing, reached
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SANDBOXS_OWN = (MOUNT, "/proc", "/dev")
 _MOST_LINKS = 16
 _PYTHON = ("lib/python3*",)
@@ -57,11 +56,11 @@ def needed(program: str, asked: Sequence[Path]) -> list[BindMount]:
     for path in asked:
         if not path.is_absolute() or not path.exists():
             raise Misconfigured(f"show names {path}, which is not an absolute path of an existing file or directory")
-        if _below(path, _SANDBOXS_OWN):
+        if is_below(path, _SANDBOXS_OWN):
             raise Misconfigured(f"show names {path}, but the sandbox has its own /{path.parts[1]}")
     wanted = [*_installation(program), *asked]
     own = [mount.target for mount in environment.program_mounts()]
-    hidden = sorted({path for path in wanted if not _below(path, (*_SYSTEM, *own)) and path.exists()})
+    hidden = sorted({path for path in wanted if not is_below(path, (*SYSTEM, *own)) and path.exists()})
     roots = [path for path in hidden if not any(path != other and path.is_relative_to(other) for other in hidden)]
     return [BindMount(f"mcp-{number}", path, str(path)) for number, path in enumerate(roots)]
 
@@ -70,7 +69,7 @@ def _installation(program: str) -> Iterator[Path]:
     """Yields the directories or files of the program's installation, along the links that lead to it."""
     path = Path(program)
     for _ in range(_MOST_LINKS):
-        if not path.is_absolute() or not path.exists() or _below(path, (*_SYSTEM, *_SANDBOXS_OWN)):
+        if not path.is_absolute() or not path.exists() or is_below(path, (*SYSTEM, *_SANDBOXS_OWN)):
             return
         prefix = path.parent.parent
         if (prefix / "pyvenv.cfg").is_file():
@@ -100,10 +99,6 @@ def _base(venv: Path) -> Path:
     settings = (line.partition("=") for line in (venv / "pyvenv.cfg").read_text("utf-8", "replace").splitlines())
     home = next((value.strip() for key, _, value in settings if key.strip() == "home"), "/usr/bin")
     return Path(home).parent
-
-
-def _below(path: Path, roots: Sequence[str]) -> bool:
-    return any(path.is_relative_to(root) for root in roots)
 
 
 @dataclass(frozen=True, slots=True)

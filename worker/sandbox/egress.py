@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...shared.errors import Misconfigured
-from .environment import SYSTEM, BindMount, program
+from .environment import SYSTEM, BindMount, is_below, program
 
 PORT = 61128
 _PROXIED = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
@@ -108,4 +108,4 @@ class CommandProxy:
 def _own_interpreter() -> str | None:
     """Returns the path of this process's interpreter if it belongs to the system, which every sandbox shows."""
     path = Path(sys.executable).resolve()
-    return str(path) if any(path.is_relative_to(root) for root in SYSTEM) and os.access(path, os.X_OK) else None
+    return str(path) if is_below(path, SYSTEM) and os.access(path, os.X_OK) else None

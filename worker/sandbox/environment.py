@@ -92,6 +92,11 @@ class Bwrap:
     parts: tuple[Path, ...] = ()
 
 
+def is_below(path: Path, roots: Iterable[str]) -> bool:
+    """Returns whether the path is one of the directories, or below one."""
+    return any(path.is_relative_to(root) for root in roots)
+
+
 def owner() -> tuple[int, int] | None:
     """Returns the uid and gid that own a sandbox's files if the worker is root, else None (the worker's own)."""
     return (SANDBOX_UID, SANDBOX_UID) if os.geteuid() == 0 else None

@@ -27,7 +27,17 @@ from pathlib import Path
 
 from ...shared.errors import Misconfigured
 from ...shared.settings import Settings, environment
-from .environment import MOUNT, SANDBOX_OWN, SYSTEM, BindMount, homes, refusal_reason, secret_places, secrets_in
+from .environment import (
+    MOUNT,
+    SANDBOX_OWN,
+    SYSTEM,
+    BindMount,
+    homes,
+    is_below,
+    refusal_reason,
+    secret_places,
+    secrets_in,
+)
 from .kept_environments import inside, is_environment, outside
 
 VENVS = (".venv", "venv", "env")
@@ -77,7 +87,7 @@ class ProjectTools:
     def missing(self, workspace: Path) -> list[tuple[BindMount, list[str]]]:
         """Returns the mounts of what the workspace lacks, with the paths at which each is to appear."""
         return [
-            (mount, [f"{MOUNT}/{name}"] + [mount.target] * (not _is_below(mount.source, SANDBOX_OWN)))
+            (mount, [f"{MOUNT}/{name}"] + [mount.target] * (not is_below(mount.source, SANDBOX_OWN)))
             for name, mount in self.dependencies.items()
             if _is_missing(workspace / name) and _can_have(workspace, Path(name).parent)
         ]
@@ -123,7 +133,7 @@ def shown_paths(paths: Sequence[Path], private: Iterable[Path], setting: str = "
     return [
         BindMount(f"show-{number}", path, os.path.normpath(path))
         for number, path in enumerate(paths)
-        if not _is_below(path, SYSTEM)
+        if not is_below(path, SYSTEM)
     ]
 
 
@@ -234,7 +244,7 @@ def _java_home(environ: Mapping[str, str], found: Sequence[_Judged]) -> dict[str
     """Returns the variable by which builds find their JDK, where commands see that JDK."""
     home = Path(environ.get("JAVA_HOME", ""))
     names = {name for some in found for each in some.installations for name in each.names}
-    is_seen = home in names or (_is_below(home, SYSTEM) and (home / "bin/java").exists())
+    is_seen = home in names or (is_below(home, SYSTEM) and (home / "bin/java").exists())
     return {"JAVA_HOME": str(home)} if is_seen else {}
 
 
@@ -256,7 +266,7 @@ def _judged(installations: Sequence[Installation], private: Sequence[Path], name
 
 def _alias(source: Path, mounts: Sequence[BindMount]) -> str | None:
     """Returns the project's own path, unless mounting there would hide what commands need."""
-    if source.parent == Path("/") or _is_below(source, (*SYSTEM, *SANDBOX_OWN)):
+    if source.parent == Path("/") or is_below(source, (*SYSTEM, *SANDBOX_OWN)):
         return None
     overlapping = (Path(each.target).is_relative_to(source) or source.is_relative_to(each.target) for each in mounts)
     return None if any(overlapping) else str(source)
@@ -321,7 +331,7 @@ def on_path(environ: Mapping[str, str], pinned: str = "") -> Iterator[Installati
     for name, kind in _PROGRAMS.items():
         first = [Path(environ["JAVA_HOME"], "bin")] if name == "java" and environ.get("JAVA_HOME") else []
         for folder in (*first, *folders):
-            if _is_below(folder, SYSTEM):
+            if is_below(folder, SYSTEM):
                 if os.access(folder / name, os.X_OK):
                     break
                 continue
@@ -350,7 +360,7 @@ def _of_program(program: Path, kind: _Kind, environ: Mapping[str, str], pinned: 
 def _installation(program: Path, kind: _Kind, names: list[Path]) -> Installation | None:
     """Returns the installation of a program, without links on its way, if it has the shape of its kind."""
     prefix = program.parent.parent
-    if program.parent.name != "bin" or _is_below(prefix, SYSTEM) or prefix == Path("/"):
+    if program.parent.name != "bin" or is_below(prefix, SYSTEM) or prefix == Path("/"):
         return None
     if (prefix / "pyvenv.cfg").exists() or not all(any(prefix.glob(mark)) for mark in kind.marks):
         return None
@@ -405,7 +415,3 @@ def _settings_of(venv: Path) -> dict[str, str]:
     except OSError:
         return {}
     return {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
-
-
-def _is_below(path: Path, roots: tuple[str, ...]) -> bool:
-    return any(path.is_relative_to(root) for root in roots)

@@ -29,7 +29,7 @@ _TRIES = 20
 """Tries to mark the stalled runs, a second apart: after that their leases have lapsed anyway."""
 
 
-class Standby:
+class LeaseRenewal:
     """The leases of the worker, and the time since its last heartbeat."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -175,11 +175,11 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def accompany() -> Standby | None:
+def accompany() -> LeaseRenewal | None:
     """Stands by until the worker has ended. Returns the standby of one that died, with the leases that it held."""
     incoming = sys.stdin.fileno()
     with os.fdopen(incoming, "rb", 0, closefd=False) as unbuffered:  # what follows the line stays in the pipe
-        standby = Standby(json.loads(unbuffered.readline()))
+        standby = LeaseRenewal(json.loads(unbuffered.readline()))
     try:
         pidfd = os.pidfd_open(standby.worker)
     except ProcessLookupError:
