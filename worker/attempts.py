@@ -29,6 +29,7 @@ from ..shared.runs.record import (
 from ..shared.runs.spend import caps_of
 from ..shared.settings import ModelSettings
 from ..shared.traceparent import trace_id_of
+from .contracts import StopReason, StopSignal
 from .core.conversation import Conversation, current_entries
 from .core.earlier_attempts import given_up_because, interrupted_because
 from .core.hooks import TurnHooks
@@ -51,7 +52,6 @@ from .sandbox.bubblewrap import MOUNT, Sandbox
 from .sandbox.project_tools import NO_TOOLS
 from .services import Services
 from .spending import DaySpending
-from .stop_signal import StopReason, StopSignal
 from .subagents import Children, Inheritance, SubagentRunner
 from .toolkit.offer import RunOffer
 from .toolkit.run_tools import RunTools, open_tools

@@ -1,15 +1,17 @@
-"""What a tool call needs of the machine: the run's files, and a sandbox for commands. It imports no other room.
+"""What a tool call needs of the machine, and the signal that stops a run. It imports no other room.
 
-The rooms ``workspace`` and ``sandbox`` implement these protocols, and ``services`` and ``attempts`` hand their objects
-in. So the loop and the contract of tools can be read, tested and loaded without them.
+A tool call needs the run's files, and a sandbox for commands. The rooms ``workspace`` and ``sandbox`` implement these
+protocols, and ``services`` and ``attempts`` hand their objects in. So the loop and the contract of tools can be read,
+tested and loaded without them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -260,3 +262,39 @@ class Sandbox(Protocol):
         ``on_output`` receives the output of both streams as it arrives. Raises ToolError.
         """
         ...
+
+
+class StopReason(Enum):
+    """Why a run is stopped from outside."""
+
+    CANCELLED = "cancelled"
+    WRAPPED_UP = "wrapped_up"
+    """Before the first turn: later the loop ends itself, and reports."""
+    FENCED = "fenced"
+
+
+class StopSignal:
+    """Stops one run; the first reason is kept, except that losing the lease overrides it."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self.reason: StopReason | None = None
+        self.elapsed: Callable[[], float] | None = None
+        """Set by the run: returns the seconds of its time that are used, which are stored with its lease."""
+        self.message: Callable[[], None] = lambda: None
+        """Set by the run: called when a message was sent to it."""
+
+    @property
+    def used(self) -> dict[str, int]:
+        """Returns the time used, as an argument of the scripts that renew or release the lease; empty if not known."""
+        return {"elapsed_ms": round(self.elapsed() * 1000)} if self.elapsed else {}
+
+    def set(self, reason: StopReason) -> None:
+        if self.reason is None or reason is StopReason.FENCED:
+            self.reason = reason
+        self._event.set()
+
+    async def wait(self) -> StopReason:
+        await self._event.wait()
+        assert self.reason is not None
+        return self.reason

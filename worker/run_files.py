@@ -10,9 +10,9 @@ from typing import Any
 
 from ..shared.runs.record import Claim, fields_of
 from ..shared.workspaces import delete
+from .contracts import StopSignal
 from .core.resources import RunOutputs
 from .services import Services
-from .stop_signal import StopSignal
 from .threads import run_in_thread, run_short
 from .workspace.artifacts import Artifacts
 from .workspace.manifest import Deadline

@@ -33,12 +33,12 @@ from ..shared.settings import SandboxSettings, Settings
 from ..shared.tokens import count
 from .celery_pool.pool import CLEANUP_SECONDS, AsyncPool, AsyncTask, set_service
 from .celery_pool.process import ProgressEvents, revoke_means_cancel
+from .contracts import StopSignal
 from .models import open_model
 from .sandbox.bounds import WorkerBounds
 from .sandbox.bubblewrap import Bubblewrap
 from .sandbox.project_tools import check_shown
 from .standby.process import Standby
-from .stop_signal import StopSignal
 from .threads import run_in_thread, share_threads
 from .workspace.workspace import check_writable
 

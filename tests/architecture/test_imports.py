@@ -15,7 +15,7 @@ MOST_DOTS = 3
 KNOWN_TO_THE_CORE = {
     *("models.base", "models.caching", "models.endings", "models.thinking"),
     *("tools.base", "tools.context", "tools.naming", "tools.traits"),
-    *("linux.system", "stop_signal", "threads"),
+    *("linux.system", "contracts", "threads"),
 }
 """The modules of the worker that its core imports, beside its own: those that ``worker/README.md`` names. They become
 only fewer.

@@ -118,7 +118,7 @@ _HANDED_ON: Mapping[str, str] = {
         "Bubblewrap.program Bubblewrap.outcome Bubblewrap.has_begun NoSandbox.__init__ NoSandbox.program "
         "NoSandbox.outcome NoSandbox.has_begun guarded refuse_nul without_script memfd"
     ),
-    "worker/sandbox/environment.py": "system_program program packaged_program refusal_reason secrets_in",
+    "worker/sandbox/environment.py": "is_below system_program program packaged_program refusal_reason secrets_in",
     "worker/sandbox/kept_environments.py": "outside",
     "worker/sandbox/namespaces.py": "MountNamespace.__init__ MountNamespace.path writable_mount_refusal",
     "worker/sandbox/process.py": "Process.__init__",

@@ -13,8 +13,8 @@ import pytest
 
 from deputize.shared.errors import Invalid
 from deputize.shared.request import EmptyWorkspace
+from deputize.worker.contracts import StopSignal
 from deputize.worker.run_files import collect_outputs
-from deputize.worker.stop_signal import StopSignal
 from deputize.worker.threads import share_threads
 from deputize.worker.workspace.workspace import Workspace
 from tests.runs.toolbench import Toolbench

@@ -12,9 +12,9 @@ from ...shared.events import Heartbeat, RunResumed, RunStarted
 from ...shared.fleet import ToolTraits
 from ...shared.log import bind, log
 from ...shared.runs.record import CLOSED, Claim
+from ..contracts import StopReason, StopSignal
 from ..linux.system import exhausted
 from ..models.base import Model
-from ..stop_signal import StopReason, StopSignal
 from ..threads import EXIT_EXCEPTIONS
 from ..tools.traits import further_tools, tool_traits
 from .earlier_attempts import interrupted_because, next_try, recall_steps

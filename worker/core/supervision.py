@@ -12,7 +12,7 @@ from ...shared.delegation import TerminationReason
 from ...shared.errors import Fenced, ModelUnavailable
 from ...shared.log import log
 from ...shared.text import count
-from ..stop_signal import StopReason, StopSignal
+from ..contracts import StopReason, StopSignal
 from .limits import LimitReached
 from .loop import Loop
 from .outcome import RunCancelled, RunOutcome

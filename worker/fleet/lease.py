@@ -16,7 +16,7 @@ from ...shared.log import log
 from ...shared.runs.keys import CANCEL, LEASES, MESSAGES, record_key
 from ...shared.runs.record import Claim
 from ...shared.runs.store import RENEW
-from ..stop_signal import StopReason, StopSignal
+from ..contracts import StopReason, StopSignal
 
 
 class Standby(Protocol):

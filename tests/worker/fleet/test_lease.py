@@ -18,8 +18,8 @@ from deputize.shared.request import DelegationRequest, Limits
 from deputize.shared.runs.keys import CANCEL, LEASES, record_key
 from deputize.shared.runs.record import Claim
 from deputize.shared.runs.store import RENEW, RunStore
+from deputize.worker.contracts import StopReason, StopSignal
 from deputize.worker.fleet.lease import Leases
-from deputize.worker.stop_signal import StopReason, StopSignal
 from tests.waiting import until
 
 LEASE_SECONDS = 1.0

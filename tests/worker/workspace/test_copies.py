@@ -15,8 +15,8 @@ from deputize.shared.errors import Invalid
 from deputize.shared.libc import beneath
 from deputize.shared.request import DirectoryWorkspace, EmptyWorkspace
 from deputize.shared.workspaces import delete
+from deputize.worker.contracts import StopReason, StopSignal
 from deputize.worker.run_files import collect_outputs
-from deputize.worker.stop_signal import StopReason, StopSignal
 from deputize.worker.workspace.file_entries import TEMPORARY, temporary_name
 from deputize.worker.workspace.manifest import UNBOUNDED, Deadline
 from deputize.worker.workspace.patches import MAX_CHANGES, Facts
