@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from .tracing.exporter import Tracing
     from .tracing.run_trace import RunTrace
 
-A_REPOSITORY = 4
+COPIES_PER_REPOSITORY = 4
 """How many runs of the process copy from one git repository at a time, or wait until it is fetched."""
 
 
@@ -222,16 +222,16 @@ class Services:
         sources = self.settings.workspace_sources
         if sources is None and not self.settings.local:
             sources = []
-        tally, few = CopyTally(), nullcontext()
+        tally, place = CopyTally(), nullcontext()
         filled = partial(restore, root, earlier, tally=tally) if earlier else None
         if isinstance(spec, GitWorkspace) and filled is None:
             from .workspace.cloned import GitSource  # most runs need none of it
 
             source, filled = spec.url, GitSource(spec, claim.id, self.settings, most, tally).fill
-            few = self.repositories.setdefault(source, asyncio.Semaphore(A_REPOSITORY))
+            place = self.repositories.setdefault(source, asyncio.Semaphore(COPIES_PER_REPOSITORY))
         if away and stored:
             source, filled = "the snapshot store", stored.restore_of(claim)
-        async with few:
+        async with place:
             copy = Workspace.create(spec, claim.id, root, sources, claim.attempt, most, tally, restore=filled)
             workspace = await reported(copy, tally, source, report, self.long_copy_seconds)
         if stored:
