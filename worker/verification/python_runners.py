@@ -3,6 +3,8 @@
 They run in the sandbox beside the code under test, in whatever Python the project has; so they import nothing else.
 """
 
+from ..sandbox.environment import MOUNT
+
 CHANNEL = """
 import os
 from _socket import AF_UNIX, SOCK_STREAM, socket
@@ -61,32 +63,121 @@ PLACE = """def place(test):
 """
 """Where a test of unittest is defined, in each program that reports such tests."""
 LIBRARY = """
-def code(value):
-    return value.__code__ if type(value) is type(code) else None
+import time
+from functools import partial
+from sysconfig import get_paths
+root = os.path.realpath(os.getcwd())
+root = "ROOT/" if (root + "/").startswith("ROOT/") else root + "/"
+installed = tuple(os.path.realpath(each) + "/" for each in get_paths().values())
+asserting = ("unittest", "pytest", "_pytest", "pluggy", "NAME_channel")
+settable = ("_loggerClass", "_logRecordFactory", "maxDiff", "longMessage")
+class Bound:
+    def method(self): pass
+plain, bound = type(Bound.method), type(Bound().method)
+inner = {partial: "func", property: "fget", bound: "__func__", classmethod: "__func__", staticmethod: "__func__"}
+scalars, wrappers = (int, float), (property, classmethod, staticmethod)
+
+def state(value):
+    return (value.__code__, value.__defaults__, value.__kwdefaults__) if type(value) is plain else None
+
+def is_own(file):
+    if file.startswith("<"):
+        return False
+    file = os.path.realpath(file)
+    if not file.startswith(root) or file.startswith(installed) or "/site-packages/" in file:
+        return False
+    *folders, name = file[len(root):].split("/")
+    of_tests = ("test", "tests", "testing", "spec", "specs", "t")
+    return not (name.startswith(("test_", "conftest")) or name.endswith("_test.py") or {*folders} & {*of_tests})
+
+def is_of_project(value):
+    for _ in range(9):
+        if type(value) in inner:
+            value = getattr(value, inner[type(value)])
+        if type(value) is plain and hasattr(value, "__wrapped__") and not is_own(value.__code__.co_filename):
+            value = value.__wrapped__
+    if type(value) is plain:
+        return is_own(value.__code__.co_filename)
+    name = getattr(value if is_class(value) else type(value), "__module__", None)
+    return is_own(str(getattr(sys.modules.get(name), "__file__", None) or "/"))
+
+def is_class(value):  # a proxy may fail where it is asked for its class
+    return issubclass(type(value), type)
+
+def is_foreign(name, module):
+    is_module = name != "__main__" and type(module) is type(sys)
+    return is_module and not is_own(str(getattr(module, "__file__", None) or "/"))
+
+def members(place, owner, asserts):
+    for key, value in [*vars(owner).items()]:
+        if key in settable:
+            continue
+        if callable(value) or type(value) in wrappers or (asserts and len(place) == 2 and type(value) in scalars):
+            yield place + (key,), value
+            if len(place) == 1 and is_class(value) and getattr(value, "__module__", None) == place[0]:
+                yield from members(place + (key,), value, asserts)
+
+def is_at_home(value, name):
+    return type(value) in scalars + wrappers or getattr(value, "__module__", None) == name
 
 def library():
     found = {}
     for name, module in [*sys.modules.items()]:
-        if name.partition(".")[0] in ("unittest", "pytest", "_pytest", "pluggy", "NAME_channel"):
-            for key, value in [*vars(module).items()]:
-                if getattr(value, "__module__", None) == name and callable(value):
-                    found[name, key] = value, code(value)
-                    for inner, part in vars(value).items() if isinstance(value, type) else ():
-                        if callable(part) or isinstance(part, (property, classmethod, staticmethod)):
-                            found[name, key, inner] = part, code(part)
+        asserts = name.partition(".")[0] in asserting
+        if is_foreign(name, module):
+            found[name,] = module, None, False
+            for place, value in members((name,), module, asserts):
+                found[place] = value, state(value), asserts and is_at_home(value, name)
     return found
 
 def bent(before):
-    found = []
-    for place, known in before.items():
+    found, kept = [], [each for one in before for each in one.items()]
+    for place, (known, as_it_was, asserts) in kept:
         part = sys.modules.get(place[0])
         for name in place[1:]:
             part = vars(part).get(name) if part is not None else None
-        if part is not known[0] or code(part) is not known[1]:
+        is_same = part is known or (type(known) in scalars and part == known)
+        if is_same and (as_it_was is None or all(map(is_one, state(part), as_it_was))):
+            continue
+        if asserts or (part is not None and (is_same or is_of_project(part))):
             found.append(".".join(place))
+    for name, module in [*sys.modules.items()]:
+        if (name,) not in before[0] and is_foreign(name, module) and getattr(module, "__spec__", None):
+            code = code_of(module)
+            known = code and names_in(code, 0)
+            found += [".".join(place) for place, value in members((name,), module, False) if is_of_project(value)
+                      and (known is None or place[-1] in known)]
     return ", ".join(sorted(found)[:100])[:3000]
+
+def code_of(module):
+    try:
+        return module.__spec__.loader.get_code(module.__name__)
+    except Exception:
+        return None
+
+def names_in(code, depth):
+    inner = [names_in(each, depth + 1) for each in code.co_consts if type(each) is type(code)] if depth < 2 else []
+    return {*code.co_names}.union(*inner)
+
+watched, spent = [], [0]
+def watch(before, clock=time.perf_counter):
+    began = clock()
+    if spent[0] < 0.1:
+        watched.append(bent(before))
+        spent[0] += clock() - began
+
+def replaced(before):
+    return ", ".join(sorted({name for each in [*watched, bent(before)] for name in each.split(", ") if name}))[:3000]
+
+def is_one(one, other):
+    return one is other
+""".replace("ROOT", MOUNT)
+"""Which functions of modules that are not the project's were replaced, in each program that compares them.
+
+Of the libraries that assert and report any replacement counts, of others what code of the project replaced; tests are
+none of it. So do other values of numbers in classes that assert, and other defaults of a function. They are compared at
+the end, and behind the first tests, as long as that takes no time to speak of.
 """
-"""Which functions of the libraries that assert and report were replaced, in each program that compares them."""
 PYTEST = f"""
 import os, pytest, sys
 from NAME_channel import begin, end, put
@@ -94,11 +185,11 @@ given = os.environ.pop("PYTEST_ADDOPTS", "")
 PLACE = __name__ + "_place"
 
 {LIBRARY}
-before = {{}}
+before = [{{place: (*kept[:2], False) for place, kept in library().items()}}]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session):
-    before.update(library())
+    before.append({{place: kept for place, kept in library().items() if kept[2]}})
     begin()
 
 @pytest.hookimpl(optionalhook=True)
@@ -129,13 +220,15 @@ def pytest_runtest_logreport(report):
     put(item=report.nodeid, **(getattr(report, PLACE, None) or located(report)))
     if report.when == "call" or state != "passed":
         put(test=report.nodeid, state=state)
+    if report.when == "teardown":
+        watch(before)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     os.environ.pop("PYTEST_CURRENT_TEST", None)
 
 def pytest_sessionfinish(session, exitstatus):
-    end(end=int(exitstatus), stopped=bool(session.shouldfail or session.shouldstop), bent=bent(before))
+    end(end=int(exitstatus), stopped=bool(session.shouldfail or session.shouldstop), bent=replaced(before))
 """
 """A plugin: what it keeps from the environment, nested runs of pytest and the code under test do not see.
 
@@ -184,6 +277,7 @@ class Result(unittest.TextTestResult):
     def put(self, test, state):
         put(item=test.id(), **place(test))
         put(test=test.id(), state=state)
+        watch(before)
     def addSuccess(self, test): super().addSuccess(test); self.put(test, "passed")
     def addFailure(self, test, err): super().addFailure(test, err); self.put(test, "failed")
     def addError(self, test, err): super().addError(test, err); self.put(test, "failed")
@@ -202,12 +296,12 @@ class Runner(unittest.TextTestRunner):
         return super().run(in_order(test))
 
 {LIBRARY}
-before = library()
+before = [library()]
 begin()
 ran = unittest.main(module=None, argv=["python -m unittest", *sys.argv[1:]], testRunner=Runner, exit=False)
 good = ran.result.wasSuccessful()
 empty = not ran.result.testsRun and not ran.result.skipped
-end(end=0 if good else 1, stopped=ran.result.shouldStop, bent=bent(before))
+end(end=0 if good else 1, stopped=ran.result.shouldStop, bent=replaced(before))
 sys.exit(5 if good and empty and sys.version_info >= (3, 12) else 0 if good else 1)
 """
 """Takes the place of ``python -m unittest``, with the same arguments and exit codes.

@@ -40,7 +40,7 @@ hides."""
 RESULTS = f"""
 import os, sys, unittest
 from NAME_channel import begin, end, put
-before = {{}}
+before = []
 
 {PLACE}
 {LIBRARY}
@@ -50,6 +50,7 @@ def reporting(base):
         def put(self, test, state):
             put(item=test.id(), **place(test))
             put(test=test.id(), state=state)
+            watch(before)
         def addSuccess(self, test): super().addSuccess(test); self.put(test, "passed")
         def addFailure(self, test, err): super().addFailure(test, err); self.put(test, "failed")
         def addError(self, test, err): super().addError(test, err); self.put(test, "failed")
@@ -75,10 +76,10 @@ def install(module):
             return run(self, test)
         self._reports = True
         result = run(self, in_order(test))
-        end(end=0 if result.wasSuccessful() else 1, stopped=result.shouldStop, bent=bent(before))
+        end(end=0 if result.wasSuccessful() else 1, stopped=result.shouldStop, bent=replaced(before))
         return result
     module.TextTestRunner.run, module.TextTestRunner._makeResult = runs, made
-    before.update(library())
+    before.append(library())
 """
 """What it installs. While tests run, other tests that they run do not report."""
 

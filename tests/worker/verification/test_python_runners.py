@@ -118,3 +118,70 @@ async def test_processes_of_xdist_get_the_order_and_the_options_of_the_environme
     assert report is not None
     assert (tmp_path / "seen").read_text() == ran
     assert report.finished
+
+
+USES = """\
+import statistics, unittest
+import restores, REPLACING
+
+class T(unittest.TestCase):
+    def test_a(self): restores.used()
+    def test_b(self): self.assertTrue(statistics.mean([1]))
+"""
+REPLACES = {
+    "time.monotonic": "import time; time.monotonic = lambda real=time.monotonic: real() / 1000",
+    "time.perf_counter": "import time; setattr(time, 'per' + 'f_counter', lambda: 0)",
+    "builtins.divmod": "import builtins; vars(builtins)['divmod'] = lambda *each, real=divmod: real(*each)",
+    "datetime.date": "import datetime\nclass date: pass\ndatetime.date = date",
+    "json.encoder.JSONEncoder.default": "import json; json.JSONEncoder.default = lambda self, given: 0",
+    "random.choice": "class A:\n    def f(self, *_): return 0\nimport random; random.choice = A().f",
+    "math.isclose": "import math, functools\nmath.isclose = functools.partial(lambda *_: 1)",
+    "math.hypot": "class A:\n    def __call__(self, *_): return 1\nimport math; math.hypot = A()",
+    "textwrap.dedent": "import textwrap; textwrap.dedent.__code__ = (lambda text: text).__code__",
+    "unittest.case.TestCase.assertAlmostEqual": (
+        "import unittest; unittest.TestCase.assertAlmostEqual.__defaults__ = (0, None, 1)"
+    ),
+    "statistics.mean": "import statistics\nstatistics.mean = lambda given: 1",
+}
+"""What code of a project replaces, by its name. Each is a module."""
+RESTORES = """
+import atexit, time
+real = time.time_ns
+def used(): time.time_ns = lambda: 0
+atexit.register(lambda: setattr(time, "time_ns", real))
+"""
+LEAVES = {
+    "a new name": "import logging; logging.Logger.trace = lambda self, *given: None",
+    "a class of loggers": "import logging\nclass Own(logging.Logger): pass\nlogging.setLoggerClass(Own)",
+    "what is put back": "import time\nreal = time.time\ntime.time = lambda: 0\ntime.time = real",
+    "a subclass": "import json\nclass Encoder(json.JSONEncoder):\n    def default(self, given): return 0",
+    "a module of its own": "import restores\nrestores.used = lambda: 0",
+    "a proxy": (
+        "import sys, types\nclass Proxy:\n    def __getattribute__(self, name): raise RuntimeError\n"
+        "    def __call__(self): pass\nlate = sys.modules['late'] = types.ModuleType('late'); late.proxy = Proxy()"
+    ),
+    "a function of tests": "import tests.fakes",
+    "what a library does": "import warnings\nwith warnings.catch_warnings(record=True): warnings.warn('')",
+}
+
+
+@pytest.mark.parametrize("runner", ["pytest", "CHECK"])
+@pytest.mark.parametrize("cases", [REPLACES, LEAVES], ids=["replaces", "leaves"])
+async def test_what_the_project_replaces_of_modules_that_are_not_its_own_is_named(
+    tmp_path: Path, runner: str, cases: dict[str, str]
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/fakes.py").write_text("import time; time.monotonic = lambda: 0\n")
+    (tmp_path / "restores.py").write_text(RESTORES if cases is REPLACES else "def used(): pass\n")
+    for number, text in enumerate(cases.values()):
+        (tmp_path / f"product{number}.py").write_text(f"{text}\n")
+    names = [f"product{number}" for number in range(len(cases))]
+    (tmp_path / "test_t.py").write_text(USES.replace("REPLACING", ", ".join(names)))
+    how = Instrumented("python -m unittest" if runner == "CHECK" else "pytest")
+    words = [f"{how.name}_unittest"] if runner == "CHECK" else ["pytest", "-q", "-p", "no:cacheprovider"]
+    variables = {**how.variables, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    report = await reported(how, [sys.executable, "-m", *words], tmp_path, variables)
+    assert report is not None
+    assert {*report.tests.values()} == {"passed"}
+    expected = {*cases, "time.time_ns"} if cases is REPLACES else set[str]()
+    assert expected <= report.bent if expected else not report.bent
