@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
 
 from ...shared.facts import CommandCheck, Ground
 from ..threads import run_in_thread
+from ..workspace.manifest import scan
 from ..workspace.source import open_folder
 from .broken_sources import break_sources, only_executes_python, only_reads, unnoticed
 from .canary import Broken, Rewriter, break_by_patch
 from .commands import Observed
 from .executions import OneCheck, beside
-from .ground import write
+from .failing_scripts import make_fail
+from .ground import reader_of, write
 from .named_files import with_targets
 from .repetition import Repetition
 from .runners import Instrumented, unreported
@@ -30,6 +32,8 @@ class Confirmation:
     item: CommandCheck
     how: Instrumented
     observed: Observations
+    words: dict[str, str] = field(default_factory=dict[str, str])
+    """What programs print that are made to fail, by their paths."""
 
     async def of(self, judgement: Judgement) -> Judgement:
         """Returns the judgement after the command ran on the control and on the canary."""
@@ -39,7 +43,10 @@ class Confirmation:
         runs += [self._on(canary)] if broken.anything else []
         repetition = self._repetition(judgement)
         runs += [repetition.run()] if repetition else []
+        forgiving = judgement.outcome == "evidence" and bool(broken.sources)
+        runs += [self._failing()] if forgiving else []
         seen = await beside(*runs) if runs else []
+        forgiven = self._forgiven(seen.pop()) if forgiving else ""
         again = seen.pop() if repetition else None
         if self.check.candidate.seen:
             judgement = await self._again(judgement, seen[0], is_rewritten)
@@ -56,9 +63,28 @@ class Confirmation:
         if broken.sources:
             if self.observed.base.did_not_end and seen[-1].did_not_end:  # that it does not end may be by chance
                 return Judgement("inconclusive", f"it does not end with {broken.sources[0]} broken, as before the run")
-            return _by_sources(judgement, self.item, broken.sources, seen[-1], self.observed.candidate.output)
+            judgement = _by_sources(judgement, self.item, broken.sources, seen[-1], self.observed.candidate.output)
+            return Judgement("inconclusive", f"{judgement.why}; {forgiven}") if forgiven else judgement
         why = of_canary(broken.tests, seen[-1])
         return Judgement("tampered", why, judgement.tests) if why else judgement
+
+    async def _failing(self) -> Observed:
+        """Runs the command where each program of its tests fails at its end."""
+        ground = await self._ground("canary")
+        self.words.update(await run_in_thread(self._make_fail, ground))
+        return await self._on(ground)
+
+    def _make_fail(self, ground: Path) -> dict[str, str]:
+        candidate = self.check.candidate
+        changed = {each.path for each in candidate.seen} - {*self.item.files}
+        with open_folder(ground) as root:
+            paths = [path for path in scan(root) if path not in changed]
+            return make_fail(paths, candidate.protection.named, reader_of(root), partial(write, root))
+
+    def _forgiven(self, seen: Observed) -> str:
+        """Returns why the exit code of the command proves nothing, by what ran where its tests fail."""
+        failed = [path for path, word in self.words.items() if word in seen.output]
+        return f"{failed[0]} was made to fail, and the command still succeeds" if failed and seen.ok else ""
 
     def _repetition(self, judgement: Judgement) -> Repetition | None:
         """Returns the repetition of the tests that turned green, where they are why the judgement is good."""
